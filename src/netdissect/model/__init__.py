@@ -1,0 +1,1 @@
+"""Values that pass between the rooms of the house. Holds no behaviour that reads a capture or a protocol."""

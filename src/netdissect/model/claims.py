@@ -1,0 +1,42 @@
+"""How a protocol is recognised, and what a connection has taught its decoder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+__all__ = ["STRONG", "Claim", "Hints", "Sample"]
+
+Sample: TypeAlias = tuple[int, int, bytes]
+"""(0 or 1: which endpoint sent it, 0 = the sender of the flow's first packet; time_ns; payload octets)."""
+
+STRONG = 60
+"""A claim of at least this score takes a flow without a port or decode-as hint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A protocol's answer to "is this flow yours?"."""
+
+    protocol: str
+    """Name of the protocol."""
+    score: int
+    """0 (impossible) to 100 (certain); STRONG and above claims a flow unasked."""
+    dialects: tuple[str | None, str | None]
+    """Dialect of what endpoint 0 and endpoint 1 send; None = not told apart yet."""
+    client: int | None
+    """Which endpoint (0 or 1) is the client; None = not known."""
+    roles_from: str
+    """`handshake`, `protocol`, `port` or `first_frame`: what `client` rests on."""
+    reasons: tuple[str, ...]
+    """The evidence, one sentence each, for `--explain`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What a connection has taught its decoder so far. Frozen; `scan` hands back a new one (an `Ev.HINTS` event) when it learns."""
+
+    dialects: tuple[str, str]
+    """Dialect of each direction, indexed by `Direction`."""
+    extra: Any = None
+    """Protocol-owned frozen value: tokens, negotiated limits, last numbers."""

@@ -1,0 +1,88 @@
+"""The annotated tree that `dissect` makes of one payload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from netdissect.model.annotations import Annotation
+
+__all__ = ["Buffer", "Dissection", "FieldNode", "MessageView"]
+
+
+@dataclass(slots=True)
+class FieldNode:
+    """One field of the tree. Siblings do not overlap; children lie inside their parent unless they refer to another buffer."""
+
+    name: str
+    """Field name as in the layer, snake_case."""
+    value: Any
+    """Typed value: int, float, bool, str, bytes, None, list; for a node with children, None."""
+    bit_offset: int
+    """First bit in `buffer`. Bit i is bit i % 8 of octet i // 8, counted in the layer's own bit order."""
+    bit_length: int
+    """Length in bits; 0 for generated nodes."""
+    display: str = ""
+    """Value for people where it differs from str(value): enum names, units. Not yet made safe for a terminal."""
+    children: list[FieldNode] = field(default_factory=list)
+    """Nested fields."""
+    buffer: int = 0
+    """Index into `Dissection.buffers`."""
+    generated: bool = False
+    """True for values that are concluded, not read (shown in brackets)."""
+    is_list: bool = False
+    """True where the children are the items of a list, not the fields of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Octets that offsets refer to."""
+
+    name: str
+    """`payload` for the wire, else what made it: `decompressed`, `reassembled`, `re-aligned`."""
+    data: bytes
+    """The octets."""
+
+
+@dataclass(slots=True)
+class MessageView:
+    """One message inside a payload, as `read --json` prints it."""
+
+    type: str
+    """Type name, as counted in `connections`."""
+    offset: int
+    """First octet in its buffer."""
+    length: int
+    """Length in octets."""
+    fields: dict[str, Any]
+    """Typed values by name."""
+    node: FieldNode | None = None
+    """Its node in the tree."""
+    buffer: int = 0
+    """Index into `Dissection.buffers`."""
+
+
+@dataclass(slots=True)
+class Dissection:
+    """Everything that the walker read from one payload."""
+
+    protocol: str
+    """Protocol name."""
+    dialect: str
+    """Full dialect name."""
+    direction: int | None
+    """Direction used for decoding; None = it does not matter."""
+    transport: str
+    """`udp` or `tcp`."""
+    buffers: list[Buffer]
+    """Octets; index 0 is the payload on the wire."""
+    root: FieldNode
+    """The tree."""
+    annotations: list[Annotation] = field(default_factory=list)
+    """Findings, in order of discovery."""
+    messages: list[MessageView] = field(default_factory=list)
+    """The messages of the payload, in wire order; empty where it has none."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """The tree as plain values, the `fields` object of `decode --json`."""
+    summary: str = ""
+    """One line for people. Not yet made safe for a terminal."""

@@ -1,0 +1,150 @@
+"""What `capture` and `flow` hand on: frames, datagrams, TCP segments and ICMP errors.
+
+The per-datagram path uses plain tuples: a tuple literal costs a tenth of a slotted dataclass. Their layouts are the type
+aliases below; index names are constants so that no reader has to count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import IPv4Address, IPv6Address
+from typing import TypeAlias
+
+__all__ = [
+    "Direction",
+    "Endpoint",
+    "FlowKey",
+    "Frame",
+    "PacketKind",
+    "Packet",
+    "TcpSegment",
+    "endpoint_text",
+    "flow_endpoints",
+    "reverse_key",
+]
+
+Frame: TypeAlias = tuple[int, int, int, bytes, int]
+"""(frame number from 1, time in ns since the Unix epoch, link type, captured octets, length on the wire in octets)."""
+
+FlowKey: TypeAlias = bytes
+"""Source address, destination address, source port, destination port, as on the wire: 12 octets for IPv4, 36 for IPv6."""
+
+
+class PacketKind(IntEnum):
+    """What a packet yielded by `flow` is."""
+
+    UDP = 0
+    """A whole UDP datagram (IP fragments already joined)."""
+    TCP = 1
+    """One TCP segment, with the octets of the stream that it made available in order."""
+    ICMP_UNREACHABLE = 2
+    """An ICMP/ICMPv6 port-unreachable error quoting a datagram; the key is that of the quoted datagram."""
+
+
+Packet: TypeAlias = tuple[PacketKind, int, int, FlowKey, bytes, "TcpSegment | None", tuple[str, ...]]
+"""(kind, frame number, time_ns, flow key, payload octets, TCP segment for kind TCP, fault codes).
+
+For TCP the payload is the segment's own octets; `TcpSegment.stream` holds what became readable in order.
+Fault codes are rows of the catalogue (`ip-fragment-overlap`, `udp-length`, `snapped` ...), normally the empty tuple.
+"""
+
+
+class Direction(IntEnum):
+    """Which way a datagram travels. The values index per-direction pairs."""
+
+    C2S = 0
+    """Client to server."""
+    S2C = 1
+    """Server to client."""
+
+    @property
+    def opposite(self) -> Direction:
+        """Return the other direction."""
+        return Direction(1 - self)
+
+    @property
+    def label(self) -> str:
+        """Return the name used in output, "c2s" or "s2c"."""
+        return "c2s" if self is Direction.C2S else "s2c"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPiece:
+    """Consecutive octets of a TCP direction that have just become readable in order."""
+
+    offset: int
+    """Offset in the direction's stream, 0 = the octet after the SYN (or the first octet seen, mid-stream)."""
+    data: bytes
+    """The octets."""
+    frames: tuple[int, ...]
+    """Frame numbers that the octets came from, ascending."""
+    gap_octets: int = 0
+    """Octets missing right before this piece because the capture does not have them; 0 where the stream is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class TcpSegment:
+    """One TCP segment, and what it meant for the stream of its direction."""
+
+    seq: int
+    """Sequence number on the wire, 32 bits."""
+    ack: int
+    """Acknowledgement number on the wire, 32 bits; meaningless unless `flags` has ACK (0x10)."""
+    flags: int
+    """TCP flags, low 8 bits: FIN 1, SYN 2, RST 4, PSH 8, ACK 16."""
+    window: int
+    """Receive window as on the wire, unscaled."""
+    payload_length: int
+    """Octets of data on the wire (may be more than captured)."""
+    ip_id: int | None
+    """IPv4 identification; None for IPv6."""
+    timestamps: tuple[int, int] | None
+    """TCP timestamp option (value, echo), or None."""
+    sack: tuple[tuple[int, int], ...]
+    """SACK blocks as (left edge, right edge), wire sequence numbers."""
+    stream_start: int
+    """Extended (unwrapped) offset of the first data octet in this direction's stream; may be negative before the base."""
+    connection: int
+    """Ordinal of the TCP connection on this 4-tuple, from 1: a new SYN with another ISN starts the next."""
+    stream: tuple[StreamPiece, ...]
+    """What became readable in order because of this segment."""
+    mid_stream: bool
+    """True where the connection's SYN is not in the capture."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Endpoint:
+    """One address and port."""
+
+    address: str
+    """IPv4 dotted quad or compressed IPv6 text."""
+    port: int
+    """UDP or TCP port."""
+
+    def __str__(self) -> str:
+        return endpoint_text(self.address, self.port)
+
+
+def endpoint_text(address: str, port: int) -> str:
+    """Return "address:port", with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def flow_endpoints(key: FlowKey) -> tuple[Endpoint, Endpoint]:
+    """Return (source, destination) of a flow key."""
+    size = 4 if len(key) == 12 else 16  # noqa: PLR2004 - the two layouts of FlowKey
+    family = IPv4Address if size == 4 else IPv6Address  # noqa: PLR2004
+    source, destination = str(family(key[:size])), str(family(key[size : 2 * size]))
+    ports = key[2 * size :]
+    return (
+        Endpoint(source, int.from_bytes(ports[:2], "big")),
+        Endpoint(destination, int.from_bytes(ports[2:], "big")),
+    )
+
+
+def reverse_key(key: FlowKey) -> FlowKey:
+    """Return the key of the opposite direction of the same flow."""
+    size = (len(key) - 4) // 2
+    ports = key[2 * size :]
+    return key[size : 2 * size] + key[:size] + ports[2:] + ports[:2]

@@ -1,0 +1,138 @@
+"""What a protocol tells the tracker about its reliability rules: data, no code. One `Policy` per dialect.
+
+Every number is a row with its source in `protocols/<name>.py`. The tracker reads these rows and knows no protocol.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+__all__ = ["AckRule", "Exhausted", "Policy", "ProbeRule", "ResendRule", "SpaceRule", "StateMachine", "TimeoutRule"]
+
+
+class AckRule(Enum):
+    """How (base, bits) of an ACK names units."""
+
+    EXACT = "exact"
+    """`base` alone."""
+    BITS_BEFORE = "bits_before"
+    """`base`, and for each set bit i the unit base - 1 - i."""
+    BITS_AFTER = "bits_after"
+    """`base`, and for each set bit i the unit base + 1 + i."""
+    CUMULATIVE = "cumulative"
+    """`base` and everything before it (within half of the number space)."""
+    NONE = "none"
+    """Units of this space are never acknowledged by the protocol (their loss shows only as gaps)."""
+
+
+class Exhausted(Enum):
+    """What the sender does after its last permitted attempt."""
+
+    DROP = "drop"
+    """It drops the unit and goes on: outcome `given_up`."""
+    CLOSE = "close"
+    """It closes the connection."""
+    NEVER = "never"
+    """It never stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResendRule:
+    """When a sender sends an unacknowledged unit again, and how a second copy is judged."""
+
+    initial_ms: float
+    """Delay before the first round-trip measurement, milliseconds."""
+    rtt_factor: float = 0.0
+    """Delay = max(floor_ms, rtt_factor x smoothed_rtt) once a round trip is known; 0 = the delay never depends on it."""
+    floor_ms: float = 0.0
+    """Smallest delay, milliseconds."""
+    guard_ms: float = 0.0
+    """No resend within this time of the last transmission before a round trip is known, milliseconds."""
+    guard_rtt_factor: float = 0.0
+    """Guard as a share of the smoothed round trip once known; 0 = guard_ms always."""
+    attempts: int | None = None
+    """Transmissions of one unit at most; None = no limit."""
+    exhausted: Exhausted = Exhausted.NEVER
+    """What follows the last attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceRule:
+    """One counter in one direction."""
+
+    name: str
+    """Name in reports: `reliable`, `vital`, `datagram` ..."""
+    bits: int
+    """Width of the number on the wire; sequence arithmetic is modulo 2**bits."""
+    ack: AckRule
+    """How acknowledgements name units of this space."""
+    ack_bits: int = 0
+    """Width of the bit field of an ACK, in bits."""
+    resend: ResendRule | None = None
+    """Timer of the sender; None where it never sends again."""
+    first_seq: int | None = None
+    """The first number that a sender uses; None where it is arbitrary."""
+    duplicate_window_ms: float = 0.0
+    """A second identical copy closer than this to the previous one, arriving at its receiver, is a network copy, milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRule:
+    """A question that the peer answers at once."""
+
+    kind: str
+    """Name in reports: `heartbeat`, `ping`, `keepalive`, `packet_info`."""
+    bits: int
+    """Width of its number on the wire; 0 where probes carry no number."""
+    interval_ms: float | None = None
+    """Normal spacing, milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutRule:
+    """When a side gives its silent peer up."""
+
+    idle_ms: float
+    """Silence after which the verdict is due, milliseconds."""
+    check_ms: float
+    """The check runs once per this period, so the verdict falls between idle_ms and idle_ms + check_ms."""
+    refreshed_by: frozenset[str] | None
+    """Message types whose arrival counts as a sign of life; None = any datagram."""
+    announces: str | None = None
+    """Reason text of the close message that the side which times out still sends; None = it falls silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateMachine:
+    """Connection states as a table; `track` runs it without knowing what the words mean.
+
+    `states` maps each state to one of the contract's words (`open`, `closed`, `timed_out`, `rejected`, `unknown`).
+    """
+
+    initial: str
+    """State before the first datagram."""
+    states: dict[str, str]
+    """State -> contract word."""
+    transitions: dict[tuple[str, str, int], str]
+    """(state, input of a STATE event, direction 0 c2s / 1 s2c) -> next state. A pair that is missing keeps the state."""
+    handshake: dict[str, str] = field(default_factory=dict)
+    """State reached -> the contract's `handshake` word (`accepted`, `rejected`, `unanswered`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All rules of one dialect, for one direction."""
+
+    dialect: str
+    """The dialect that this row describes."""
+    spaces: tuple[SpaceRule, ...]
+    """Spaces, in report order."""
+    probes: tuple[ProbeRule, ...] = ()
+    """Probes, in report order."""
+    timeouts: tuple[TimeoutRule | None, TimeoutRule | None] = (None, None)
+    """(rule by which the client gives the server up, rule by which the server gives the client up)."""
+    machine: StateMachine | None = None
+    """Connection state machine; None where the protocol has no notion of a connection."""
+    rtt_smoothing: float = 0.0
+    """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers keep none."""

@@ -1,0 +1,236 @@
+"""What `track` concludes and `render`/`export` print. Times in ns since the Unix epoch, durations in ms, `None` = not knowable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from netdissect.model.annotations import Severity
+
+__all__ = [
+    "Anomaly",
+    "CaptureInfo",
+    "ConnectionEvent",
+    "ConnectionReport",
+    "Copy",
+    "ProbeReport",
+    "RttSummary",
+    "SpaceReport",
+    "TimeoutVerdict",
+    "UnitRecord",
+]
+
+
+@dataclass(slots=True)
+class RttSummary:
+    """Round trips of one space or probe, milliseconds."""
+
+    samples: int = 0
+    """Unambiguous samples (units sent once; probes answered)."""
+    ambiguous: int = 0
+    """Acknowledged units that were sent more than once: no sample is taken (Karn)."""
+    minimum: float | None = None
+    p50: float | None = None
+    """Median, from a bounded reservoir when samples are many."""
+    p95: float | None = None
+    maximum: float | None = None
+
+
+@dataclass(slots=True)
+class SpaceReport:
+    """One sequence space in one direction. copies = units + retransmissions + duplicates; units = acked + unacked + unknown."""
+
+    space: str
+    direction: int
+    """`Direction` of the units."""
+    units: int = 0
+    copies: int = 0
+    retransmissions: int = 0
+    duplicates: int = 0
+    acked: int = 0
+    unacked: int = 0
+    unknown: int = 0
+    never_seen: int = 0
+    out_of_order: int = 0
+    given_up: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    max_copies: int = 0
+    rtt: RttSummary = field(default_factory=RttSummary)
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys."""
+
+
+@dataclass(slots=True)
+class ProbeReport:
+    """Probes that one side sent."""
+
+    kind: str
+    direction: int
+    """`Direction` of the questions."""
+    sent: int = 0
+    answered: int = 0
+    rtt: RttSummary = field(default_factory=RttSummary)
+
+
+@dataclass(slots=True)
+class TimeoutVerdict:
+    """What one side's idle timer did, seen from the capture."""
+
+    side: str
+    """`client` or `server`: whose timer."""
+    last_heard_ns: int | None
+    """Last sign of life of its peer by the protocol's own rule."""
+    last_heard_frame: int | None
+    due_ns: int | None
+    """When the idle timeout was due: last_heard + idle."""
+    latest_ns: int | None
+    """When the verdict must have fallen at the latest: due + check period."""
+    fired: bool | None
+    """True: it fired (this side fell silent or announced it in that window); False: it did not; None: the capture cannot tell."""
+
+
+@dataclass(slots=True)
+class ConnectionReport:
+    """One connection, as `connections` shows it."""
+
+    connection: int
+    protocol: str
+    dialects: tuple[str, str]
+    """Dialect of each direction."""
+    transport: str
+    client: str
+    """"address:port"."""
+    server: str
+    roles_from: str
+    first_frame: int
+    last_frame: int
+    first_time_ns: int
+    last_time_ns: int
+    vantage: str
+    """`client`, `server`, `middle` or `unknown`."""
+    vantage_basis: str
+    """One sentence: what the vantage rests on."""
+    handshake: str
+    reject_reason: str | None
+    state: str
+    """Contract word: open, closed, timed_out, rejected, unknown."""
+    state_name: str
+    """The protocol's own name of the state."""
+    close: dict[str, Any] | None
+    """by, reason, frame."""
+    identity: dict[str, Any]
+    datagrams: tuple[int, int]
+    octets: tuple[int, int]
+    messages: tuple[dict[str, int], dict[str, int]]
+    spaces: list[SpaceReport]
+    probes: list[ProbeReport]
+    timeouts: list[TimeoutVerdict]
+    counters: tuple[dict[str, int], dict[str, int]]
+    """Protocol's own counters per direction."""
+    anomalies: dict[str, int]
+    """Severity label -> count."""
+    complete: bool
+    """False: mid-stream start, one-sided or evicted."""
+    limits_hit: dict[str, int] = field(default_factory=dict)
+    """Named bound -> how often it was hit."""
+    explain: tuple[str, ...] = ()
+    """Evidence of the recognition."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """One transmission of a unit, as captured."""
+
+    frame: int
+    time_ns: int
+    kind: str
+    """`original`, `retransmission` or `duplicate`."""
+    basis: str = "observed"
+    """`observed`, `declared` (the sender marks it) or `inferred`."""
+    due_ns: int | None = None
+    """When the dialect's resend timer was due for this retransmission; None for originals or where no timer applies."""
+    attempts_left: int | None = None
+    """Attempts that remained after this copy; None where the dialect has no limit."""
+
+
+@dataclass(slots=True)
+class UnitRecord:
+    """One reliable unit from first sight to its outcome."""
+
+    connection: int
+    direction: int
+    space: str
+    wire_seq: int
+    seq: int
+    """Extended (unwrapped) number."""
+    type: str | None
+    copies: list[Copy]
+    acked_frame: int | None
+    acked_time_ns: int | None
+    rtt_ms: float | None
+    rtt_ambiguous: bool
+    outcome: str
+    """acked, unacked, unknown or given_up."""
+    delivered_order: int | None
+    next_resend_due_ns: int | None = None
+    """When the next resend would have been due had no ack come; None where no timer applies."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ConnectionEvent:
+    """One thing that happened to a connection."""
+
+    connection: int
+    event: str
+    """state, probe, timeout, resend_request, gap, reset, ack."""
+    time_ns: int
+    frame: int | None
+    direction: int | None
+    text: str
+    """One line for people."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Added keys for programs."""
+
+
+@dataclass(slots=True)
+class Anomaly:
+    """One finding of the tracker or of a decoder, as `anomalies` prints it."""
+
+    code: str
+    severity: Severity
+    group: str
+    frame: int | None
+    time_ns: int | None
+    connection: int | None
+    direction: int | None
+    message: str
+    evidence: dict[str, Any] = field(default_factory=dict)
+    repeats: int = 1
+    """How often this code has occurred on this connection so far (reported at 1, 10, 100 ...)."""
+
+
+@dataclass(slots=True)
+class CaptureInfo:
+    """Facts about a capture file."""
+
+    path: str
+    format: str
+    """`pcap`, `pcapng`, `pcap.gz`, `pcapng.zst` ..."""
+    link_types: list[str] = field(default_factory=list)
+    """Names such as `EN10MB`, in order of appearance."""
+    interfaces: list[str] = field(default_factory=list)
+    comments: list[str] = field(default_factory=list)
+    frames: int = 0
+    octets: int = 0
+    """Octets on the wire."""
+    first_time_ns: int | None = None
+    last_time_ns: int | None = None
+    nanosecond: bool = False
+    truncated_at: int | None = None
+    """Offset in the (decompressed) file of the first octet that could not be read as a record; None for a whole file."""
+    damage: str | None = None
+    """What is wrong there."""
+    drops: int | None = None
+    """Datagrams that the capturing kernel or program lost, where the file says so."""
