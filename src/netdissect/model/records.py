@@ -1,0 +1,93 @@
+"""What `read` hands on: one record per datagram, with one record per message inside. Pure values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from netdissect.model.annotations import Annotation
+from netdissect.model.dissection import Dissection
+
+__all__ = ["DatagramRecord", "MessageRecord", "Reliability"]
+
+
+@dataclass(slots=True)
+class Reliability:
+    """What the tracker knows about one copy of one unit."""
+
+    space: str
+    """Name of its space."""
+    wire_seq: int
+    """Number on the wire."""
+    seq: int
+    """Extended (unwrapped) number."""
+    reliable: bool
+    """True where the sender repeats the unit until it is acknowledged."""
+    kind: str | None
+    """`original`, `retransmission`, `duplicate`; None where the capture cannot tell."""
+    of_frame: int | None = None
+    """Frame of the first copy, for a retransmission or duplicate."""
+    acked_in: int | None = None
+    """Frame of the first acknowledgement; None = none seen (yet)."""
+    rtt_ms: float | None = None
+    """Unambiguous round trip, milliseconds."""
+    since_ms: float | None = None
+    """Time since the previous copy of the unit, milliseconds; None for the first."""
+
+
+@dataclass(slots=True)
+class MessageRecord:
+    """One message: a row of `read --json`."""
+
+    index: int
+    """Position in its datagram, from 0."""
+    type: str
+    """Type name, as counted in `connections`; `datagram` where the payload has no messages."""
+    offset: int
+    """First octet in its buffer."""
+    length: int
+    """Length in octets."""
+    fields: dict[str, Any]
+    """Typed values by name."""
+    reliability: Reliability | None = None
+    """None for a message without a sequence number."""
+    annotations: list[Annotation] = field(default_factory=list)
+    """Findings inside this message."""
+    buffer: int = 0
+    """Index into the dissection's buffers."""
+    summary: str = ""
+    """One line for people. Not yet made safe for a terminal."""
+
+
+@dataclass(slots=True)
+class DatagramRecord:
+    """One datagram (or one framed TCP message) with everything that is known about it."""
+
+    frame: int
+    """Frame number from 1; for TCP the frame that completed the message."""
+    time_ns: int
+    """Time of that frame, ns since the Unix epoch."""
+    connection: int | None
+    """Connection number; None where it belongs to none."""
+    direction: int | None
+    """`Direction`; None where the roles are not known."""
+    transport: str
+    """`udp` or `tcp`."""
+    src: str
+    """"address:port"."""
+    dst: str
+    protocol: str | None
+    """None = no known protocol."""
+    dialect: str | None
+    length: int
+    """Payload octets."""
+    frames: tuple[int, ...] = ()
+    """All frames that the octets came from; empty for a whole UDP datagram in one frame."""
+    payload: bytes = b""
+    """The octets."""
+    dissection: Dissection | None = None
+    """The tree; None for an unknown protocol."""
+    messages: list[MessageRecord] = field(default_factory=list)
+    """At least one for a known protocol."""
+    faults: tuple[str, ...] = ()
+    """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""
