@@ -1,0 +1,381 @@
+"""The shapes of `--json`, one converter per kind of object. docs/json.md describes every key.
+
+Keys are only ever added; renaming or dropping one raises `SCHEMA`. Times are integers in nanoseconds,
+durations floats in milliseconds, octets lower-case hex, `None` means "not knowable from this capture".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from netdissect.model.annotations import Annotation, CodeRow
+from netdissect.model.dissection import Dissection
+from netdissect.model.packets import Direction
+from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
+from netdissect.model.reports import (
+    Anomaly,
+    CaptureInfo,
+    ConnectionEvent,
+    ConnectionReport,
+    ProbeReport,
+    RttSummary,
+    SpaceReport,
+    TimeoutVerdict,
+    UnitRecord,
+)
+
+__all__ = [
+    "SCHEMA",
+    "annotation",
+    "anomaly",
+    "capture_info",
+    "code",
+    "connection",
+    "decoded",
+    "dump",
+    "event",
+    "message",
+    "unit",
+]
+
+SCHEMA = 1
+"""Raised when a key is renamed or dropped."""
+
+_NS_PER_MS = 1_000_000
+
+
+def dump(value: Mapping[str, Any]) -> str:
+    """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal unescaped.
+
+    Octets become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`, and lone
+    surrogates stay escaped.
+    """
+    try:
+        return json.dumps(value, default=_default, allow_nan=False, separators=(",", ":"))
+    except (ValueError, TypeError):
+        # A float that is no number, or a key that is no string: rare, so only now is the tree walked.
+        return json.dumps(_plain(value), default=_default, allow_nan=False, separators=(",", ":"))
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).hex()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, Mapping):
+        return {key if isinstance(key, str) else _key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _key(key: Any) -> str:
+    return key.hex() if isinstance(key, bytes) else str(key)
+
+
+def _ms(nanoseconds: int) -> float:
+    return nanoseconds / _NS_PER_MS
+
+
+def _round(value: float | None) -> float | None:
+    """Round a duration to the nanosecond, which removes the noise of binary fractions."""
+    return None if value is None or not math.isfinite(value) else round(value, 6)
+
+
+def _label(direction: int | None) -> str | None:
+    return None if direction is None else Direction(direction).label
+
+
+def _pair(values: tuple[Any, Any]) -> dict[str, Any]:
+    return {"c2s": values[0], "s2c": values[1]}
+
+
+def annotation(note: Annotation) -> dict[str, Any]:
+    """Return one finding about one place of one buffer."""
+    shown: dict[str, Any] = {
+        "code": note.code,
+        "severity": note.severity.label,
+        "group": note.group,
+        "message": note.message,
+        "bit_offset": note.bit_offset,
+        "bit_length": note.bit_length,
+    }
+    if note.buffer:
+        shown["buffer"] = note.buffer
+    return shown
+
+
+def decoded(dissection: Dissection) -> dict[str, Any]:
+    """Return the object of `decode`: one payload with all its fields."""
+    return {
+        "schema": SCHEMA,
+        "protocol": dissection.protocol,
+        "dialect": dissection.dialect,
+        "direction": _label(dissection.direction),
+        "transport": dissection.transport,
+        "length": len(dissection.buffers[0].data),
+        "fields": dissection.fields,
+        "annotations": [annotation(note) for note in dissection.annotations],
+        "messages": [
+            {"type": view.type, "offset": view.offset, "length": view.length, "buffer": view.buffer}
+            for view in dissection.messages
+        ],
+        "summary": dissection.summary,
+    }
+
+
+def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        "space": facts.space,
+        "wire_seq": facts.wire_seq,
+        "seq": facts.seq,
+        "reliable": facts.reliable,
+        "kind": facts.kind,
+        "of_frame": facts.of_frame,
+        "acked_in": facts.acked_in,
+        "rtt_ms": _round(facts.rtt_ms),
+    }
+
+
+def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any]:
+    """Return one row of `read --json`; without an item, the datagram stands for itself."""
+    shown: dict[str, Any] = {
+        "schema": SCHEMA,
+        "frame": record.frame,
+        "index": item.index if item else 0,
+        "time_ns": record.time_ns,
+        "connection": record.connection,
+        "direction": _label(record.direction),
+        "transport": record.transport,
+        "src": record.src,
+        "dst": record.dst,
+        "protocol": record.protocol,
+        "dialect": record.dialect,
+        "type": item.type if item else None,
+        "offset": item.offset if item else 0,
+        "length": item.length if item else record.length,
+        "fields": item.fields if item else {},
+        "reliability": _reliability(item.reliability) if item else None,
+        "annotations": [annotation(note) for note in item.annotations] if item else [],
+    }
+    if item and item.buffer and record.dissection:
+        shown["buffer"] = record.dissection.buffers[item.buffer].name
+    if record.frames:
+        shown["frames"] = list(record.frames)
+    if record.faults:
+        shown["faults"] = list(record.faults)
+    if record.protocol is None:
+        shown["payload"] = record.payload
+    return shown
+
+
+def _rtt(summary: RttSummary) -> dict[str, Any]:
+    return {
+        "samples": summary.samples,
+        "ambiguous": summary.ambiguous,
+        "min": _round(summary.minimum),
+        "p50": _round(summary.p50),
+        "p95": _round(summary.p95),
+        "max": _round(summary.maximum),
+    }
+
+
+def _space(space: SpaceReport) -> dict[str, Any]:
+    return {
+        "space": space.space,
+        "direction": _label(space.direction),
+        "units": space.units,
+        "copies": space.copies,
+        "retransmissions": space.retransmissions,
+        "duplicates": space.duplicates,
+        "acked": space.acked,
+        "unacked": space.unacked,
+        "unknown": space.unknown,
+        "never_seen": space.never_seen,
+        "out_of_order": space.out_of_order,
+        "given_up": space.given_up,
+        "first_seq": space.first_seq,
+        "last_seq": space.last_seq,
+        "max_copies": space.max_copies,
+        "rtt_ms": _rtt(space.rtt),
+        **space.extra,
+    }
+
+
+def _probe(probe: ProbeReport) -> dict[str, Any]:
+    return {
+        "kind": probe.kind,
+        "direction": _label(probe.direction),
+        "sent": probe.sent,
+        "answered": probe.answered,
+        "rtt_ms": _rtt(probe.rtt),
+    }
+
+
+def _timeout(verdict: TimeoutVerdict) -> dict[str, Any]:
+    return {
+        "side": verdict.side,
+        "last_heard_ns": verdict.last_heard_ns,
+        "last_heard_frame": verdict.last_heard_frame,
+        "due_ns": verdict.due_ns,
+        "latest_ns": verdict.latest_ns,
+        "fired": verdict.fired,
+    }
+
+
+def connection(report: ConnectionReport) -> dict[str, Any]:
+    """Return one object of `connections`."""
+    return {
+        "schema": SCHEMA,
+        "connection": report.connection,
+        "protocol": report.protocol,
+        "dialect": _pair(report.dialects),
+        "transport": report.transport,
+        "client": report.client,
+        "server": report.server,
+        "roles_from": report.roles_from,
+        "first_frame": report.first_frame,
+        "last_frame": report.last_frame,
+        "first_time_ns": report.first_time_ns,
+        "last_time_ns": report.last_time_ns,
+        "duration_ms": _ms(report.last_time_ns - report.first_time_ns),
+        "vantage": report.vantage,
+        "vantage_basis": report.vantage_basis,
+        "handshake": report.handshake,
+        "reject_reason": report.reject_reason,
+        "state": report.state,
+        "state_name": report.state_name,
+        "close": report.close,
+        "identity": report.identity,
+        "datagrams": _pair(report.datagrams),
+        "octets": _pair(report.octets),
+        "messages": _pair(report.messages),
+        "spaces": [_space(space) for space in report.spaces],
+        "probes": [_probe(probe) for probe in report.probes],
+        "timeouts": [_timeout(verdict) for verdict in report.timeouts],
+        "counters": _pair(report.counters),
+        "anomalies": report.anomalies,
+        "complete": report.complete,
+        "limits_hit": report.limits_hit,
+        "explain": list(report.explain),
+    }
+
+
+def unit(record: UnitRecord) -> dict[str, Any]:
+    """Return one reliable unit of `timeline`."""
+    return {
+        "schema": SCHEMA,
+        "connection": record.connection,
+        "direction": _label(record.direction),
+        "space": record.space,
+        "wire_seq": record.wire_seq,
+        "seq": record.seq,
+        "type": record.type,
+        "copies": [
+            {
+                "frame": copy.frame,
+                "time_ns": copy.time_ns,
+                "kind": copy.kind,
+                "basis": copy.basis,
+                "due_ns": copy.due_ns,
+                "attempts_left": copy.attempts_left,
+            }
+            for copy in record.copies
+        ],
+        "acked_frame": record.acked_frame,
+        "acked_time_ns": record.acked_time_ns,
+        "rtt_ms": _round(record.rtt_ms),
+        "rtt_ambiguous": record.rtt_ambiguous,
+        "outcome": record.outcome,
+        "delivered_order": record.delivered_order,
+        "next_resend_due_ns": record.next_resend_due_ns,
+        **record.extra,
+    }
+
+
+def event(record: ConnectionEvent) -> dict[str, Any]:
+    """Return one connection event of `timeline`."""
+    return {
+        "schema": SCHEMA,
+        "connection": record.connection,
+        "event": record.event,
+        "time_ns": record.time_ns,
+        "frame": record.frame,
+        "direction": _label(record.direction),
+        "text": record.text,
+        **record.data,
+    }
+
+
+def anomaly(record: Anomaly) -> dict[str, Any]:
+    """Return one object of `anomalies`."""
+    return {
+        "schema": SCHEMA,
+        "code": record.code,
+        "severity": record.severity.label,
+        "group": record.group,
+        "frame": record.frame,
+        "time_ns": record.time_ns,
+        "connection": record.connection,
+        "direction": _label(record.direction),
+        "message": record.message,
+        "evidence": record.evidence,
+        "repeats": record.repeats,
+    }
+
+
+def code(row: CodeRow) -> dict[str, Any]:
+    """Return one row of the catalogue, for `explain --json`."""
+    return {
+        "schema": SCHEMA,
+        "code": row.code,
+        "severity": row.severity.label,
+        "group": row.group,
+        "title": row.title,
+        "meaning": row.meaning,
+    }
+
+
+def capture_info(
+    info: CaptureInfo, protocols: Mapping[str, tuple[int, int]], other_datagrams: int
+) -> dict[str, Any]:
+    """Return the object of `info`.
+
+    Args:
+        info: facts about the file.
+        protocols: name -> (datagrams, connections).
+        other_datagrams: datagrams of no known protocol.
+
+    """
+    return {
+        "schema": SCHEMA,
+        "path": info.path,
+        "format": info.format,
+        "link_types": info.link_types,
+        "interfaces": info.interfaces,
+        "comments": info.comments,
+        "frames": info.frames,
+        "octets": info.octets,
+        "first_time_ns": info.first_time_ns,
+        "last_time_ns": info.last_time_ns,
+        "nanosecond": info.nanosecond,
+        "truncated_at": info.truncated_at,
+        "damage": info.damage,
+        "drops": info.drops,
+        "protocols": {
+            name: {"datagrams": datagrams, "connections": connections}
+            for name, (datagrams, connections) in sorted(protocols.items())
+        },
+        "other_datagrams": other_datagrams,
+    }

@@ -1,0 +1,1 @@
+"""Prints reports for people: Rich tables, trees and streamed lines. Pure functions of the model's values."""

@@ -1,0 +1,237 @@
+"""The one place that decides where output goes, how wide it is and whether it has colour.
+
+A `Screen` prints two things: streamed lines made of (text, style) segments, cheap enough for a million rows,
+and Rich tables for short results. Every segment passes `safe()` here, so no view can forget it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from netdissect.render.safe import safe
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+__all__ = ["STYLES", "UNLIMITED", "Line", "Screen", "cells", "fit", "line_text", "wants_color"]
+
+Line: TypeAlias = "list[tuple[str, str]]"
+"""One line of output: (text, name of a style, "" for none) from left to right."""
+
+UNLIMITED = 100_000
+"""Width of a pipe in columns: nothing is ever wrapped or cut there."""
+
+STYLES: Mapping[str, str] = {
+    "time": "2",
+    "dim": "2",
+    "frame": "36",
+    "c2s": "32",
+    "s2c": "34",
+    "protocol": "1",
+    "name": "36",
+    "value": "",
+    "offset": "2",
+    "generated": "2;3",
+    "good": "32",
+    "resend": "33",
+    "duplicate": "35",
+    "bad": "1;31",
+    "title": "1",
+    "mark": "7",
+    "chat": "2",
+    "note": "36",
+    "warn": "33",
+    "error": "1;31",
+}
+"""Style name -> SGR parameters. Only the sixteen colours of the terminal's own theme; "" = plain."""
+
+
+def wants_color(mode: str, stream: IO[str], environ: Mapping[str, str] | None = None) -> bool:
+    """Return whether to colour: the flag, then NO_COLOR, then FORCE_COLOR, then "is it a terminal".
+
+    Args:
+        mode: `auto`, `always` or `never`, from `--color`.
+        stream: where the output goes.
+        environ: environment; that of the process by default.
+
+    """
+    environ = os.environ if environ is None else environ
+    if mode != "auto":
+        return mode == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR"):
+        return True
+    return environ.get("TERM") not in {"dumb", "unknown"} and stream.isatty()
+
+
+def cells(text: str) -> int:
+    """Return how many terminal columns a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # noqa: PLC0415 - only for text outside ASCII
+
+    return cell_len(text)
+
+
+def fit(text: str, width: int) -> str:
+    """Return the text cut to `width` columns, with an ellipsis where something is missing."""
+    if width <= 0:
+        return ""
+    if cells(text) <= width:
+        return text
+    if text.isascii():
+        return text[: width - 1] + "…"
+    used = 0
+    for index, char in enumerate(text):
+        used += cells(char)
+        if used > width - 1:
+            return text[:index] + "…"
+    return text
+
+
+def line_text(line: Line) -> Text:
+    """Return a streamed line as a Rich `Text`, for tables, trees and pictures."""
+    from rich.text import Text  # noqa: PLC0415
+
+    text = Text(no_wrap=True)
+    for part, style in line:
+        text.append(safe(part), rich_style(style))
+    return text
+
+
+_RICH = {
+    "1": "bold", "2": "dim", "3": "italic", "7": "reverse",
+    "31": "red", "32": "green", "33": "yellow", "34": "blue", "35": "magenta", "36": "cyan",
+}
+
+
+def rich_style(name: str) -> str:
+    """Return the Rich spelling of a style name."""
+    return " ".join(_RICH[code] for code in STYLES.get(name, "").split(";") if code)
+
+
+class Screen:
+    """Where views print."""
+
+    def __init__(
+        self,
+        stream: IO[str] | None = None,
+        *,
+        color: str = "auto",
+        width: int | None = None,
+        flush: bool = False,
+    ) -> None:
+        """Take the stream as it is now: tests and pagers replace it.
+
+        Args:
+            stream: standard output by default.
+            color: `auto`, `always` or `never`.
+            width: columns; None = the terminal's, or `UNLIMITED` where there is none.
+            flush: hand every line on at once (live capture, reading from a pipe).
+
+        """
+        self.stream = sys.stdout if stream is None else stream
+        self.color = wants_color(color, self.stream)
+        self.flush = flush
+        self.terminal = self.stream.isatty()
+        if width is not None:
+            self.width = max(width, 20)
+        elif self.terminal:
+            self.width = max(shutil.get_terminal_size().columns, 20)
+        else:
+            self.width = UNLIMITED
+        self._console: Console | None = None
+
+    @property
+    def wide(self) -> bool:
+        """Return True where a row may be longer than a person's window."""
+        return self.width >= UNLIMITED
+
+    def line(self, *segments: tuple[str, str], cut: bool = False) -> None:
+        """Print one line; with `cut`, no longer than the screen is wide."""
+        parts: Iterable[tuple[str, str]] = segments
+        if cut and not self.wide:
+            parts = _cut(segments, self.width)
+        if self.color:
+            text = "".join(self._painted(part, style) for part, style in parts)
+        else:
+            text = "".join([safe(part) for part, _ in parts]).rstrip(" ")
+        self.stream.write(text + "\n")
+        if self.flush:
+            self.stream.flush()
+
+    @staticmethod
+    def _painted(part: str, style: str) -> str:
+        code = STYLES.get(style, "")
+        shown = safe(part)
+        return f"\x1b[{code}m{shown}\x1b[0m" if code and shown else shown
+
+    def text(self, text: str = "", style: str = "") -> None:
+        """Print text of this program, which may have several lines."""
+        for row in text.split("\n"):
+            self.line((row, style))
+
+    def print(self, item: RenderableType) -> None:
+        """Print something of Rich's: a table or a tree."""
+        self.console.print(item, soft_wrap=False)
+
+    @property
+    def console(self) -> Console:
+        """Return the Rich console on the same stream: no markup, no emoji codes, no highlighting."""
+        if self._console is None:
+            from rich.console import Console  # noqa: PLC0415 - most output needs no Rich
+
+            self._console = Console(
+                file=self.stream,
+                width=self.width,
+                force_terminal=self.color,
+                color_system="standard" if self.color else None,
+                no_color=not self.color,
+                markup=False,
+                emoji=False,
+                highlight=False,
+                legacy_windows=False,
+            )
+        return self._console
+
+    def table(self, *columns: str, right: Iterable[str] = (), title: str | None = None) -> Any:
+        """Return an empty table in the house style; `right` names the columns of numbers."""
+        from rich.box import SIMPLE_HEAD  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        numeric = set(right)
+        table = Table(
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+            title=Text(safe(title)) if title else None,
+            title_justify="left",
+        )
+        for column in columns:
+            table.add_column(
+                column,
+                justify="right" if column in numeric else "left",
+                overflow="fold",
+                no_wrap=column in numeric,
+            )
+        return table
+
+
+def _cut(segments: Iterable[tuple[str, str]], width: int) -> Line:
+    line: Line = []
+    left = width
+    for part, style in segments:
+        shown = safe(part)
+        size = cells(shown)
+        if size > left:
+            line.append((fit(shown, left), style))
+            break
+        line.append((shown, style))
+        left -= size
+    return line

@@ -1,0 +1,83 @@
+"""Makes text from packets, file names and peers harmless for a terminal.
+
+Rich and Textual pass ESC through, so a chat line can set the window title, clear the screen or, with a
+bidirectional override, show something else than it says. Every string that did not come from this
+program goes through `safe()` before it is printed.
+"""
+
+from __future__ import annotations
+
+__all__ = ["LINE_LIMIT", "safe", "safe_bytes"]
+
+LINE_LIMIT = 4096
+"""Characters of one value that are shown at most; the rest is counted, not printed."""
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+# Printable in Python's eyes, and yet invisible or reordering: fillers and joiners.
+_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" + "".join(
+    chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F))
+))
+
+_MAX_COMBINING = 2
+"""Combining marks that may follow each other: more would paint over the lines above."""
+
+
+def safe(text: str, limit: int = LINE_LIMIT) -> str:
+    r"""Return `text` with everything that a terminal could obey or hide written as an escape.
+
+    Control characters (C0, DEL, C1), line and paragraph separators, bidirectional and zero-width
+    characters, unassigned and private code points and lone surrogates become `\xNN`, `\uNNNN` or
+    `\UNNNNNNNN`; line feed, return and tab become `\n`, `\r`, `\t`. A backslash stays as it is: the result
+    is for reading, programs use JSON. Longer text than `limit` is cut with a note of what is missing.
+    """
+    cut = len(text) - limit
+    if cut > 0:
+        text = text[:limit]
+    if not (text.isascii() and text.isprintable()):
+        text = _escaped(text)
+    return f"{text}… (+{cut} characters)" if cut > 0 else text
+
+
+def safe_bytes(data: bytes, limit: int = LINE_LIMIT) -> str:
+    r"""Return octets as text: valid UTF-8 as it is, every other octet as `\xNN`, then made safe."""
+    cut = len(data) - 4 * limit
+    text = data[: 4 * limit].decode("utf-8", "surrogateescape")
+    shown = safe(text, limit)
+    return f"{shown}… (+{cut} octets)" if cut > 0 and len(text) <= limit else shown
+
+
+def _escaped(text: str) -> str:
+    out: list[str] = []
+    marks = 0
+    for char in text:
+        if char.isascii():
+            marks = 0
+            out.append(char if char.isprintable() else _escape(char))
+        elif not char.isprintable() or char in _INVISIBLE:
+            marks = 0
+            out.append(_escape(char))
+        elif _is_combining(char):
+            marks += 1
+            out.append(char if marks <= _MAX_COMBINING else _escape(char))
+        else:
+            marks = 0
+            out.append(char)
+    return "".join(out)
+
+
+def _is_combining(char: str) -> bool:
+    from unicodedata import category  # noqa: PLC0415 - only for text outside ASCII
+
+    return category(char) in {"Mn", "Me"}
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if char in _SHORT:
+        return _SHORT[char]
+    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 - an octet that was no UTF-8 (PEP 383)
+        return f"\\x{code - 0xDC00:02x}"
+    if code <= 0xFF:  # noqa: PLR2004
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004

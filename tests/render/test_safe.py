@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import hostile
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdissect.render.safe import LINE_LIMIT, safe, safe_bytes
+
+
+def test_the_corpus_has_200_strings() -> None:
+    assert len(hostile.HOSTILE) == 200
+
+
+@pytest.mark.parametrize("index", range(200))
+def test_hostile_text_is_harmless(index: int) -> None:
+    shown = safe(hostile.HOSTILE[index])
+    assert hostile.is_safe(shown)
+    assert "\n" not in shown
+    shown.encode("utf-8")
+
+
+@given(st.text(alphabet=st.characters()))
+def test_any_text_is_harmless(text: str) -> None:
+    shown = safe(text)
+    assert hostile.is_safe(shown)
+    assert "\n" not in shown
+
+
+@given(st.binary(max_size=200))
+def test_any_octets_are_harmless(data: bytes) -> None:
+    assert hostile.is_safe(safe_bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain [bold] text", "plain [bold] text"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("a\nb\tc\r", "a\\nb\\tc\\r"),
+        ("\x9b", "\\x9b"),
+        ("\u202eabc", "\\u202eabc"),
+        ("\udc80", "\\x80"),
+        ("\ud800", "\\ud800"),
+        ("\U000e0041", "\\U000e0041"),
+        ("日本", "日本"),
+        ("Zoë", "Zoë"),
+    ],
+)
+def test_escapes_are_visible(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+def test_length_is_bounded_and_the_rest_is_counted() -> None:
+    assert safe("x" * (LINE_LIMIT + 5)) == "x" * LINE_LIMIT + "… (+5 characters)"
+    assert len(safe_bytes(b"\xff" * 1_000_000)) < 5 * LINE_LIMIT
+
+
+def test_marks_do_not_pile_up() -> None:
+    assert safe("a" + "\u0301" * 4) == "a\u0301\u0301\\u0301\\u0301"
