@@ -1,0 +1,38 @@
+"""netdissect: decode and track the reliability layers of game networks.
+
+`open_capture` reads a capture, `analyze` tracks its connections; the Scapy layers live in `netdissect.layers`.
+Importing this package imports neither scapy, rich nor click.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from netdissect._version import __version__
+
+if TYPE_CHECKING:
+    from netdissect.capture import open_capture
+    from netdissect.pipeline import analyze
+
+__all__ = ["__version__", "analyze", "open_capture", "scapy_ext"]
+
+_LAZY = {"open_capture": "netdissect.capture", "analyze": "netdissect.pipeline"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the two entry points of the library on first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - start-up stays free of heavy imports
+
+    return getattr(import_module(_LAZY[name]), name)
+
+
+def scapy_ext(extension: Any) -> None:
+    """Register the layers with a Scapy shell: `conf.exts.load("netdissect")`.
+
+    Source: scapy `scapy.config.ExtsManager.load`, which calls this function with itself.
+    """
+    from netdissect.layers.extension import register  # noqa: PLC0415
+
+    register(extension)

@@ -1,0 +1,16 @@
+"""The catalogue of findings: the common rows and those of every protocol, looked up by code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netdissect.model.annotations import COMMON_CODES, CodeRow
+
+__all__ = ["Catalogue"]
+
+
+class Catalogue(dict[str, CodeRow]):
+    """Rows by code. A code without a row is a fault of netdissect and raises KeyError."""
+
+    def __init__(self, rows: Iterable[CodeRow] = ()) -> None:
+        super().__init__({row.code: row for row in (*COMMON_CODES, *rows)})

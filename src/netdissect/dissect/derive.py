@@ -1,0 +1,463 @@
+"""The derived reader: turns a layer's `fields_desc` into one straight-line Python function.
+
+`parse(buf, off, end)` returns a tuple with one value per field in layer order (None for an absent one)
+followed by the next offset, or None where the octets do not suffice: then the walker says what was there.
+The functions are written into `dissect/readers/<protocol>.py`, so that the hot path imports no Scapy; a
+test regenerates and compares. Rewrite them with `python -m netdissect.dissect.derive`.
+
+A field class that is not listed here may bring its own snippet: `derive(self, writer)`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from scapy.fields import BitField, ConditionalField, Field, MayEnd
+
+from netdissect.dissect.engine import layer_module
+from netdissect.layers.expr import E
+from netdissect.layers.fields import (
+    IfLeft,
+    Items,
+    LsbBits,
+    LsbPad,
+    LsbTail,
+    LsbVarULong,
+    NulString,
+    SizedBytes,
+    Tail,
+    Varint,
+)
+from netdissect.wire import varint
+
+__all__ = ["compile_reader", "module_source", "source"]
+
+_HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
+
+Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and the
+next offset, or None where the octets do not suffice.
+"""
+
+# ruff: noqa
+# mypy: ignore-errors
+from __future__ import annotations
+
+from struct import Struct
+{imports}
+
+'''
+
+_CODECS = {
+    id(codec): name
+    for name in ("TEEWORLDS", "KNET_7_8", "KNET_7_7_16", "KNET_15_16")
+    for codec in (getattr(varint, name),)
+}
+VARULONG_WINDOW_BITS = 80
+
+
+class _Writer:
+    """Writes the body of one reader. Positions are octets (`p`) or, in LSB layers, bits (`b`)."""
+
+    def __init__(self, layer: type[Any], skip: Iterable[str]) -> None:
+        self.layer = layer
+        self.skip = frozenset(skip)
+        self.lines: list[str] = []
+        self.values: list[str] = []
+        self.rename: dict[str, str] = {}
+        self.imports: set[str] = set()
+        self.structs: dict[str, str] = {}
+        self.indent = 1
+        self.fixed: list[tuple[str, str, Any]] = []
+
+    def put(self, line: str) -> None:
+        """Append one line at the current indentation."""
+        self.lines.append("    " * self.indent + line)
+
+    def name(self, field: Any) -> str:
+        """Return the local variable of a field and note it as a value to return."""
+        local = f"v_{field.name}"
+        self.rename[field.name] = local
+        if field.name not in self.skip and local not in self.values:
+            self.values.append(local)
+        return local
+
+    def condition(self, rule: Any) -> str:
+        """Return the source text of a condition or length rule."""
+        if not isinstance(rule, E):
+            raise TypeError(f"{self.layer.__name__}: rule {rule!r} is no E expression")
+        for name in rule.names:
+            if name not in self.rename:
+                raise TypeError(f"{self.layer.__name__}: {rule!r} names an unknown field")
+        return rule.translate({name: f"({self.rename[name]} or 0)" for name in rule.names})
+
+    def need(self, octets: str) -> None:
+        """Stop where fewer than `octets` are left."""
+        self.put(f"if p + {octets} > end: return None")
+
+    # -- runs of fixed-size fields become one unpack -------------------------------------------
+
+    def flush(self) -> None:
+        """Write the pending run of fixed-size fields."""
+        if not self.fixed:
+            return
+        order = self.fixed[0][1][0]
+        fmt = order + "".join(item[1][1:] for item in self.fixed)
+        size = struct.calcsize(fmt)
+        self.need(str(size))
+        unpacker = self.structs.setdefault(fmt, f"_S{len(self.structs)}_{self.layer.__name__}")
+        targets = ", ".join(local for local, _, _ in self.fixed)
+        self.put(f"{targets}{',' if len(self.fixed) == 1 else ''} = {unpacker}(buf, p)")
+        self.put(f"p += {size}")
+        self.fixed = []
+
+    def add_fixed(self, field: Any) -> None:
+        """Add one struct-described field to the pending run."""
+        fmt = field.fmt if field.fmt[0] in "<>!" else "!" + field.fmt
+        fmt = fmt.replace(">", "!")
+        if self.fixed and self.fixed[0][1][0] != fmt[0] and struct.calcsize(fmt) > 1:
+            if all(struct.calcsize(item[1]) == 1 for item in self.fixed):
+                self.fixed = [(local, fmt[0] + f[1:], x) for local, f, x in self.fixed]
+            else:
+                self.flush()
+        elif self.fixed:
+            fmt = self.fixed[0][1][0] + fmt[1:]
+        self.fixed.append((self.name(field), fmt, field))
+
+
+def _bits_big_endian(writer: _Writer, run: list[Any]) -> None:
+    """Read a run of big-endian bit fields that together fill whole octets."""
+    total = sum(field.size for field in run)
+    if total % 8:
+        raise TypeError(f"{writer.layer.__name__}: bit fields fill no whole octets")
+    octets = total // 8
+    writer.need(str(octets))
+    if octets == 1:
+        writer.put("n = buf[p]")
+    else:
+        writer.put(f"n = int.from_bytes(buf[p:p + {octets}], 'big')")
+    left = total
+    for field in run:
+        left -= field.size
+        shift = f"n >> {left}" if left else "n"
+        mask = f" & {(1 << field.size) - 1:#x}" if left + field.size < total else ""
+        writer.put(f"{writer.name(field)} = {shift}{mask}")
+    writer.put(f"p += {octets}")
+
+
+def _varint(writer: _Writer, field: Any) -> None:
+    codec = _CODECS[id(field.codec)]
+    writer.imports.add("from netdissect.wire import varint")
+    writer.structs.setdefault(f"varint.{codec}.read", f"_read_{codec}")
+    local = writer.name(field)
+    if codec != "KNET_15_16":
+        # One octet is by far the commonest form: read it without a call.
+        writer.put("if p >= end: return None")
+        writer.put(f"{local} = buf[p]")
+        limit = 0x40 if codec == "TEEWORLDS" else 0x80
+        writer.put(f"if {local} < {limit:#x}: p += 1")
+        writer.put("else:")
+        writer.indent += 1
+    writer.put("try:")
+    writer.put(f"    {local}, p = _read_{codec}(buf, p, end)")
+    writer.put("except ValueError:")
+    writer.put("    return None")
+    if codec != "KNET_15_16":
+        writer.indent -= 1
+
+
+def _sized(writer: _Writer, field: Any) -> None:
+    writer.put(f"k = {writer.condition(field.length)}")
+    writer.put("if k < 0 or p + k > end: return None")
+    writer.put(f"{writer.name(field)} = buf[p:p + k]")
+    writer.put("p += k")
+
+
+def _tail(writer: _Writer, field: Any) -> None:
+    local = writer.name(field)
+    if field.name not in writer.skip:
+        writer.put(f"{local} = buf[p:end]")
+    writer.put("p = end")
+
+
+def _nul_string(writer: _Writer, field: Any) -> None:
+    writer.put("k = buf.find(b'\\0', p, end)")
+    writer.put("if k < 0: return None")
+    writer.put(f"{writer.name(field)} = buf[p:k]")
+    writer.put("p = k + 1")
+
+
+def _items(writer: _Writer, field: Any) -> None:
+    item = f"read_{field.item.__name__}"
+    local = writer.name(field)
+    writer.put(f"{local} = []")
+    if field.count is None:
+        writer.put("while p < end:")
+    else:
+        writer.put(f"for _ in range({writer.condition(field.count)}):")
+    writer.put(f"    item = {item}(buf, p, end)")
+    writer.put("    if item is None: return None")
+    writer.put(f"    {local}.append(item)")
+    writer.put("    p = item[-1]")
+
+
+_SNIPPETS: dict[type[Any], Callable[[_Writer, Any], None]] = {
+    Varint: _varint,
+    SizedBytes: _sized,
+    Tail: _tail,
+    NulString: _nul_string,
+    Items: _items,
+}
+"""Field class -> the code that reads it from position `p`."""
+
+
+def _octet_body(writer: _Writer, fields: list[Any]) -> None:
+    """Write the reader of a layer made of whole octets."""
+    writer.put("p = off")
+    bits: list[Any] = []
+    for outer in fields:
+        field = outer.fld if isinstance(outer, MayEnd) else outer
+        if isinstance(field, BitField):
+            writer.flush()
+            bits.append(field)
+            if sum(item.size for item in bits) % 8 == 0:
+                _bits_big_endian(writer, bits)
+                bits = []
+            continue
+        if isinstance(field, (ConditionalField, IfLeft)):
+            writer.flush()
+            _optional(writer, field)
+            continue
+        _one(writer, field)
+    writer.flush()
+
+
+def _one(writer: _Writer, field: Any) -> None:
+    """Write one unconditional field."""
+    snippet = _SNIPPETS.get(type(field)) or next(
+        (code for kind, code in _SNIPPETS.items() if isinstance(field, kind)), None
+    )
+    own = getattr(field, "derive", None)
+    if own is not None:
+        writer.flush()
+        own(writer)
+    elif snippet is not None:
+        writer.flush()
+        snippet(writer, field)
+    elif type(field).getfield is Field.getfield and field.fmt:
+        writer.add_fixed(field)
+    else:
+        raise TypeError(f"{writer.layer.__name__}.{field.name}: no derivation for {type(field)}")
+
+
+def _optional(writer: _Writer, field: Any) -> None:
+    """Write a field that is there under a condition, None otherwise."""
+    inner = field.fld
+    local = f"v_{inner.name}"
+    if isinstance(field, IfLeft):
+        test = f"p + {(field.bits + 7) // 8} <= end"
+    else:
+        test = writer.condition(field.cond)
+    writer.put(f"if {test}:")
+    writer.indent += 1
+    if isinstance(inner, BitField):
+        _bits_big_endian(writer, [inner])
+    else:
+        _one(writer, inner)
+        writer.flush()
+    writer.indent -= 1
+    writer.put("else:")
+    writer.put(f"    {local} = None")
+
+
+# -- LSB-first layers: everything comes out of one little-endian number --------------------------
+
+
+def _lsb_body(writer: _Writer, fields: list[Any]) -> None:
+    window = sum(_lsb_size(field) for field in fields)
+    writer.put("m = (end - off) << 3")
+    # The window may reach past `end`: every field checks the bits left before it is believed.
+    writer.put(f"n = int.from_bytes(buf[off:off + {(window + 7) // 8}], 'little')")
+    fixed = 0
+    for field in fields:
+        if not isinstance(field, LsbBits):
+            break
+        fixed += field.size
+    if fixed:
+        writer.put(f"if m < {fixed}: return None")
+    position: int | str = 0
+    for field in fields:
+        checked = isinstance(position, int) and position < fixed
+        position = _lsb_one(writer, field, position, checked=checked)
+    writer.put("p = end" if position == "end" else f"p = off + (({position} + 7) >> 3)")
+
+
+def _lsb_size(field: Any) -> int:
+    if isinstance(field, (IfLeft, ConditionalField)):
+        return _lsb_size(field.fld)
+    if isinstance(field, LsbBits):
+        return int(field.size)
+    return VARULONG_WINDOW_BITS if isinstance(field, LsbVarULong) else 0
+
+
+def _lsb_one(
+    writer: _Writer, field: Any, position: int | str, *, checked: bool = False
+) -> int | str:
+    """Write one field at bit `position` (a number, or the variable `b`); returns the next position.
+
+    `checked`: an earlier line has made sure that its bits are there.
+    """
+    if isinstance(field, (LsbPad, LsbTail)):
+        return _lsb_end(writer, field, position)
+    if isinstance(field, LsbBits):
+        if not checked:
+            writer.put(f"if m < {_plus(position, field.size)}: return None")
+        _lsb_value(writer, field, position)
+        return _plus_value(writer, position, field.size)
+    if isinstance(field, LsbVarULong):
+        _lsb_varulong(writer, field, position, checked=checked)
+        return "b"
+    if position != "b":
+        writer.put(f"b = {position}")
+    test = f"m >= b + {field.bits}" if isinstance(field, IfLeft) else writer.condition(field.cond)
+    writer.put(f"if {test}:")
+    writer.indent += 1
+    after = _lsb_one(writer, field.fld, "b", checked=isinstance(field, IfLeft))
+    if after != "b":
+        raise TypeError(f"{writer.layer.__name__}.{field.name}: optional field has no length")
+    writer.indent -= 1
+    writer.put("else:")
+    writer.put(f"    v_{field.name} = None")
+    return "b"
+
+
+def _plus(position: int | str, size: int) -> str:
+    return str(position + size) if isinstance(position, int) else f"{position} + {size}"
+
+
+def _plus_value(writer: _Writer, position: int | str, size: int) -> int | str:
+    if isinstance(position, int):
+        return position + size
+    writer.put(f"b += {size}")
+    return "b"
+
+
+def _lsb_value(writer: _Writer, field: Any, position: int | str) -> None:
+    local = writer.name(field)
+    shift = "n" if position == 0 else f"n >> {position}"
+    writer.put(f"{local} = {shift} & {(1 << field.size) - 1:#x}")
+    if field.signed:
+        half = 1 << (field.size - 1)
+        writer.put(f"if {local} >= {half:#x}: {local} -= {half << 1:#x}")
+
+
+def _lsb_varulong(writer: _Writer, field: Any, position: int | str, *, checked: bool) -> None:
+    writer.imports.add("from netdissect.wire.varint import read_varulong_bits")
+    local = writer.name(field)
+    if position != "b":
+        writer.put(f"b = {position}")
+    if not checked:
+        writer.put("if m < b + 8: return None")
+    writer.put(f"{local} = n >> b & 0xff")
+    # Message ids below 128 take one group: read it without a call.
+    writer.put(f"if {local} < 0x80: b += 8")
+    writer.put("else:")
+    writer.put(f"    {local}, b, k = read_varulong_bits(n, b, m)")
+    writer.put("    if not k: return None")
+    writer.put(f"    {local} &= {(1 << field.keep) - 1:#x}")
+
+
+def _lsb_end(writer: _Writer, field: Any, position: int | str) -> int | str:
+    local = writer.name(field)
+    if isinstance(field, LsbTail):
+        if field.name not in writer.skip:
+            writer.imports.add("from netdissect.wire.bits import slice_bits")
+            writer.put(f"{local} = slice_bits(buf[off:end], {position})")
+        return "end"
+    if field.name not in writer.skip:
+        writer.put(f"k = -({position}) & 7")
+        writer.put(f"{local} = n >> {position} & ((1 << k) - 1) if k else None")
+    return position
+
+
+def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, str], set[str]]:
+    """Return (function text, {struct format or callable: its local name}, import lines) of a layer.
+
+    Args:
+        layer: the layer class.
+        skip: fields that the reader passes over without returning them (payloads, padding).
+
+    Raises:
+        TypeError: the layer has a field or rule that cannot be derived.
+
+    """
+    writer = _Writer(layer, skip)
+    fields = list(layer.fields_desc)
+    flat = [getattr(field, "fld", field) for field in fields]
+    if any(isinstance(field, (LsbBits, LsbVarULong, LsbTail)) for field in flat):
+        _lsb_body(writer, fields)
+    else:
+        _octet_body(writer, fields)
+    returned = "".join(f"{value}, " for value in writer.values)
+    writer.put(f"return ({returned}p,)")
+    named = [value.removeprefix("v_") for value in writer.values]
+    head = [
+        f"def read_{layer.__name__}(buf, off, end):",
+        f'    """Return ({", ".join([*named, "next offset"])})."""',
+    ]
+    return "\n".join([*head, *writer.lines]), writer.structs, writer.imports
+
+
+def module_source(protocol: str) -> str:
+    """Return the text of `dissect/readers/<protocol>.py`, from the layer module's `READERS` table.
+
+    `READERS` is a list of (layer class, names of fields to pass over), items before the lists of them.
+    """
+    functions: list[str] = []
+    names: dict[str, str] = {}
+    imports: set[str] = set()
+    for layer, skip in layer_module(protocol).READERS:
+        text, structs, needs = source(layer, skip)
+        functions.append(text)
+        names.update({local: what for what, local in structs.items()})
+        imports |= needs
+    constants = [
+        f"{local} = {what}" if "." in what else f'{local} = Struct("{what}").unpack_from'
+        for local, what in sorted(names.items())
+    ]
+    head = _HEADER.format(protocol=protocol, imports="\n".join(sorted(imports)))
+    return head + "\n".join(constants) + "\n\n\n" + "\n\n\n".join(functions) + "\n"
+
+
+def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
+    """Return the reader of one layer, compiled now: for tests and for layers made at run time."""
+    text, structs, imports = source(layer, skip)
+    lines = ["from struct import Struct", *sorted(imports)]
+    lines += [
+        f"{local} = {what}" if "." in what else f'{local} = Struct("{what}").unpack_from'
+        for what, local in structs.items()
+    ]
+    scope: dict[str, Any] = {}
+    # The text comes from the layers of this package, never from a packet.
+    exec(compile("\n".join([*lines, text]), f"<reader {layer.__name__}>", "exec"), scope)  # noqa: S102
+    reader: Callable[..., Any] = scope[f"read_{layer.__name__}"]
+    return reader
+
+
+def main() -> None:
+    """Write the reader modules of all protocols that have a `READERS` table."""
+    from netdissect.layers import PROTOCOLS  # noqa: PLC0415
+
+    folder = Path(__file__).parent / "readers"
+    for protocol in PROTOCOLS:
+        if find_spec(f"netdissect.layers.{protocol}") is None:
+            continue
+        if hasattr(layer_module(protocol), "READERS"):
+            (folder / f"{protocol}.py").write_text(module_source(protocol), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""`dissect()`: one payload to one annotated tree, whatever the protocol.
+
+The layer modules are named by protocol and imported on first use. Each has `root(...)`, which picks the
+layer for a payload, and `CODES`, its rows of the catalogue. What needs the whole payload stands in
+`dissect/finishers/<protocol>.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from netdissect.dissect.catalogue import Catalogue
+from netdissect.model.annotations import Annotation, Severity
+from netdissect.model.dissection import Buffer, Dissection, FieldNode
+
+__all__ = ["Request", "dissect", "layer_module"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a layer module may use to read a payload."""
+
+    dialect: str
+    """Full dialect name, such as `riptide-2.1`."""
+    direction: int | None = None
+    """`Direction`, or None where it does not matter."""
+    transport: str = "udp"
+    """`udp` or `tcp`."""
+    unframed: bool = False
+    """True where a TCP message has already been taken out of its framing."""
+    schema: Any = None
+    """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
+    hints: Any = None
+    """`Hints.extra` of the connection, or None."""
+
+
+@cache
+def layer_module(protocol: str) -> Any:
+    """Return the layer module of a protocol: one of ours, or `module` of a plug-in ("pkg.module")."""
+    return import_module(protocol if "." in protocol else f"netdissect.layers.{protocol}")
+
+
+@cache
+def finisher(protocol: str) -> Any:
+    """Return the `finish(dissection, request, walker)` of a protocol, or None where it needs none."""
+    if "." in protocol:
+        return getattr(layer_module(protocol), "finish", None)
+    name = f"netdissect.dissect.finishers.{protocol}"
+    if find_spec(name) is None:
+        return None
+    return import_module(name).finish
+
+
+@cache
+def catalogue(protocol: str) -> Catalogue:
+    """Return the catalogue as the layers of one protocol use it."""
+    return Catalogue(layer_module(protocol).CODES)
+
+
+def dissect(
+    protocol: str,
+    payload: bytes,
+    request: Request,
+    *,
+    module: str | None = None,
+    strict: bool = False,
+) -> Dissection:
+    """Return the annotated tree of one payload. Never raises on input.
+
+    Args:
+        protocol: name of the protocol.
+        payload: UDP payload, or one framed message (or stream start) of a TCP connection.
+        request: dialect, direction and what else the layers may use.
+        module: dotted name of the layer module where it is not one of ours.
+        strict: re-raise a fault of our own layers instead of reporting `dissector-bug`.
+
+    """
+    where = module or protocol
+    dissection = Dissection(
+        protocol,
+        request.dialect,
+        request.direction,
+        request.transport,
+        [Buffer("payload", payload)],
+        FieldNode(protocol, None, 0, 8 * len(payload)),
+    )
+    try:
+        _read(dissection, where, payload, request, catalogue(where))
+    except Exception as bug:
+        # The one place that catches a bug of a layer: it is reported, not hidden.
+        if strict:
+            raise
+        _log.info("layer of %s failed", protocol, exc_info=True)
+        row = Catalogue()["dissector-bug"]
+        dissection.annotations.append(
+            Annotation(
+                row.code,
+                Severity.ERROR,
+                row.group,
+                f"{type(bug).__name__}: {bug}",
+                0,
+                8 * len(payload),
+            )
+        )
+    return dissection
+
+
+def _read(
+    dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
+) -> None:
+    from netdissect.dissect.walker import Scope, Walker, node_fields  # noqa: PLC0415 - imports scapy
+
+    walker = Walker(rows)
+    dissection.annotations = walker.annotations
+    dissection.messages = walker.messages
+    layer = layer_module(where).root(payload, request)
+    around = Scope()
+    around["_direction"] = request.direction
+    node, _scope, used = walker.walk(layer, payload, outer=around)
+    walker.trailing(node, payload, used)
+    dissection.root = node
+    finish = finisher(where)
+    if finish is not None:
+        finish(dissection, request, walker)
+    dissection.fields = node_fields(dissection.root)
+    for message in dissection.messages:
+        if message.node is not None:
+            message.fields = node_fields(message.node)

@@ -1,0 +1,1 @@
+"""What needs a whole payload: second buffers, user schemas, rules across messages. One module a protocol."""

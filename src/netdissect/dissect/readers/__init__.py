@@ -1,0 +1,1 @@
+"""Readers derived from the layers, one generated module a protocol. They import no Scapy."""

@@ -1,0 +1,334 @@
+"""User schemas: what the payloads of user messages mean. One format serves all protocols.
+
+A schema is JSON or TOML: `{"format": "netdissect-schema/1", "protocol": ..., "enums": {...},
+"objects": {...}, "messages": {id or name: {"name", "direction", "fields": [[name, type], ...]}}}`.
+`T[]` is an array with its length on the wire, `T[n]` one of n elements without it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from netdissect.model.dissection import FieldNode
+from netdissect.wire.cursor import Cursor, OutOfData, Sink
+from netdissect.wire.values import Values
+
+__all__ = [
+    "Decoder",
+    "MessageSchema",
+    "Schema",
+    "SchemaError",
+    "SchemaMismatch",
+    "TypeRef",
+    "encode",
+    "load_schema",
+    "parse_schema",
+]
+
+FORMAT = "netdissect-schema/1"
+DEPTH_LIMIT = 64
+"""Nested objects at most: a schema may refer to itself."""
+NODE_LIMIT = 100_000
+"""Values decoded from one payload at most: bounds nested arrays with large counts."""
+_TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\((\d+)\))?((?:\[\d*\])*)$")
+
+
+class SchemaError(ValueError):
+    """A schema file that cannot be used: a message for the user."""
+
+
+class SchemaMismatch(ValueError):  # noqa: N818 - names a condition
+    """A payload does not fit its schema, from bit `position` on."""
+
+    def __init__(self, message: str, position: int, nodes: list[FieldNode]) -> None:
+        super().__init__(message)
+        self.position = position
+        self.nodes = nodes
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRef:
+    """A type as a schema writes it."""
+
+    text: str
+    """As written."""
+    base: str
+    """Scalar, enum or object name."""
+    size: int | None
+    """The number in parentheses: `bits(3)`; None without."""
+    dimensions: tuple[int | None, ...]
+    """One entry an array level, outermost first: None = length on the wire, n = without."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaField:
+    """One named value."""
+
+    name: str
+    type: TypeRef
+
+
+@dataclass(frozen=True, slots=True)
+class MessageSchema:
+    """The payload of one message."""
+
+    name: str
+    fields: tuple[SchemaField, ...]
+    direction: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A loaded schema."""
+
+    protocol: str | None
+    """The protocol that it is for; None = any."""
+    messages: Mapping[str, MessageSchema]
+    objects: Mapping[str, tuple[SchemaField, ...]] = field(default_factory=dict)
+    enums: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    enum_types: Mapping[str, str] = field(default_factory=dict)
+    """Enum name -> the scalar type it travels as."""
+
+    def message(self, *keys: object) -> MessageSchema | None:
+        """Return the schema of the first key that has one: an id, a name, or both."""
+        for key in keys:
+            found = self.messages.get(str(key))
+            if found is not None:
+                return found
+        return None
+
+
+def load_schema(path: str | Path) -> Schema:
+    """Return the schema of a JSON or TOML file.
+
+    Raises:
+        SchemaError: the file is missing, malformed or not a schema.
+
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as fault:
+        raise SchemaError(f"{path}: {fault.strerror}") from None
+    except UnicodeDecodeError:
+        raise SchemaError(f"{path}: not UTF-8 text") from None
+    try:
+        data = tomllib.loads(text) if str(path).endswith(".toml") else json.loads(text)
+    except (ValueError, RecursionError) as fault:
+        raise SchemaError(f"{path}: {fault}") from None
+    return parse_schema(data, origin=str(path))
+
+
+def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
+    """Return the schema of a loaded JSON or TOML object; raises SchemaError with the place."""
+    if not isinstance(data, dict) or data.get("format", FORMAT) != FORMAT:
+        raise SchemaError(f'{origin}: no schema ("format" must be "{FORMAT}")')
+    objects = {
+        name: _fields(rows, f"{origin}: objects.{name}")
+        for name, rows in _table(data, "objects", origin).items()
+    }
+    messages: dict[str, MessageSchema] = {}
+    for key, row in _table(data, "messages", origin).items():
+        where = f"{origin}: messages.{key}"
+        if not isinstance(row, dict):
+            raise SchemaError(f"{where}: an object with name and fields is wanted")
+        message = MessageSchema(
+            str(row.get("name", key)), _fields(row.get("fields", []), where), row.get("direction")
+        )
+        messages[str(key)] = message
+        messages.setdefault(message.name, message)
+    enums: dict[str, dict[int, str]] = {}
+    enum_types: dict[str, str] = {}
+    for name, row in _table(data, "enums", origin).items():
+        try:
+            enums[name] = {int(k, 0): str(v) for k, v in row.items() if k != "type"}
+        except (ValueError, AttributeError, TypeError):
+            raise SchemaError(f"{origin}: enums.{name}: numbers to names are wanted") from None
+        enum_types[name] = str(row.get("type", "int"))
+    return Schema(data.get("protocol"), messages, objects, enums, enum_types)
+
+
+def _table(data: dict[str, Any], key: str, origin: str) -> dict[str, Any]:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise SchemaError(f"{origin}: {key} must be an object")
+    return table
+
+
+def _fields(rows: Any, where: str) -> tuple[SchemaField, ...]:
+    if not isinstance(rows, list):
+        raise SchemaError(f"{where}: fields must be a list of [name, type]")
+    return tuple(_field(row, f"{where}.fields[{index}]") for index, row in enumerate(rows))
+
+
+def _field(row: Any, where: str) -> SchemaField:
+    if isinstance(row, dict):
+        row = [row.get("name"), row.get("type"), *([row["bits"]] if "bits" in row else [])]
+    if not isinstance(row, list) or not 2 <= len(row) <= 3:  # noqa: PLR2004
+        raise SchemaError(f"{where}: [name, type] is wanted")
+    name, text = str(row[0]), str(row[1])
+    match = _TYPE.match(text)
+    if match is None:
+        raise SchemaError(f"{where}: {text!r} is no type")
+    base, size, dimensions = match.groups()
+    number = int(size) if size else int(row[2]) if len(row) > 2 else None  # noqa: PLR2004
+    sizes = tuple(int(part) if part else None for part in re.findall(r"\[(\d*)\]", dimensions))
+    return SchemaField(name, TypeRef(text, base, number, sizes))
+
+
+class Decoder:
+    """Reads the values of one payload by a schema into nodes."""
+
+    def __init__(self, schema: Schema, values: Values, *, buffer: int = 0) -> None:
+        self._schema = schema
+        self._values = values
+        self._buffer = buffer
+        self._nodes = 0
+
+    def fields(
+        self, fields: Sequence[SchemaField], cursor: Cursor, depth: int = 0
+    ) -> list[FieldNode]:
+        """Return one node per field; raises SchemaMismatch with the nodes read before the fault."""
+        nodes: list[FieldNode] = []
+        for item in fields:
+            start = cursor.position
+            try:
+                node = self._value(item.name, self._resolve(item.type), cursor, depth)
+            except SchemaMismatch as fault:
+                fault.nodes = [*nodes, *([_holder(item.name, fault, start)] if fault.nodes else [])]
+                raise
+            except (OutOfData, ValueError) as fault:
+                raise SchemaMismatch(
+                    f"{item.name} ({item.type.text}): {fault}", start, nodes
+                ) from None
+            nodes.append(node)
+        return nodes
+
+    def _resolve(self, ref: TypeRef) -> TypeRef:
+        alias = self._values.aliases.get(ref.base)
+        if alias is None:
+            return ref
+        match = _TYPE.match(alias)
+        assert match is not None  # noqa: S101 - aliases are constants of this package
+        inner = tuple(int(p) if p else None for p in re.findall(r"\[(\d*)\]", match.group(3)))
+        return TypeRef(ref.text, match.group(1), ref.size, (*ref.dimensions, *inner))
+
+    def _value(self, name: str, ref: TypeRef, cursor: Cursor, depth: int) -> FieldNode:
+        self._nodes += 1
+        if self._nodes > NODE_LIMIT or depth > DEPTH_LIMIT:
+            raise ValueError("too many or too deeply nested values")
+        start = cursor.position
+        if not self._values.present(cursor):
+            return self._node(name, None, start, cursor, "null")
+        if ref.dimensions:
+            return self._array(name, ref, cursor, start, depth)
+        if ref.base in self._schema.objects:
+            return self._object(name, ref.base, cursor, start, depth)
+        names = self._schema.enums.get(ref.base)
+        scalar = ref.base if names is None else self._schema.enum_types[ref.base]
+        row = self._values.scalars.get(scalar)
+        if row is None:
+            raise ValueError(f"unknown type {scalar!r}")
+        value = row.read(cursor, ref.size)
+        label = "" if names is None else f"{names.get(value, '?')} ({value})"
+        return self._node(name, value, start, cursor, label)
+
+    def _array(self, name: str, ref: TypeRef, cursor: Cursor, start: int, depth: int) -> FieldNode:
+        wanted = ref.dimensions[0]
+        whole = self._values.scalars.get(f"{ref.base}[]") if len(ref.dimensions) == 1 else None
+        count = self._values.count(cursor) if wanted is None else wanted
+        if whole is not None:
+            return self._node(name, whole.read(cursor, count), start, cursor)
+        item = TypeRef(ref.text, ref.base, ref.size, ref.dimensions[1:])
+        node = FieldNode(name, None, start, 0, buffer=self._buffer, is_list=True)
+        for index in range(count):
+            before = cursor.position
+            try:
+                node.children.append(self._value(str(index), item, cursor, depth + 1))
+            except (OutOfData, ValueError) as fault:
+                node.bit_length = before - start
+                raise SchemaMismatch(
+                    f"{name}[{index}] of {count}: {fault}", before, [node]
+                ) from None
+        node.bit_length = cursor.position - start
+        return node
+
+    def _object(self, name: str, kind: str, cursor: Cursor, start: int, depth: int) -> FieldNode:
+        inner = self._values.enter(cursor)
+        if inner is None:
+            return self._node(name, None, start, cursor, "null")
+        children = self.fields(self._schema.objects[kind], inner, depth + 1)
+        if inner is not cursor:
+            cursor.position = inner.end
+        node = FieldNode(name, None, start, cursor.position - start, buffer=self._buffer)
+        node.children = children
+        return node
+
+    def _node(
+        self, name: str, value: Any, start: int, cursor: Cursor, display: str = ""
+    ) -> FieldNode:
+        return FieldNode(name, value, start, cursor.position - start, display, buffer=self._buffer)
+
+
+def _holder(name: str, fault: SchemaMismatch, start: int) -> FieldNode:
+    """Return a node that keeps what was read of an incomplete array or object."""
+    if len(fault.nodes) == 1 and fault.nodes[0].name == name:
+        return fault.nodes[0]
+    node = FieldNode(name, None, start, fault.position - start, "incomplete")
+    node.children = fault.nodes
+    return node
+
+
+def encode(
+    schema: Schema, values: Values, fields: Sequence[SchemaField], data: Mapping[str, Any]
+) -> Sink:
+    """Append the values of `data` by name, in schema order; a missing one is written as zero or null."""
+    sink = Sink()
+    _Encoder(schema, values, sink).fields(fields, data, 0)
+    return sink
+
+
+class _Encoder:
+    def __init__(self, schema: Schema, values: Values, sink: Sink) -> None:
+        self._schema = schema
+        self._values = values
+        self._sink = sink
+        self._resolver = Decoder(schema, values)
+
+    def fields(self, fields: Sequence[SchemaField], data: Mapping[str, Any], depth: int) -> None:
+        for item in fields:
+            self._value(self._resolver._resolve(item.type), data.get(item.name), depth)  # noqa: SLF001
+
+    def _value(self, ref: TypeRef, value: Any, depth: int) -> None:
+        if depth > DEPTH_LIMIT:
+            raise ValueError("too deeply nested values")
+        self._values.put_present(self._sink, present=value is not None)
+        if ref.dimensions:
+            self._array(ref, value or [], depth)
+        elif ref.base in self._schema.objects:
+            self._object(ref.base, value or {}, depth)
+        else:
+            scalar = self._schema.enum_types.get(ref.base, ref.base)
+            self._values.scalars[scalar].write(self._sink, value, ref.size)
+
+    def _object(self, kind: str, value: Mapping[str, Any], depth: int) -> None:
+        outer, self._sink = self._sink, Sink()
+        self.fields(self._schema.objects[kind], value, depth + 1)
+        body, self._sink = self._sink, outer
+        self._values.wrap(outer, body)
+
+    def _array(self, ref: TypeRef, items: Sequence[Any], depth: int) -> None:
+        if ref.dimensions[0] is None:
+            self._values.put_count(self._sink, len(items))
+        whole = self._values.scalars.get(f"{ref.base}[]") if len(ref.dimensions) == 1 else None
+        if whole is not None:
+            whole.write(self._sink, items, len(items))
+            return
+        inner = TypeRef(ref.text, ref.base, ref.size, ref.dimensions[1:])
+        for item in items:
+            self._value(inner, item, depth + 1)

@@ -1,0 +1,106 @@
+"""The base class of all layers: a Scapy `Packet` that keeps what it read when a field fails."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from scapy.packet import Packet
+
+from netdissect.layers.fields import FieldFault
+from netdissect.model.annotations import Severity
+
+__all__ = ["READ_FAULTS", "Check", "Gen", "Layer"]
+
+READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
+"""What reading a field can raise on hostile input; anything else is a bug of the layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gen:
+    """A value concluded from the fields of a layer; shown in brackets, never built."""
+
+    name: str
+    """Name in the tree and in `fields`."""
+    value: Callable[[Any], Any]
+    """Called with the mapping of the fields read; None = leave it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A soft rule: when `when` holds, `code` is reported at the field named `at`."""
+
+    when: Callable[[Any], Any]
+    """Expression over the fields; read as a truth value."""
+    code: str
+    """Catalogue code."""
+    at: str
+    """Field that the finding points at."""
+    message: str
+    """Sentence with `{field}` places."""
+    severity: Severity | None = None
+    """Overrides the severity of the catalogue row."""
+
+
+class Layer(Packet):  # type: ignore[misc]
+    """A Scapy layer whose first failing field ends the layer instead of losing it.
+
+    The rest of the data becomes the payload (`Raw`), and `fault` says what happened. Subclasses state
+    their format in `fields_desc` alone, and their soft rules in `checks`.
+    """
+
+    __slots__ = ["fault"]
+
+    checks: ClassVar[tuple[Check, ...]] = ()
+    """Soft rules that the walker applies after the fields."""
+    generated: ClassVar[tuple[Gen, ...]] = ()
+    """Concluded values that the walker adds after the fields."""
+    is_item: ClassVar[bool] = False
+    """True for classes used inside a list: what follows belongs to the next item."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.fault: FieldFault | None = None
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the type name under which this layer counts as a message, or None if it is none."""
+        return None
+
+    def do_dissect(self, s: bytes) -> bytes:
+        """Read the fields; stop at the first that fails and keep the ones before it."""
+        whole = s
+        state: Any = s
+        self.raw_packet_cache_fields = {}
+        for field in self.fields_desc:
+            try:
+                state, value = field.getfield(self, state)
+            except READ_FAULTS as fault:
+                self.fault = (
+                    fault if isinstance(fault, FieldFault) else FieldFault("truncated", str(fault))
+                )
+                break
+            if field.isconditional and value is None:
+                continue
+            if (field.islist or field.holds_packets or field.ismutable) and value is not None:
+                self.raw_packet_cache_fields[field.name] = self._raw_packet_cache_field_value(
+                    field, value, copy=True
+                )
+            self.fields[field.name] = value
+        # A cut inside an octet leaves that octet with this layer.
+        rest: bytes = state[0][1:] if isinstance(state, tuple) else state
+        self.raw_packet_cache = whole[: len(whole) - len(rest)]
+        self.explicit = 1
+        return rest
+
+    def copy(self) -> Layer:
+        """Return a deep copy; the fault is carried over."""
+        clone = super().copy()
+        clone.fault = self.fault
+        return clone  # type: ignore[no-any-return]
+
+    def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:
+        """Return (payload, rest): an item of a list leaves all that follows to the next one."""
+        return (b"", s) if self.is_item else (s, None)

@@ -1,0 +1,83 @@
+"""Expressions over earlier fields: conditions and lengths that Scapy can call and a generator can read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["E"]
+
+_ALLOWED: Final = (
+    ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
+    ast.Compare, ast.IfExp, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple,
+)  # fmt: skip
+"""What an expression may be made of: arithmetic and comparison, no calls and no attributes."""
+
+
+class _Names(Mapping[str, Any]):
+    """Resolves names in a Scapy packet, then in the packets around it; an absent value reads as 0."""
+
+    __slots__ = ("_packet",)
+
+    def __init__(self, packet: Any) -> None:
+        self._packet = packet
+
+    def __getitem__(self, name: str) -> Any:
+        packet = self._packet
+        while packet is not None:
+            if isinstance(packet, Mapping):
+                if name in packet:
+                    return _number(packet[name])
+                raise KeyError(name)
+            if any(field.name == name for field in packet.fields_desc):
+                return _number(packet.getfieldval(name))
+            packet = packet.parent or packet.underlayer
+        raise KeyError(name)
+
+    def __iter__(self) -> Any:
+        raise TypeError("names are looked up, not listed")
+
+    def __len__(self) -> int:
+        raise TypeError("names are looked up, not listed")
+
+
+def _number(value: Any) -> Any:
+    return 0 if value is None else value
+
+
+class E:
+    """An expression such as `E("size_hi << 6 | size_lo")` over the fields read so far.
+
+    Called with a Scapy packet or with a mapping of field values. An absent (None) field counts as 0.
+    Raises SyntaxError at definition when it holds anything but arithmetic, comparison and names.
+    """
+
+    __slots__ = ("_code", "names", "source", "tree")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.tree = ast.parse(source, mode="eval")
+        for node in ast.walk(self.tree):
+            if not isinstance(node, _ALLOWED):
+                raise SyntaxError(f"{type(node).__name__} is not allowed in {source!r}")
+        self.names = tuple(
+            sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
+        )
+        self._code = compile(self.tree, "<E>", "eval")
+
+    def __call__(self, packet: Any) -> Any:
+        """Return the value of the expression for `packet`."""
+        # The text is a constant of this package and was checked above: nothing of a packet is run.
+        return eval(self._code, {"__builtins__": {}}, _Names(packet))  # noqa: S307
+
+    def __repr__(self) -> str:
+        return f"E({self.source!r})"
+
+    def translate(self, rename: Mapping[str, str]) -> str:
+        """Return Python source of the expression with each name replaced by `rename[name]`."""
+        tree = ast.parse(self.source, mode="eval")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                node.id = rename[node.id]
+        return ast.unparse(tree)

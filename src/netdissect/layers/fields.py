@@ -1,0 +1,404 @@
+"""Field classes that Scapy does not have: LSB-first bits, the varint families, optional and counted fields.
+
+They are ordinary Scapy fields (build, show, fuzz and dissect work with stock Scapy). A field that cannot
+be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what was read before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scapy.fields import Field, PacketListField, StrField
+from scapy.volatile import RandBin, RandNum
+
+from netdissect.wire.bits import BitString, extract, insert, slice_bits
+from netdissect.wire.varint import (
+    VarintCodec,
+    VarintError,
+    read_varulong_bits,
+    varulong_groups,
+)
+
+__all__ = [
+    "FieldFault",
+    "IfLeft",
+    "Items",
+    "LsbBits",
+    "LsbPad",
+    "LsbTail",
+    "LsbVarULong",
+    "NulString",
+    "SizedBytes",
+    "Tail",
+    "Varint",
+]
+
+LIST_LIMIT = 65536
+"""Items of one list at most, whatever a count on the wire says."""
+
+
+class FieldFault(ValueError):
+    """A field could not be read.
+
+    Attributes:
+        code: catalogue code of the finding.
+        value: what could be read of it, or None.
+
+    """
+
+    def __init__(self, code: str, message: str, value: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.value = value
+
+
+def _split(state: Any) -> tuple[bytes, int]:
+    """Return (octets, bits already consumed of the first one) of a Scapy dissection state."""
+    return state if isinstance(state, tuple) else (state, 0)
+
+
+def _state(data: bytes, used: int) -> Any:
+    """Return the Scapy dissection state `used` bits into `data`."""
+    rest, bit = data[used >> 3 :], used & 7
+    return (rest, bit) if bit else rest
+
+
+def _append(state: Any, number: int, size: int) -> Any:
+    """Append `size` bits to a Scapy build state, least significant bit first."""
+    done, pending, held = state if isinstance(state, tuple) else (state, 0, 0)
+    held |= (number & ((1 << size) - 1)) << pending
+    pending += size
+    octets = pending >> 3
+    done += (held & ((1 << 8 * octets) - 1)).to_bytes(octets, "little")
+    held >>= 8 * octets
+    pending &= 7
+    return (done, pending, held) if pending else done
+
+
+class _Enum:
+    """Display of a number by name, shared by the fields below."""
+
+    names: dict[int, str] | None
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the value with its name, for people."""
+        name = None if self.names is None or x is None else self.names.get(x)
+        return f"{name} ({x})" if name is not None else repr(x)
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Accept a name for its number."""
+        if isinstance(x, str) and self.names is not None:
+            for number, name in self.names.items():
+                if name == x:
+                    return number
+            raise ValueError(f"{x!r} is none of {', '.join(self.names.values())}")
+        return x
+
+
+class LsbBits(_Enum, Field):  # type: ignore[misc]
+    """`size` bits, least significant first, at any bit position (see `netdissect.wire.bits`)."""
+
+    __slots__ = ["names", "signed", "size"]
+
+    def __init__(
+        self,
+        name: str,
+        default: int | None,
+        size: int,
+        names: dict[int, str] | None = None,
+        *,
+        signed: bool = False,
+    ) -> None:
+        Field.__init__(self, name, default)
+        self.size = size
+        self.names = names
+        self.signed = signed
+        self.sz = size / 8
+
+    def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
+        """Read the bits; FieldFault `truncated` when they are not all there."""
+        data, bit = _split(s)
+        if bit + self.size > 8 * len(data):
+            raise FieldFault("truncated", f"{self.name} needs {self.size} bits")
+        value = extract(data, bit, self.size)
+        if self.signed and value >> (self.size - 1):
+            value -= 1 << self.size
+        return _state(data, bit + self.size), value
+
+    def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
+        """Append the bits; a value too large is cut to them."""
+        return _append(s, val or 0, self.size)
+
+    def i2len(self, pkt: Any, x: Any) -> float:
+        """Return the length in octets."""
+        return self.size / 8
+
+    def randval(self) -> Any:
+        """Return a random value of the field's range."""
+        half = 1 << (self.size - 1)
+        return RandNum(-half, half - 1) if self.signed else RandNum(0, (1 << self.size) - 1)
+
+
+class LsbVarULong(Field):  # type: ignore[misc]
+    """A Riptide varULong at any bit position, cut to `keep` bits by its reader."""
+
+    __slots__ = ["keep"]
+
+    def __init__(self, name: str, default: int, keep: int = 64) -> None:
+        Field.__init__(self, name, default)
+        self.keep = keep
+
+    def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
+        """Read up to ten groups; FieldFault when the data ends first or a tenth group goes on."""
+        data, bit = _split(s)
+        window = data[:11]
+        value, after, complete = read_varulong_bits(
+            int.from_bytes(window, "little"), bit, 8 * len(window)
+        )
+        value &= (1 << self.keep) - 1
+        if not complete:
+            short = 8 * len(data) < bit + 80
+            if short:
+                raise FieldFault("truncated", f"{self.name} is an unterminated varULong", value)
+            raise FieldFault("overlong-varint", f"{self.name} has more than ten groups", value)
+        return _state(data, after), value
+
+    def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
+        """Append the shortest form."""
+        return _append(s, *varulong_groups(val or 0))
+
+    def i2len(self, pkt: Any, x: Any) -> float:
+        """Return the length in octets of the shortest form."""
+        return varulong_groups(x or 0)[1] / 8
+
+    def randval(self) -> Any:
+        """Return a random value of the kept width."""
+        return RandNum(0, (1 << self.keep) - 1)
+
+
+class LsbTail(Field):  # type: ignore[misc]
+    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last octet with zeros."""
+
+    islist = 0
+    ismutable = False
+
+    def __init__(self, name: str, default: bytes = b"") -> None:
+        Field.__init__(self, name, default)
+
+    def getfield(self, pkt: Any, s: Any) -> tuple[bytes, BitString]:
+        """Take everything."""
+        data, bit = _split(s)
+        return b"", slice_bits(data, bit)
+
+    def addfield(self, pkt: Any, s: Any, val: bytes | None) -> bytes:
+        """Append the bits (8 for each octet of a plain `bytes`), then fill the octet with zeros."""
+        return _close(_append(s, *insert(val or b"")), 0)
+
+    def i2len(self, pkt: Any, x: Any) -> float:
+        """Return the length in octets."""
+        return insert(x or b"")[1] / 8
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the octets as hex."""
+        return bytes(x or b"").hex()
+
+    def randval(self) -> Any:
+        """Return random octets."""
+        return RandBin(RandNum(0, 40))
+
+
+def _close(state: Any, padding: int) -> bytes:
+    if not isinstance(state, tuple):
+        return bytes(state)
+    done, pending, held = state
+    return bytes(done) + bytes([(held | padding << pending) & 0xFF])
+
+
+class LsbPad(Field):  # type: ignore[misc]
+    """The unused high bits of the last octet; zero in every message that a real sender builds."""
+
+    def __init__(self, name: str = "padding") -> None:
+        Field.__init__(self, name, 0)
+
+    def getfield(self, pkt: Any, s: Any) -> tuple[bytes, int | None]:
+        """Read up to the octet boundary; None where the message ends on one."""
+        data, bit = _split(s)
+        if not bit:
+            return data, None
+        return data[1:], data[0] >> bit
+
+    def addfield(self, pkt: Any, s: Any, val: int | None) -> bytes:
+        """Fill the octet."""
+        return _close(s, val or 0)
+
+    def i2len(self, pkt: Any, x: Any) -> float:
+        """Padding has no length of its own."""
+        return 0
+
+    def randval(self) -> Any:
+        """Return zero: padding is made, not chosen."""
+        return RandNum(0, 0)
+
+
+class Varint(_Enum, Field):  # type: ignore[misc]
+    """One number of a byte-oriented varint family."""
+
+    __slots__ = ["codec", "names"]
+
+    def __init__(
+        self,
+        name: str,
+        default: int | None,
+        codec: VarintCodec,
+        names: dict[int, str] | None = None,
+    ) -> None:
+        Field.__init__(self, name, default)
+        self.codec = codec
+        self.names = names
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
+        """Read one number; FieldFault `truncated` when its octets run out."""
+        try:
+            value, after = self.codec.read(s, 0, len(s))
+        except VarintError as fault:
+            raise FieldFault("truncated", f"{self.name}: {fault}") from None
+        return s[after:], value
+
+    def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
+        """Append the shortest form."""
+        return s + self.codec.write(val or 0)
+
+    def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
+        """Return the soft findings about the octets that were read."""
+        if self.codec.is_minimal(raw, value):
+            return []
+        return [("overlong-varint", f"{self.name} = {value} uses {len(raw)} octets")]
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        """Return the length in octets of the shortest form."""
+        return len(self.codec.write(x or 0))
+
+    def randval(self) -> Any:
+        """Return a random value of the family's range."""
+        return RandNum(self.codec.minimum, self.codec.maximum)
+
+
+class IfLeft(Field):  # type: ignore[misc]
+    """A field that is there when at least `bits` are left; None means absent, also when building."""
+
+    __slots__ = ["bits", "fld"]
+
+    def __init__(self, fld: Any, bits: int) -> None:
+        self.fld = fld
+        self.bits = bits
+        Field.__init__(self, fld.name, fld.default)
+
+    def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
+        """Read the inner field, or nothing."""
+        data, bit = _split(s)
+        return self.fld.getfield(pkt, s) if 8 * len(data) - bit >= self.bits else (s, None)
+
+    def addfield(self, pkt: Any, s: Any, val: Any) -> Any:
+        """Append the inner field unless the value is None."""
+        return s if val is None else self.fld.addfield(pkt, s, val)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the inner field's display, or "absent"."""
+        return "absent" if x is None else self.fld.i2repr(pkt, x)
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Return the inner field's internal value."""
+        return None if x is None else self.fld.any2i(pkt, x)
+
+    def i2len(self, pkt: Any, x: Any) -> float:
+        """Return the length in octets, 0 when absent."""
+        return 0 if x is None else self.fld.i2len(pkt, x)
+
+    def randval(self) -> Any:
+        """Return a random value of the inner field."""
+        return self.fld.randval()
+
+
+class Tail(StrField):  # type: ignore[misc]
+    """All remaining octets."""
+
+    def __init__(self, name: str, default: bytes = b"") -> None:
+        StrField.__init__(self, name, default)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the octets as hex."""
+        return bytes(x or b"").hex()
+
+    def randval(self) -> Any:
+        """Return random octets."""
+        return RandBin(RandNum(0, 40))
+
+
+class SizedBytes(StrField):  # type: ignore[misc]
+    """`length` octets, an expression over earlier fields; FieldFault `length-beyond-end` when fewer are left."""
+
+    __slots__ = ["length"]
+
+    def __init__(self, name: str, default: bytes, length: Callable[[Any], int]) -> None:
+        StrField.__init__(self, name, default)
+        self.length = length
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
+        """Read exactly the stated number of octets."""
+        size = self.length(pkt)
+        if size < 0 or size > len(s):
+            raise FieldFault(
+                "length-beyond-end", f"{self.name} wants {size} octets, {len(s)} are left", s
+            )
+        return s[size:], s[:size]
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the octets as hex."""
+        return bytes(x or b"").hex()
+
+    def randval(self) -> Any:
+        """Return random octets."""
+        return RandBin(RandNum(0, 40))
+
+
+class NulString(StrField):  # type: ignore[misc]
+    """Octets up to a NUL, which is not part of the value."""
+
+    def __init__(self, name: str, default: bytes = b"") -> None:
+        StrField.__init__(self, name, default)
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
+        """Read up to the NUL; FieldFault `unterminated-string` when there is none."""
+        end = s.find(b"\0")
+        if end < 0:
+            raise FieldFault("unterminated-string", f"{self.name} has no NUL", s)
+        return s[end + 1 :], s[:end]
+
+    def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
+        """Append the octets and a NUL."""
+        return s + bytes(self.i2m(pkt, val)) + b"\0"
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        """Return the length in octets with the NUL."""
+        return len(x or b"") + 1
+
+    def randval(self) -> Any:
+        """Return random octets without NUL."""
+        return RandBin(RandNum(0, 20))
+
+
+class Items(PacketListField):  # type: ignore[misc]
+    """A list of one layer: `count` of them, or up to the end of the data (count None).
+
+    A count larger than the data holds ends with the data; the walker then says so.
+    """
+
+    __slots__ = ["count", "item"]
+
+    def __init__(
+        self, name: str, item: type[Any], count: Callable[[Any], int] | None = None
+    ) -> None:
+        PacketListField.__init__(self, name, [], item, count_from=count, max_count=LIST_LIMIT)
+        self.item = item
+        self.count = count

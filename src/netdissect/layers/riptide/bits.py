@@ -1,0 +1,250 @@
+"""Riptide 2.1 and 2.2: a bit stream, least significant bit first, no alignment.
+
+```
+bit 0    4               20                36                 Ack      last_received, ack_bits, extra flag, acked
+    +----+----------------+-----------------+
+    |type| fields, each at the next bit, low bits first ...   up to the end of the last octet
+    +----+----------------+-----------------+
+```
+2.1 and 2.2 differ in one thing: 2.1 always writes the last field of an Ack.
+Source: docs/protocols/riptide.md section 3.2; Riptide 2.2.1 `Message`, `Converter`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.layers.base import Check
+from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
+from netdissect.layers.riptide import common
+from netdissect.layers.riptide.names import DISCONNECT_REASONS, REJECT_REASONS, TYPES
+
+__all__ = [
+    "BIT_LAYERS",
+    "Riptide",
+    "Riptide21Ack",
+    "RiptideAck",
+    "RiptideClientConnected",
+    "RiptideClientDisconnected",
+    "RiptideConnect",
+    "RiptideDisconnect",
+    "RiptideHeartbeat",
+    "RiptideInvalid",
+    "RiptideNotify",
+    "RiptideReject",
+    "RiptideReliable",
+    "RiptideUnreliable",
+    "RiptideWelcome",
+]
+
+
+class _Echo(LsbBits):
+    """Bits that default to the value of another field when built: what 2.1 writes after flag 0."""
+
+    __slots__ = ["of"]
+
+    def __init__(self, name: str, size: int, of: str) -> None:
+        super().__init__(name, None, size)
+        self.of = of
+
+    def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
+        """Append the given value, or that of the other field."""
+        return super().addfield(pkt, s, pkt.getfieldval(self.of) if val is None else val)
+
+
+def _type(number: int) -> Any:
+    return LsbBits("type_id", number, 4, TYPES)
+
+
+def _optional(field: Any) -> Any:
+    return IfLeft(field, field.size if isinstance(field, LsbBits) else 8)
+
+
+_SEQUENCE = LsbBits("sequence_id", 1, 16)
+_RECEIVED = LsbBits("last_received", 1, 16)
+_CLIENT_ID = LsbBits("client_id", 1, 16)
+_MESSAGE_ID = _optional(LsbVarULong("message_id", 0, 16))
+_DATA = LsbTail("data")
+_PAD = LsbPad()
+
+
+class Riptide(common.RiptideMessage):
+    """Any message of riptide-2.1 or riptide-2.2; `Riptide(octets)` gives the class of its type."""
+
+    name = "Riptide"
+    type_names = TYPES
+    fields_desc = [_type(0), _DATA]
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kwargs: Any) -> type[Any]:
+        """Return the layer of the type in the low four bits of the first octet."""
+        if cls is Riptide and _pkt:
+            return BIT_LAYERS.get(_pkt[0] & 0xF, RiptideInvalid)
+        return cls
+
+
+class RiptideUnreliable(Riptide):
+    """A user message sent once."""
+
+    fields_desc = [_type(0), _MESSAGE_ID, _DATA]
+    checks = (common.missing_message_id,)
+
+
+class RiptideAck(Riptide):
+    """Acknowledges `last_received`, or `extra_seq_field` where the flag is set.
+
+    Bit i of `ack_bits` stands for last_received - 1 - i.
+    """
+
+    fields_desc = [
+        _type(1),
+        _RECEIVED,
+        LsbBits("ack_bits", 1, 16),
+        LsbBits("extra_flag", 0, 1),
+        _optional(LsbBits("extra_seq_field", None, 16)),
+        _PAD,
+    ]
+    generated = (common.acked,)
+    checks = (
+        Check(
+            lambda fields: fields["extra_flag"] and fields["extra_seq_field"] is None,
+            "truncated",
+            "extra_flag",
+            "flag 1 announces an acked id that is not there: a real receiver reads 0",
+        ),
+    )
+
+
+class Riptide21Ack(RiptideAck):
+    """An Ack as 2.1 writes it: the acked id follows also after flag 0."""
+
+    name = "Riptide 2.1"
+    fields_desc = [
+        _type(1),
+        _RECEIVED,
+        LsbBits("ack_bits", 1, 16),
+        LsbBits("extra_flag", 0, 1),
+        _Echo("extra_seq_field", 16, "last_received"),
+        _PAD,
+    ]
+
+
+class RiptideConnect(Riptide):
+    """Asks for a connection; the server's empty echo means "pending"."""
+
+    fields_desc = [_type(2), _DATA]
+    checks = (
+        Check(
+            lambda fields: common.from_server(fields) and any(fields["data"]),
+            "riptide-wrong-direction",
+            "data",
+            "a server's Connect echo carries no data",
+        ),
+    )
+
+    def hashret(self) -> bytes:
+        """Return a constant: a Connect has nothing to match its answer by."""
+        return b"riptide-connect"
+
+
+class RiptideReject(Riptide):
+    """Refuses a connection; `data` only with reason Custom."""
+
+    fields_desc = [_type(3), LsbBits("reason", 2, 8, REJECT_REASONS), _DATA]
+    generated = (common.reason(REJECT_REASONS),)
+    checks = (common.wrong_direction,)
+
+    def hashret(self) -> bytes:
+        """Return the Connect's constant."""
+        return b"riptide-connect"
+
+    def answers(self, other: Any) -> bool:
+        """Return whether `other` is a Connect."""
+        return isinstance(other, RiptideConnect)
+
+
+class RiptideHeartbeat(Riptide):
+    """A client's ping with its last round trip, or (without it) the server's answer."""
+
+    fields_desc = [
+        _type(4),
+        LsbBits("ping_id", 0, 8),
+        _optional(LsbBits("rtt_ms", None, 16, signed=True)),
+        _PAD,
+    ]
+    checks = common.HEARTBEAT_CHECKS
+
+    def hashret(self) -> bytes:
+        """Return the ping id, which the answer repeats."""
+        return b"riptide-heartbeat" + bytes([(self.ping_id or 0) & 0xFF])
+
+    def answers(self, other: Any) -> bool:
+        """Return whether `other` is the heartbeat with this ping id."""
+        return isinstance(other, RiptideHeartbeat) and other.ping_id == self.ping_id
+
+
+class RiptideDisconnect(Riptide):
+    """Ends a connection; only servers give a reason, and `data` only with Kicked."""
+
+    fields_desc = [_type(5), _optional(LsbBits("reason", None, 8, DISCONNECT_REASONS)), _DATA]
+    generated = common.DISCONNECT_GEN
+    checks = common.DISCONNECT_CHECKS
+
+
+class RiptideNotify(Riptide):
+    """A message that is not repeated; its header carries the feedback for the other direction.
+
+    The order on the wire is last_received, ack_bits, sequence_id. It has no message id of its own.
+    """
+
+    fields_desc = [_type(6), _RECEIVED, LsbBits("ack_bits", 1, 8), _SEQUENCE, _DATA]
+
+
+class RiptideReliable(Riptide):
+    """A user message that is sent until it is acknowledged."""
+
+    fields_desc = [_type(7), _SEQUENCE, _MESSAGE_ID, _DATA]
+    checks = (common.missing_message_id,)
+
+
+class RiptideWelcome(Riptide):
+    """The server's acceptance, and the client's confirmation of it."""
+
+    fields_desc = [_type(8), _SEQUENCE, _CLIENT_ID, _PAD]
+
+    def hashret(self) -> bytes:
+        """Return the Connect's constant."""
+        return b"riptide-connect"
+
+    def answers(self, other: Any) -> bool:
+        """Return whether `other` is a Connect, or the Welcome that this one confirms."""
+        return isinstance(other, (RiptideConnect, RiptideWelcome))
+
+
+class RiptideClientConnected(Riptide):
+    """Tells the other clients about a new one."""
+
+    fields_desc = [_type(9), _SEQUENCE, _CLIENT_ID, _PAD]
+    checks = (common.wrong_direction,)
+
+
+class RiptideClientDisconnected(Riptide):
+    """Tells the other clients that one has gone."""
+
+    fields_desc = [_type(10), _SEQUENCE, _CLIENT_ID, _PAD]
+    checks = (common.wrong_direction,)
+
+
+class RiptideInvalid(Riptide):
+    """A type that no release defines; receivers treat it as reliable class."""
+
+    fields_desc = [_type(11), _optional(LsbBits("sequence_id", None, 16)), _DATA]
+    checks = (common.invalid_type,)
+
+
+BIT_LAYERS: dict[int, type[Riptide]] = {
+    0: RiptideUnreliable, 1: RiptideAck, 2: RiptideConnect, 3: RiptideReject, 4: RiptideHeartbeat,
+    5: RiptideDisconnect, 6: RiptideNotify, 7: RiptideReliable, 8: RiptideWelcome,
+    9: RiptideClientConnected, 10: RiptideClientDisconnected,
+}  # fmt: skip
+"""Layer of each type of riptide-2.1 and riptide-2.2; any other number is `RiptideInvalid`."""

@@ -1,0 +1,141 @@
+"""Rules and concluded values that the byte-packed and the bit-packed layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.riptide.names import (
+    DISCONNECT_REASONS,
+    MISENCODED_STOP,
+    TYPES,
+    type_name,
+)
+from netdissect.model.packets import Direction
+
+__all__ = ["RiptideMessage", "acked", "from_client", "from_server", "missing_message_id", "reason"]
+
+
+class RiptideMessage(Layer):
+    """What all Riptide messages have in common; `type_id` selects the class."""
+
+    type_names: ClassVar[dict[int, str]] = TYPES
+    """Type numbers of the dialect."""
+    generated: ClassVar[tuple[Gen, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give every message its type by name."""
+        super().__init_subclass__(**kwargs)
+        names = cls.type_names
+        kind = Gen("type", lambda fields: type_name(fields["type_id"], names))
+        cls.generated = (kind, *(gen for gen in cls.generated if gen.name != "type"))
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the message's type by name; None where not even the type was read."""
+        kind = fields.get("type")
+        return None if kind is None else str(kind)
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        return f"{self.name} {type_name(self.type_id or 0, self.type_names)}"
+
+
+def from_client(fields: Mapping[str, Any]) -> bool:
+    """Return whether the client sent it (False where the direction is not known)."""
+    return bool(fields["_direction"] == Direction.C2S)
+
+
+def from_server(fields: Mapping[str, Any]) -> bool:
+    """Return whether the server sent it (False where the direction is not known)."""
+    return bool(fields["_direction"] == Direction.S2C)
+
+
+def reason(names: dict[int, str]) -> Gen:
+    """Return the concluded name of a reason field."""
+    return Gen(
+        "reason_name", lambda fields: names.get(fields["reason"], f"unknown {fields['reason']}")
+    )
+
+
+def disconnect_reason(fields: Mapping[str, Any]) -> str | None:
+    """Return the name of a Disconnect reason; 80 is the mis-encoded stop of defect D5."""
+    value = fields["reason"]
+    if value is None:
+        return None
+    if value == MISENCODED_STOP:
+        return "ServerStopped (mis-encoded)"
+    return DISCONNECT_REASONS.get(value, f"unknown {value}")
+
+
+def intended_reason(fields: Mapping[str, Any]) -> int | None:
+    """Return the reason that a mis-encoded stop meant."""
+    return 5 if fields["reason"] == MISENCODED_STOP else None
+
+
+DISCONNECT_GEN = (Gen("reason_name", disconnect_reason), Gen("intended_reason", intended_reason))
+
+missing_message_id = Check(
+    lambda fields: fields["message_id"] is None,
+    "riptide-missing-message-id",
+    "type_id",
+    "no message id: a real receiver reads 0",
+)
+acked = Gen(
+    "acked",
+    lambda fields: (
+        fields["extra_seq_field"]
+        if fields["extra_flag"] and fields["extra_seq_field"] is not None
+        else fields["last_received"]
+    ),
+)
+wrong_direction = Check(
+    from_client, "riptide-wrong-direction", "type_id", "{type} is sent by servers only"
+)
+connect_from_server = Check(
+    lambda fields: from_server(fields) and bool(fields["data"]),
+    "riptide-wrong-direction",
+    "type_id",
+    "a server's Connect echo carries no data",
+)
+HEARTBEAT_CHECKS = (
+    Check(
+        lambda fields: from_client(fields) and fields["rtt_ms"] is None,
+        "riptide-heartbeat-form",
+        "ping_id",
+        "a client's heartbeat without RTT field: a real server reads 0",
+    ),
+    Check(
+        lambda fields: from_server(fields) and fields["rtt_ms"] is not None,
+        "riptide-heartbeat-form",
+        "rtt_ms",
+        "a server's heartbeat answer carries no RTT field",
+    ),
+    Check(
+        lambda fields: fields["rtt_ms"] is not None and fields["rtt_ms"] < -1,
+        "riptide-implausible-rtt",
+        "rtt_ms",
+        "RTT {rtt_ms} ms: only -1 (none yet) is a valid negative value",
+    ),
+)
+DISCONNECT_CHECKS = (
+    Check(
+        lambda fields: from_client(fields) and fields["reason"] is not None,
+        "riptide-wrong-direction",
+        "reason",
+        "a client's Disconnect carries no reason",
+    ),
+    Check(
+        lambda fields: fields["reason"] == MISENCODED_STOP,
+        "riptide-misencoded-stop",
+        "reason",
+        "reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0",
+    ),
+)
+invalid_type = Check(
+    lambda _fields: True,
+    "riptide-invalid-type",
+    "type_id",
+    "type {type_id} is not defined: a real receiver acknowledges it as reliable, then discards it",
+)

@@ -1,0 +1,55 @@
+"""Bit strings packed least significant bit first.
+
+Bit i of a message is bit i % 8 (least significant first) of octet i // 8: the message is one
+little-endian number. Source: Riptide 2.1 `Converter`, see docs/protocols/riptide.md section 2.
+"""
+
+from __future__ import annotations
+
+__all__ = ["BitString", "extract", "insert", "slice_bits"]
+
+
+class BitString(bytes):
+    """Octets with an exact length in bits; unused high bits of the last octet are zero.
+
+    A plain `bytes` value stands for 8 bits an octet.
+    """
+
+    bits: int
+    """Length in bits, at most 8 * len(self)."""
+
+    def __new__(cls, data: bytes = b"", bits: int | None = None) -> BitString:
+        """Return `data` cut to `bits` bits (default: all of them)."""
+        length = 8 * len(data) if bits is None else max(0, min(bits, 8 * len(data)))
+        number = int.from_bytes(data, "little") & ((1 << length) - 1)
+        self = super().__new__(cls, number.to_bytes((length + 7) // 8, "little"))
+        self.bits = length
+        return self
+
+    def __repr__(self) -> str:
+        return f"BitString({bytes(self)!r}, {self.bits})"
+
+    def __reduce__(self) -> tuple[type[BitString], tuple[bytes, int]]:
+        return (BitString, (bytes(self), self.bits))
+
+
+def extract(data: bytes, start: int, length: int) -> int:
+    """Return `length` bits from bit `start` as an unsigned number; bits past the end read as 0."""
+    first = start >> 3
+    last = (start + length + 7) >> 3
+    number = int.from_bytes(data[first:last], "little") >> (start & 7)
+    return number & ((1 << length) - 1)
+
+
+def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
+    """Return bits [start, end) re-aligned to an octet boundary; `end` defaults to the last bit."""
+    stop = 8 * len(data) if end is None else min(end, 8 * len(data))
+    length = max(0, stop - start)
+    number = extract(data, start, length) if length else 0
+    return BitString(number.to_bytes((length + 7) // 8, "little"), length)
+
+
+def insert(value: bytes) -> tuple[int, int]:
+    """Return (number, bits) of a bit string, for appending it to another one."""
+    bits = value.bits if isinstance(value, BitString) else 8 * len(value)
+    return int.from_bytes(value, "little"), bits

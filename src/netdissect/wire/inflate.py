@@ -1,0 +1,62 @@
+"""Bounded zlib decompression: the output limit is checked while inflating, not afterwards."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+
+__all__ = ["Inflated", "inflate"]
+
+GZIP_WBITS = 31
+ZLIB_WBITS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Inflated:
+    """What came out of a compressed body."""
+
+    data: bytes
+    """Octets inflated before the end, the limit or the fault."""
+    complete: bool
+    """True where the stream reached its end marker with a right checksum."""
+    limited: bool
+    """True where the limit stopped it."""
+    trailing: int
+    """Octets after the end of the stream."""
+    error: str | None
+    """zlib's message, or None."""
+
+
+def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Inflated:
+    """Inflate at most min(limit, ratio * len(data)) octets of a zlib (or gzip) stream.
+
+    Args:
+        data: the compressed octets.
+        limit: output bound in octets.
+        ratio: output bound as a multiple of the input.
+        gzip: read a gzip header instead of a zlib one.
+
+    """
+    bound = max(1, min(limit, ratio * len(data)))
+    machine = zlib.decompressobj(GZIP_WBITS if gzip else ZLIB_WBITS)
+    try:
+        out = machine.decompress(data, bound)
+    except zlib.error as fault:
+        return Inflated(_prefix(data, bound, gzip=gzip), False, False, 0, str(fault))
+    limited = not machine.eof and len(out) >= bound
+    error = None if machine.eof or limited else "stream ends before its end marker"
+    return Inflated(out, machine.eof, limited, len(machine.unused_data), error)
+
+
+def _prefix(data: bytes, bound: int, *, gzip: bool) -> bytes:
+    """Return what can be inflated before the fault, feeding one octet at a time."""
+    machine = zlib.decompressobj(GZIP_WBITS if gzip else ZLIB_WBITS)
+    out = bytearray()
+    for position in range(len(data)):
+        try:
+            out += machine.decompress(data[position : position + 1], bound - len(out))
+        except zlib.error:
+            break
+        if len(out) >= bound:
+            break
+    return bytes(out)

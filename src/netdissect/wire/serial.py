@@ -1,0 +1,24 @@
+"""Serial-number arithmetic: counters that wrap."""
+
+from __future__ import annotations
+
+__all__ = ["distance", "extend"]
+
+
+def distance(new: int, old: int, bits: int) -> int:
+    """Return how far `new` is ahead of `old`, both `bits` wide: in (-2**(bits-1), 2**(bits-1)].
+
+    A distance of exactly half the modulus counts as ahead. Source: RFC 1982 section 3.
+    """
+    modulus = 1 << bits
+    ahead = (new - old) & (modulus - 1)
+    return ahead - modulus if ahead > modulus >> 1 else ahead
+
+
+def extend(wire: int, bits: int, near: int) -> int:
+    """Return the full number closest to `near` whose low `bits` bits equal `wire`.
+
+    A distance of exactly half the modulus resolves to the higher number. The result may be negative
+    where `near` is below half the modulus. Source: RFC 1982 section 3; RFC 9000 A.3.
+    """
+    return near + distance(wire, near & ((1 << bits) - 1), bits)
