@@ -1,0 +1,89 @@
+"""What the formats tell about a capture while they read it: totals, names, damage. Every list is bounded."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from netdissect.capture.linktypes import link_type_name
+
+if TYPE_CHECKING:
+    from netdissect.capture.source import Window
+    from netdissect.model.packets import Frame
+    from netdissect.model.reports import CaptureInfo
+
+__all__ = ["MAX_COMMENTS", "MAX_INTERFACE_NAMES", "MAX_LINK_TYPES", "MAX_TEXT", "Ledger"]
+
+MAX_COMMENTS = 1000
+"""Comments kept; the rest are counted in `Ledger.comments_dropped`."""
+MAX_INTERFACE_NAMES = 1000
+"""Interface names kept; the rest are counted in `Ledger.interfaces_dropped`."""
+MAX_LINK_TYPES = 64
+"""Link-type names kept; the rest are counted in `Ledger.link_types_dropped`."""
+MAX_TEXT = 4096
+"""Characters kept of one comment or name; a longer one ends in an ellipsis."""
+
+_time_of = itemgetter(1)
+_wire_of = itemgetter(4)
+
+
+class Ledger:
+    """Fills a `CaptureInfo` as the file is read."""
+
+    __slots__ = ("_links", "comments_dropped", "info", "interfaces_dropped", "link_types_dropped")
+
+    def __init__(self, info: CaptureInfo) -> None:
+        self.info = info
+        self._links: set[int] = set()
+        self.comments_dropped = 0
+        self.interfaces_dropped = 0
+        self.link_types_dropped = 0
+
+    def frames(self, batch: list[Frame]) -> None:
+        """Count a batch of frames. First and last are the earliest and the latest time, as capinfos has them."""
+        info = self.info
+        info.frames += len(batch)
+        info.octets += sum(map(_wire_of, batch))
+        first, last = min(map(_time_of, batch)), max(map(_time_of, batch))
+        if info.first_time_ns is None or first < info.first_time_ns:
+            info.first_time_ns = first
+        if info.last_time_ns is None or last > info.last_time_ns:
+            info.last_time_ns = last
+
+    def link_type(self, link: int) -> None:
+        """Note a link type that the file declares."""
+        if link in self._links:
+            return
+        if len(self._links) >= MAX_LINK_TYPES:
+            self.link_types_dropped += 1
+            return
+        self._links.add(link)
+        name = link_type_name(link)
+        if name not in self.info.link_types:
+            self.info.link_types.append(name)
+
+    def interface(self, name: str) -> None:
+        """Note an interface that the file declares."""
+        if len(self.info.interfaces) < MAX_INTERFACE_NAMES:
+            self.info.interfaces.append(name)
+        else:
+            self.interfaces_dropped += 1
+
+    def comment(self, text: str) -> None:
+        """Note a comment."""
+        if len(self.info.comments) < MAX_COMMENTS:
+            self.info.comments.append(text)
+        else:
+            self.comments_dropped += 1
+
+    def damaged(self, window: Window, reason: str) -> None:
+        """Note that the file cannot be read past the window's position."""
+        self.info.truncated_at = window.offset
+        self.info.damage = reason
+
+    def cut_short(self, window: Window, what: str, need: int) -> None:
+        """Note the end of the octets, which is no damage where nothing is left over."""
+        if window.fault is not None:
+            self.damaged(window, window.fault)
+        elif window.left:
+            self.damaged(window, f"{what} cut short: {window.left} of {need} octets")

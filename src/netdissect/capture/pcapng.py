@@ -1,0 +1,372 @@
+"""The pcapng capture file: sections of blocks, each section in its own byte order, each interface with its own clock.
+
+```
+block:   type u32 | total length u32 | body, padded to 4 | total length u32
+EPB:     interface u32 | time high u32 | time low u32 | captured u32 | wire u32 | octets, padded | options
+options: code u16 | length u16 | value, padded to 4; ... ; code 0 ends them
+```
+Source: draft-ietf-opsawg-pcapng-02; Packet Block (obsolete): its appendix A.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from netdissect.capture.account import MAX_TEXT, Ledger
+from netdissect.capture.pcap import MAX_FRAME_OCTETS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from netdissect.capture.source import Window
+    from netdissect.model.packets import Frame
+
+__all__ = ["MAX_BLOCK_OCTETS", "MAX_INTERFACES", "SECTION_HEADER", "pcapng_batches"]
+
+SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
+"""Type of the Section Header Block, the same in both byte orders."""
+
+MAX_BLOCK_OCTETS = 16 * 1024 * 1024
+"""Longest block that is believed; a longer length is damage. Source: Wireshark wiretap/pcapng.c MAX_BLOCK_SIZE."""
+MAX_INTERFACES = 65_536
+"""Interfaces of one section; one more is damage."""
+
+_MIN_BLOCK = 12
+_SECTION = 0x0A0D0D0A
+_INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 1, 2, 3, 5, 6
+_PACKET_OVERHEAD = 32
+_BYTE_ORDER_MAGIC = 0x1A2B3C4D
+_END_OF_OPTIONS, _COMMENT = 0, 1
+_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
+_ISB_IFDROP, _ISB_OSDROP, _EPB_DROPCOUNT = 5, 7, 4
+_DROPS_UNKNOWN = 0xFFFF
+_NS_PER_S = 1_000_000_000
+_MAX_TIME_NS = 2**63 - 1
+_LEAST_BODY = {_INTERFACE: 8, _OLD_PACKET: 20, _SIMPLE_PACKET: 4, _STATISTICS: 12, _PACKET: 20, _SECTION: 16}
+"""Octets that the fixed part of a block body needs."""
+
+
+@dataclass(slots=True)
+class _Interface:
+    """One interface of the current section."""
+
+    link: int
+    snap_length: int
+    ns_per_tick: int
+    """Nanoseconds per tick; 0 where a tick is no whole number of them (then `ticks_per_s` counts)."""
+    ticks_per_s: int
+    offset_ns: int
+    drops: int | None = None
+    """Lost packets by the latest statistics block."""
+    packet_drops: int | None = None
+    """Lost packets by the sum of the packets' own counters."""
+
+    def time_ns(self, ticks: int) -> int:
+        """Return the time of a time stamp, held between the epoch and the year 2262."""
+        time_ns = ticks * self.ns_per_tick or ticks * _NS_PER_S // self.ticks_per_s
+        return min(max(time_ns + self.offset_ns, 0), _MAX_TIME_NS)
+
+    def add_packet_drops(self, count: int) -> None:
+        """Add what one packet says was lost before it."""
+        self.packet_drops = (self.packet_drops or 0) + count
+
+
+class _Damage(Exception):  # noqa: N818 - never leaves this module
+    """The block at the window's position cannot be read."""
+
+
+class _Section:
+    """State of the section being read, and the readers of its byte order."""
+
+    def __init__(self, order: str, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.order = order
+        self.block = Struct(order + "II").unpack_from
+        self.length = Struct(order + "I").unpack_from
+        self.packet = Struct(order + "IIIIIII").unpack_from
+        self._option = Struct(order + "HH").unpack_from
+        self._u64 = Struct(order + "Q").unpack_from
+        self.interfaces: list[_Interface] = []
+        self.finished_drops: int | None = ledger.info.drops
+        self.drops_changed = False
+
+    def options(self, data: bytes, pos: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (code, value) of each whole option; a value that overruns its block ends them."""
+        while pos + 4 <= end:
+            code, length = self._option(data, pos)
+            pos += 4
+            if code == _END_OF_OPTIONS or pos + length > end:
+                return
+            yield code, data[pos : pos + length]
+            pos += (length + 3) & ~3
+
+    def u64(self, value: bytes) -> int | None:
+        """Return a 64-bit option value; None where it is too short."""
+        return int(self._u64(value)[0]) if len(value) >= 8 else None  # noqa: PLR2004
+
+    def add_interface(self, data: bytes, pos: int, end: int) -> None:
+        """Read an Interface Description Block body."""
+        if len(self.interfaces) >= MAX_INTERFACES:
+            raise _Damage(f"more than {MAX_INTERFACES} interfaces in one section")
+        link, _, snap_length = Struct(self.order + "HHI").unpack_from(data, pos)
+        name, resolution, offset = "", 6, 0
+        for code, value in self.options(data, pos + 8, end):
+            if code == _IF_NAME:
+                name = _text(value)
+            elif code == _IF_TSRESOL and value:
+                resolution = value[0]
+            elif code == _IF_TSOFFSET and len(value) >= 8:  # noqa: PLR2004
+                offset = Struct(self.order + "q").unpack_from(value)[0]
+            elif code == _COMMENT:
+                self.ledger.comment(_text(value))
+        ticks = 2 ** (resolution & 0x7F) if resolution & 0x80 else 10**resolution
+        whole, part = divmod(_NS_PER_S, ticks)
+        ns_per_tick = 0 if part else whole
+        self.interfaces.append(
+            _Interface(link, snap_length, ns_per_tick, ticks, offset * _NS_PER_S)
+        )
+        self.ledger.link_type(link)
+        self.ledger.interface(name or f"interface {len(self.interfaces) - 1}")
+        self.ledger.info.nanosecond |= ticks > 1_000_000  # noqa: PLR2004 - finer than a microsecond
+
+    def add_statistics(self, data: bytes, pos: int, end: int) -> None:
+        """Read an Interface Statistics Block body; a later block replaces an earlier one."""
+        (number,) = self.length(data, pos)
+        counts: list[int] = []
+        for code, value in self.options(data, pos + 12, end):
+            count = self.u64(value) if code in {_ISB_IFDROP, _ISB_OSDROP} else None
+            if count is not None:
+                counts.append(count)
+            if code == _COMMENT:
+                self.ledger.comment(_text(value))
+        if counts and number < len(self.interfaces):
+            self.interfaces[number].drops = sum(counts)
+            self.drops_changed = True
+
+    def packet_options(self, data: bytes, pos: int, end: int, *, of: _Interface, frame: int) -> None:
+        """Read the options of a packet block."""
+        for code, value in self.options(data, pos, end):
+            if code == _COMMENT:
+                self.ledger.comment(f"frame {frame}: {_text(value)}")
+            elif code == _EPB_DROPCOUNT and (count := self.u64(value)) is not None:
+                of.add_packet_drops(count)
+                self.drops_changed = True
+
+    def state_drops(self) -> None:
+        """Sum up what is lost: an interface's statistics, or else what its packets say."""
+        if not self.drops_changed:
+            return
+        self.drops_changed = False
+        total = self.finished_drops
+        for interface in self.interfaces:
+            drops = interface.packet_drops if interface.drops is None else interface.drops
+            if drops is not None:
+                total = (total or 0) + drops
+        self.ledger.info.drops = total
+
+
+class _Reader:
+    """Walks the blocks of one file."""
+
+    def __init__(self, window: Window, ledger: Ledger) -> None:
+        self.window = window
+        self.ledger = ledger
+        self.number = 0
+        self.time_ns = 0
+        """Time of the latest frame: Simple Packet Blocks have none of their own."""
+        self.section: _Section = _Section("<", ledger)
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yield the frames in the lists that one read completed."""
+        window = self.window
+        try:
+            if not self._open_section():
+                return
+            need = _MIN_BLOCK
+            while window.left >= need or window.fill(need):
+                batch: list[Frame] = []
+                damage: _Damage | None = None
+                try:
+                    need = self._walk(batch)
+                except _Damage as error:
+                    damage = error
+                self.section.state_drops()
+                if batch:
+                    self.ledger.frames(batch)
+                    yield batch
+                if damage is not None:
+                    raise damage
+            self.ledger.cut_short(window, "block", need)
+        except _Damage as error:
+            self.ledger.damaged(window, str(error))
+
+    def _walk(self, batch: list[Frame]) -> int:
+        """Read the whole blocks in hand into `batch`; return how many octets the next block needs."""
+        window = self.window
+        data = window.data
+        end = len(data)
+        section = self.section
+        interfaces, unpack = section.interfaces, section.packet
+        while True:
+            pos = window.pos
+            if end - pos < _PACKET_OVERHEAD:
+                return self._short_tail(batch)
+            kind, total, index, high, low, captured, wire = unpack(data, pos)
+            stop = pos + total
+            if (
+                kind != _PACKET
+                or stop > end
+                or captured > MAX_FRAME_OCTETS
+                or (pad := (captured + 3) & ~3) + _PACKET_OVERHEAD > total
+                or total & 3
+                or index >= len(interfaces)
+                or data[stop - 4 : stop] != data[pos + 4 : pos + 8]
+            ):
+                need = self._block(batch)
+                if need:
+                    return need
+                if self.section is not section:
+                    section = self.section
+                    interfaces, unpack = section.interfaces, section.packet
+                continue
+            interface = interfaces[index]
+            time_ns = (high << 32 | low) * interface.ns_per_tick + interface.offset_ns
+            if not interface.ns_per_tick or not 0 <= time_ns <= _MAX_TIME_NS:
+                time_ns = interface.time_ns(high << 32 | low)
+            self.number += 1
+            self.time_ns = time_ns
+            start = pos + 28
+            batch.append((self.number, time_ns, interface.link, data[start : start + captured], wire))
+            if pad + _PACKET_OVERHEAD != total:
+                section.packet_options(
+                    data, start + pad, stop - 4, of=interface, frame=self.number
+                )
+            window.pos = stop
+
+    def _short_tail(self, batch: list[Frame]) -> int:
+        """Read the last few octets in hand: blocks shorter than the fixed part of a packet block."""
+        while self.window.left >= _MIN_BLOCK:
+            need = self._block(batch)
+            if need:
+                return need
+        return _MIN_BLOCK
+
+    def _block(self, batch: list[Frame]) -> int:
+        """Read one block of any kind; return 0, or how many octets it needs where it is not whole in hand."""
+        window, section = self.window, self.section
+        data, pos = window.data, window.pos
+        kind, total = section.block(data, pos)
+        if kind == _SECTION:
+            return self._next_section()
+        _check_length(total)
+        size = (total + 3) & ~3
+        if window.left < size:
+            return size
+        if section.length(data, pos + size - 4)[0] != total:
+            raise _Damage(f"block of type {kind} has two lengths: {total} and "
+                          f"{section.length(data, pos + size - 4)[0]}")
+        body, end = pos + 8, pos + size - 4
+        if end - body < _LEAST_BODY.get(kind, 0):
+            raise _Damage(f"block of type {kind} is too short: {total} octets")
+        if kind == _INTERFACE:
+            section.add_interface(data, body, end)
+        elif kind == _STATISTICS:
+            section.add_statistics(data, body, end)
+        elif kind in {_PACKET, _OLD_PACKET, _SIMPLE_PACKET}:
+            self._packet(kind, body, end, batch)
+        window.pos = pos + size
+        return 0
+
+    def _packet(self, kind: int, body: int, end: int, batch: list[Frame]) -> None:
+        """Read a packet block that the fast loop left alone."""
+        section, data = self.section, self.window.data
+        index, drops = 0, _DROPS_UNKNOWN
+        if kind == _SIMPLE_PACKET:
+            (wire,) = section.length(data, body)
+            start = body + 4
+            interface = self._interface(0)
+            captured = min(wire, end - start, interface.snap_length or wire)
+        else:
+            _, _, index, high, low, captured, wire = section.packet(data, body - 8)
+            start = body + 20
+            if kind == _OLD_PACKET:
+                index, drops = Struct(section.order + "HH").unpack_from(data, body)
+            interface = self._interface(index)
+            self.time_ns = interface.time_ns(high << 32 | low)
+        if captured > min(end - start, MAX_FRAME_OCTETS):
+            raise _Damage(f"packet block says {captured} captured octets")
+        self.number += 1
+        batch.append(
+            (self.number, self.time_ns, interface.link, data[start : start + captured], wire)
+        )
+        if drops != _DROPS_UNKNOWN:
+            interface.add_packet_drops(drops)
+            section.drops_changed = True
+        if kind != _SIMPLE_PACKET:
+            options = start + ((captured + 3) & ~3)
+            section.packet_options(data, options, end, of=interface, frame=self.number)
+
+    def _interface(self, index: int) -> _Interface:
+        interfaces = self.section.interfaces
+        if index >= len(interfaces):
+            raise _Damage(f"packet names interface {index}, but only {len(interfaces)} are described")
+        return interfaces[index]
+
+    def _open_section(self) -> bool:
+        """Read the first section header; False where the file ends inside it."""
+        need = _MIN_BLOCK
+        while need:
+            if not self.window.fill(need):
+                self.ledger.cut_short(self.window, "section header", need)
+                return False
+            need = self._next_section()
+        return True
+
+    def _next_section(self) -> int:
+        """Read a Section Header Block; return 0, or how many octets it needs."""
+        window = self.window
+        data, pos = window.data, window.pos
+        magic = data[pos + 8 : pos + 12]
+        if magic not in _ORDERS:
+            raise _Damage(f"section header has byte-order mark {magic.hex()}")
+        self.section.state_drops()
+        section = _Section(_ORDERS[magic], self.ledger)
+        (total,) = section.length(data, pos + 4)
+        _check_length(total)
+        if total < _MIN_BLOCK + _LEAST_BODY[_SECTION]:
+            raise _Damage(f"section header is too short: {total} octets")
+        size = (total + 3) & ~3
+        if window.left < size:
+            return size
+        if section.length(data, pos + size - 4)[0] != total:
+            raise _Damage("section header has two different lengths")
+        for code, value in section.options(data, pos + 24, pos + size - 4):
+            if code == _COMMENT:
+                self.ledger.comment(_text(value))
+        self.section = section
+        window.pos = pos + size
+        return 0
+
+
+_ORDERS = {
+    _BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
+    _BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
+}
+
+
+def _check_length(total: int) -> None:
+    if not _MIN_BLOCK <= total <= MAX_BLOCK_OCTETS:
+        raise _Damage(f"block says {total} octets")
+
+
+def _text(value: bytes) -> str:
+    """Return an option value as text, bounded."""
+    text = value.rstrip(b"\0").decode("utf-8", "replace")
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
+
+
+def pcapng_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
+    """Yield the frames of a pcapng file, those of one read together."""
+    return _Reader(window, ledger).batches()

@@ -1,0 +1,105 @@
+"""Opens a capture and hands out its frames."""
+
+from __future__ import annotations
+
+import os
+from typing import IO, TYPE_CHECKING
+
+from netdissect.capture.account import Ledger
+from netdissect.capture.pcap import MAGICS, pcap_batches
+from netdissect.capture.pcapng import SECTION_HEADER, pcapng_batches
+from netdissect.capture.source import CaptureError, Window, open_window
+from netdissect.model.reports import CaptureInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from netdissect.model.packets import Frame
+
+__all__ = ["CaptureError", "CaptureReader", "open_capture"]
+
+_MAGIC_OCTETS = 4
+
+
+class CaptureReader:
+    """The frames of one capture, once, in file order. Use as a context manager and iterate."""
+
+    __slots__ = ("_batches", "_ledger", "_window", "info")
+
+    def __init__(self, window: Window, path: str) -> None:
+        self._window = window
+        magic = window.data[:_MAGIC_OCTETS]
+        is_pcap = magic in MAGICS
+        name = "pcap" if is_pcap else "pcapng"
+        suffix = f".{window.compression}" if window.compression else ""
+        self.info = CaptureInfo(path=path, format=name + suffix)
+        """What is known of the capture so far; complete when the iteration has ended."""
+        self._ledger = Ledger(self.info)
+        make = pcap_batches if is_pcap else pcapng_batches
+        self._batches = make(window, self._ledger)
+
+    def __enter__(self) -> CaptureReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Frame]:
+        for batch in self._batches:
+            yield from batch
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Return the same frames in lists: those that one read of the file completed."""
+        return self._batches
+
+    @property
+    def damage(self) -> str | None:
+        """Return what is wrong at `info.truncated_at`, or None for a whole file (or while not at its end)."""
+        return self.info.damage
+
+    def progress(self) -> tuple[int, int | None]:
+        """Return (octets read of the underlying file, its size or None where it has none)."""
+        return self._window.raw.position, self._window.raw.total
+
+    def close(self) -> None:
+        """Close the file, unless the caller opened it."""
+        self._window.raw.close()
+
+
+def open_capture(source: str | os.PathLike[str] | IO[bytes]) -> CaptureReader:
+    """Return a reader of a pcap or pcapng file, also gzip- or Zstandard-compressed.
+
+    Args:
+        source: a path, `-` for standard input, or an open binary file (which stays open).
+
+    Raises:
+        CaptureError: the file is missing, unreadable or no capture. Damage further in never raises.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        path = os.fspath(source)
+    else:
+        path = str(getattr(source, "name", "<stream>"))
+    try:
+        window = open_window(source)
+    except CaptureError as error:
+        raise CaptureError(f"{path}: {error}") from error
+    window.fill(_MAGIC_OCTETS)
+    magic = window.data[:_MAGIC_OCTETS]
+    if magic not in MAGICS and magic != SECTION_HEADER:
+        window.raw.close()
+        raise CaptureError(f"{path}: {_why_not(window)}")
+    return CaptureReader(window, path)
+
+
+def _why_not(window: Window) -> str:
+    if window.fault is not None:
+        return window.fault
+    if not window.left:
+        return "file is empty"
+    return f"not a capture file (starts with {window.data[:8].hex(' ')})"

@@ -1,0 +1,204 @@
+"""Octets of a capture file: opened, decompressed, read as they arrive, with one window that the formats parse from.
+
+Content never raises: damage in a compressed stream or a failing read ends the octets and is said in `Window.fault`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import zlib
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
+
+READ_OCTETS = 256 * 1024
+"""Octets asked for in one read; a pipe hands over what it has, without waiting for so many."""
+
+ZSTD_FEED_OCTETS = 1024
+"""Compressed octets fed to Zstandard at once. Four octets can stand for 128 KiB (an RLE block), so this bounds one output to 32 MiB."""
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
+_MAGIC_OCTETS = 4
+
+
+class CaptureError(Exception):
+    """The capture is missing, unreadable or no capture file. The command line exits with 3."""
+
+
+class _DamagedError(Exception):
+    """A compressed stream cannot be read further."""
+
+
+class Window:
+    """The octets read and not yet consumed, and where they lie in the decompressed file."""
+
+    __slots__ = ("_chunks", "base", "compression", "data", "fault", "pos", "raw")
+
+    def __init__(self, raw: RawInput, chunks: Iterator[bytes], compression: str) -> None:
+        self.raw = raw
+        self.compression = compression
+        """`""`, `gz` or `zst`."""
+        self._chunks = chunks
+        self.data = b""
+        """Octets in hand."""
+        self.pos = 0
+        """First octet of `data` that is not consumed."""
+        self.base = 0
+        """Offset of `data[0]` in the decompressed file."""
+        self.fault: str | None = None
+        """Why the octets ended early; None while they have not, or at a proper end."""
+
+    @property
+    def offset(self) -> int:
+        """Return the offset of the first octet that is not consumed."""
+        return self.base + self.pos
+
+    @property
+    def left(self) -> int:
+        """Return how many octets are in hand and not consumed."""
+        return len(self.data) - self.pos
+
+    def fill(self, need: int) -> bool:
+        """Read until `need` octets are in hand; return False where the file ends before."""
+        have = self.left
+        pieces = [self.data[self.pos :]] if have else []
+        self.base += self.pos
+        while have < need:
+            chunk = self._next()
+            if not chunk:
+                break
+            pieces.append(chunk)
+            have += len(chunk)
+        self.data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self.pos = 0
+        return have >= need
+
+    def _next(self) -> bytes:
+        try:
+            return next(self._chunks, b"")
+        except (_DamagedError, OSError) as error:
+            self.fault = str(error)
+        return b""
+
+
+class RawInput:
+    """The file below, counted: one call of `read` is one system call and returns what is there."""
+
+    __slots__ = ("_file", "_owned", "_read", "position", "total")
+
+    def __init__(self, file: IO[bytes], *, owned: bool) -> None:
+        self._file = file
+        self._owned = owned
+        self._read: Callable[[int], bytes | None] = getattr(file, "read1", file.read)
+        self.position = 0
+        """Octets read of the underlying file."""
+        self.total = _size(file)
+        """Size of the underlying file in octets; None for a pipe."""
+
+    def read(self) -> bytes:
+        """Return the next octets, at most READ_OCTETS; b"" at the end."""
+        data = self._read(READ_OCTETS) or b""
+        self.position += len(data)
+        return data
+
+    def close(self) -> None:
+        """Close the file if it was opened here."""
+        if self._owned:
+            self._file.close()
+
+
+def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
+    """Open a path, `-` for standard input, or a binary file; see through its compression.
+
+    Raises:
+        CaptureError: the file is missing or unreadable.
+    """
+    try:
+        raw = _open(source)
+        head = raw.read()
+        while len(head) < _MAGIC_OCTETS:
+            more = raw.read()
+            if not more:
+                break
+            head += more
+    except OSError as error:
+        raise CaptureError(error.strerror or str(error)) from error
+    if head[:2] == _GZIP:
+        return Window(raw, _gunzip(head, raw), "gz")
+    if head[:4] == _ZSTD or (head[1:4] == _ZSTD_SKIPPABLE and head[0] >> 4 == 5):  # noqa: PLR2004
+        return Window(raw, _unzstd(head, raw), "zst")
+    return Window(raw, _chunks(head, raw), "")
+
+
+def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:
+    if isinstance(source, (str, os.PathLike)):
+        if os.fspath(source) == "-":
+            return RawInput(sys.stdin.buffer, owned=False)
+        return RawInput(open(source, "rb", buffering=0), owned=True)  # noqa: SIM115 - closed by RawInput
+    return RawInput(source, owned=False)
+
+
+def _size(file: IO[bytes]) -> int | None:
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, AttributeError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _chunks(head: bytes, raw: RawInput) -> Iterator[bytes]:
+    while head:
+        yield head
+        head = raw.read()
+
+
+def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
+    """Yield the octets of all members. Zero octets after the last member are padding, as gzip reads them."""
+    member = zlib.decompressobj(wbits=31)
+    for chunk in _chunks(head, raw):
+        rest = chunk
+        while rest:
+            if member.eof:
+                rest = rest.lstrip(b"\0")
+                if not rest:
+                    break
+                member = zlib.decompressobj(wbits=31)
+            try:
+                out = member.decompress(rest, READ_OCTETS)
+            except zlib.error as error:
+                raise _DamagedError(f"gzip data damaged: {error}") from error
+            rest = member.unused_data if member.eof else member.unconsumed_tail
+            if out:
+                yield out
+    if not member.eof:
+        raise _DamagedError("gzip data cut short")
+
+
+def _unzstd(head: bytes, raw: RawInput) -> Iterator[bytes]:
+    """Yield the octets of all frames."""
+    import zstandard  # noqa: PLC0415 - only where a file needs it
+
+    context = zstandard.ZstdDecompressor()
+    frame = context.decompressobj()
+    for chunk in _chunks(head, raw):
+        for start in range(0, len(chunk), ZSTD_FEED_OCTETS):
+            rest = chunk[start : start + ZSTD_FEED_OCTETS]
+            while rest:
+                if frame.eof:
+                    frame = context.decompressobj()
+                try:
+                    out = frame.decompress(rest)
+                except zstandard.ZstdError as error:
+                    raise _DamagedError(f"zstd data damaged: {error}") from error
+                rest = frame.unused_data if frame.eof else b""
+                if out:
+                    yield out
+    if not frame.eof:
+        raise _DamagedError("zstd data cut short")
