@@ -209,7 +209,9 @@ class Screen:
         numeric = set(right)
         table = Table(
             box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
             pad_edge=False,
+            show_edge=False,
             title=Text(safe(title)) if title else None,
             title_justify="left",
         )

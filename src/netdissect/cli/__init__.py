@@ -1,0 +1,140 @@
+"""The command line: one file a command, no logic. This module holds the group, which imports a command when it is run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from netdissect._version import __version__
+from netdissect.cli.errors import report
+
+__all__ = ["COMMANDS", "cli", "main"]
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "anomalies": ("anomalies", "List what is wrong or worth knowing, worst first."),
+    "config": ("config", "Show the settings in force and where each comes from."),
+    "completion": ("completion", "Print the completion script of a shell."),
+    "connections": ("connections", "Show the connections of a capture, or one of them in full."),
+    "decode": ("decode", "Decode one payload given as hexadecimal digits."),
+    "doctor": ("doctor", "Check versions, capture back ends and rights; print what to paste."),
+    "explain": ("explain", "Explain a finding of `anomalies` by its code."),
+    "fields": ("fields", "List the fields that filters and columns can name."),
+    "follow": ("follow", "Show the reliable messages of a connection in order, once each."),
+    "info": ("info", "Show the facts of a capture file and the protocols in it."),
+    "ladder": ("ladder", "Draw a connection as a diagram of two lanes."),
+    "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
+    "read": ("read", "Show the datagrams of a capture, one line each."),
+    "show": ("show", "Show one frame: every field with its place, and the octets."),
+    "stats": ("stats", "Show rates, loss and round trips per interval and direction."),
+    "timeline": ("timeline", "Show what happened to every reliable unit, in time."),
+    "verify": ("verify", "Compare frames, addresses, lengths and TCP facts with tshark's."),
+}
+"""Command -> (module in this package, first line of its help)."""
+
+ALIASES = {
+    "conv,udp": "connections", "conv,tcp": "connections", "conv": "connections", "expert": "anomalies",
+    "flow": "ladder", "follow": "follow", "io,stat": "stats",
+}
+"""tshark's `-z` names -> our command. `-z io,stat,1` also sets the interval."""
+
+_GROUP_OPTIONS = frozenset({"--help", "-h", "--version", "--debug"})
+
+
+class Group(click.Group):
+    """A group that imports a command when it is needed, and runs `read` when a capture is named instead."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in alphabetical order."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command and return its `command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"netdissect.cli.{COMMANDS[cmd_name][0]}")
+        return module.command  # type: ignore[no-any-return]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let `netdissect FILE` and `netdissect -r FILE` mean `netdissect read FILE`."""
+        return super().parse_args(ctx, default_command(args))
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command and turn whatever ends it into the exit status of the contract."""
+        words = sys.argv[1:] if args is None else list(args)
+        if not standalone_mode:
+            return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+        try:
+            status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            sys.stdout.flush()
+        except Exception as error:
+            status = report(error, debug="--debug" in words)
+        except KeyboardInterrupt:
+            status = report(KeyboardInterrupt(), debug=False)
+        sys.exit(status if isinstance(status, int) else 0)
+
+
+def default_command(args: list[str]) -> list[str]:
+    """Return the arguments with the command that the first of them implies.
+
+    A word that is no command but looks like a file (it exists, is `-`, or has a dot or a slash) is read.
+    An option of a command in the first place belongs to `read`, or to the command that `-z` names.
+    """
+    for index, word in enumerate(args):
+        if word in _GROUP_OPTIONS:
+            continue
+        if word in COMMANDS:
+            return args
+        if "-z" in args[index:]:
+            return args[:index] + _tap(args[index:])
+        names_file = word == "-" or "." in word or "/" in word or os.path.exists(word)  # noqa: PTH110 - fast
+        return [*args[:index], "read", *args[index:]] if names_file or word.startswith("-") else args
+    return args
+
+
+def _tap(args: list[str]) -> list[str]:
+    """Replace tshark's `-z NAME[,...]` by our command."""
+    at = args.index("-z")
+    name = args[at + 1] if at + 1 < len(args) else ""
+    rest = args[:at] + args[at + 2 :]
+    for known in sorted(ALIASES, key=len, reverse=True):
+        if name == known or name.startswith(known + ","):
+            tail = name[len(known) + 1 :].split(",")
+            interval = ["--interval", tail[0]] if known == "io,stat" and tail[0] else []
+            return [ALIASES[known], *rest, *interval]
+    raise click.UsageError(f"-z {name} is not known. Known: {', '.join(sorted(ALIASES))}.")
+
+
+@click.command(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="netdissect %(version)s")
+@click.option("--debug", is_flag=True, help="Print the traceback of an unexpected failure.")
+def cli(debug: bool) -> None:
+    """Decode and track the reliable-UDP protocols of games: Riptide, Teeworlds, kNet, EOUDP, Netplay.
+
+    `netdissect FILE` alone reads a capture; `-` is standard input.
+    """
+    del debug  # read by Group.main from the words, so that it also covers failures of the parser
+
+
+def main() -> None:
+    """Run netdissect as a program."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    cli.main(prog_name="netdissect")

@@ -1,0 +1,90 @@
+"""The one place that turns what ended a command into a message and the exit status of the contract."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+
+import click
+
+from netdissect.model.errors import AccessError, CaptureFileError, FilterError, NetdissectError, UsageError
+from netdissect.render.safe import safe
+
+__all__ = ["EXIT", "report"]
+
+
+class EXIT:
+    """Exit statuses of the contract."""
+
+    DONE = 0
+    FAILURE = 1
+    USAGE = 2
+    NO_CAPTURE = 3
+    BAD_FILTER = 4
+    NO_ACCESS = 5
+    CUT_SHORT = 6
+    FOUND = 7
+
+
+_STATUS: tuple[tuple[type[NetdissectError], int], ...] = (
+    (UsageError, EXIT.USAGE),
+    (CaptureFileError, EXIT.NO_CAPTURE),
+    (FilterError, EXIT.BAD_FILTER),
+    (AccessError, EXIT.NO_ACCESS),
+)
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Say on standard error what went wrong, if anything did, and return the exit status."""
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, BrokenPipeError) or _is_closed_pipe(error):
+        _discard_stdout()
+        return EXIT.DONE
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        _say("interrupted")
+        return EXIT.FAILURE
+    if isinstance(error, click.ClickException):
+        error.show()
+        return error.exit_code
+    if isinstance(error, NetdissectError):
+        _say(str(error))
+        if isinstance(error, FilterError):
+            _point(error)
+        return next((status for kind, status in _STATUS if isinstance(error, kind)), EXIT.FAILURE)
+    if debug:
+        traceback.print_exception(error)
+    elif isinstance(error, OSError):
+        _say(error.strerror or str(error))
+    else:
+        _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the trace)")
+    return EXIT.FAILURE
+
+
+def _say(text: str) -> None:
+    click.echo(f"netdissect: {safe(text)}", err=True)
+
+
+def _point(error: FilterError) -> None:
+    """Print the filter with a caret under the fault, in a window that fits a terminal."""
+    start = max(0, error.start - 50)
+    shown = safe(error.text[start : start + 100])
+    before = safe(error.text[start : error.start])
+    marked = safe(error.text[error.start : min(error.end, start + 100)])
+    click.echo(f"    {shown}", err=True)
+    click.echo(f"    {' ' * len(before)}{'^' * max(1, len(marked))}", err=True)
+
+
+def _is_closed_pipe(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _discard_stdout() -> None:
+    """Point standard output at nothing, so that the interpreter's own flush at exit stays silent."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return

@@ -1,0 +1,129 @@
+"""The options that commands share, as decorators. The letters keep the meaning they have in tshark and tcpdump."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["analysis", "capture", "count", "display_filter", "json_output", "screen"]
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_TIME_STYLES = ("r", "d", "a", "u", "e")
+
+
+def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """Return one decorator that applies several, so that help lists them in the order given."""
+
+    def decorate(function: _F) -> _F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def capture(operands: Mapping[str, click.ParamType] | None = None, *, required: int = 0) -> Callable[[_F], _F]:
+    """Add FILE, or `-r FILE`, and further operands: keyword `file` and one keyword per operand (None if left out).
+
+    Args:
+        operands: name -> type of what may follow FILE.
+        required: how many of them must be given.
+
+    """
+    names = list(operands or {})
+    kinds = list((operands or {}).values())
+    metavar = " ".join(
+        ["FILE", *(name.upper() if index < required else f"[{name.upper()}]" for index, name in enumerate(names))]
+    )
+
+    def decorate(function: _F) -> _F:
+        @click.argument("operands", nargs=-1, metavar=metavar)
+        @click.option("-r", "--read-file", metavar="FILE", help="The capture; `-` reads standard input.")
+        @wraps(function)
+        def wrapper(*args: Any, operands: tuple[str, ...], read_file: str | None, **options: Any) -> Any:
+            words = list(operands) if read_file is None else [read_file, *operands]
+            if not words:
+                raise click.UsageError("Missing capture FILE (`-` reads standard input).")
+            if len(words) > 1 + len(names):
+                raise click.UsageError(f"Got unexpected extra argument ({words[1 + len(names)]}).")
+            if len(words) < 1 + required:
+                raise click.UsageError(f"Missing argument {names[len(words) - 1].upper()}.")
+            options["file"] = words[0]
+            for index, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
+                given = words[index] if index < len(words) else None
+                options[name] = None if given is None else kind.convert(given, None, click.get_current_context())
+            return function(*args, **options)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+json_output = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+count = click.option(
+    "-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N lines of output."
+)
+
+display_filter = click.option(
+    "-Y", "--display-filter", "display_filter", metavar="EXPR",
+    help="Show only what matches (docs/filters.md): 'msg.resend and msg.rtt > 100'.",
+)
+
+
+def screen(function: _F) -> _F:
+    """Add what decides how the output looks: colour, quiet."""
+    return _all(
+        click.option(
+            "--color", type=click.Choice(["auto", "always", "never"]), default="auto",
+            help="Colour; auto obeys NO_COLOR, FORCE_COLOR and the terminal.",
+        ),
+        click.option("--width", type=click.IntRange(min=20, max=100_000), metavar="N", help="Columns."),
+        click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors."),
+        click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
+        click.option("--debug", is_flag=True, expose_value=False, help="Traceback of a failure."),
+    )(function)
+
+
+def time_style(function: _F) -> _F:
+    """Add `-t`, the way times are shown."""
+    return click.option(
+        "-t", "--time", "times", type=click.Choice(_TIME_STYLES), default="r",
+        help="Times: r since the first frame, d since the last line, a local, u UTC, e epoch.",
+    )(function)
+
+
+def analysis(function: _F) -> _F:
+    """Add what decides how datagrams are understood; handed over as one keyword `choices`."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        from netdissect.cli.session import Choices  # noqa: PLC0415 - only when a command runs
+
+        choices = Choices(
+            decode_as=options.pop("decode_as"),
+            dialects=options.pop("dialect"),
+            disabled=options.pop("disable_protocol"),
+            schemas=options.pop("schema"),
+            strict=options.pop("strict"),
+        )
+        return function(*args, choices=choices, **options)
+
+    return _all(
+        click.option(
+            "-d", "--decode-as", "decode_as", multiple=True, metavar="udp.port==N,PROTOCOL",
+            help="Decode a port as a protocol or dialect, whatever it looks like.",
+        ),
+        click.option(
+            "--dialect", multiple=True, metavar="DIALECT", help="Dialect to use where its protocol is found."
+        ),
+        click.option("--disable-protocol", multiple=True, metavar="PROTOCOL", help="Do not look for a protocol."),
+        click.option(
+            "--schema", multiple=True, metavar="FILE",
+            help="Layout of user messages, JSON or TOML (docs/schemas.md).",
+        ),
+        click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),
+    )(wrapper)  # type: ignore[return-value]

@@ -1,0 +1,287 @@
+"""Connections as a table on wide screens, as a few lines each on narrow ones, and one of them in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from netdissect.model.packets import Direction
+from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
+from netdissect.render.console import Line, Screen, line_text
+from netdissect.render.safe import safe
+from netdissect.render.tree import SEVERITY_LETTERS
+from netdissect.render.units import Clock, duration, octets, percent, rtt_range, share
+
+__all__ = ["connection_brief", "show_connection", "show_connections"]
+
+_TABLE_FROM = 120
+"""Narrower screens never hold the table; wider ones only if it fits uncut."""
+
+_STATE_STYLES = {"open": "good", "closed": "dim", "timed_out": "bad", "rejected": "bad", "unknown": "note"}
+
+
+def show_connections(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> None:
+    """Print all connections."""
+    if not reports:
+        screen.text("No connection of a known protocol.")
+    elif screen.width < _TABLE_FROM or not _table(screen, reports, clock):
+        for report in reports:
+            for line in connection_brief(report, clock):
+                screen.line(*line, cut=True)
+
+
+def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:
+    """Print the table and return True, unless it would have to be cut."""
+    table = screen.table(
+        "#", "dialect", "client", "server", "state", "ended", "start", "lasted",
+        "dgrams →", "←", "octets →", "←", "resent", "RTT", "found",
+        right=("RTT", "#", "start", "lasted", "dgrams →", "←", "octets →", "resent"),
+    )
+    for report in reports:
+        table.add_row(
+            str(report.connection),
+            line_text([(dialect_text(report), "protocol")]),
+            line_text([(report.client, "c2s")]),
+            line_text([(report.server, "s2c")]),
+            line_text([(report.state, _STATE_STYLES.get(report.state, ""))]),
+            line_text([(_ending(report), "")]),
+            clock.show(report.first_time_ns),
+            duration((report.last_time_ns - report.first_time_ns) / 1e6),
+            *(str(count) for count in report.datagrams),
+            *(octets(count) for count in report.octets),
+            _resent(report.spaces),
+            line_text([(_median(report), "")]),
+            line_text(_found(report)),
+        )
+    if screen.console.measure(table).maximum > screen.width:
+        return False
+    screen.print(table)
+    return True
+
+
+def dialect_text(report: ConnectionReport) -> str:
+    """Return the dialect; where the directions differ, the client's and then the server's."""
+    there, back = report.dialects
+    if there == back:
+        return there
+    family = there.partition("-")[0] + "-"
+    return f"{there}/{back.removeprefix(family) if there.startswith(family) else back}"
+
+
+def _resent(spaces: Sequence[SpaceReport]) -> str:
+    again = sum(space.retransmissions for space in spaces)
+    return f"{again} ({percent(share(again, sum(space.copies for space in spaces)))})" if again else "0"
+
+
+def _best_rtt(report: ConnectionReport) -> RttSummary | None:
+    """Return the round trips with the most samples: probes first, they are answered at once."""
+    probes = [probe.rtt for probe in report.probes if probe.rtt.samples]
+    spaces = [space.rtt for space in report.spaces if space.rtt.samples]
+    return max(probes or spaces, key=lambda rtt: rtt.samples, default=None)
+
+
+def _rtt_text(report: ConnectionReport) -> str:
+    best = _best_rtt(report)
+    return "-" if best is None else rtt_range(best.minimum, best.p50, best.maximum)
+
+
+def _median(report: ConnectionReport) -> str:
+    best = _best_rtt(report)
+    return "-" if best is None or best.p50 is None else duration(best.p50)
+
+
+def _ending(report: ConnectionReport) -> str:
+    if report.close:
+        by = report.close.get("by")
+        return f"{report.close.get('reason') or 'closed'}" + (f", by {by}" if by else "")
+    if report.handshake == "rejected":
+        return f"rejected: {report.reject_reason or 'no reason given'}"
+    if report.handshake == "unanswered":
+        return "never answered"
+    fired = [verdict.side for verdict in report.timeouts if verdict.fired]
+    if fired:
+        return f"timed out at {' and '.join(fired)}"
+    return "still open" if report.state == "open" else "-"
+
+
+def _found(report: ConnectionReport) -> Line:
+    line: Line = []
+    for label in ("error", "warn", "note", "chat"):
+        amount = report.anomalies.get(label, 0)
+        if amount:
+            line += [(" " if line else "", ""), (f"{amount}{SEVERITY_LETTERS[label]}", label)]
+    return line or [("-", "dim")]
+
+
+def connection_brief(report: ConnectionReport, clock: Clock) -> Iterator[Line]:
+    """Yield a connection in a few lines that fit 80 columns."""
+    lasted = duration((report.last_time_ns - report.first_time_ns) / 1e6)
+    yield [
+        (f"#{report.connection} ", "title"),
+        (dialect_text(report), "protocol"),
+        (f"  {report.client} → {report.server} {report.transport}", ""),
+    ]
+    incomplete = "" if report.complete else ", seen in part"
+    yield [
+        ("   ", ""),
+        (report.state, _STATE_STYLES.get(report.state, "")),
+        (f"  {_ending(report)}", ""),
+        (f"  from {clock.show(report.first_time_ns)} for {lasted}, seen at {report.vantage}{incomplete}", "dim"),
+    ]
+    for direction in Direction:
+        yield _direction_line(report, direction)
+    best = _best_rtt(report)
+    if best or any(report.anomalies.values()):
+        found = _found(report)
+        yield [("   RTT ", "dim"), (_rtt_text(report), ""), ("  found ", "dim"), *found]
+
+
+def _direction_line(report: ConnectionReport, direction: Direction) -> Line:
+    arrow = "→" if direction is Direction.C2S else "←"
+    line: Line = [
+        (f"   {arrow} ", direction.label),
+        (f"{report.datagrams[direction]} datagrams, {octets(report.octets[direction])}", ""),
+    ]
+    for space in report.spaces:
+        if space.direction == direction and space.copies:
+            line.append((f"; {space.space} {space.units}", ""))
+            if space.retransmissions:
+                line.append((f" +{space.retransmissions} resent", "resend"))
+            if space.unacked:
+                line.append((f" {space.unacked} unacked", "bad"))
+    return line
+
+
+def show_connection(screen: Screen, report: ConnectionReport, clock: Clock, *, explain: bool = False) -> None:
+    """Print everything that is known about one connection."""
+    for line in connection_brief(report, clock):
+        screen.line(*line)
+    screen.text()
+    for name, value in _facts(report, clock):
+        screen.line((f"{name:>16}  ", "dim"), (value, ""))
+    _messages(screen, report)
+    _spaces(screen, report.spaces)
+    _probes(screen, report.probes)
+    if explain:
+        screen.text("Why this protocol", "title")
+        for reason in report.explain:
+            screen.line(("  ", ""), (reason, ""))
+
+
+def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
+    yield "frames", f"{report.first_frame} to {report.last_frame}"
+    yield "time", f"{clock.show(report.first_time_ns)} to {clock.show(report.last_time_ns)}"
+    yield "roles from", report.roles_from
+    yield "seen at", f"{report.vantage}: {report.vantage_basis}" if report.vantage_basis else report.vantage
+    yield "handshake", report.handshake + (f": {report.reject_reason}" if report.reject_reason else "")
+    yield "state", f"{report.state} ({report.state_name})"
+    if report.close:
+        yield "closed", ", ".join(f"{key} {value}" for key, value in report.close.items() if value is not None)
+    for key, value in report.identity.items():
+        yield key, _fact(value)
+    for verdict in report.timeouts:
+        yield f"{verdict.side} timeout", timeout_text(verdict, clock)
+    for direction in Direction:
+        for name, amount in report.counters[direction].items():
+            yield f"{direction.label} {name}", str(amount)
+    for name, times in report.limits_hit.items():
+        yield "limit reached", f"{name}, {times} times"
+
+
+def timeout_text(verdict: Any, clock: Clock) -> str:
+    """Return in words what an idle timer did."""
+    if verdict.last_heard_ns is None:
+        return "its peer was never heard in this capture"
+    heard = f"last heard its peer at {clock.show(verdict.last_heard_ns)} (#{verdict.last_heard_frame})"
+    if verdict.due_ns is None:
+        return f"{heard}; no idle timeout"
+    outcome = {True: "fired", False: "did not fire", None: "not knowable from this capture"}[verdict.fired]
+    window = f"due {clock.show(verdict.due_ns)}"
+    if verdict.latest_ns is not None and verdict.latest_ns != verdict.due_ns:
+        window += f" to {clock.show(verdict.latest_ns)}"
+    return f"{heard}; {window}: {outcome}"
+
+
+def _fact(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_fact(item) for item in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_fact(item)}" for key, item in value.items())
+    return value.hex() if isinstance(value, bytes) else safe(str(value), 400)
+
+
+def _messages(screen: Screen, report: ConnectionReport) -> None:
+    names = sorted(set(report.messages[0]) | set(report.messages[1]))
+    if not names:
+        return
+    screen.text()
+    table = screen.table("message", "c2s", "s2c", right=("c2s", "s2c"))
+    for name in names:
+        table.add_row(line_text([(name, "")]), *(str(report.messages[way].get(name, 0)) for way in Direction))
+    screen.print(table)
+    screen.text()
+
+
+_SPACE_ROWS: tuple[tuple[str, str], ...] = (
+    ("units", "units"),
+    ("copies", "copies seen"),
+    ("retransmissions", "sent again"),
+    ("duplicates", "network copies"),
+    ("acked", "acknowledged"),
+    ("unacked", "not acknowledged"),
+    ("unknown", "not knowable"),
+    ("never_seen", "never seen"),
+    ("out_of_order", "out of order"),
+    ("given_up", "given up"),
+    ("max_copies", "most copies"),
+)
+"""Attribute of a space -> its row; the columns are the spaces, so that 80 columns hold them."""
+
+
+def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
+    """Print the spaces side by side, as many at once as the screen holds."""
+    at_once = max(1, (screen.width - 20) // 18) if not screen.wide else max(1, len(spaces))
+    for start in range(0, len(spaces), at_once):
+        group = spaces[start : start + at_once]
+        heads = [f"{space.space} {_arrow(space.direction)}" for space in group]
+        table = screen.table("space", *heads, right=heads)
+        for attribute, label in _SPACE_ROWS:
+            table.add_row(label, *(str(getattr(space, attribute)) for space in group))
+        table.add_row("numbers", *(_numbers(space) for space in group))
+        for name in ("minimum", "p50", "p95", "maximum"):
+            values = [getattr(space.rtt, name) for space in group]
+            if any(value is not None for value in values):
+                label = {"minimum": "RTT least", "p50": "RTT median", "maximum": "RTT most"}.get(name, f"RTT {name}")
+                table.add_row(label, *("-" if value is None else duration(value) for value in values))
+        table.add_row("RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group))
+        for key in sorted({key for space in group for key in space.extra}):
+            table.add_row(
+                line_text([(key, "")]),
+                *(line_text([(_fact(space.extra[key]) if key in space.extra else "", "")]) for space in group),
+            )
+        screen.print(table)
+        screen.text()
+
+
+def _arrow(direction: int) -> str:
+    return "→" if direction == Direction.C2S else "←"
+
+
+def _numbers(space: SpaceReport) -> str:
+    return "-" if space.first_seq is None else f"{space.first_seq}..{space.last_seq}"
+
+
+def _probes(screen: Screen, probes: Sequence[ProbeReport]) -> None:
+    if not probes:
+        return
+    table = screen.table("probe", "", "sent", "answered", "RTT", "p95", right=("sent", "answered"))
+    for probe in probes:
+        table.add_row(
+            line_text([(probe.kind, "")]),
+            _arrow(probe.direction),
+            str(probe.sent),
+            str(probe.answered),
+            rtt_range(probe.rtt.minimum, probe.rtt.p50, probe.rtt.maximum),
+            "-" if probe.rtt.p95 is None else duration(probe.rtt.p95),
+        )
+    screen.print(table)

@@ -1,0 +1,84 @@
+"""Anomalies and the catalogue that explains them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from netdissect.model.annotations import CodeRow
+from netdissect.model.reports import Anomaly
+from netdissect.render.console import Screen, line_text
+from netdissect.render.safe import safe
+from netdissect.render.tree import SEVERITY_LETTERS
+from netdissect.render.units import Clock
+
+__all__ = ["show_anomalies", "show_catalogue", "show_code"]
+
+_TEXT_COLUMNS = 78
+
+
+def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> None:
+    """Print a summary by code, worst first, then every finding in order."""
+    if not found:
+        screen.text("Nothing found.")
+        return
+    codes: dict[str, list[Anomaly]] = {}
+    for item in found:
+        codes.setdefault(item.code, []).append(item)
+    table = screen.table("", "code", "group", "times", "first frame", right=("times", "first frame"))
+    for code, items in sorted(codes.items(), key=lambda pair: (-max(a.severity for a in pair[1]), pair[0])):
+        label = max(item.severity for item in items).label
+        table.add_row(
+            line_text([(SEVERITY_LETTERS[label], label)]),
+            line_text([(code, label)]),
+            line_text([(items[0].group, "")]),
+            str(_times(items)),
+            "-" if items[0].frame is None else str(items[0].frame),
+        )
+    screen.print(table)
+    screen.text()
+    for item in found:
+        _finding(screen, item, clock)
+
+
+def _times(items: Sequence[Anomaly]) -> int:
+    """Return how often a code occurred: per connection the highest repeat count reported."""
+    most: dict[int | None, int] = {}
+    for item in items:
+        most[item.connection] = max(most.get(item.connection, 0), item.repeats)
+    return sum(most.values())
+
+
+def _finding(screen: Screen, item: Anomaly, clock: Clock) -> None:
+    label = item.severity.label
+    frame = "" if item.frame is None else f"#{item.frame}"
+    who = "" if item.connection is None else f"connection {item.connection}  "
+    times = f"  (seen {item.repeats} times so far)" if item.repeats > 1 else ""
+    screen.line(
+        (f"{SEVERITY_LETTERS[label]} ", label),
+        (f"{frame:>7} ", "frame"),
+        (f"{clock.show(item.time_ns):>11}  ", "time"),
+        (who, "dim"),
+        (item.code, label),
+        (f": {safe(item.message, 600)}", ""),
+        (times, "dim"),
+    )
+
+
+def show_code(screen: Screen, row: CodeRow) -> None:
+    """Print what a code means."""
+    label = row.severity.label
+    screen.line((row.code, "title"), (f"  {label}", label), (f", {row.group}", "dim"))
+    screen.text(row.title)
+    screen.text()
+    for line in textwrap.wrap(row.meaning, min(_TEXT_COLUMNS, screen.width)):
+        screen.text(line)
+
+
+def show_catalogue(screen: Screen, rows: Iterable[CodeRow]) -> None:
+    """Print all codes, one a line."""
+    for row in rows:
+        label = row.severity.label
+        screen.line(
+            (f"{SEVERITY_LETTERS[label]} ", label), (f"{row.code:<34} ", "name"), (row.title, ""), cut=True
+        )

@@ -1,0 +1,146 @@
+"""The lines of `read`: one a datagram, or one a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netdissect.model.packets import Direction
+from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
+from netdissect.render.console import Line, Screen, cells, fit
+from netdissect.render.hexdump import hex_rows
+from netdissect.render.safe import safe
+from netdissect.render.tree import SEVERITY_LETTERS, hex_views, tree_lines
+from netdissect.render.units import Clock, direction_style
+
+__all__ = ["ReadView", "record_title"]
+
+_ADDRESSES_FROM = 120
+"""Screens at least this wide show both addresses on every line; narrower ones a number, explained when it first appears."""
+
+_SUMMARY_LIMIT = 600
+
+
+class ReadView:
+    """Prints records as they come and remembers which connections it has introduced."""
+
+    def __init__(self, screen: Screen, clock: Clock, *, messages: bool = False, tree: bool = False, hexed: bool = False) -> None:
+        """Take where to print and how much of each datagram.
+
+        Args:
+            screen: where to print.
+            clock: how times are written.
+            messages: one line a message instead of one a datagram.
+            tree: the whole tree below each line.
+            hexed: the octets below each line.
+
+        """
+        self.screen = screen
+        self.clock = clock
+        self.messages = messages
+        self.tree = tree
+        self.hexed = hexed
+        self._introduced: set[int] = set()
+
+    def show(self, record: DatagramRecord, items: list[MessageRecord]) -> None:
+        """Print one record; `items` are its messages that are wanted."""
+        if self.messages and items:
+            for item in items:
+                self._line(record, [item], f"{item.index}")
+        else:
+            self._line(record, items, "")
+        for line in self._below(record):
+            self.screen.line(*line)
+
+    def _line(self, record: DatagramRecord, items: list[MessageRecord], index: str) -> None:
+        number = f"{record.frame}.{index}" if index else str(record.frame)
+        head: Line = [(f"{number:>6}", "frame"), (f" {self.clock.show(record.time_ns):>11}  ", "time")]
+        head += self._ends(record)
+        marks = list(_marks(record, items))
+        summary = _summary(record, items)
+        if not self.screen.wide:
+            used = sum(cells(safe(text)) for text, _ in (*head, *marks))
+            summary = fit(safe(summary), max(12, self.screen.width - used))
+        self.screen.line(*head, (summary, ""), *marks, cut=not self.tree)
+
+    def _ends(self, record: DatagramRecord) -> Line:
+        style = direction_style(record.direction)
+        if self.screen.width >= _ADDRESSES_FROM or record.connection is None:
+            name = record.dialect or record.protocol or record.transport
+            return [(f"{record.src} → {record.dst}  ", style), (f"{name}  ", "protocol")]
+        if record.connection not in self._introduced:
+            self._introduced.add(record.connection)
+            self._introduce(record)
+        arrow = {Direction.C2S: "→", Direction.S2C: "←", None: "-"}[
+            None if record.direction is None else Direction(record.direction)
+        ]
+        return [(f"#{record.connection}{arrow} ", style)]
+
+    def _introduce(self, record: DatagramRecord) -> None:
+        left, right = (record.src, record.dst)
+        if record.direction == Direction.S2C:
+            left, right = right, left
+        name = record.dialect or record.protocol or ""
+        self.screen.line(
+            (f"   #{record.connection}  {left} → {right} {record.transport}  ", "dim"), (name, "protocol"), cut=True
+        )
+
+    def _below(self, record: DatagramRecord) -> Iterator[Line]:
+        if self.tree and record.dissection:
+            yield from tree_lines(record.dissection, indent=4)
+        if not self.hexed:
+            return
+        if record.dissection:
+            yield from hex_views(record.dissection, width=self.screen.width)
+        else:
+            yield from hex_rows(record.payload, width=self.screen.width)
+
+
+def _summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
+    if record.protocol is None:
+        return f"{record.length} octets"
+    if len(items) == len(record.messages) and record.dissection and record.dissection.summary:
+        return safe(record.dissection.summary, _SUMMARY_LIMIT)
+    return safe("; ".join(item.summary or item.type for item in items), _SUMMARY_LIMIT)
+
+
+def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Iterator[tuple[str, str]]:
+    several = len(items) > 1
+    for item in items:
+        facts = item.reliability
+        if facts and facts.kind in {"retransmission", "duplicate"}:
+            yield _again(facts, several=several), "resend" if facts.kind == "retransmission" else "duplicate"
+    worst: dict[str, str] = {}
+    for item in items:
+        for note in item.annotations:
+            if note.severity > 0:
+                worst.setdefault(note.code, note.severity.label)
+    for code, label in worst.items():
+        yield f"  [{SEVERITY_LETTERS[label]} {code}]", label
+    for code in record.faults:
+        yield f"  [{code}]", "note"
+    if len(record.frames) > 1:
+        yield f"  [{len(record.frames)} frames from #{record.frames[0]}]", "dim"
+
+
+def _again(facts: Reliability, *, several: bool) -> str:
+    verb = "resend" if facts.kind == "retransmission" else "duplicate"
+    which = f" {facts.space} {facts.seq}" if several else ""
+    origin = f" of #{facts.of_frame}" if facts.of_frame is not None else ""
+    since = f", +{facts.since_ms / 1000:.3f} s" if facts.since_ms is not None else ""
+    return f"  [{verb}{which}{origin}{since}]"
+
+
+def record_title(record: DatagramRecord, clock: Clock) -> Line:
+    """Return the head of `show`: which frame this is and where it travelled."""
+    who = f"#{record.connection} " if record.connection is not None else ""
+    direction = "" if record.direction is None else f" {Direction(record.direction).label}"
+    line: Line = [
+        (f"Frame {record.frame}", "title"),
+        (f"  {clock.show(record.time_ns)}  ", "time"),
+        (f"{record.src} → {record.dst} {record.transport}  ", direction_style(record.direction)),
+        (f"{who}{record.dialect or record.protocol or 'no known protocol'}{direction}", "protocol"),
+        (f"  {record.length} octets", "dim"),
+    ]
+    if len(record.frames) > 1:
+        line.append((f"  from frames {', '.join(map(str, record.frames))}", "dim"))
+    return line

@@ -1,0 +1,209 @@
+"""The timeline: an overview of both lanes at a glance, then every reliable unit and event in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from netdissect.model.packets import Direction
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
+from netdissect.render.connections import timeout_text
+from netdissect.render.console import Line, Screen
+from netdissect.render.safe import safe
+from netdissect.render.units import Clock, direction_style, duration, seconds
+
+__all__ = ["LEGEND", "Item", "overview", "show_items"]
+
+Item: TypeAlias = UnitRecord | ConnectionEvent
+
+_OVERVIEW_COLUMNS = 120
+"""Columns of the lanes at most; more would not tell more."""
+_LABEL_COLUMNS = 10
+
+LEGEND = "· sent  » again  ○ copy  ? fate unknown  ✗ never acked  ! event  ~ ambiguous"
+
+_RANKS: dict[str, tuple[int, str]] = {
+    " ": (0, ""),
+    "·": (1, "dim"),
+    "○": (2, "duplicate"),
+    "?": (3, "note"),
+    "»": (4, "resend"),
+    "✗": (5, "bad"),
+}
+"""Mark in a lane -> (rank: the highest of a column is shown, style)."""
+
+_OUTCOMES = {
+    "acked": ("✓ acked", "good"),
+    "unacked": ("✗ never acked", "bad"),
+    "given_up": ("✗ given up", "bad"),
+    "unknown": ("? unknown", "note"),
+}
+
+
+def overview(
+    screen: Screen, report: ConnectionReport, units: Iterable[UnitRecord], events: Iterable[ConnectionEvent]
+) -> None:
+    """Print two lanes of marks, one a direction, and one of events, over the whole life of a connection."""
+    first, last = report.first_time_ns, report.last_time_ns
+    columns = max(10, min(_OVERVIEW_COLUMNS, screen.width - _LABEL_COLUMNS - 2))
+    span = max(1, last - first)
+
+    def column(time_ns: int) -> int:
+        return min(columns - 1, max(0, (time_ns - first) * columns // span))
+
+    lanes = {way: [" "] * columns for way in Direction}
+    for unit in units:
+        for mark, time_ns in _marks(unit):
+            lane, at = lanes[Direction(unit.direction)], column(time_ns)
+            if _RANKS[mark][0] > _RANKS[lane[at]][0]:
+                lane[at] = mark
+    flags = [" "] * columns
+    for event in events:
+        if event.event != "probe":
+            flags[column(event.time_ns)] = "!"
+    screen.line((" " * _LABEL_COLUMNS + _axis(span, columns), "dim"))
+    for way, lane in lanes.items():
+        label = "client →" if way is Direction.C2S else "server ←"
+        screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *_lane(lane))
+    screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(flags), "note"))
+    screen.line((" " * _LABEL_COLUMNS + LEGEND, "dim"), cut=True)
+
+
+def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
+    for copy in unit.copies:
+        yield {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·"), copy.time_ns
+    if unit.copies and unit.outcome != "acked":
+        yield ("?" if unit.outcome == "unknown" else "✗"), unit.copies[-1].time_ns
+
+
+def _lane(marks: Sequence[str]) -> Line:
+    line: Line = []
+    for mark in marks:
+        style = _RANKS[mark][1]
+        if line and line[-1][1] == style:
+            line[-1] = (line[-1][0] + mark, style)
+        else:
+            line.append((mark, style))
+    return line
+
+
+def _axis(span_ns: int, columns: int) -> str:
+    """Return a ruler with a label about every 12 columns, in seconds since the start."""
+    axis = [" "] * (columns + 12)
+    steps = max(1, columns // 12)
+    digits = 0 if span_ns > 5_000_000_000 * steps else 1 if span_ns > 500_000_000 * steps else 3
+    for step in range(steps):
+        at = step * columns // steps
+        label = f"|{span_ns * at / columns / 1e9:.{digits}f} s"
+        axis[at : at + len(label)] = label
+    return "".join(axis).rstrip()
+
+
+def show_items(screen: Screen, items: Iterable[Item], clock: Clock, *, several: bool = False) -> int:
+    """Print units and events in the order given and return how many.
+
+    Args:
+        screen: where to print.
+        items: units and events, already in order.
+        clock: how times are written.
+        several: name the connection on every line.
+
+    """
+    screen.line((_header(several=several), "dim"), cut=True)
+    shown = 0
+    for item in items:
+        who = f"#{item.connection:<3} " if several else ""
+        if isinstance(item, UnitRecord):
+            for line in _unit(item, clock, who):
+                screen.line(*line, cut=True)
+        else:
+            screen.line(*_event(item, clock, who), cut=True)
+        shown += 1
+    return shown
+
+
+def _header(*, several: bool) -> str:
+    who = "     " if several else ""
+    return f"{who}{'sent':>11}  {'':1} {'unit':<14} {'type':<18} {'copies':>6} {'took':>10}  outcome"
+
+
+def _unit(unit: UnitRecord, clock: Clock, who: str) -> Iterator[Line]:
+    first = unit.copies[0] if unit.copies else None
+    sent = clock.show(first.time_ns) if first else "not seen"
+    arrow = "→" if unit.direction == Direction.C2S else "←"
+    text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
+    again = len(unit.copies) > 1
+    line: Line = [
+        (who, "dim"),
+        (f"{sent:>11}  ", "time"),
+        (f"{arrow} ", direction_style(unit.direction)),
+        (f"{unit.space + ' ' + str(unit.seq):<14} ", ""),
+        (f"{safe(unit.type or '-', 18):<18} ", "name"),
+        (f"{len(unit.copies):>6} ", "resend" if again else "dim"),
+        (f"{_took(unit):>10}  ", ""),
+        (text, style),
+    ]
+    if unit.acked_frame is not None:
+        line.append((f" #{unit.acked_frame}", "frame"))
+    if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
+        line.append((f" delivered {unit.delivered_order}.", "dim"))
+    yield line
+    for index, copy in enumerate(unit.copies[1:], start=1):
+        yield _copy(copy, unit.copies[index - 1], unit.copies[0], who)
+    if unit.outcome in {"unacked", "unknown", "given_up"} and unit.next_resend_due_ns is not None and first:
+        due = seconds(unit.next_resend_due_ns - first.time_ns)
+        yield [(f"{who}{'':>13}  next resend was due at +{due} s, not seen", "dim")]
+
+
+def _took(unit: UnitRecord) -> str:
+    if unit.rtt_ms is not None:
+        return duration(unit.rtt_ms)
+    if unit.acked_time_ns is not None and unit.copies:
+        # The ack may answer any of the copies: time since the first, and a mark that says so.
+        mark = "~" if unit.rtt_ambiguous else ""
+        return mark + duration((unit.acked_time_ns - unit.copies[0].time_ns) / 1e6)
+    return "-"
+
+
+def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
+    kind = {"retransmission": ("» again", "resend"), "duplicate": ("○ copy", "duplicate")}
+    text, style = kind.get(copy.kind, (copy.kind, ""))
+    line: Line = [
+        (f"{who}{'':>13}", ""),
+        (f"{text} ", style),
+        (f"#{copy.frame}", "frame"),
+        (f" +{duration((copy.time_ns - first.time_ns) / 1e6)}", ""),
+    ]
+    details = []
+    if copy.due_ns is not None:
+        late = (copy.time_ns - copy.due_ns) / 1e6
+        word = "late" if late >= 0 else "early"
+        details.append(f"due +{duration((copy.due_ns - first.time_ns) / 1e6)}, {duration(abs(late))} {word}")
+    if copy.attempts_left is not None:
+        details.append(f"{copy.attempts_left} left")
+    if copy.basis != "observed":
+        details.append(copy.basis)
+    details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
+    line.append((f"  {'; '.join(details)}", "dim"))
+    return line
+
+
+def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:
+    frame = f" #{event.frame}" if event.frame is not None else ""
+    arrow = " " if event.direction is None else "→" if event.direction == Direction.C2S else "←"
+    style = {"timeout": "bad", "reset": "bad", "resend_request": "resend", "gap": "warn"}.get(event.event, "note")
+    return [
+        (who, "dim"),
+        (f"{clock.show(event.time_ns):>11}  ", "time"),
+        (f"{arrow} ", direction_style(event.direction)),
+        (f"{event.event}: ", style),
+        (safe(event.text, 600), ""),
+        (frame, "frame"),
+    ]
+
+
+def show_timeouts(screen: Screen, report: ConnectionReport, clock: Clock) -> None:
+    """Print what the idle timers of both sides did."""
+    for verdict in report.timeouts:
+        style = "bad" if verdict.fired else "dim"
+        screen.line((f"{verdict.side} idle timer: ", style), (timeout_text(verdict, clock), ""))

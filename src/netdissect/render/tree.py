@@ -1,0 +1,141 @@
+"""A dissection as an indented tree, each field with its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from netdissect.model.annotations import Annotation
+from netdissect.model.dissection import Dissection, FieldNode
+from netdissect.render.console import Line
+from netdissect.render.hexdump import hex_rows
+from netdissect.render.safe import safe
+
+__all__ = ["SEVERITY_LETTERS", "annotation_line", "find_node", "hex_views", "tree_lines", "value_text"]
+
+SEVERITY_LETTERS = {"chat": "C", "note": "N", "warn": "W", "error": "E"}
+"""Shown beside the colour, for screens and eyes without it."""
+
+_DEPTH_LIMIT = 64
+_HEX_LIMIT = 32
+_TEXT_LIMIT = 400
+
+
+def value_text(value: Any, display: str = "") -> str:
+    """Return a field's value for people; octets as hex with their count where they are many."""
+    if isinstance(value, (bytes, bytearray)):
+        text = _octets_text(bytes(value))
+    elif isinstance(value, str):
+        text = f'"{safe(value, _TEXT_LIMIT)}"'
+    elif isinstance(value, bool) or value is None:
+        text = {True: "true", False: "false", None: "none"}[value]
+    elif isinstance(value, float):
+        text = f"{value:.9g}" if math.isfinite(value) else str(value)
+    else:
+        text = safe(str(value), _TEXT_LIMIT)
+    return f"{text} ({safe(display, _TEXT_LIMIT)})" if display and display != text else text
+
+
+def _octets_text(data: bytes) -> str:
+    if not data:
+        return "empty"
+    shown = data[:_HEX_LIMIT].hex()
+    return shown if len(data) <= _HEX_LIMIT else f"{shown}… ({len(data)} octets)"
+
+
+def tree_lines(
+    dissection: Dissection, *, offsets: bool = True, indent: int = 0, chosen: FieldNode | None = None
+) -> Iterator[Line]:
+    """Yield the tree, one field a line.
+
+    Args:
+        dissection: what to show.
+        offsets: put octet.bit offset and width in bits in front.
+        indent: columns before the tree.
+        chosen: node to mark.
+
+    """
+    yield from _node(dissection, dissection.root, indent, 0, offsets, chosen)
+    for note in dissection.annotations:
+        yield [(" " * indent, ""), *annotation_line(note, dissection)]
+
+
+def _node(
+    dissection: Dissection, node: FieldNode, indent: int, depth: int, offsets: bool, chosen: FieldNode | None
+) -> Iterator[Line]:
+    line: Line = [(" " * indent, "")]
+    if offsets:
+        line.append((_place(node) + "  ", "offset"))
+    line.append(("  " * depth, ""))
+    style = "mark" if node is chosen else "generated" if node.generated else "name"
+    name = f"[{node.name}" if node.generated else node.name
+    line.append((name, style))
+    if node.children:
+        count = f"{len(node.children)} items" if node.is_list else ""
+        label = "  ".join(part for part in (safe(node.display, _TEXT_LIMIT), count) if part)
+        if label:
+            line.append((f"  {label}", "dim"))
+        if node.buffer:
+            line.append((f"  in {dissection.buffers[node.buffer].name} octets", "dim"))
+    else:
+        line.append((f" = {value_text(node.value, node.display)}", "value"))
+    if node.generated:
+        line.append(("]", style))
+    yield line
+    if depth >= _DEPTH_LIMIT:
+        return
+    for child in node.children:
+        yield from _node(dissection, child, indent, depth + 1, offsets, chosen)
+
+
+def _place(node: FieldNode) -> str:
+    if node.generated or (not node.bit_length and not node.children):
+        return " " * 14
+    octet, bit = divmod(node.bit_offset, 8)
+    width, rest = divmod(node.bit_length, 8)
+    size = f"{node.bit_length}b" if rest or (bit and node.bit_length < 64) else f"{width}B"  # noqa: PLR2004
+    mark = "'" * node.buffer
+    return f"{octet:>6}.{bit}{mark:<1}{size:>6}"
+
+
+def annotation_line(note: Annotation, dissection: Dissection | None = None) -> Line:
+    """Return a finding as one line: letter, code, sentence, place."""
+    label = note.severity.label
+    octet, bit = divmod(note.bit_offset, 8)
+    where = f"octet {octet}" + (f" bit {bit}" if bit else "")
+    if note.buffer and dissection:
+        where += f" of the {dissection.buffers[note.buffer].name} octets"
+    return [
+        (f"{SEVERITY_LETTERS[label]} {note.code}", label),
+        (f": {safe(note.message, _TEXT_LIMIT)} ", ""),
+        (f"({where})", "dim"),
+    ]
+
+
+def find_node(dissection: Dissection, path: str) -> FieldNode | None:
+    """Return the first node, depth first, whose dotted path ends in `path`."""
+    wanted = path.split(".")
+
+    def search(node: FieldNode, trail: tuple[str, ...]) -> FieldNode | None:
+        here = (*trail, node.name)
+        if list(here[-len(wanted) :]) == wanted:
+            return node
+        for child in node.children:
+            found = search(child, here)
+            if found:
+                return found
+        return None
+
+    return search(dissection.root, ())
+
+
+def hex_views(dissection: Dissection, *, width: int, chosen: FieldNode | None = None) -> Iterator[Line]:
+    """Yield the hex view of every buffer: the octets on the wire first, then what was made of them."""
+    for index, buffer in enumerate(dissection.buffers):
+        title = "on the wire" if index == 0 else buffer.name
+        yield [(f"{len(buffer.data)} octets {title}", "title")]
+        mark = None
+        if chosen and chosen.buffer == index and chosen.bit_length:
+            mark = (chosen.bit_offset // 8, (chosen.bit_offset + chosen.bit_length + 7) // 8)
+        yield from hex_rows(buffer.data, width=width, mark=mark)

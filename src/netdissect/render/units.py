@@ -1,0 +1,115 @@
+"""How times, durations, amounts and directions are written for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from netdissect.model.packets import Direction
+
+__all__ = ["ARROWS", "Clock", "direction_style", "duration", "octets", "percent", "rtt_range", "share"]
+
+ARROWS = {Direction.C2S: "→", Direction.S2C: "←"}
+"""The client stands on the left, the server on the right."""
+
+_NS = 1_000_000_000
+_KILO = 1000
+
+
+def direction_style(direction: int | None) -> str:
+    """Return the style name of a direction."""
+    return "dim" if direction is None else Direction(direction).label
+
+
+class Clock:
+    """Writes times in one of the styles of `-t`: r, d, a, u, e."""
+
+    def __init__(self, style: str = "r", first_ns: int | None = None) -> None:
+        """Take the style and the time of the first frame (None: the first time shown)."""
+        self.style = style
+        self.first_ns = first_ns
+        self._last_ns: int | None = None
+
+    def show(self, time_ns: int | None) -> str:
+        """Return a time; its precision never depends on its value."""
+        if time_ns is None:
+            return "-"
+        if self.first_ns is None:
+            self.first_ns = time_ns
+        if self.style == "r":
+            return seconds(time_ns - self.first_ns)
+        if self.style == "d":
+            last = time_ns if self._last_ns is None else self._last_ns
+            self._last_ns = time_ns
+            return seconds(time_ns - last)
+        if self.style == "e":
+            return f"{time_ns // _NS}.{time_ns % _NS:09d}"
+        return _wall(time_ns, utc=self.style == "u")
+
+
+def seconds(nanoseconds: int) -> str:
+    """Return a span in seconds with six decimals, cut and not rounded, so that order is kept."""
+    sign = "-" if nanoseconds < 0 else ""
+    whole, rest = divmod(abs(nanoseconds), _NS)
+    return f"{sign}{whole}.{rest // _KILO:06d}"
+
+
+def _wall(time_ns: int, *, utc: bool) -> str:
+    try:
+        moment = datetime.fromtimestamp(time_ns // _NS, UTC)
+        moment = moment if utc else moment.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ns // _NS}.{time_ns % _NS:09d}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{time_ns % _NS // _KILO:06d}{'Z' if utc else ''}"
+
+
+def duration(milliseconds: float | None) -> str:
+    """Return a duration with its unit, three significant figures: `0.42 ms`, `61.3 ms`, `12.4 s`, `3 min 05 s`."""
+    if milliseconds is None:
+        return "?"
+    size = abs(milliseconds)
+    sign = "-" if milliseconds < 0 else ""
+    if size < 1:
+        return f"{sign}{size:.2f} ms"
+    if size < 99.95:  # noqa: PLR2004 - where three figures need no decimal
+        return f"{sign}{size:.1f} ms"
+    if size < 999.5:  # noqa: PLR2004
+        return f"{sign}{size:.0f} ms"
+    if size < 99_950:  # noqa: PLR2004
+        return f"{sign}{size / 1000:.2f} s"
+    minutes, rest = divmod(round(size / 1000), 60)
+    if minutes < 60:  # noqa: PLR2004
+        return f"{sign}{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{sign}{hours} h {minutes:02d} min"
+
+
+def octets(amount: float) -> str:
+    """Return an amount of octets: `812 B`, `12.1 kB`, `3.40 MB`; factors of 1000."""
+    if amount < _KILO:
+        return f"{amount:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        amount /= _KILO
+        if amount < _KILO:
+            return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:.0f} {unit}"  # noqa: PLR2004
+    return f"{amount / _KILO:.3g} TB"
+
+
+def share(part: int, whole: int) -> float | None:
+    """Return part / whole, or None where there is no whole."""
+    return part / whole if whole else None
+
+
+def percent(value: float | None) -> str:
+    """Return a share as a percentage with one decimal."""
+    return "-" if value is None else f"{100 * value:.1f}%"
+
+
+def rtt_range(low: float | None, middle: float | None, high: float | None) -> str:
+    """Return round trips as `median (min to max)`, with one unit where one serves."""
+    if middle is None:
+        return "-"
+    if low is None or high is None:
+        return duration(middle)
+    if high < _KILO:
+        return f"{middle:.1f} ({low:.1f}–{high:.1f}) ms"  # noqa: RUF001 - a range
+    return f"{duration(middle)} ({duration(low)} to {duration(high)})"
