@@ -1,9 +1,10 @@
 """The derived reader: turns a layer's `fields_desc` into one straight-line Python function.
 
-`parse(buf, off, end)` returns a tuple with one value per field in layer order (None for an absent one)
-followed by the next offset, or None where the octets do not suffice: then the walker says what was there.
-The functions are written into `dissect/readers/<protocol>.py`, so that the hot path imports no Scapy; a
-test regenerates and compares. Rewrite them with `python -m netdissect.dissect.derive`.
+`parse(buf, off, end)` returns a tuple with one value per field in layer order (None for an absent
+one) followed by the next offset, or None where the octets do not suffice: then the walker says what
+was there. The functions are written into `dissect/readers/<protocol>.py`, so that the hot path
+imports no Scapy; a test regenerates and compares. Rewrite them with
+`python -m netdissect.dissect.derive`.
 
 A field class that is not listed here may bring its own snippet: `derive(self, writer)`.
 """
@@ -38,7 +39,8 @@ __all__ = ["compile_reader", "module_source", "source"]
 
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
-Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and the
+Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
+the
 next offset, or None where the octets do not suffice.
 """
 
@@ -414,7 +416,8 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
 def module_source(protocol: str) -> str:
     """Return the text of `dissect/readers/<protocol>.py`, from the layer module's `READERS` table.
 
-    `READERS` is a list of (layer class, names of fields to pass over), items before the lists of them.
+    `READERS` is a list of (layer class, names of fields to pass over), items before the lists of
+    them.
     """
     functions: list[str] = []
     names: dict[str, str] = {}

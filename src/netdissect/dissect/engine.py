@@ -1,6 +1,7 @@
 """`dissect()`: one payload to one annotated tree, whatever the protocol.
 
-The layer modules are named by protocol and imported on first use. Each has `root(...)`, which picks the
+The layer modules are named by protocol and imported on first use. Each has `root(...)`, which picks
+the
 layer for a payload, and `CODES`, its rows of the catalogue. What needs the whole payload stands in
 `dissect/finishers/<protocol>.py`.
 """
@@ -43,13 +44,13 @@ class Request:
 
 @cache
 def layer_module(protocol: str) -> Any:
-    """Return the layer module of a protocol: one of ours, or `module` of a plug-in ("pkg.module")."""
+    """Return the layer module of a protocol, or that of a plug-in ("package.module")."""
     return import_module(protocol if "." in protocol else f"netdissect.layers.{protocol}")
 
 
 @cache
 def finisher(protocol: str) -> Any:
-    """Return the `finish(dissection, request, walker)` of a protocol, or None where it needs none."""
+    """Return the protocol's `finish(dissection, request, walker)`, or None without one."""
     if "." in protocol:
         return getattr(layer_module(protocol), "finish", None)
     name = f"netdissect.dissect.finishers.{protocol}"
@@ -124,11 +125,12 @@ def _read(
     around = Scope()
     around["_direction"] = request.direction
     node, _scope, used = walker.walk(layer, payload, outer=around)
-    walker.trailing(node, payload, used)
+    walker.used = used
     dissection.root = node
     finish = finisher(where)
     if finish is not None:
         finish(dissection, request, walker)
+    walker.trailing(dissection.root, payload, walker.used)
     dissection.fields = node_fields(dissection.root)
     for message in dissection.messages:
         if message.node is not None:

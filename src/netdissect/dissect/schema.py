@@ -287,7 +287,9 @@ def _holder(name: str, fault: SchemaMismatch, start: int) -> FieldNode:
 def encode(
     schema: Schema, values: Values, fields: Sequence[SchemaField], data: Mapping[str, Any]
 ) -> Sink:
-    """Append the values of `data` by name, in schema order; a missing one is written as zero or null."""
+    """Append the values of `data` by name, in schema order; a missing one is written as zero or
+    null.
+    """
     sink = Sink()
     _Encoder(schema, values, sink).fields(fields, data, 0)
     return sink

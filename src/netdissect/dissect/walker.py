@@ -62,6 +62,8 @@ class Walker:
         self._buffer = buffer
         self.annotations: list[Annotation] = []
         self.messages: list[MessageView] = []
+        self.used = 0
+        """Octets of the payload that were read; a finisher raises it where it reads on."""
 
     def note(
         self,
@@ -197,7 +199,8 @@ class Walker:
         """Read the items of a list; a short list is reported, not an error of the layer."""
         holder = FieldNode(field.name, None, base, 0, buffer=self._buffer, is_list=True)
         node.children.append(holder)
-        scope[field.name] = values = []
+        values: list[Scope] = []
+        scope[field.name] = values
         wanted = None if field.count is None else int(field.count(scope))
         position = 0
         while position < len(data) if wanted is None else len(values) < wanted:

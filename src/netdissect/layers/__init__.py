@@ -1,4 +1,4 @@
-"""The Scapy classes: one file or package a protocol. `fields_desc` is *the* description of each format.
+"""The Scapy classes: one file or package a protocol; `fields_desc` is *the* format.
 
 Nothing is bound to a port at import; `bind()` does it when asked.
 """
@@ -16,7 +16,8 @@ PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
 def bind(*protocols: str) -> None:
     """Bind the layers of `protocols` (default: all) to their usual UDP and TCP ports in Scapy.
 
-    This changes Scapy's global tables, so it happens only when called. Each layer module has its own
+    This changes Scapy's global tables, so it happens only when called. Each layer module has its
+    own
     `bind()` with the ports and their source.
     """
     for name in protocols or PROTOCOLS:

@@ -47,7 +47,8 @@ class Check:
 class Layer(Packet):  # type: ignore[misc]
     """A Scapy layer whose first failing field ends the layer instead of losing it.
 
-    The rest of the data becomes the payload (`Raw`), and `fault` says what happened. Subclasses state
+    The rest of the data becomes the payload (`Raw`), and `fault` says what happened. Subclasses
+    state
     their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
@@ -65,15 +66,15 @@ class Layer(Packet):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
 
     @classmethod
-    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the type name under which this layer counts as a message, or None if it is none."""
+    def message_type(cls, _fields: Mapping[str, Any]) -> str | None:
+        """Return the type under which this layer counts as a message, None if it is none."""
         return None
 
     def do_dissect(self, s: bytes) -> bytes:
         """Read the fields; stop at the first that fails and keep the ones before it."""
         whole = s
         state: Any = s
-        self.raw_packet_cache_fields = {}
+        self.raw_packet_cache_fields = {}  # type: ignore[misc]
         for field in self.fields_desc:
             try:
                 state, value = field.getfield(self, state)
@@ -91,8 +92,8 @@ class Layer(Packet):  # type: ignore[misc]
             self.fields[field.name] = value
         # A cut inside an octet leaves that octet with this layer.
         rest: bytes = state[0][1:] if isinstance(state, tuple) else state
-        self.raw_packet_cache = whole[: len(whole) - len(rest)]
-        self.explicit = 1
+        self.raw_packet_cache = whole[: len(whole) - len(rest)]  # type: ignore[misc]
+        self.explicit = 1  # type: ignore[misc]
         return rest
 
     def copy(self) -> Layer:

@@ -1,4 +1,6 @@
-"""Expressions over earlier fields: conditions and lengths that Scapy can call and a generator can read."""
+"""Expressions over earlier fields: conditions and lengths that Scapy can call and a generator can
+read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _ALLOWED: Final = (
 
 
 class _Names(Mapping[str, Any]):
-    """Resolves names in a Scapy packet, then in the packets around it; an absent value reads as 0."""
+    """Resolves names in a Scapy packet, then in those around it; an absent value reads as 0."""
 
     __slots__ = ("_packet",)
 
@@ -49,8 +51,10 @@ def _number(value: Any) -> Any:
 class E:
     """An expression such as `E("size_hi << 6 | size_lo")` over the fields read so far.
 
-    Called with a Scapy packet or with a mapping of field values. An absent (None) field counts as 0.
-    Raises SyntaxError at definition when it holds anything but arithmetic, comparison and names.
+    Called with a Scapy packet or with a mapping of field values. An absent (None) field counts as
+    0.
+    Raises SyntaxError or TypeError at definition when it holds anything but arithmetic, comparison
+    and names.
     """
 
     __slots__ = ("_code", "names", "source", "tree")
@@ -60,7 +64,7 @@ class E:
         self.tree = ast.parse(source, mode="eval")
         for node in ast.walk(self.tree):
             if not isinstance(node, _ALLOWED):
-                raise SyntaxError(f"{type(node).__name__} is not allowed in {source!r}")
+                raise TypeError(f"{type(node).__name__} is not allowed in {source!r}")
         self.names = tuple(
             sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
         )

@@ -1,7 +1,7 @@
-"""Field classes that Scapy does not have: LSB-first bits, the varint families, optional and counted fields.
+"""Field classes that Scapy lacks: LSB-first bits, varints, optional and counted fields.
 
-They are ordinary Scapy fields (build, show, fuzz and dissect work with stock Scapy). A field that cannot
-be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what was read before it.
+They are ordinary Scapy fields (build, show, fuzz and dissect work with stock Scapy). A field that
+cannot be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what was read before it.
 """
 
 from __future__ import annotations
@@ -178,7 +178,9 @@ class LsbVarULong(Field):  # type: ignore[misc]
 
 
 class LsbTail(Field):  # type: ignore[misc]
-    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last octet with zeros."""
+    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last octet with
+    zeros.
+    """
 
     islist = 0
     ismutable = False
@@ -233,7 +235,7 @@ class LsbPad(Field):  # type: ignore[misc]
         return _close(s, val or 0)
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Padding has no length of its own."""
+        """Return 0: padding has no length of its own."""
         return 0
 
     def randval(self) -> Any:
@@ -285,7 +287,7 @@ class Varint(_Enum, Field):  # type: ignore[misc]
 
 
 class IfLeft(Field):  # type: ignore[misc]
-    """A field that is there when at least `bits` are left; None means absent, also when building."""
+    """A field that is there when at least `bits` are left; None means absent, also in building."""
 
     __slots__ = ["bits", "fld"]
 
@@ -336,7 +338,9 @@ class Tail(StrField):  # type: ignore[misc]
 
 
 class SizedBytes(StrField):  # type: ignore[misc]
-    """`length` octets, an expression over earlier fields; FieldFault `length-beyond-end` when fewer are left."""
+    """`length` octets, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
+    are left.
+    """
 
     __slots__ = ["length"]
 

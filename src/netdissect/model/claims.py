@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 __all__ = ["STRONG", "Claim", "Hints", "Sample"]
 
 Sample: TypeAlias = tuple[int, int, bytes]
-"""(0 or 1: which endpoint sent it, 0 = the sender of the flow's first packet; time_ns; payload octets)."""
+"""(0 or 1: which endpoint sent it, 0 = the sender of the flow's first packet; time_ns; payload
+octets).
+"""
 
 STRONG = 60
 """A claim of at least this score takes a flow without a port or decode-as hint."""
@@ -34,7 +36,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What a connection has taught its decoder so far. Frozen; `scan` hands back a new one (an `Ev.HINTS` event) when it learns."""
+    """What a connection has taught its decoder so far. Frozen; `scan` hands back a new one (an
+    `Ev.HINTS` event) when it learns.
+    """
 
     dialects: tuple[str, str]
     """Dialect of each direction, indexed by `Direction`."""

@@ -12,18 +12,24 @@ __all__ = ["Buffer", "Dissection", "FieldNode", "MessageView"]
 
 @dataclass(slots=True)
 class FieldNode:
-    """One field of the tree. Siblings do not overlap; children lie inside their parent unless they refer to another buffer."""
+    """One field of the tree. Siblings do not overlap; children lie inside their parent unless they
+    refer to another buffer.
+    """
 
     name: str
     """Field name as in the layer, snake_case."""
     value: Any
     """Typed value: int, float, bool, str, bytes, None, list; for a node with children, None."""
     bit_offset: int
-    """First bit in `buffer`. Bit i is bit i % 8 of octet i // 8, counted in the layer's own bit order."""
+    """First bit in `buffer`. Bit i is bit i % 8 of octet i // 8, counted in the layer's own bit
+    order.
+    """
     bit_length: int
     """Length in bits; 0 for generated nodes."""
     display: str = ""
-    """Value for people where it differs from str(value): enum names, units. Not yet made safe for a terminal."""
+    """Value for people where it differs from str(value): enum names, units. Not yet made safe for a
+    terminal.
+    """
     children: list[FieldNode] = field(default_factory=list)
     """Nested fields."""
     buffer: int = 0

@@ -1,4 +1,6 @@
-"""The exceptions of misuse and of the environment. Input never raises: what cannot be read is an `Annotation`."""
+"""The exceptions of misuse and of the environment. Input never raises: what cannot be read is an
+`Annotation`.
+"""
 
 from __future__ import annotations
 

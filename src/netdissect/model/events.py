@@ -1,37 +1,12 @@
-"""The vocabulary between `protocols` (what was on the wire) and `track` (what it means). It names no protocol.
+"""The vocabulary between `protocols` (what was on the wire) and `track` (what it means).
 
-`scan()` returns a list of events, each a plain tuple whose first item is an `Ev` constant. One datagram (or one framed TCP
-message) gives the events of its messages in wire order. Tuples because this is the hot path; the layouts:
+It names no protocol. `scan()` returns a list of events, each a plain tuple whose first item is an
+`Ev` constant: tuples because this is the hot path. One datagram (or one framed TCP message) gives
+the events of its messages in wire order. The layout of each tuple stands below its constant.
 
-=============  ==========================================================  ===================================================
-kind           tuple                                                       meaning
-=============  ==========================================================  ===================================================
-MESSAGE        (MESSAGE, type)                                             a message without a sequence number of its own
-UNIT           (UNIT, type, space, wire_seq, labelled, content)            one copy of a unit. `labelled`: the sender itself marks it
-                                                                           as sent again (None where the format has no such mark).
-                                                                           `content`: any hashable that is equal for copies of one
-                                                                           unit (a slice of the payload, or its hash), or None
-ACK            (ACK, space, base, bits)                                    acknowledges units of the OTHER direction, read by the
-                                                                           space's `AckRule`
-NACK           (NACK, space, base, bits)                                   feedback that says which of the other direction's units
-                                                                           are lost or delivered, never repaired (notify-style)
-RESEND_REQUEST (RESEND_REQUEST, space)                                     asks the other side to send again
-PROBE          (PROBE, probe, id)                                          a question that is answered at once (ping, heartbeat)
-REPLY          (REPLY, probe, id)                                          the answer to the other direction's probe
-RTT            (RTT, ms)                                                   a round trip that the sender of this datagram declares
-STATE          (STATE, input, detail)                                      an input of the connection's state machine; detail: reason
-                                                                           text or None
-IDENTITY       (IDENTITY, key, value)                                      a fact that the protocol states about the connection
-COUNTER        (COUNTER, name, amount)                                     a protocol's own counter, shown in the report under
-                                                                           `counters` (fragments, bytes of a map ...)
-RESTART        (RESTART, scope)                                            the sender numbers afresh from here; scope: a space name,
-                                                                           or "*" for the whole connection
-NOTE           (NOTE, code, detail)                                        an annotation code of the catalogue found while scanning
-HINTS          (HINTS, hints)                                              the connection's hints from now on
-=============  ==========================================================  ===================================================
-
-A UNIT counts as a message of its type; do not add a MESSAGE for it. A message that sits in two spaces (kNet: a datagram and
-the reliable message inside it) gives the outer UNIT with type None (counts no message), then the inner ones.
+A UNIT counts as a message of its type: do not add a MESSAGE for it. A message that sits in two
+spaces (a numbered datagram, and the numbered message inside it) gives the outer UNIT with type None
+(it counts as no message), then the inner ones.
 """
 
 from __future__ import annotations
@@ -42,23 +17,45 @@ from typing import Any, TypeAlias
 __all__ = ["Ev", "Event"]
 
 Event: TypeAlias = tuple[Any, ...]
-"""One reliability event, laid out as the module's table says."""
+"""One reliability event, laid out as its `Ev` constant says."""
 
 
 class Ev(IntEnum):
-    """Kinds of events."""
+    """Kinds of events, and how their tuples are laid out."""
 
     MESSAGE = 0
+    """(MESSAGE, type): a message without a sequence number of its own."""
     UNIT = 1
+    """(UNIT, type, space, wire_seq, labelled, content): one copy of a unit.
+
+    `labelled`: the sender itself marks it as sent again (None where the format has no such mark).
+    `content`: any hashable that is equal for copies of one unit (a slice of the payload, or its
+    hash), or None.
+    """
     ACK = 2
+    """(ACK, space, base, bits): acknowledges units of the OTHER direction, by the `AckRule`."""
     NACK = 3
+    """(NACK, space, base, bits): feedback which of the other direction's units were delivered.
+
+    The units are never repaired (notify-style).
+    """
     RESEND_REQUEST = 4
+    """(RESEND_REQUEST, space): asks the other side to send again."""
     PROBE = 5
+    """(PROBE, probe, id): a question that is answered at once (ping, heartbeat)."""
     REPLY = 6
+    """(REPLY, probe, id): the answer to the other direction's probe."""
     RTT = 7
+    """(RTT, ms): a round trip that the sender of this datagram declares."""
     STATE = 8
+    """(STATE, input, detail): an input of the state machine; detail: a reason or None."""
     IDENTITY = 9
+    """(IDENTITY, key, value): a fact that the protocol states about the connection."""
     COUNTER = 10
+    """(COUNTER, name, amount): a protocol's own counter, shown in the report under `counters`."""
     RESTART = 11
+    """(RESTART, scope): the sender numbers afresh; scope: a space name, or "*" for all of them."""
     NOTE = 12
+    """(NOTE, code, detail): an annotation code of the catalogue found while scanning."""
     HINTS = 13
+    """(HINTS, hints): the connection's hints from now on."""

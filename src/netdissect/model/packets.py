@@ -1,6 +1,7 @@
 """What `capture` and `flow` hand on: frames, datagrams, TCP segments and ICMP errors.
 
-The per-datagram path uses plain tuples: a tuple literal costs a tenth of a slotted dataclass. Their layouts are the type
+The per-datagram path uses plain tuples: a tuple literal costs a tenth of a slotted dataclass. Their
+layouts are the type
 aliases below; index names are constants so that no reader has to count.
 """
 
@@ -16,8 +17,8 @@ __all__ = [
     "Endpoint",
     "FlowKey",
     "Frame",
-    "PacketKind",
     "Packet",
+    "PacketKind",
     "TcpSegment",
     "endpoint_text",
     "flow_endpoints",
@@ -25,10 +26,14 @@ __all__ = [
 ]
 
 Frame: TypeAlias = tuple[int, int, int, bytes, int]
-"""(frame number from 1, time in ns since the Unix epoch, link type, captured octets, length on the wire in octets)."""
+"""(frame number from 1, time in ns since the Unix epoch, link type, captured octets, length on the
+wire in octets).
+"""
 
 FlowKey: TypeAlias = bytes
-"""Source address, destination address, source port, destination port, as on the wire: 12 octets for IPv4, 36 for IPv6."""
+"""Source address, destination address, source port, destination port, as on the wire: 12 octets for
+IPv4, 36 for IPv6.
+"""
 
 
 class PacketKind(IntEnum):
@@ -39,14 +44,20 @@ class PacketKind(IntEnum):
     TCP = 1
     """One TCP segment, with the octets of the stream that it made available in order."""
     ICMP_UNREACHABLE = 2
-    """An ICMP/ICMPv6 port-unreachable error quoting a datagram; the key is that of the quoted datagram."""
+    """An ICMP/ICMPv6 port-unreachable error quoting a datagram; the key is that of the quoted
+    datagram.
+    """
 
 
-Packet: TypeAlias = tuple[PacketKind, int, int, FlowKey, bytes, "TcpSegment | None", tuple[str, ...]]
+Packet: TypeAlias = tuple[
+    PacketKind, int, int, FlowKey, bytes, "TcpSegment | None", tuple[str, ...]
+]
 """(kind, frame number, time_ns, flow key, payload octets, TCP segment for kind TCP, fault codes).
 
-For TCP the payload is the segment's own octets; `TcpSegment.stream` holds what became readable in order.
-Fault codes are rows of the catalogue (`ip-fragment-overlap`, `udp-length`, `snapped` ...), normally the empty tuple.
+For TCP the payload is the segment's own octets; `TcpSegment.stream` holds what became readable in
+order.
+Fault codes are rows of the catalogue (`ip-fragment-overlap`, `udp-length`, `snapped` ...), normally
+the empty tuple.
 """
 
 
@@ -74,13 +85,17 @@ class StreamPiece:
     """Consecutive octets of a TCP direction that have just become readable in order."""
 
     offset: int
-    """Offset in the direction's stream, 0 = the octet after the SYN (or the first octet seen, mid-stream)."""
+    """Offset in the direction's stream, 0 = the octet after the SYN (or the first octet seen, mid-
+    stream).
+    """
     data: bytes
     """The octets."""
     frames: tuple[int, ...]
     """Frame numbers that the octets came from, ascending."""
     gap_octets: int = 0
-    """Octets missing right before this piece because the capture does not have them; 0 where the stream is whole."""
+    """Octets missing right before this piece because the capture does not have them; 0 where the
+    stream is whole.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +119,13 @@ class TcpSegment:
     sack: tuple[tuple[int, int], ...]
     """SACK blocks as (left edge, right edge), wire sequence numbers."""
     stream_start: int
-    """Extended (unwrapped) offset of the first data octet in this direction's stream; may be negative before the base."""
+    """Extended (unwrapped) offset of the first data octet in this direction's stream; may be
+    negative before the base.
+    """
     connection: int
-    """Ordinal of the TCP connection on this 4-tuple, from 1: a new SYN with another ISN starts the next."""
+    """Ordinal of the TCP connection on this 4-tuple, from 1: a new SYN with another ISN starts the
+    next.
+    """
     stream: tuple[StreamPiece, ...]
     """What became readable in order because of this segment."""
     mid_stream: bool

@@ -1,6 +1,7 @@
-"""What a protocol tells the tracker about its reliability rules: data, no code. One `Policy` per dialect.
+"""What a protocol tells the tracker about its reliability rules: data, no code.
 
-Every number is a row with its source in `protocols/<name>.py`. The tracker reads these rows and knows no protocol.
+One `Policy` per dialect. Every number is a row with its source in `protocols/<name>.py`. The
+tracker reads these rows and knows no protocol.
 """
 
 from __future__ import annotations
@@ -8,7 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-__all__ = ["AckRule", "Exhausted", "Policy", "ProbeRule", "ResendRule", "SpaceRule", "StateMachine", "TimeoutRule"]
+__all__ = [
+    "AckRule",
+    "Exhausted",
+    "Policy",
+    "ProbeRule",
+    "ResendRule",
+    "SpaceRule",
+    "StateMachine",
+    "TimeoutRule",
+]
 
 
 class AckRule(Enum):
@@ -23,7 +33,8 @@ class AckRule(Enum):
     CUMULATIVE = "cumulative"
     """`base` and everything before it (within half of the number space)."""
     NONE = "none"
-    """Units of this space are never acknowledged by the protocol (their loss shows only as gaps)."""
+    """Units of this space are never acknowledged by the protocol (their loss shows only as gaps).
+    """
 
 
 class Exhausted(Enum):
@@ -44,11 +55,15 @@ class ResendRule:
     initial_ms: float
     """Delay before the first round-trip measurement, milliseconds."""
     rtt_factor: float = 0.0
-    """Delay = max(floor_ms, rtt_factor x smoothed_rtt) once a round trip is known; 0 = the delay never depends on it."""
+    """Delay = max(floor_ms, rtt_factor x smoothed_rtt) once a round trip is known; 0 = the delay
+    never depends on it.
+    """
     floor_ms: float = 0.0
     """Smallest delay, milliseconds."""
     guard_ms: float = 0.0
-    """No resend within this time of the last transmission before a round trip is known, milliseconds."""
+    """No resend within this time of the last transmission before a round trip is known,
+    milliseconds.
+    """
     guard_rtt_factor: float = 0.0
     """Guard as a share of the smoothed round trip once known; 0 = guard_ms always."""
     attempts: int | None = None
@@ -74,7 +89,9 @@ class SpaceRule:
     first_seq: int | None = None
     """The first number that a sender uses; None where it is arbitrary."""
     duplicate_window_ms: float = 0.0
-    """A second identical copy closer than this to the previous one, arriving at its receiver, is a network copy, milliseconds."""
+    """A second identical copy closer than this to the previous one, arriving at its receiver, is a
+    network copy, milliseconds.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +113,23 @@ class TimeoutRule:
     idle_ms: float
     """Silence after which the verdict is due, milliseconds."""
     check_ms: float
-    """The check runs once per this period, so the verdict falls between idle_ms and idle_ms + check_ms."""
+    """The check runs once per this period, so the verdict falls between idle_ms and idle_ms +
+    check_ms.
+    """
     refreshed_by: frozenset[str] | None
     """Message types whose arrival counts as a sign of life; None = any datagram."""
     announces: str | None = None
-    """Reason text of the close message that the side which times out still sends; None = it falls silent."""
+    """Reason text of the close message that the side which times out still sends; None = it falls
+    silent.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StateMachine:
     """Connection states as a table; `track` runs it without knowing what the words mean.
 
-    `states` maps each state to one of the contract's words (`open`, `closed`, `timed_out`, `rejected`, `unknown`).
+    `states` maps each state to one of the contract's words (`open`, `closed`, `timed_out`,
+    `rejected`, `unknown`).
     """
 
     initial: str
@@ -115,7 +137,9 @@ class StateMachine:
     states: dict[str, str]
     """State -> contract word."""
     transitions: dict[tuple[str, str, int], str]
-    """(state, input of a STATE event, direction 0 c2s / 1 s2c) -> next state. A pair that is missing keeps the state."""
+    """(state, input of a STATE event, direction 0 c2s / 1 s2c) -> next state. A pair that is
+    missing keeps the state.
+    """
     handshake: dict[str, str] = field(default_factory=dict)
     """State reached -> the contract's `handshake` word (`accepted`, `rejected`, `unanswered`)."""
 
@@ -131,8 +155,11 @@ class Policy:
     probes: tuple[ProbeRule, ...] = ()
     """Probes, in report order."""
     timeouts: tuple[TimeoutRule | None, TimeoutRule | None] = (None, None)
-    """(rule by which the client gives the server up, rule by which the server gives the client up)."""
+    """(rule by which the client gives the server up, rule by which the server gives the client up).
+    """
     machine: StateMachine | None = None
     """Connection state machine; None where the protocol has no notion of a connection."""
     rtt_smoothing: float = 0.0
-    """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers keep none."""
+    """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers
+    keep none.
+    """

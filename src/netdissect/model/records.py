@@ -1,4 +1,4 @@
-"""What `read` hands on: one record per datagram, with one record per message inside. Pure values."""
+"""What `read` hands on: one record per datagram, with one record per message inside."""
 
 from __future__ import annotations
 

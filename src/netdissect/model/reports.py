@@ -1,4 +1,6 @@
-"""What `track` concludes and `render`/`export` print. Times in ns since the Unix epoch, durations in ms, `None` = not knowable."""
+"""What `track` concludes and `render`/`export` print. Times in ns since the Unix epoch, durations
+in ms, `None` = not knowable.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class RttSummary:
 
 @dataclass(slots=True)
 class SpaceReport:
-    """One sequence space in one direction. copies = units + retransmissions + duplicates; units = acked + unacked + unknown."""
+    """One sequence space in one direction. copies = units + retransmissions + duplicates; units =
+    acked + unacked + unknown.
+    """
 
     space: str
     direction: int
@@ -58,7 +62,8 @@ class SpaceReport:
     max_copies: int = 0
     rtt: RttSummary = field(default_factory=RttSummary)
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys."""
+    """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
+    """
 
 
 @dataclass(slots=True)
@@ -87,7 +92,9 @@ class TimeoutVerdict:
     latest_ns: int | None
     """When the verdict must have fallen at the latest: due + check period."""
     fired: bool | None
-    """True: it fired (this side fell silent or announced it in that window); False: it did not; None: the capture cannot tell."""
+    """True: it fired (this side fell silent or announced it in that window); False: it did not;
+    None: the capture cannot tell.
+    """
 
 
 @dataclass(slots=True)
@@ -149,7 +156,9 @@ class Copy:
     basis: str = "observed"
     """`observed`, `declared` (the sender marks it) or `inferred`."""
     due_ns: int | None = None
-    """When the dialect's resend timer was due for this retransmission; None for originals or where no timer applies."""
+    """When the dialect's resend timer was due for this retransmission; None for originals or where
+    no timer applies.
+    """
     attempts_left: int | None = None
     """Attempts that remained after this copy; None where the dialect has no limit."""
 
@@ -229,7 +238,9 @@ class CaptureInfo:
     last_time_ns: int | None = None
     nanosecond: bool = False
     truncated_at: int | None = None
-    """Offset in the (decompressed) file of the first octet that could not be read as a record; None for a whole file."""
+    """Offset in the (decompressed) file of the first octet that could not be read as a record; None
+    for a whole file.
+    """
     damage: str | None = None
     """What is wrong there."""
     drops: int | None = None

@@ -1,1 +1,3 @@
-"""Codecs without state: bits, variable-length integers, serial numbers, bounded inflate. No protocol, no I/O."""
+"""Codecs without state: bits, variable-length integers, serial numbers, bounded inflate. No
+protocol, no I/O.
+"""

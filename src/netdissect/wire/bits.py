@@ -18,7 +18,7 @@ class BitString(bytes):
     bits: int
     """Length in bits, at most 8 * len(self)."""
 
-    def __new__(cls, data: bytes = b"", bits: int | None = None) -> BitString:
+    def __new__(cls, data: bytes = b"", bits: int | None = None) -> BitString:  # noqa: PYI034
         """Return `data` cut to `bits` bits (default: all of them)."""
         length = 8 * len(data) if bits is None else max(0, min(bits, 8 * len(data)))
         number = int.from_bytes(data, "little") & ((1 << length) - 1)

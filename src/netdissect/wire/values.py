@@ -24,10 +24,13 @@ class ValueRow:
 class Values(Protocol):
     """A protocol's value encodings: a table of scalars and how arrays and objects travel."""
 
-    scalars: Mapping[str, ValueRow]
-    """Type name -> row. A name with `[]` overrides how arrays of that type travel."""
-    aliases: Mapping[str, str]
-    """Other spellings: "ints" -> "int[]"."""
+    @property
+    def scalars(self) -> Mapping[str, ValueRow]:
+        """Type name -> row. A name with `[]` overrides how arrays of that type travel."""
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Other spellings: "ints" -> "int[]"."""
 
     def count(self, cursor: Cursor) -> int:
         """Read the length of an array."""

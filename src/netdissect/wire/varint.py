@@ -1,7 +1,9 @@
 """The variable-length integer families of the protocols, decoded without ever reading past `end`.
 
-Every byte-oriented `read_*` returns (value, next position) and raises `VarintError` when the octets run
-out; `is_minimal` says afterwards whether the shortest form was used. Encoders write the shortest form.
+Every byte-oriented `read_*` returns (value, next position) and raises `VarintError` when the octets
+run
+out; `is_minimal` says afterwards whether the shortest form was used. Encoders write the shortest
+form.
 """
 
 from __future__ import annotations
@@ -156,7 +158,9 @@ def _write_15_16(value: int) -> bytes:
 
 
 TEEWORLDS = VarintCodec("varint", _read_teeworlds, _write_teeworlds, -(1 << 31), (1 << 31) - 1)
-"""1 to 5 octets, sign bit in the first. Source: Teeworlds `CVariableInt`, src/engine/shared/compression.cpp."""
+"""1 to 5 octets, sign bit in the first. Source: Teeworlds `CVariableInt`,
+src/engine/shared/compression.cpp.
+"""
 KNET_7_8 = VarintCodec("VLE-1.7/8", _read_7_8, _write_7_8, 0, 0x7FFF)
 """1 or 2 octets. Source: kNet `VLE8_16`, include/kNet/VLEPacker.h."""
 KNET_7_7_16 = VarintCodec("VLE-1.7/1.7/16", _read_7_7_16, _write_7_7_16, 0, 0x3FFFFFFF)

@@ -1,1 +1,3 @@
-"""What needs a whole payload: second buffers, user schemas, rules across messages. One module a protocol."""
+"""What needs a whole payload: second buffers, user schemas, rules across messages. One module a
+protocol.
+"""

@@ -1,4 +1,4 @@
-"""What needs the whole datagram: the message inside a TCP frame, user payloads by schema, size limits."""
+"""What needs the whole payload: messages inside TCP frames, user payloads by schema, sizes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from netdissect.dissect.schema import Decoder, SchemaMismatch
+from netdissect.dissect.walker import Walker, node_value
+from netdissect.layers.riptide import message_layer, root
 from netdissect.layers.riptide.names import SIZE_LIMITS
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
@@ -17,73 +19,57 @@ _BYTE_DIALECTS = ("riptide-2.0", "riptide-2.1dev")
 _SHORT_ARRAYS = ("short", "ushort")
 
 
-def finish(dissection: Dissection, request: Any, walker: Any) -> None:
+def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Complete the tree of one payload."""
     if request.transport == "tcp" and not request.unframed:
-        _frame(dissection, request, walker)
+        _frames(dissection, request, walker)
         return
-    size = len(dissection.buffers[0].data)
     _message(dissection, dissection.root, request, walker)
+    size = len(dissection.buffers[0].data)
     limit = SIZE_LIMITS.get(request.dialect, SIZE_LIMITS["riptide-2.2"])
     if size == 0:
         walker.note("riptide-empty-datagram", "no octets: no message", 0)
     elif size > limit:
-        walker.note(
-            "riptide-oversize",
-            f"{size} octets, the limit is {limit}",
-            8 * limit,
-            8 * (size - limit),
-        )
+        text = f"{size} octets, the limit is {limit}"
+        walker.note("riptide-oversize", text, 8 * limit, 8 * (size - limit))
 
 
-def _frame(dissection: Dissection, request: Any, walker: Any) -> None:
-    """Read the message inside the frame, and the frames that follow it."""
-    from netdissect.layers.riptide import message_layer, root  # noqa: PLC0415 - the package imports us
-
+def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Read the message inside the first frame, and the frames that follow it, under `more`."""
     payload = dissection.buffers[0].data
-    frame = dissection.root
-    more: list[FieldNode] = []
-    while True:
-        data = _child(frame, "data")
-        if data is not None and isinstance(data.value, bytes) and data.value:
-            inner = replace(request, unframed=True)
-            node, _scope, used = walker.walk(
-                message_layer(data.value, request.dialect),
-                data.value,
-                base=data.bit_offset,
-                name="message",
-            )
-            walker.trailing(node, data.value, used)
-            frame.children[frame.children.index(data)] = node
-            _message(dissection, node, inner, walker)
-        trailing = _child(frame, "trailing")
-        if trailing is None:
-            break
-        frame.children.remove(trailing)
-        walker.annotations[:] = [note for note in walker.annotations if note.code != "trailing-bytes"
-                                 or note.bit_offset != trailing.bit_offset]  # fmt: skip
-        rest = payload[trailing.bit_offset >> 3 :]
-        frame, _scope, used = walker.walk(
-            root(rest, request), rest, base=trailing.bit_offset, name="frame"
-        )
-        walker.trailing(frame, rest, used)
-        more.append(frame)
-    if more:
-        holder = FieldNode("more", None, more[0].bit_offset, 0, is_list=True)
-        holder.children = more
-        holder.bit_length = 8 * len(payload) - holder.bit_offset
-        dissection.root.bit_length = more[0].bit_offset
-        whole = FieldNode(dissection.root.name, None, 0, 8 * len(payload))
-        whole.children = [*dissection.root.children, holder]
-        dissection.root = whole
+    _open_frame(dissection, dissection.root, request, walker)
+    more = FieldNode("more", None, 8 * walker.used, 0, is_list=True)
+    while walker.used < len(payload):
+        rest = payload[walker.used :]
+        start = 8 * walker.used
+        frame, _scope, used = walker.walk(root(rest, request), rest, base=start, name="frame")
+        _open_frame(dissection, frame, request, walker)
+        more.children.append(frame)
+        walker.used += used
+    if more.children:
+        more.bit_length = 8 * walker.used - more.bit_offset
+        dissection.root.children.append(more)
+        dissection.root.bit_length = 8 * walker.used
+
+
+def _open_frame(dissection: Dissection, frame: FieldNode, request: Any, walker: Walker) -> None:
+    """Replace a frame's octets by the message that they hold."""
+    data = _child(frame, "data")
+    if data is None or not data.value:
+        return
+    layer = message_layer(data.value, request.dialect)
+    node, _scope, used = walker.walk(layer, data.value, base=data.bit_offset, name="message")
+    walker.trailing(node, data.value, used)
+    frame.children[frame.children.index(data)] = node
+    _message(dissection, node, replace(request, unframed=True), walker)
 
 
 def _child(node: FieldNode, name: str) -> FieldNode | None:
     return next((child for child in node.children if child.name == name), None)
 
 
-def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Any) -> None:
-    """Add where the application's data starts, its octets re-aligned, and its values by schema."""
+def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walker) -> None:
+    """Add where the application's data starts, its octets re-aligned, its values by schema."""
     data = _child(node, "data")
     if data is None:
         return
@@ -111,43 +97,44 @@ def _decode(
     node: FieldNode,
     data: FieldNode,
     request: Any,
-    walker: Any,
+    walker: Walker,
     *,
     keys: tuple[Any, ...],
     label: str,
 ) -> None:
-    """Read the data by the user's schema: `decoded` by name, `payload`/`data_values` in order."""
-    schema = request.schema.message(*keys)
-    if schema is None:
+    """Read the data by the user's schema: `decoded` by name, the list `label` names in order."""
+    message = request.schema.message(*keys)
+    if message is None:
         return
     values = BYTE_VALUES if request.dialect in _BYTE_DIALECTS else BIT_VALUES
-    # Offsets of values are those of the datagram: the cursor runs over the re-aligned octets.
-    shift = data.bit_offset
     cursor = Cursor(bytes(data.value), 0, data.bit_length)
     try:
-        nodes = Decoder(request.schema, values).fields(schema.fields, cursor)
+        nodes = Decoder(request.schema, values).fields(message.fields, cursor)
     except SchemaMismatch as fault:
         nodes = fault.nodes
-        field = schema.fields[min(len(nodes), len(schema.fields) - 1)].type
-        missing = field.base.rstrip("s") in _SHORT_ARRAYS and request.dialect == "riptide-2.1"
-        code = "riptide-elements-missing" if missing else "schema-mismatch"
-        text = f"elements missing (2.1.x): {fault}" if missing else str(fault)
-        walker.note(code, text, shift + fault.position, data.bit_length - fault.position)
-    _shift(nodes, shift)
-    decoded = FieldNode("decoded", None, shift, cursor.position, generated=True)
+        _mismatch(
+            fault, message.fields[min(len(nodes), len(message.fields)) - 1], request, walker, data
+        )
+    # The cursor ran over the re-aligned octets; offsets shown are those of the datagram.
+    _shift(nodes, data.bit_offset)
+    decoded = FieldNode("decoded", None, data.bit_offset, cursor.position, generated=True)
     decoded.children = nodes
     ordered = [
-        {"type": field.type.base, "value": _plain(value)}
-        for field, value in zip(schema.fields, nodes, strict=False)
+        {"type": field.type.base, "value": node_value(value)}
+        for field, value in zip(message.fields, nodes, strict=False)
     ]
     name = "payload" if label == "payload" else "data_values"
-    node.children += [decoded, FieldNode(name, ordered, shift, 0, generated=True)]
+    node.children += [decoded, FieldNode(name, ordered, data.bit_offset, 0, generated=True)]
 
 
-def _plain(node: FieldNode) -> Any:
-    from netdissect.dissect.walker import node_value  # noqa: PLC0415
-
-    return node_value(node)
+def _mismatch(
+    fault: SchemaMismatch, field: Any, request: Any, walker: Walker, data: FieldNode
+) -> None:
+    """Report where the schema stopped fitting; 2.1.x is known to leave out elements (defect D3)."""
+    missing = field.type.base.rstrip("s") in _SHORT_ARRAYS and request.dialect == "riptide-2.1"
+    code = "riptide-elements-missing" if missing else "schema-mismatch"
+    text = f"elements missing (2.1.x): {fault}" if missing else str(fault)
+    walker.note(code, text, data.bit_offset + fault.position, data.bit_length - fault.position)
 
 
 def _shift(nodes: list[FieldNode], by: int) -> None:

@@ -1,4 +1,4 @@
-"""Scapy layers of Riptide Networking: every message of riptide-2.0, 2.1dev, 2.1 and 2.2, UDP and TCP.
+"""Scapy layers of Riptide: every message of riptide-2.0, 2.1dev, 2.1 and 2.2, UDP and TCP.
 
 The classes without a version in their name are those of 2.1 and 2.2, the releases in use.
 """
@@ -17,7 +17,7 @@ from netdissect.layers.riptide.frames import RiptideFrame, RiptideFrame20
 from netdissect.layers.riptide.octets import *  # noqa: F403
 from netdissect.wire.bits import BitString
 
-__all__ = [
+__all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     "CODES",
     "READERS",
     "BitString",
@@ -42,7 +42,7 @@ class RiptideEmpty(Layer):
 
 
 def message_layer(data: bytes, dialect: str) -> type[Layer]:
-    """Return the layer of the message in `data` for a dialect ("riptide-2.1/2.2" counts as bits)."""
+    """Return the layer of the message in `data`; the dialect "riptide-2.1/2.2" counts as bits."""
     if not data:
         return RiptideEmpty
     if dialect == "riptide-2.0":

@@ -1,7 +1,8 @@
 """Riptide 2.1 and 2.2: a bit stream, least significant bit first, no alignment.
 
 ```
-bit 0    4               20                36                 Ack      last_received, ack_bits, extra flag, acked
+bit 0    4               20                36                 Ack      last_received, ack_bits,
+extra flag, acked
     +----+----------------+-----------------+
     |type| fields, each at the next bit, low bits first ...   up to the end of the last octet
     +----+----------------+-----------------+

@@ -1,4 +1,6 @@
-"""Numbers and names of Riptide: message types, reasons, sizes. Source: docs/protocols/riptide.md sections 1 and 3."""
+"""Numbers and names of Riptide: message types, reasons, sizes. Source: docs/protocols/riptide.md
+sections 1 and 3.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ ALIASES = {
 }  # fmt: skip
 """The plural names of the vectors, and Unity's structures (x, y, z, w as floats)."""
 LONG_LENGTH = 0x80
-"""An array length in the byte layout takes two octets from here on, high octet first, bit 15 set."""
+"""An array length in the byte layout takes two octets from here on, high octet first, bit 15 set.
+"""
 
 
 def _number(fmt: str) -> ValueRow:
