@@ -19,6 +19,7 @@ __all__ = [
     "Frame",
     "Packet",
     "PacketKind",
+    "StreamPiece",
     "TcpSegment",
     "endpoint_text",
     "flow_endpoints",
@@ -47,6 +48,11 @@ class PacketKind(IntEnum):
     """An ICMP/ICMPv6 port-unreachable error quoting a datagram; the key is that of the quoted
     datagram.
     """
+    TCP_STREAM = 3
+    """No packet: octets of a TCP direction released behind a gap that will not be filled (the peer
+    acknowledged it, a bound was reached, the connection was replaced or evicted, or the capture
+    ended). The payload is empty, `TcpSegment.flags` is 0, `TcpSegment.stream` holds the pieces. It
+    counts neither as a packet nor as a segment; frame and time are those of what released it."""
 
 
 Packet: TypeAlias = tuple[
