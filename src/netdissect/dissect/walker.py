@@ -252,7 +252,7 @@ class Walker:
         for check in layer.checks:
             if _try(check.when, scope):
                 self._report(check, node, scope)
-        kind = layer.message_type(scope)
+        kind = _try(layer.message_type, scope)
         if kind is not None:
             self.messages.append(
                 MessageView(
@@ -287,7 +287,7 @@ def _try(rule: Any, scope: Mapping[str, Any]) -> Any:
     """Return the rule's value, or None where a field that it needs was not read."""
     try:
         return rule(scope)
-    except (KeyError, TypeError):
+    except (KeyError, NameError, TypeError):
         return None
 
 

@@ -1,0 +1,113 @@
+"""One description, three uses: derived reader == walker == stock Scapy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.fields import BitField, ByteField, ConditionalField, LEIntField, ShortField
+
+import netdissect.dissect.readers
+from agreement import assert_agree, mutations, payloads
+from netdissect.dissect.derive import compile_reader, module_source
+from netdissect.dissect.engine import layer_module
+from netdissect.layers.base import Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import IfLeft, Items, NulString, SizedBytes, Tail, Varint
+from netdissect.wire.varint import KNET_15_16, TEEWORLDS
+
+READERS = Path(netdissect.dissect.readers.__file__).parent
+PROTOCOLS = sorted(path.stem for path in READERS.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_shipped_readers_are_those_of_the_layers(protocol: str) -> None:
+    shipped = (READERS / f"{protocol}.py").read_text(encoding="utf-8")
+    assert shipped == module_source(protocol), "run python -m netdissect.dissect.derive"
+
+
+class Everything(Layer):
+    name = "everything"
+    fields_desc = [
+        BitField("flags", 0, 4),
+        BitField("ack", 0, 12),
+        ByteField("kind", 0),
+        ShortField("big", 0),
+        LEIntField("little", 0),
+        ConditionalField(ByteField("extra", 0), E("flags & 1")),
+        ConditionalField(Varint("number", 0, TEEWORLDS), E("flags & 2")),
+        Varint("base", 0, KNET_15_16),
+        SizedBytes("body", b"", E("kind & 3")),
+        NulString("text"),
+        IfLeft(ShortField("late", None), 16),
+        Tail("rest"),
+    ]
+
+
+EVERYTHING = compile_reader(Everything)
+
+
+@given(st.binary(max_size=60))
+def test_a_layer_with_every_kind_of_field(data: bytes) -> None:
+    assert_agree("riptide", Everything, EVERYTHING, data)
+
+
+@given(st.integers(0, 15), st.binary(min_size=20, max_size=40))
+def test_the_same_where_most_inputs_are_whole(flags: int, data: bytes) -> None:
+    assert_agree("riptide", Everything, EVERYTHING, bytes([flags << 4]) + data + b"\0")
+
+
+def test_skipped_fields_are_passed_over() -> None:
+    reader = compile_reader(Everything, ("body", "rest"))
+    full, short = b"\0\0\2\0\1\1\0\0\0\0\0hi\0", None
+    values = reader(full, 0, len(full))
+    assert values is not None
+    assert b"hi" not in values
+    assert reader(full, 0, 5) is short
+
+
+def test_rules_that_cannot_be_read_are_refused() -> None:
+    class Opaque(Layer):
+        name = "opaque"
+        fields_desc = [ConditionalField(ByteField("x", 0), lambda _packet: True)]
+
+    with pytest.raises(TypeError, match="no E expression"):
+        compile_reader(Opaque)
+
+    class Odd(Layer):
+        name = "odd"
+        fields_desc = [Items("items", Opaque, E("nowhere"))]
+
+    with pytest.raises(TypeError, match="unknown field"):
+        compile_reader(Odd)
+
+
+def _riptide_layers(data: bytes) -> list[tuple[type[Layer], tuple[str, ...]]]:
+    module = layer_module("riptide")
+    rows = dict(module.READERS)
+    kinds = {module.message_layer(data, d) for d in ("riptide-2.0", "riptide-2.1dev", "riptide-2.2")}
+    return [(kind, rows[kind]) for kind in kinds if kind in rows]
+
+
+def test_riptide_agrees_on_every_captured_datagram() -> None:
+    readers = import_module("netdissect.dissect.readers.riptide")
+    read = 0
+    for data in payloads("riptide"):
+        for layer, skip in _riptide_layers(data):
+            read += assert_agree(
+                "riptide", layer, getattr(readers, f"read_{layer.__name__}"), data, skip
+            )
+    assert read > 10_000
+
+
+@pytest.mark.parametrize(
+    "count", [20_000, pytest.param(1_000_000, marks=pytest.mark.slow)], ids=["ci", "soak"]
+)
+def test_riptide_agrees_on_mutated_datagrams(count: int) -> None:
+    readers = import_module("netdissect.dissect.readers.riptide")
+    for data in mutations(payloads("riptide"), count):
+        for layer, skip in _riptide_layers(data):
+            assert_agree("riptide", layer, getattr(readers, f"read_{layer.__name__}"), data, skip)

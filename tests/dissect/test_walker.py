@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.fields import ByteEnumField, ByteField, FlagsField, PacketField, ShortField
+
+from netdissect.dissect.catalogue import Catalogue
+from netdissect.dissect.walker import Scope, Walker, node_fields
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items, LsbBits, LsbPad, Tail, Varint
+from netdissect.model.dissection import FieldNode
+from netdissect.wire.varint import KNET_7_8
+
+
+class Inner(Layer):
+    name = "inner"
+    is_item = True
+    fields_desc = [ByteEnumField("kind", 0, {1: "one"}), ShortField("size", 0)]
+    generated = (Gen("total", lambda fields: fields["count"] + fields["size"]),)
+    checks = (Check(lambda f: f["kind"] == 9, "trailing-bytes", "kind", "kind {kind} of {count}"),)
+
+    @classmethod
+    def message_type(cls, fields):
+        return f"Kind{fields['kind']}"
+
+
+class Outer(Layer):
+    name = "outer"
+    fields_desc = [
+        FlagsField("flags", 0, 8, ["a", "b"]),
+        Varint("count", 0, KNET_7_8),
+        Items("items", Inner, E("count")),
+        PacketField("last", None, Inner),
+        Tail("rest"),
+    ]
+
+
+class Forever(Layer):
+    name = "forever"
+    is_item = True
+    fields_desc = [ByteField("depth", 0)]
+
+
+Forever.fields_desc.append(Items("more", Forever))
+
+
+def walk(layer: type[Layer], data: bytes) -> tuple[Walker, FieldNode, int]:
+    walker = Walker(Catalogue())
+    around = Scope()
+    around["_direction"] = None
+    node, _scope, used = walker.walk(layer, data, outer=around)
+    return walker, node, used
+
+
+def test_the_tree_has_names_offsets_and_values() -> None:
+    walker, node, used = walk(Outer, b"\x02\x02\x01\x00\x05\x09\x00\x06\x03\x00\x07zz")
+    assert used == 13
+    assert walker.messages[0].type == "Kind1"
+    assert [(m.offset, m.length) for m in walker.messages] == [(2, 3), (5, 3), (8, 3)]
+    fields = node_fields(node)
+    assert fields["flags"] == 2
+    assert fields["items"] == [
+        {"kind": 1, "size": 5, "total": 7},
+        {"kind": 9, "size": 6, "total": 8},
+    ]
+    assert fields["rest"] == b"zz"
+    assert node.children[2].children[0].children[0].display == "one"
+    assert [(n.code, n.message, n.bit_offset) for n in walker.annotations] == [
+        ("trailing-bytes", "kind 9 of 2", 40)
+    ]
+
+
+def test_a_cut_keeps_what_was_read_and_says_where() -> None:
+    walker, node, used = walk(Outer, b"\x00\x01\x01\x00")
+    assert used == 4
+    assert node_fields(node)["items"] == [{"kind": 1}]
+    assert ("truncated", 24) in [(n.code, n.bit_offset) for n in walker.annotations]
+
+
+def test_a_count_beyond_the_data_is_reported_once() -> None:
+    walker, _node, _used = walk(Outer, b"\x00\xff\xff" + b"\x01\x00\x02" * 2)
+    assert [note.code for note in walker.annotations if note.code == "list-short"] == ["list-short"]
+
+
+def test_nesting_is_bounded() -> None:
+    walker, _node, _used = walk(Forever, bytes(100_000))
+    assert any(note.code == "list-short" for note in walker.annotations)
+
+
+def test_padding_is_shown_and_judged() -> None:
+    class Bits(Layer):
+        name = "bits"
+        fields_desc = [LsbBits("x", 0, 4), LsbPad()]
+
+    walker, node, _used = walk(Bits, b"\xf1")
+    assert node_fields(node) == {"x": 1, "padding": 15}
+    assert [note.code for note in walker.annotations] == ["nonzero-padding"]
+
+
+@given(st.binary(max_size=40))
+def test_no_octets_raise_and_offsets_lie_inside(data: bytes) -> None:
+    walker, node, used = walk(Outer, data)
+    assert 0 <= used <= len(data)
+    assert node.bit_length <= 8 * len(data)
+    for note in walker.annotations:
+        assert 0 <= note.bit_offset <= note.bit_offset + note.bit_length <= 8 * len(data)
+
+
+def test_a_code_without_a_row_is_our_fault() -> None:
+    with pytest.raises(KeyError):
+        Walker(Catalogue()).note("no-such-code", "", 0)
+
+
+def test_scopes_look_outwards() -> None:
+    outer = Scope()
+    outer["a"] = 1
+    inner = Scope(outer)
+    inner["b"] = 2
+    assert (inner["a"], inner.b, inner.getfieldval("a"), "a" in inner) == (1, 2, 1, True)
+    with pytest.raises(AttributeError):
+        _ = inner.c

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+from scapy.fields import ByteField
+from scapy.packet import Packet
+
+from netdissect.layers.expr import E
+
+
+class Pair(Packet):
+    name = "pair"
+    fields_desc = [ByteField("high", 1), ByteField("low", None)]
+
+
+def test_values_come_from_mappings_and_packets() -> None:
+    rule = E("high << 6 | low")
+    assert rule({"high": 2, "low": 3}) == 131
+    assert rule(Pair(high=2, low=3)) == 131
+    assert rule(Pair()) == 64, "an absent field counts as 0"
+    assert rule.names == ("high", "low")
+
+
+def test_translate_renames_every_name() -> None:
+    text = E("a + 1 if b else a").translate({"a": "v_a", "b": "v_b"})
+    assert eval(text, {"v_a": 4, "v_b": 1}) == 5  # noqa: S307
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "a.b", "[a for a in b]", "lambda: 1", "a[0]"])
+def test_nothing_but_arithmetic_is_accepted(text: str) -> None:
+    with pytest.raises((SyntaxError, TypeError)):
+        E(text)
+
+
+def test_unknown_names_are_a_fault_of_the_layer() -> None:
+    with pytest.raises(NameError):
+        E("missing")({"a": 1})
+    with pytest.raises(NameError):
+        E("missing")(Pair())
