@@ -1,0 +1,334 @@
+"""Turns the tree of a filter into one closure. Every name is looked up once, every value read once.
+
+`f == v` holds if any occurrence of f equals v; `f != v` if f occurs and no occurrence equals v; `f ~= v` if any
+differs; `all f == v` if f occurs and all equal. A relation on a field that does not occur is false. Wireshark
+4.0 answers the same on its own fields.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Any, TypeAlias
+
+from netdissect.filters.fields import Getter, Names, Scope
+from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per, Span, Test, parse
+from netdissect.filters.regex import PatternError, search
+from netdissect.model.errors import FilterError
+from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.reports import Anomaly, ConnectionReport
+
+__all__ = ["Filter", "compile_column", "compile_filter"]
+
+_Predicate: TypeAlias = Callable[[Scope], bool]
+_Check: TypeAlias = Callable[[Any], bool]
+
+_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+class Filter:
+    """A compiled filter."""
+
+    def __init__(self, text: str, predicate: _Predicate, first_ns: int = 0) -> None:
+        """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
+        self.text = text
+        self.first_ns = first_ns
+        self._predicate = predicate
+
+    def matches(
+        self,
+        record: DatagramRecord,
+        connection: ConnectionReport | None = None,
+        anomalies: Sequence[Anomaly] = (),
+    ) -> bool:
+        """Return whether the datagram as a whole matches."""
+        return self._predicate(Scope(record, record.messages, connection, anomalies, self.first_ns))
+
+    def matches_message(
+        self,
+        record: DatagramRecord,
+        item: MessageRecord,
+        connection: ConnectionReport | None = None,
+        anomalies: Sequence[Anomaly] = (),
+    ) -> bool:
+        """Return whether one message of the datagram matches on its own."""
+        return self._predicate(Scope(record, (item,), connection, anomalies, self.first_ns, single=True))
+
+
+def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
+    """Return the filter of a text.
+
+    Raises:
+        FilterError: unknown field, wrong grammar or a pattern that cannot be used, with its place.
+
+    """
+    return Filter(text, _Compiler(text, names).node(parse(text)), first_ns)
+
+
+def compile_column(name: str, names: Names) -> Getter:
+    """Return the getter of one field, for columns.
+
+    Raises:
+        FilterError: no such field.
+
+    """
+    return _Compiler(name, names).getter(name, Span(0, len(name)))
+
+
+class _Compiler:
+    """Holds the text, for error places, and the names."""
+
+    def __init__(self, text: str, names: Names) -> None:
+        self.text = text
+        self.names = names
+
+    def fault(self, message: str, span: Span) -> FilterError:
+        return FilterError(message, text=self.text, start=span.start, end=span.end)
+
+    def node(self, node: Node) -> _Predicate:
+        if isinstance(node, Negation):
+            inner = self.node(node.inner)
+            return lambda scope: not inner(scope)
+        if isinstance(node, Both):
+            parts = [self.node(part) for part in node.parts]
+            if node.every:
+                return lambda scope: all(part(scope) for part in parts)
+            return lambda scope: any(part(scope) for part in parts)
+        if isinstance(node, Per):
+            return self.per(node)
+        return self.test(node)
+
+    def per(self, node: Per) -> _Predicate:
+        inner = self.node(node.inner)
+
+        def each(scope: Scope) -> list[bool]:
+            return [
+                inner(Scope(scope.record, (item,), scope.connection, scope.anomalies, scope.first_ns, single=True))
+                for item in scope.items
+            ]
+
+        if node.every:
+            return lambda scope: bool(scope.items) and all(each(scope))
+        return lambda scope: any(each(scope))
+
+    def getter(self, name: str, span: Span) -> Getter:
+        found = self.names.resolve(name)
+        if found is None:
+            near = self.names.suggest(name)
+            hint = f'; did you mean "{near}"?' if near else ""
+            raise self.fault(f'no field is called "{name}"{hint}', span)
+        return found
+
+    def field(self, field: Field) -> Getter:
+        """Return the getter of an operand, with its slice, mask or function applied."""
+        get = self.getter(field.name, field.span)
+        if field.function == "count":
+            return lambda scope: (len(get(scope)),)
+        if field.function == "len":
+            return lambda scope: [len(value) for value in get(scope) if isinstance(value, (str, bytes))]
+        if field.cut is not None:
+            part = slice(*field.cut)
+            return lambda scope: [value[part] for value in get(scope) if isinstance(value, (str, bytes))]
+        if field.mask is not None:
+            mask = field.mask
+            return lambda scope: [value & mask for value in get(scope) if isinstance(value, int)]
+        return get
+
+    def test(self, test: Test) -> _Predicate:
+        if isinstance(test.left, Literal):
+            # `5 < field` is `field > 5`.
+            mirrored = _MIRRORED.get(test.operator, test.operator)
+            test = Test(test.right[0], mirrored, (test.left,), test.quantifier, test.span)  # type: ignore[arg-type]
+        left = self.field(test.left)  # type: ignore[arg-type]
+        if not test.operator:
+            if isinstance(test.left, Field) and test.left.mask is not None:
+                return lambda scope: any(left(scope))
+            if test.quantifier:
+                raise self.fault(f"{test.quantifier} needs a comparison", test.span)
+            return lambda scope: bool(left(scope))
+        right = test.right[0]
+        if isinstance(right, Field) and self.names.resolve(right.name) is not None:
+            return self.between_fields(left, test, self.field(right))
+        return _quantified(left, test, self.check(test))
+
+    def between_fields(self, left: Getter, test: Test, right: Getter) -> _Predicate:
+        compare = test.operator
+
+        def holds(scope: Scope) -> bool:
+            ours, theirs = left(scope), right(scope)
+            if not ours or not theirs:
+                return False
+            results = [_related(compare, one, other) for one in ours for other in theirs]
+            return all(results) if test.quantifier == "all" or compare in {"!=", "==="} else any(results)
+
+        return holds
+
+    def check(self, test: Test) -> _Check:
+        """Return what one occurrence must fulfil (for `!=`, `!==` and `not in`: its positive form)."""
+        if test.operator in {"in", "not in"}:
+            return self.membership(test)
+        right = test.right[0]
+        if isinstance(right, Field):
+            # A bare word that is no field: the value `open` in `conn.state == open`.
+            if right.cut is not None or right.function or right.mask is not None:
+                raise self.fault(f'no field is called "{right.name}"', right.span)
+            right = Literal(right.name, quoted=False, span=right.span)
+        if isinstance(right, tuple):
+            raise self.fault("a range stands in a set: {1..5}", test.span)
+        if test.operator == "matches":
+            return self.pattern(right)
+        if test.operator == "contains":
+            return _contains(right)
+        if test.operator in _ORDER:
+            return _ordered(_ORDER[test.operator], right)
+        return _equal(right)
+
+    def membership(self, test: Test) -> _Check:
+        checks: list[_Check] = []
+        for item in test.right:
+            if isinstance(item, tuple):
+                checks.append(_range(item[0], item[1]))
+            elif isinstance(item, Literal):
+                checks.append(_equal(item))
+        return lambda value: any(check(value) for check in checks)
+
+    def pattern(self, literal: Literal) -> _Check:
+        try:
+            found = search(literal.text)
+        except PatternError as error:
+            # Inside quotes the pattern starts one character later.
+            start = literal.span.start + (1 if literal.quoted else 0) + error.position
+            place = Span(min(start, literal.span.end - 1), min(start, literal.span.end - 1) + 1)
+            raise self.fault(str(error), place) from None
+        return lambda value: found(_text(value))
+
+
+def _quantified(left: Getter, test: Test, check: _Check) -> _Predicate:
+    """Return the predicate over all occurrences of the left side."""
+    symbol = test.operator
+    if symbol in {"!=", "not in"} and test.quantifier != "any":
+        return lambda scope: bool(values := left(scope)) and not any(check(value) for value in values)
+    if symbol in {"~=", "!==", "!=", "not in"}:
+        return lambda scope: any(not check(value) for value in left(scope))
+    if symbol == "===" or test.quantifier == "all":
+        return lambda scope: bool(values := left(scope)) and all(check(value) for value in values)
+    return lambda scope: any(check(value) for value in left(scope))
+
+
+def _number(literal: Literal) -> float | None:
+    if literal.quoted:
+        return None
+    lowered = literal.text.lower()
+    if lowered in {"true", "false"}:
+        return lowered == "true"
+    try:
+        return int(literal.text, 0)
+    except ValueError:
+        pass
+    try:
+        return float(literal.text)
+    except ValueError:
+        return None
+
+
+def _octets(literal: Literal) -> bytes:
+    """Return the octets a value stands for: `de:ad:be:ef`, `0xdead`, or the UTF-8 of a text."""
+    text = literal.text
+    if not literal.quoted:
+        compact = text[2:] if text[:2].lower() == "0x" else text.replace(":", "")
+        if text[:2].lower() == "0x" or all(len(part) == 2 for part in text.split(":")):  # noqa: PLR2004
+            try:
+                return bytes.fromhex(compact)
+            except ValueError:
+                pass
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else str(value)
+
+
+def _network(literal: Literal) -> IPv4Network | IPv6Network | None:
+    if "." not in literal.text and ":" not in literal.text:
+        return None
+    try:
+        return ip_network(literal.text, strict=False)
+    except ValueError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _address(text: str) -> Any:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
+
+
+def _equal(literal: Literal) -> _Check:
+    number, text, octets, network = _number(literal), literal.text, _octets(literal), _network(literal)
+
+    def check(value: Any) -> bool:
+        if isinstance(value, (int, float)):
+            return number is not None and value == number
+        if isinstance(value, bytes):
+            return value == octets
+        if value == text:
+            return True
+        if network is not None and isinstance(value, str):
+            address = _address(value)
+            return address is not None and address in network
+        return False
+
+    return check
+
+
+def _ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Check:
+    number, text, octets = _number(literal), literal.text, _octets(literal)
+    wanted = _address(text) if _network(literal) is not None else None
+
+    def check(value: Any) -> bool:
+        if isinstance(value, (int, float)):
+            return number is not None and compare(value, number)
+        if isinstance(value, bytes):
+            return compare(value, octets)
+        if not isinstance(value, str):
+            return False
+        if wanted is not None:
+            address = _address(value)
+            return address is not None and address.version == wanted.version and compare(address, wanted)
+        return number is None and compare(value, text)
+
+    return check
+
+
+def _range(low: Literal, high: Literal) -> _Check:
+    above, below = _ordered(operator.ge, low), _ordered(operator.le, high)
+    return lambda value: above(value) and below(value)
+
+
+def _contains(literal: Literal) -> _Check:
+    text, octets = literal.text, _octets(literal)
+
+    def check(value: Any) -> bool:
+        if isinstance(value, bytes):
+            return octets in value
+        return isinstance(value, str) and text in value
+
+    return check
+
+
+def _related(symbol: str, one: Any, other: Any) -> bool:
+    if symbol in {"==", "==="}:
+        return bool(one == other)
+    if symbol in {"!=", "~=", "!=="}:
+        return bool(one != other)
+    try:
+        return _ORDER[symbol](one, other)
+    except TypeError:
+        return False

@@ -1,0 +1,285 @@
+"""What the names in a filter stand for: facts of the datagram, of its connection, of its messages, and protocol fields.
+
+Every name is read by a getter, `(Scope) -> sequence of values`: a field may occur several times in a datagram.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from netdissect.model.packets import Direction
+from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.reports import Anomaly, ConnectionReport
+
+__all__ = ["BUILTIN_FIELDS", "FieldInfo", "Getter", "Names", "Scope"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """One name that filters and columns may use."""
+
+    name: str
+    """Full dotted name."""
+    kind: str
+    """`int`, `float`, `str`, `bool`, `bytes`, `address`, `presence` or `any`."""
+    meaning: str
+    """One line for `netdissect fields`."""
+    unit: str = ""
+    """Unit of numbers."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """What one evaluation looks at."""
+
+    record: DatagramRecord
+    """The datagram."""
+    items: Sequence[MessageRecord]
+    """Its messages; exactly one inside `any(msg: ...)` and `all(msg: ...)`."""
+    connection: ConnectionReport | None = None
+    """The connection, where it is known."""
+    anomalies: Sequence[Anomaly] = ()
+    """Findings on this frame."""
+    first_ns: int = 0
+    """Time of the first frame."""
+    single: bool = False
+    """True inside `any(msg: ...)` and `all(msg: ...)`."""
+
+
+Getter: TypeAlias = Callable[[Scope], Sequence[Any]]
+
+_OctetHeader = 8
+_DEPTH_LIMIT = 32
+
+
+def _one(value: Any) -> Sequence[Any]:
+    return () if value is None else (value,)
+
+
+def _split(endpoint: str) -> tuple[str, int]:
+    address, _, port = endpoint.rpartition(":")
+    return address.strip("[]"), int(port)
+
+
+def _addresses(*sides: str) -> Getter:
+    return lambda scope: tuple(_split(getattr(scope.record, side))[0] for side in sides)
+
+
+def _ports(transport: str, *sides: str) -> Getter:
+    def get(scope: Scope) -> Sequence[Any]:
+        if scope.record.transport != transport:
+            return ()
+        return tuple(_split(getattr(scope.record, side))[1] for side in sides)
+
+    return get
+
+
+def _report(attribute: str) -> Getter:
+    return lambda scope: () if scope.connection is None else _one(getattr(scope.connection, attribute))
+
+
+def _each(read: Callable[[MessageRecord], Any]) -> Getter:
+    """Return a getter over the messages; a message gives no value where `read` returns None."""
+    return lambda scope: [value for item in scope.items if (value := read(item)) is not None]
+
+
+def _tracked(attribute: str) -> Getter:
+    def read(item: MessageRecord) -> Any:
+        return None if item.reliability is None else getattr(item.reliability, attribute)
+
+    return _each(read)
+
+
+def _is_kind(kind: str) -> Getter:
+    def read(item: MessageRecord) -> bool | None:
+        return True if item.reliability is not None and item.reliability.kind == kind else None
+
+    return _each(read)
+
+
+def _origin(kind: str) -> Getter:
+    def read(item: MessageRecord) -> int | None:
+        facts = item.reliability
+        return facts.of_frame if facts is not None and facts.kind == kind else None
+
+    return _each(read)
+
+
+def _found(attribute: str) -> Getter:
+    """Codes or severities of the tracker's findings on this frame and of the decoder's in these messages."""
+
+    def get(scope: Scope) -> Sequence[Any]:
+        values = [getattr(note, attribute) for item in scope.items for note in item.annotations]
+        values += [getattr(finding, attribute) for finding in scope.anomalies]
+        if attribute == "code":
+            values += scope.record.faults
+            return values
+        return [value.label for value in values]
+
+    return get
+
+
+_Row: TypeAlias = tuple[FieldInfo, Getter]
+
+
+def _row(name: str, kind: str, meaning: str, getter: Getter, unit: str = "") -> tuple[str, _Row]:
+    return name, (FieldInfo(name, kind, meaning, unit), getter)
+
+
+_BUILTIN: dict[str, _Row] = dict(
+    (
+        _row("frame.number", "int", "frame number, from 1", lambda s: (s.record.frame,)),
+        _row("frame.time_epoch", "float", "time", lambda s: (s.record.time_ns / 1e9,), "s since 1970"),
+        _row("frame.time_relative", "float", "time since the first frame",
+             lambda s: ((s.record.time_ns - s.first_ns) / 1e9,), "s"),
+        _row("frame.time_ns", "int", "time", lambda s: (s.record.time_ns,), "ns since 1970"),
+        _row("ip.src", "address", "source address", _addresses("src")),
+        _row("ip.dst", "address", "destination address", _addresses("dst")),
+        _row("ip.addr", "address", "either address", _addresses("src", "dst")),
+        _row("udp.srcport", "int", "UDP source port", _ports("udp", "src")),
+        _row("udp.dstport", "int", "UDP destination port", _ports("udp", "dst")),
+        _row("udp.port", "int", "either UDP port", _ports("udp", "src", "dst")),
+        _row("udp.length", "int", "UDP length, header included",
+             lambda s: (s.record.length + _OctetHeader,) if s.record.transport == "udp" else (), "octets"),
+        _row("tcp.srcport", "int", "TCP source port", _ports("tcp", "src")),
+        _row("tcp.dstport", "int", "TCP destination port", _ports("tcp", "dst")),
+        _row("tcp.port", "int", "either TCP port", _ports("tcp", "src", "dst")),
+        _row("udp", "presence", "carried by UDP", lambda s: (True,) if s.record.transport == "udp" else ()),
+        _row("tcp", "presence", "carried by TCP", lambda s: (True,) if s.record.transport == "tcp" else ()),
+        _row("data.len", "int", "payload", lambda s: (s.record.length,), "octets"),
+        _row("data", "bytes", "payload octets", lambda s: (s.record.payload,)),
+        _row("protocol", "str", "name of the protocol", lambda s: _one(s.record.protocol)),
+        _row("dialect", "str", "name of the dialect", lambda s: _one(s.record.dialect)),
+        _row("direction", "str", "c2s or s2c",
+             lambda s: () if s.record.direction is None else (Direction(s.record.direction).label,)),
+        _row("conn.id", "int", "connection number", lambda s: _one(s.record.connection)),
+        _row("conn.state", "str", "open, closed, timed_out, rejected or unknown", _report("state")),
+        _row("conn.handshake", "str", "accepted, rejected, unanswered or not_seen", _report("handshake")),
+        _row("conn.client", "str", "client's address and port", _report("client")),
+        _row("conn.server", "str", "server's address and port", _report("server")),
+        _row("conn.vantage", "str", "client, server, middle or unknown", _report("vantage")),
+        _row("msg.type", "str", "message type", _each(lambda item: item.type)),
+        _row("msg.index", "int", "position in the datagram, from 0", _each(lambda item: item.index)),
+        _row("msg.offset", "int", "first octet", _each(lambda item: item.offset), "octets"),
+        _row("msg.length", "int", "length", _each(lambda item: item.length), "octets"),
+        _row("msg.space", "str", "sequence space", _tracked("space")),
+        _row("msg.seq", "int", "full sequence number", _tracked("seq")),
+        _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
+        _row("msg.kind", "str", "original, retransmission or duplicate", _tracked("kind")),
+        _row("msg.reliable", "presence", "repeated until acknowledged",
+             _each(lambda item: True if item.reliability and item.reliability.reliable else None)),
+        _row("msg.resend", "presence", "sent again by its sender", _is_kind("retransmission")),
+        _row("msg.duplicate", "presence", "copied by the network", _is_kind("duplicate")),
+        _row("msg.resend_of", "int", "frame of the first copy, of a resend", _origin("retransmission")),
+        _row("msg.duplicate_of", "int", "frame of the first copy, of a network copy", _origin("duplicate")),
+        _row("msg.acked_in", "int", "frame of the acknowledgement", _tracked("acked_in")),
+        _row("msg.rtt", "float", "unambiguous round trip", _tracked("rtt_ms"), "ms"),
+        _row("msg.since", "float", "time since the previous copy", _tracked("since_ms"), "ms"),
+        _row("anomaly", "str", "codes of findings", _found("code")),
+        _row("anomaly.severity", "str", "chat, note, warn or error", _found("severity")),
+    )
+)
+
+BUILTIN_FIELDS: tuple[FieldInfo, ...] = tuple(info for info, _ in _BUILTIN.values())
+"""Names that exist for every protocol."""
+
+
+def _lookup(value: Any, path: tuple[str, ...], depth: int = 0) -> Iterator[Any]:
+    """Yield every value whose dotted path ends in `path`, through objects and lists, in order."""
+    if depth > _DEPTH_LIMIT:
+        return
+    if isinstance(value, Mapping):
+        if path[0] in value:
+            yield from _leaves(value[path[0]], path[1:], depth + 1)
+        for name, inner in value.items():
+            if name != path[0] and isinstance(inner, (Mapping, list, tuple)):
+                yield from _lookup(inner, path, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            if isinstance(inner, (Mapping, list, tuple)):
+                yield from _lookup(inner, path, depth + 1)
+
+
+def _leaves(value: Any, rest: tuple[str, ...], depth: int) -> Iterator[Any]:
+    if depth > _DEPTH_LIMIT or value is None:
+        return
+    if isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _leaves(inner, rest, depth + 1)
+    elif not rest:
+        yield value
+    elif isinstance(value, Mapping) and rest[0] in value:
+        yield from _leaves(value[rest[0]], rest[1:], depth + 1)
+
+
+def _protocol_field(protocol: str, path: tuple[str, ...]) -> Getter:
+    def get(scope: Scope) -> Sequence[Any]:
+        record = scope.record
+        if record.protocol != protocol:
+            return ()
+        if not scope.single:
+            whole = [] if record.dissection is None else list(_lookup(record.dissection.fields, path))
+            if whole:
+                return whole
+        values = [value for item in scope.items for value in _lookup(item.fields, path)]
+        if not values and scope.single and record.dissection is not None:
+            # A field of the datagram's own header belongs to each of its messages.
+            return list(_leaves(record.dissection.fields.get(path[0]), path[1:], 0))
+        return values
+
+    return get
+
+
+def _message_field(path: tuple[str, ...]) -> Getter:
+    """Return a getter for `msg.NAME` where NAME is a field of the message; a false flag counts as absent."""
+
+    def get(scope: Scope) -> Sequence[Any]:
+        return [value for item in scope.items for value in _lookup(item.fields, path) if value is not False]
+
+    return get
+
+
+@dataclass(slots=True)
+class Names:
+    """The names that exist, by protocol, and the getters behind them."""
+
+    protocols: Mapping[str, Mapping[str, FieldInfo]]
+    """Protocol -> its fields by path (without the protocol's name); an empty mapping accepts every path."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other tools' names -> ours (`tw.chunk.seq` -> `teeworlds.seq`)."""
+
+    def resolve(self, name: str) -> Getter | None:
+        """Return the getter of a name; None where no such name exists."""
+        name = self.aliases.get(name, name)
+        if name in _BUILTIN:
+            return _BUILTIN[name][1]
+        head, _, rest = name.partition(".")
+        if head in self.protocols:
+            if not rest:
+                return lambda scope: (True,) if scope.record.protocol == head else ()
+            return _protocol_field(head, tuple(rest.split("."))) if self._has(head, rest) else None
+        if head == "msg" and rest and any(self._has(protocol, rest) for protocol in self.protocols):
+            return _message_field(tuple(rest.split(".")))
+        return None
+
+    def _has(self, protocol: str, path: str) -> bool:
+        known = self.protocols[protocol]
+        if not known or path in known or "decoded" in path.split("."):
+            return True  # what a user schema decodes has names that only the user knows
+        return any(other.endswith("." + path) for other in known)
+
+    def all(self) -> Iterator[FieldInfo]:
+        """Yield every name: those of all protocols, then each protocol's own."""
+        yield from BUILTIN_FIELDS
+        for protocol, fields in sorted(self.protocols.items()):
+            yield FieldInfo(protocol, "presence", f"decoded as {protocol}")
+            for path, info in fields.items():
+                yield FieldInfo(f"{protocol}.{path}", info.kind, info.meaning, info.unit)
+
+    def suggest(self, name: str) -> str | None:
+        """Return the existing name that is closest to a misspelt one."""
+        near = difflib.get_close_matches(name, [info.name for info in self.all()], 1, 0.6)
+        return near[0] if near else None

@@ -1,0 +1,346 @@
+"""The grammar of display filters: text to a tree, every node with its place in the text.
+
+    or     : and (("or" | "||") and)*
+    and    : not (("and" | "&&") not)*
+    not    : ("not" | "!") not | "(" or ")" | ("any" | "all") "(" "msg" ":" or ")" | test
+    test   : ["any" | "all"] operand [relation operand | ["not"] "in" "{" items "}" | ("contains" | "matches") value]
+    operand: ("count" | "len") "(" name ")" | name [slice] ["&" number] | value
+    items  : item ("," | " ") ... ; item: value [".." value]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netdissect.model.errors import FilterError
+
+__all__ = ["Both", "Field", "Literal", "Negation", "Node", "Per", "Span", "Test", "parse"]
+
+MAX_LENGTH = 10_000
+"""Characters of a filter."""
+MAX_DEPTH = 100
+"""Nested brackets and negations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open range of the filter's text."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A value as written; `quoted` text is never taken for a number."""
+
+    text: str
+    quoted: bool
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A name, perhaps a slice or a mask of it, or `count(name)` / `len(name)`."""
+
+    name: str
+    span: Span
+    function: str = ""
+    """`count`, `len` or ""."""
+    cut: tuple[int | None, int | None] | None = None
+    """First and one past the last element of a slice, as Python writes them."""
+    mask: int | None = None
+    """`& mask`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """One test; without an operator the field must exist."""
+
+    left: Field | Literal
+    operator: str
+    """"" or one of == != ~= === !== < <= > >= contains matches in."""
+    right: tuple[Field | Literal | tuple[Literal, Literal], ...]
+    """One operand, or the items of a set; a pair is a range."""
+    quantifier: str
+    """`any`, `all` or ""."""
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    """Not."""
+
+    inner: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """`and` (every) or `or` of several."""
+
+    every: bool
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Per:
+    """`any(msg: ...)` or `all(msg: ...)`: the inner filter on one message at a time."""
+
+    every: bool
+    inner: Node
+
+
+Node = Test | Negation | Both | Per
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      |(?P<string>r?"(?:\\.|[^"\\])*")
+      |(?P<open>r?"(?:\\.|[^"\\])*$)
+      |(?P<operator>===|!==|==|!=|~=|<=|>=|&&|\|\||\.\.|[<>!&(){},\[\]])
+      |(?P<word>(?:(?!\.\.)[\w.:/+\-])+)
+    """,
+    re.VERBOSE,
+)
+_WORDS = {
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "any_ne": "~=",
+    "and": "&&", "or": "||", "not": "!", "contains": "contains", "matches": "matches", "in": "in",
+}
+_RELATIONS = frozenset({"==", "!=", "~=", "===", "!==", "<", "<=", ">", ">="})
+_NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
+_PER = re.compile(r"(any|all)\s*\(\s*msg\s*:\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    """`op`, `string`, `word` or `end`."""
+    text: str
+    span: Span
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(text):
+        per = _PER.match(text, at)
+        if per:
+            yield _Token("op", f"per-{per[1]}", Span(at, per.end()))
+            at = per.end()
+            continue
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise FilterError("unexpected character", text=text, start=at, end=at + 1)
+        span = Span(at, match.end())
+        at = match.end()
+        kind = str(match.lastgroup)
+        if kind == "open":
+            raise FilterError("the string is not closed", text=text, start=span.start, end=span.end)
+        if kind == "string":
+            yield _Token("string", match[0], span)
+        elif kind == "operator":
+            yield _Token("op", match[0], span)
+        elif kind == "word":
+            known = _WORDS.get(match[0].lower())
+            yield _Token("op", known, span) if known else _Token("word", match[0], span)
+    yield _Token("end", "", Span(len(text), len(text) + 1))
+
+
+def parse(text: str) -> Node:
+    """Return the tree of a filter.
+
+    Raises:
+        FilterError: with the place of the fault.
+
+    """
+    if len(text) > MAX_LENGTH:
+        raise FilterError(f"a filter has at most {MAX_LENGTH} characters", text=text, start=MAX_LENGTH)
+    parser = _Parser(text)
+    if parser.here.kind == "end":
+        raise FilterError("the filter is empty", text=text)
+    tree = parser.either()
+    if parser.here.kind != "end":
+        raise parser.fault("expected an operator or the end")
+    return tree
+
+
+class _Parser:
+    """Recursive descent over the tokens, with one token in view."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = list(_tokens(text))
+        self.at = 0
+        self.depth = 0
+
+    @property
+    def here(self) -> _Token:
+        return self.tokens[self.at]
+
+    def fault(self, message: str, span: Span | None = None) -> FilterError:
+        place = span or self.here.span
+        return FilterError(message, text=self.text, start=place.start, end=place.end)
+
+    def is_op(self, *texts: str) -> bool:
+        return self.here.kind == "op" and self.here.text in texts
+
+    def take(self) -> _Token:
+        token = self.here
+        self.at += 1
+        return token
+
+    def expect(self, text: str) -> _Token:
+        if not self.is_op(text):
+            raise self.fault(f"expected {text}")
+        return self.take()
+
+    def either(self) -> Node:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.fault("nested too deeply")
+        parts = [self.both()]
+        while self.is_op("||"):
+            self.take()
+            parts.append(self.both())
+        self.depth -= 1
+        return parts[0] if len(parts) == 1 else Both(every=False, parts=tuple(parts))
+
+    def both(self) -> Node:
+        parts = [self.negation()]
+        while self.is_op("&&"):
+            self.take()
+            parts.append(self.negation())
+        return parts[0] if len(parts) == 1 else Both(every=True, parts=tuple(parts))
+
+    def negation(self) -> Node:
+        negative = False
+        while self.is_op("!"):
+            self.take()
+            negative = not negative
+        node = self.primary()
+        return Negation(node) if negative else node
+
+    def primary(self) -> Node:
+        if self.is_op("("):
+            self.take()
+            node = self.either()
+            self.expect(")")
+            return node
+        if self.is_op("per-any", "per-all"):
+            every = self.take().text == "per-all"
+            node = self.either()
+            self.expect(")")
+            return Per(every=every, inner=node)
+        return self.test()
+
+    def test(self) -> Test:
+        start = self.here.span.start
+        quantifier = ""
+        if self.here.kind == "word" and self.here.text.lower() in {"any", "all"}:
+            quantifier = self.take().text.lower()
+        left = self.operand()
+        operator, right = "", ()
+        if self.here.kind == "op" and self.here.text in _RELATIONS:
+            operator = self.take().text
+            right = (self.operand(),)
+        elif self.is_op("contains", "matches"):
+            operator = self.take().text
+            right = (self.literal(),)
+        elif self.is_op("in"):
+            self.take()
+            operator, right = "in", self.items()
+        elif self.is_op("!") and self.tokens[self.at + 1].text == "in":
+            self.at += 2
+            operator, right = "not in", self.items()
+        if isinstance(left, Literal):
+            if not operator:
+                raise self.fault("this is no field name", left.span)
+            if not isinstance(right[0], Field):
+                raise self.fault("one side must be a field", left.span)
+        return Test(left, operator, right, quantifier, Span(start, self.tokens[self.at - 1].span.end))
+
+    def operand(self) -> Field | Literal:
+        token = self.here
+        if token.kind == "word" and token.text in {"count", "len"} and self.tokens[self.at + 1].text == "(":
+            self.at += 2
+            inner = self.take()
+            if inner.kind != "word" or not _NAME.match(inner.text):
+                raise self.fault("expected a field name", inner.span)
+            self.expect(")")
+            return Field(inner.text, inner.span, function=token.text)
+        if token.kind == "word" and _NAME.match(token.text):
+            self.take()
+            cut = self.slice() if self.is_op("[") else None
+            return Field(token.text, token.span, cut=cut, mask=self.mask())
+        return self.literal()
+
+    def mask(self) -> int | None:
+        if not self.is_op("&"):
+            return None
+        self.take()
+        literal = self.literal()
+        try:
+            return int(literal.text, 0)
+        except ValueError:
+            raise self.fault("a mask is a whole number", literal.span) from None
+
+    def literal(self) -> Literal:
+        token = self.take()
+        if token.kind == "word":
+            return Literal(token.text, quoted=False, span=token.span)
+        if token.kind == "string":
+            return Literal(self._unquote(token), quoted=True, span=token.span)
+        self.at -= 1
+        raise self.fault("expected a value" if token.kind != "end" else "the filter ends too early")
+
+    def _unquote(self, token: _Token) -> str:
+        if token.text.startswith("r"):
+            return token.text[2:-1]
+        simple = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+
+        def replace(match: re.Match[str]) -> str:
+            word = match[1]
+            return chr(int(word[1:], 16)) if len(word) > 1 else simple.get(word, word)
+
+        return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, token.text[1:-1], flags=re.DOTALL)
+
+    def slice(self) -> tuple[int | None, int | None]:
+        """Read `[offset:length]`, `[first-last]`, `[:length]`, `[offset:]` or `[index]`, as Wireshark means them."""
+        opened = self.expect("[")
+        words = []
+        while not self.is_op("]"):
+            if self.here.kind != "word":
+                raise self.fault("a slice is written [offset:length], [first-last] or [index]")
+            words.append(self.take().text)
+        closed = self.take()
+        text = "".join(words)
+        match = re.fullmatch(r"(-?\d+)?(?:(:)(\d+)?)?|(\d+)-(\d+)", text)
+        if match is None or text in {"", ":"}:
+            raise self.fault(
+                "a slice is written [offset:length], [first-last] or [index]", Span(opened.span.start, closed.span.end)
+            )
+        if match[4] is not None:
+            return int(match[4]), int(match[5]) + 1
+        offset = int(match[1]) if match[1] else 0
+        length = (int(match[3]) if match[3] else None) if match[2] else 1
+        if length is None:
+            return offset, None
+        end = offset + length
+        return offset, None if offset < 0 <= end else end
+
+    def items(self) -> tuple[Literal | tuple[Literal, Literal], ...]:
+        self.expect("{")
+        found: list[Literal | tuple[Literal, Literal]] = []
+        while not self.is_op("}"):
+            low = self.literal()
+            if self.is_op(".."):
+                self.take()
+                found.append((low, self.literal()))
+            else:
+                found.append(low)
+            if self.is_op(","):
+                self.take()
+        self.take()
+        if not found:
+            raise self.fault("the set is empty", self.tokens[self.at - 1].span)
+        return tuple(found)

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "netdissect"
+
+HOT = {"model", "wire"}
+ROOMS: dict[str, set[str]] = {
+    "model": set(),
+    "wire": set(),
+    "layers": {"model", "wire"},
+    "dissect": {"layers", "model", "wire"},
+    "protocols": {"model", "wire", "dissect"},
+    "capture": {"model"},
+    "flow": {"model"},
+    "track": {"model", "wire"},
+    "filters": {"model"},
+    "render": {"model"},
+    "export": {"model"},
+    "fuzz": {"layers", "dissect", "capture", "model", "wire", "flow", "protocols", "track", "pipeline"},
+    "pipeline": {
+        "capture", "flow", "protocols", "dissect", "layers", "track", "filters", "model", "wire",
+    },
+    "cli": {"pipeline", "filters", "render", "export", "fuzz", "model", "capture", "_version", "netdissect"},
+    "_version": set(),
+}
+"""Room -> rooms it may import. Every room may import itself."""
+
+FOREIGN: dict[str, set[str]] = {
+    "scapy": {"layers", "dissect", "fuzz", "capture/live.py"},
+    "pyshark": {"capture/tshark.py"},
+    "rich": {"render", "cli"},
+    "click": {"cli"},
+    "zstandard": {"capture"},
+}
+"""Package from elsewhere -> where it may be imported."""
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0]
+    return first.removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield every imported module, also those inside functions; relative ones count as faults."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_follow_the_house_plan(path: Path) -> None:
+    here = room(path)
+    if here == "__init__":
+        return
+    assert here in ROOMS, f"{here} is no room of the house plan"
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "netdissect":
+            there = parts[1] if len(parts) > 1 else "netdissect"
+            assert there == here or there in ROOMS[here], f"{here} must not import {name}"
+        elif parts[0] in FOREIGN:
+            allowed = FOREIGN[parts[0]]
+            place = str(path.relative_to(SOURCE))
+            assert here in allowed or place in allowed, f"{place} must not import {parts[0]}"
+
+
+def test_the_package_itself_imports_no_room_at_run_time() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    names = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert set(names) <= {"__future__", "typing", "netdissect._version"}
+
+
+def test_tests_mirror_the_source() -> None:
+    """Every test file of a room stands where the room stands, and every room is tested."""
+    rooms = {room(path) for path in modules() if path.parent != SOURCE}
+    tested = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    missing = {name for name in rooms if name not in tested}
+    assert not missing, f"rooms without tests: {sorted(missing)}"
+    foreign = tested - rooms - {"support", "vectors", "truth", "corpus", "__pycache__"}
+    assert not foreign, f"folders of tests that mirror no room: {sorted(foreign)}"
+
+
+_MACHINE = re.compile(
+    r"(?<![\w.$~{}-])/(?:work|root|home/\w+|tmp|Users)/[\w.-]+|\.library\b|localhost:8000",
+)
+_TEXT = {".py", ".md", ".toml", ".json", ".txt", ".cfg", ".yml", ".yaml", ".sh", ".uts", ".svg", ""}
+
+
+def test_no_file_names_a_path_of_the_machine_it_was_made_on() -> None:
+    folders = ["src", "tests", "docs", "bench", "captures", ".ci"]
+    files = [path for name in folders if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*")]
+    files += [path for path in ROOT.iterdir() if path.is_file()]
+    for path in files:
+        if not path.is_file() or path.suffix not in _TEXT or "venv" in path.parts or path == Path(__file__):
+            continue
+        found = _MACHINE.search(path.read_text(errors="replace"))
+        assert found is None, f"{path.relative_to(ROOT)} names {found and found[0]}"
+
+
+def test_functions_and_files_stay_readable() -> None:
+    """The style guide's limits, with room for a table that is one expression."""
+    for path in modules():
+        text = path.read_text()
+        generated = "generated" in text[:200].lower()
+        assert generated or text.count("\n") <= 560, f"{path.relative_to(ROOT)} is too long"
+        if generated:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                assert length <= 70, f"{path.relative_to(ROOT)}: {node.name} has {length} lines"
