@@ -51,7 +51,7 @@ class Scope:
 
 Getter: TypeAlias = Callable[[Scope], Sequence[Any]]
 
-_OctetHeader = 8
+_UDP_HEADER = 8
 _DEPTH_LIMIT = 32
 
 
@@ -143,7 +143,7 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("udp.dstport", "int", "UDP destination port", _ports("udp", "dst")),
         _row("udp.port", "int", "either UDP port", _ports("udp", "src", "dst")),
         _row("udp.length", "int", "UDP length, header included",
-             lambda s: (s.record.length + _OctetHeader,) if s.record.transport == "udp" else (), "octets"),
+             lambda s: (s.record.length + _UDP_HEADER,) if s.record.transport == "udp" else (), "octets"),
         _row("tcp.srcport", "int", "TCP source port", _ports("tcp", "src")),
         _row("tcp.dstport", "int", "TCP destination port", _ports("tcp", "dst")),
         _row("tcp.port", "int", "either TCP port", _ports("tcp", "src", "dst")),
@@ -220,15 +220,20 @@ def _protocol_field(protocol: str, path: tuple[str, ...]) -> Getter:
         record = scope.record
         if record.protocol != protocol:
             return ()
+        whole = {} if record.dissection is None else record.dissection.fields
         if not scope.single:
-            whole = [] if record.dissection is None else list(_lookup(record.dissection.fields, path))
-            if whole:
-                return whole
+            found = list(_lookup(whole, path))
+            return found or [value for item in scope.items for value in _lookup(item.fields, path)]
         values = [value for item in scope.items for value in _lookup(item.fields, path)]
-        if not values and scope.single and record.dissection is not None:
-            # A field of the datagram's own header belongs to each of its messages.
-            return list(_leaves(record.dissection.fields.get(path[0]), path[1:], 0))
-        return values
+        if values:
+            return values
+        head = whole.get(path[0])
+        if isinstance(head, (list, tuple)):
+            # `chunks.seq` of a datagram is `seq` of one of its chunks.
+            rest = path[1:]
+            return [value for item in scope.items for value in _lookup(item.fields, rest)] if rest else ()
+        # A field of the datagram's own header belongs to each of its messages.
+        return list(_leaves(head, path[1:], 0))
 
     return get
 
