@@ -88,7 +88,9 @@ def test_rules_that_cannot_be_read_are_refused() -> None:
 def _riptide_layers(data: bytes) -> list[tuple[type[Layer], tuple[str, ...]]]:
     module = layer_module("riptide")
     rows = dict(module.READERS)
-    kinds = {module.message_layer(data, d) for d in ("riptide-2.0", "riptide-2.1dev", "riptide-2.2")}
+    kinds = {
+        module.message_layer(data, d) for d in ("riptide-2.0", "riptide-2.1dev", "riptide-2.2")
+    }
     return [(kind, rows[kind]) for kind in kinds if kind in rows]
 
 

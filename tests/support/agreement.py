@@ -91,7 +91,7 @@ def assert_agree(
     *,
     fatal: frozenset[str] = STOPS,
 ) -> bool:
-    """Assert that derived reader, walker and Scapy read `data` alike; True where it could be read."""
+    """Assert that the three readers agree on `data`; True where it could be read."""
     walker = Walker(Catalogue(layer_module(protocol).CODES))
     around = Scope()
     around["_direction"] = None
@@ -123,7 +123,7 @@ def assert_sound(dissection: Dissection) -> None:
 
 
 def _assert_node(node: FieldNode, limits: list[int]) -> None:
-    assert 0 <= node.bit_offset
+    assert node.bit_offset >= 0
     assert node.bit_offset + node.bit_length <= limits[node.buffer]
     ends: dict[int, int] = {}
     for child in node.children:

@@ -124,8 +124,8 @@ def test_an_overlong_message_id_keeps_what_was_read() -> None:
 @pytest.mark.parametrize(
     ("dialect", "stream", "types"),
     [
-        ("2.0", "010003" "050008010001" "00", ["Connect", "Welcome"]),
-        ("2.2", "0100000002" "050000001800100000", ["Connect", "Welcome"]),
+        ("2.0", "01000305000801000100", ["Connect", "Welcome"]),
+        ("2.2", "0100000002050000001800100000", ["Connect", "Welcome"]),
     ],
 )
 def test_tcp_streams_hold_several_frames(dialect: str, stream: str, types: list[str]) -> None:

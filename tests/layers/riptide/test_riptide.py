@@ -1,4 +1,4 @@
-"""Riptide's Scapy layers: build, dissect, match questions and answers, and every published vector."""
+"""Riptide's Scapy layers: build, dissect, match answers, and every published vector."""
 
 from __future__ import annotations
 

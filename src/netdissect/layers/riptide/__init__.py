@@ -34,17 +34,10 @@ DEFAULT_PORT = 7777
 """All demos and guides. Source: docs/protocols/riptide.md section 5."""
 
 
-class RiptideEmpty(Layer):
-    """A datagram without octets: no message at all."""
-
-    name = "Riptide (empty datagram)"
-    fields_desc: list[Any] = []
-
-
 def message_layer(data: bytes, dialect: str) -> type[Layer]:
     """Return the layer of the message in `data`; the dialect "riptide-2.1/2.2" counts as bits."""
     if not data:
-        return RiptideEmpty
+        return bits.RiptideEmpty
     if dialect == "riptide-2.0":
         return octets.BYTE_LAYERS_20.get(data[0], octets.Riptide20Invalid)
     if dialect == "riptide-2.1dev":

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netdissect.layers.base import Check
+from netdissect.layers.base import Check, Layer
 from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.layers.riptide import common
 from netdissect.layers.riptide.names import DISCONNECT_REASONS, REJECT_REASONS, TYPES
@@ -29,6 +29,7 @@ __all__ = [
     "RiptideClientDisconnected",
     "RiptideConnect",
     "RiptideDisconnect",
+    "RiptideEmpty",
     "RiptideHeartbeat",
     "RiptideInvalid",
     "RiptideNotify",
@@ -234,6 +235,13 @@ class RiptideClientDisconnected(Riptide):
 
     fields_desc = [_type(10), _SEQUENCE, _CLIENT_ID, _PAD]
     checks = (common.wrong_direction,)
+
+
+class RiptideEmpty(Layer):
+    """A datagram without octets: no message at all."""
+
+    name = "Riptide (empty datagram)"
+    fields_desc: list[Any] = []
 
 
 class RiptideInvalid(Riptide):
