@@ -6,7 +6,8 @@ the events of its messages in wire order. The layout of each tuple stands below 
 
 A UNIT counts as a message of its type: do not add a MESSAGE for it. A message that sits in two
 spaces (a numbered datagram, and the numbered message inside it) gives the outer UNIT with type None
-(it counts as no message), then the inner ones.
+(it counts as no message), then the inner ones. The rule of the inner space names the outer space in
+`acked_with`: an acknowledgement of the outer unit is one of the inner units that it carried.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Ev(IntEnum):
     NACK = 3
     """(NACK, space, base, bits): feedback which of the other direction's units were delivered.
 
-    The units are never repaired (notify-style).
+    The units are never repaired (notify-style), and each is told once: a base that is not newer
+    than the last one is ignored. Of the units since then the last `SpaceRule.ack_bits` before the
+    base are told by their bit (bit i stands for base - 1 - i); earlier ones are assumed lost.
     """
     RESEND_REQUEST = 4
     """(RESEND_REQUEST, space): asks the other side to send again."""
@@ -46,7 +49,8 @@ class Ev(IntEnum):
     REPLY = 6
     """(REPLY, probe, id): the answer to the other direction's probe."""
     RTT = 7
-    """(RTT, ms): a round trip that the sender of this datagram declares."""
+    """(RTT, ms): a round trip that the sender of this datagram declares; both sides work with it.
+    """
     STATE = 8
     """(STATE, input, detail): an input of the state machine; detail: a reason or None."""
     IDENTITY = 9
@@ -54,8 +58,24 @@ class Ev(IntEnum):
     COUNTER = 10
     """(COUNTER, name, amount): a protocol's own counter, shown in the report under `counters`."""
     RESTART = 11
-    """(RESTART, scope): the sender numbers afresh; scope: a space name, or "*" for all of them."""
+    """(RESTART, scope): the sender of this datagram begins anew.
+
+    Scope a space name: it numbers that space afresh from here. Scope "*": a new connection begins
+    with this datagram on the same address pair (its own report). Scope "?": it may begin here; the
+    datagram is held and goes to the new connection if a "*" follows before anything else comes
+    from the same sender. "*" and "?" must be the first event of their datagram.
+    """
     NOTE = 12
     """(NOTE, code, detail): an annotation code of the catalogue found while scanning."""
     HINTS = 13
     """(HINTS, hints): the connection's hints from now on."""
+    PLAIN_UNIT = 14
+    """(PLAIN_UNIT, type, space, wire_seq, content): a unit that nobody will acknowledge.
+
+    It counts as a unit of the space, never as `unacked`.
+    """
+    NUMBER = 15
+    """(NUMBER, space, wire_seq): a number of the space used by something that is no unit of it.
+
+    It keeps the number out of `never_seen` and counts nothing.
+    """

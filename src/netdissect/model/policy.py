@@ -14,6 +14,7 @@ __all__ = [
     "Exhausted",
     "Policy",
     "ProbeRule",
+    "QualityRule",
     "ResendRule",
     "SpaceRule",
     "StateMachine",
@@ -70,6 +71,32 @@ class ResendRule:
     """Transmissions of one unit at most; None = no limit."""
     exhausted: Exhausted = Exhausted.NEVER
     """What follows the last attempt."""
+    exhausted_reason: str = ""
+    """Reason shown for a connection that its sender closed silently after the last attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class QualityRule:
+    """When a sender closes the connection because too much is lost. The close is silent.
+
+    After each outcome the mean of the last `window` outcomes is compared with `limit`; `run`
+    outcomes in a row above it close the connection.
+    """
+
+    measure: str
+    """`loss`: an outcome is 1 for lost and 0 for delivered (feedback by NACK); `attempts`:
+    transmissions of each acknowledged unit.
+    """
+    window: int
+    """Outcomes averaged."""
+    limit: float
+    """Mean above which the rule counts."""
+    run: int
+    """Outcomes in a row above the limit that close the connection."""
+    reason: str
+    """Reason shown for the close."""
+    fixed_divisor: bool = False
+    """True: the sum is divided by `window` also before so many outcomes exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +117,20 @@ class SpaceRule:
     """The first number that a sender uses; None where it is arbitrary."""
     duplicate_window_ms: float = 0.0
     """A second identical copy closer than this to the previous one, arriving at its receiver, is a
-    network copy, milliseconds.
+    network copy, milliseconds. The guard of `resend` counts as well: the larger one decides.
+    Without `resend` every further copy is the network's.
     """
+    burst: int = 1
+    """Copies that a sender sends back to back on purpose; only those beyond can be the network's.
+    """
+    consecutive: bool = True
+    """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""
+    acked_with: str | None = None
+    """Space whose units carry the units of this one: these are acknowledged with those."""
+    memory: int = 256
+    """Acknowledged units remembered, to recognise their late copies; a power of two."""
+    quality: QualityRule | None = None
+    """Rule by which the sender closes the connection for loss; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +143,8 @@ class ProbeRule:
     """Width of its number on the wire; 0 where probes carry no number."""
     interval_ms: float | None = None
     """Normal spacing, milliseconds."""
+    latest_only: bool = False
+    """True: the peers measure only the answer to the newest probe; a later one gives no sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +200,10 @@ class Policy:
     """
     machine: StateMachine | None = None
     """Connection state machine; None where the protocol has no notion of a connection."""
+    state_timeouts: dict[str, tuple[TimeoutRule | None, TimeoutRule | None]] = field(
+        default_factory=dict
+    )
+    """State of the machine -> rules that replace `timeouts` while a connection is in that state."""
     rtt_smoothing: float = 0.0
     """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers
     keep none.
