@@ -102,7 +102,7 @@ class Walker:
 
         Returns its node, its scope and the number of octets that it took.
         """
-        node = FieldNode(name or str(layer.name), None, base, 0, buffer=self._buffer)
+        node = FieldNode(name or str(layer._name or layer.__name__), None, base, 0, buffer=self._buffer)
         scope = Scope(outer)
         state: Any = data
         total = 8 * len(data)
