@@ -1,6 +1,7 @@
 """Derived readers of riptide: generated from the layers, do not edit.
 
-Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and the
+Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
+the
 next offset, or None where the octets do not suffice.
 """
 
@@ -49,693 +50,473 @@ _S1_Riptide21devUnreliable = Struct("<H").unpack_from
 def read_Riptide20Unreliable(buf, off, end):
     """Return (type_id, message_id, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide20Unreliable(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide20Unreliable(buf, p)
     p += 1
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_message_id,) = _S1_Riptide20Unreliable(buf, p)
+        if p + 2 > end: return None
+        v_message_id, = _S1_Riptide20Unreliable(buf, p)
         p += 2
     else:
         v_message_id = None
     p = end
-    return (
-        v_type_id,
-        v_message_id,
-        p,
-    )
+    return (v_type_id, v_message_id, p,)
 
 
 def read_Riptide20Ack(buf, off, end):
     """Return (type_id, last_received, ack_bits, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_last_received, v_ack_bits = _S0_Riptide20Ack(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_last_received,
-        v_ack_bits,
-        p,
-    )
+    return (v_type_id, v_last_received, v_ack_bits, p,)
 
 
 def read_Riptide20AckExtra(buf, off, end):
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
     p = off
-    if p + 7 > end:
-        return None
+    if p + 7 > end: return None
     v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id = _S0_Riptide20AckExtra(buf, p)
     p += 7
-    return (
-        v_type_id,
-        v_last_received,
-        v_ack_bits,
-        v_acked_sequence_id,
-        p,
-    )
+    return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
 
 def read_Riptide20Connect(buf, off, end):
     """Return (type_id, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide20Connect(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide20Connect(buf, p)
     p += 1
     p = end
-    return (
-        v_type_id,
-        p,
-    )
+    return (v_type_id, p,)
 
 
 def read_Riptide20Reject(buf, off, end):
     """Return (type_id, reason, next offset)."""
     p = off
-    if p + 2 > end:
-        return None
+    if p + 2 > end: return None
     v_type_id, v_reason = _S0_Riptide20Reject(buf, p)
     p += 2
     p = end
-    return (
-        v_type_id,
-        v_reason,
-        p,
-    )
+    return (v_type_id, v_reason, p,)
 
 
 def read_Riptide20Heartbeat(buf, off, end):
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     p = off
-    if p + 2 > end:
-        return None
+    if p + 2 > end: return None
     v_type_id, v_ping_id = _S0_Riptide20Heartbeat(buf, p)
     p += 2
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_rtt_ms,) = _S1_Riptide20Heartbeat(buf, p)
+        if p + 2 > end: return None
+        v_rtt_ms, = _S1_Riptide20Heartbeat(buf, p)
         p += 2
     else:
         v_rtt_ms = None
-    return (
-        v_type_id,
-        v_ping_id,
-        v_rtt_ms,
-        p,
-    )
+    return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
 def read_Riptide20Disconnect(buf, off, end):
     """Return (type_id, reason, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide20Disconnect(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide20Disconnect(buf, p)
     p += 1
     if p + 1 <= end:
-        if p + 1 > end:
-            return None
-        (v_reason,) = _S0_Riptide20Disconnect(buf, p)
+        if p + 1 > end: return None
+        v_reason, = _S0_Riptide20Disconnect(buf, p)
         p += 1
     else:
         v_reason = None
     p = end
-    return (
-        v_type_id,
-        v_reason,
-        p,
-    )
+    return (v_type_id, v_reason, p,)
 
 
 def read_Riptide20Reliable(buf, off, end):
     """Return (type_id, sequence_id, message_id, next offset)."""
     p = off
-    if p + 3 > end:
-        return None
+    if p + 3 > end: return None
     v_type_id, v_sequence_id = _S0_Riptide20Reliable(buf, p)
     p += 3
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_message_id,) = _S1_Riptide20Reliable(buf, p)
+        if p + 2 > end: return None
+        v_message_id, = _S1_Riptide20Reliable(buf, p)
         p += 2
     else:
         v_message_id = None
     p = end
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_message_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
 def read_Riptide20Welcome(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _S0_Riptide20Welcome(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_Riptide20ClientConnected(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _S0_Riptide20ClientConnected(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_Riptide20ClientDisconnected(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _S0_Riptide20ClientDisconnected(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_Riptide20Invalid(buf, off, end):
     """Return (type_id, sequence_id, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide20Invalid(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide20Invalid(buf, p)
     p += 1
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_sequence_id,) = _S1_Riptide20Invalid(buf, p)
+        if p + 2 > end: return None
+        v_sequence_id, = _S1_Riptide20Invalid(buf, p)
         p += 2
     else:
         v_sequence_id = None
     p = end
-    return (
-        v_type_id,
-        v_sequence_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, p,)
 
 
 def read_Riptide21devUnreliable(buf, off, end):
     """Return (type_id, message_id, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide21devUnreliable(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide21devUnreliable(buf, p)
     p += 1
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_message_id,) = _S1_Riptide21devUnreliable(buf, p)
+        if p + 2 > end: return None
+        v_message_id, = _S1_Riptide21devUnreliable(buf, p)
         p += 2
     else:
         v_message_id = None
     p = end
-    return (
-        v_type_id,
-        v_message_id,
-        p,
-    )
+    return (v_type_id, v_message_id, p,)
 
 
 def read_Riptide21devAck(buf, off, end):
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_last_received, v_ack_bits = _S0_Riptide21devAck(buf, p)
     p += 5
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_acked_sequence_id,) = _S1_Riptide21devAck(buf, p)
+        if p + 2 > end: return None
+        v_acked_sequence_id, = _S1_Riptide21devAck(buf, p)
         p += 2
     else:
         v_acked_sequence_id = None
-    return (
-        v_type_id,
-        v_last_received,
-        v_ack_bits,
-        v_acked_sequence_id,
-        p,
-    )
+    return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
 
 def read_Riptide21devConnect(buf, off, end):
     """Return (type_id, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide21devConnect(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide21devConnect(buf, p)
     p += 1
     p = end
-    return (
-        v_type_id,
-        p,
-    )
+    return (v_type_id, p,)
 
 
 def read_Riptide21devReject(buf, off, end):
     """Return (type_id, reason, next offset)."""
     p = off
-    if p + 2 > end:
-        return None
+    if p + 2 > end: return None
     v_type_id, v_reason = _S0_Riptide21devReject(buf, p)
     p += 2
     p = end
-    return (
-        v_type_id,
-        v_reason,
-        p,
-    )
+    return (v_type_id, v_reason, p,)
 
 
 def read_Riptide21devHeartbeat(buf, off, end):
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     p = off
-    if p + 2 > end:
-        return None
+    if p + 2 > end: return None
     v_type_id, v_ping_id = _S0_Riptide21devHeartbeat(buf, p)
     p += 2
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_rtt_ms,) = _S1_Riptide21devHeartbeat(buf, p)
+        if p + 2 > end: return None
+        v_rtt_ms, = _S1_Riptide21devHeartbeat(buf, p)
         p += 2
     else:
         v_rtt_ms = None
-    return (
-        v_type_id,
-        v_ping_id,
-        v_rtt_ms,
-        p,
-    )
+    return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
 def read_Riptide21devDisconnect(buf, off, end):
     """Return (type_id, reason, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide21devDisconnect(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide21devDisconnect(buf, p)
     p += 1
     if p + 1 <= end:
-        if p + 1 > end:
-            return None
-        (v_reason,) = _S0_Riptide21devDisconnect(buf, p)
+        if p + 1 > end: return None
+        v_reason, = _S0_Riptide21devDisconnect(buf, p)
         p += 1
     else:
         v_reason = None
     p = end
-    return (
-        v_type_id,
-        v_reason,
-        p,
-    )
+    return (v_type_id, v_reason, p,)
 
 
 def read_Riptide21devNotify(buf, off, end):
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
     p = off
-    if p + 6 > end:
-        return None
+    if p + 6 > end: return None
     v_type_id, v_last_received, v_ack_bits, v_sequence_id = _S0_Riptide21devNotify(buf, p)
     p += 6
     p = end
-    return (
-        v_type_id,
-        v_last_received,
-        v_ack_bits,
-        v_sequence_id,
-        p,
-    )
+    return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
 
 
 def read_Riptide21devReliable(buf, off, end):
     """Return (type_id, sequence_id, message_id, next offset)."""
     p = off
-    if p + 3 > end:
-        return None
+    if p + 3 > end: return None
     v_type_id, v_sequence_id = _S0_Riptide21devReliable(buf, p)
     p += 3
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_message_id,) = _S1_Riptide21devReliable(buf, p)
+        if p + 2 > end: return None
+        v_message_id, = _S1_Riptide21devReliable(buf, p)
         p += 2
     else:
         v_message_id = None
     p = end
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_message_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
 def read_Riptide21devWelcome(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _S0_Riptide21devWelcome(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_Riptide21devClientConnected(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _S0_Riptide21devClientConnected(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_Riptide21devClientDisconnected(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
-    if p + 5 > end:
-        return None
+    if p + 5 > end: return None
     v_type_id, v_sequence_id, v_client_id = _S0_Riptide21devClientDisconnected(buf, p)
     p += 5
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_Riptide21devInvalid(buf, off, end):
     """Return (type_id, sequence_id, next offset)."""
     p = off
-    if p + 1 > end:
-        return None
-    (v_type_id,) = _S0_Riptide21devInvalid(buf, p)
+    if p + 1 > end: return None
+    v_type_id, = _S0_Riptide21devInvalid(buf, p)
     p += 1
     if p + 2 <= end:
-        if p + 2 > end:
-            return None
-        (v_sequence_id,) = _S1_Riptide21devInvalid(buf, p)
+        if p + 2 > end: return None
+        v_sequence_id, = _S1_Riptide21devInvalid(buf, p)
         p += 2
     else:
         v_sequence_id = None
     p = end
-    return (
-        v_type_id,
-        v_sequence_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, p,)
 
 
 def read_RiptideUnreliable(buf, off, end):
     """Return (type_id, message_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 11], "little")
-    if m < 4:
-        return None
-    v_type_id = n & 0xF
+    n = int.from_bytes(buf[off:off + 11], 'little')
+    if m < 4: return None
+    v_type_id = n & 0xf
     b = 4
     if m >= b + 8:
-        v_message_id = n >> b & 0xFF
-        if v_message_id < 0x80:
-            b += 8
+        v_message_id = n >> b & 0xff
+        if v_message_id < 0x80: b += 8
         else:
             v_message_id, b, k = read_varulong_bits(n, b, m)
-            if not k:
-                return None
-            v_message_id &= 0xFFFF
+            if not k: return None
+            v_message_id &= 0xffff
     else:
         v_message_id = None
     p = end
-    return (
-        v_type_id,
-        v_message_id,
-        p,
-    )
+    return (v_type_id, v_message_id, p,)
 
 
 def read_RiptideAck(buf, off, end):
     """Return (type_id, last_received, ack_bits, extra_flag, extra_seq_field, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 7], "little")
-    if m < 37:
-        return None
-    v_type_id = n & 0xF
-    v_last_received = n >> 4 & 0xFFFF
-    v_ack_bits = n >> 20 & 0xFFFF
+    n = int.from_bytes(buf[off:off + 7], 'little')
+    if m < 37: return None
+    v_type_id = n & 0xf
+    v_last_received = n >> 4 & 0xffff
+    v_ack_bits = n >> 20 & 0xffff
     v_extra_flag = n >> 36 & 0x1
     b = 37
     if m >= b + 16:
-        v_extra_seq_field = n >> b & 0xFFFF
+        v_extra_seq_field = n >> b & 0xffff
         b += 16
     else:
         v_extra_seq_field = None
     p = off + ((b + 7) >> 3)
-    return (
-        v_type_id,
-        v_last_received,
-        v_ack_bits,
-        v_extra_flag,
-        v_extra_seq_field,
-        p,
-    )
+    return (v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p,)
 
 
 def read_RiptideConnect(buf, off, end):
     """Return (type_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 1], "little")
-    if m < 4:
-        return None
-    v_type_id = n & 0xF
+    n = int.from_bytes(buf[off:off + 1], 'little')
+    if m < 4: return None
+    v_type_id = n & 0xf
     p = end
-    return (
-        v_type_id,
-        p,
-    )
+    return (v_type_id, p,)
 
 
 def read_RiptideReject(buf, off, end):
     """Return (type_id, reason, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 2], "little")
-    if m < 12:
-        return None
-    v_type_id = n & 0xF
-    v_reason = n >> 4 & 0xFF
+    n = int.from_bytes(buf[off:off + 2], 'little')
+    if m < 12: return None
+    v_type_id = n & 0xf
+    v_reason = n >> 4 & 0xff
     p = end
-    return (
-        v_type_id,
-        v_reason,
-        p,
-    )
+    return (v_type_id, v_reason, p,)
 
 
 def read_RiptideHeartbeat(buf, off, end):
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 4], "little")
-    if m < 12:
-        return None
-    v_type_id = n & 0xF
-    v_ping_id = n >> 4 & 0xFF
+    n = int.from_bytes(buf[off:off + 4], 'little')
+    if m < 12: return None
+    v_type_id = n & 0xf
+    v_ping_id = n >> 4 & 0xff
     b = 12
     if m >= b + 16:
-        v_rtt_ms = n >> b & 0xFFFF
-        if v_rtt_ms >= 0x8000:
-            v_rtt_ms -= 0x10000
+        v_rtt_ms = n >> b & 0xffff
+        if v_rtt_ms >= 0x8000: v_rtt_ms -= 0x10000
         b += 16
     else:
         v_rtt_ms = None
     p = off + ((b + 7) >> 3)
-    return (
-        v_type_id,
-        v_ping_id,
-        v_rtt_ms,
-        p,
-    )
+    return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
 def read_RiptideDisconnect(buf, off, end):
     """Return (type_id, reason, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 2], "little")
-    if m < 4:
-        return None
-    v_type_id = n & 0xF
+    n = int.from_bytes(buf[off:off + 2], 'little')
+    if m < 4: return None
+    v_type_id = n & 0xf
     b = 4
     if m >= b + 8:
-        v_reason = n >> b & 0xFF
+        v_reason = n >> b & 0xff
         b += 8
     else:
         v_reason = None
     p = end
-    return (
-        v_type_id,
-        v_reason,
-        p,
-    )
+    return (v_type_id, v_reason, p,)
 
 
 def read_RiptideNotify(buf, off, end):
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 6], "little")
-    if m < 44:
-        return None
-    v_type_id = n & 0xF
-    v_last_received = n >> 4 & 0xFFFF
-    v_ack_bits = n >> 20 & 0xFF
-    v_sequence_id = n >> 28 & 0xFFFF
+    n = int.from_bytes(buf[off:off + 6], 'little')
+    if m < 44: return None
+    v_type_id = n & 0xf
+    v_last_received = n >> 4 & 0xffff
+    v_ack_bits = n >> 20 & 0xff
+    v_sequence_id = n >> 28 & 0xffff
     p = end
-    return (
-        v_type_id,
-        v_last_received,
-        v_ack_bits,
-        v_sequence_id,
-        p,
-    )
+    return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
 
 
 def read_RiptideReliable(buf, off, end):
     """Return (type_id, sequence_id, message_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 13], "little")
-    if m < 20:
-        return None
-    v_type_id = n & 0xF
-    v_sequence_id = n >> 4 & 0xFFFF
+    n = int.from_bytes(buf[off:off + 13], 'little')
+    if m < 20: return None
+    v_type_id = n & 0xf
+    v_sequence_id = n >> 4 & 0xffff
     b = 20
     if m >= b + 8:
-        v_message_id = n >> b & 0xFF
-        if v_message_id < 0x80:
-            b += 8
+        v_message_id = n >> b & 0xff
+        if v_message_id < 0x80: b += 8
         else:
             v_message_id, b, k = read_varulong_bits(n, b, m)
-            if not k:
-                return None
-            v_message_id &= 0xFFFF
+            if not k: return None
+            v_message_id &= 0xffff
     else:
         v_message_id = None
     p = end
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_message_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
 def read_RiptideWelcome(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 5], "little")
-    if m < 36:
-        return None
-    v_type_id = n & 0xF
-    v_sequence_id = n >> 4 & 0xFFFF
-    v_client_id = n >> 20 & 0xFFFF
+    n = int.from_bytes(buf[off:off + 5], 'little')
+    if m < 36: return None
+    v_type_id = n & 0xf
+    v_sequence_id = n >> 4 & 0xffff
+    v_client_id = n >> 20 & 0xffff
     p = off + ((36 + 7) >> 3)
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_RiptideClientConnected(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 5], "little")
-    if m < 36:
-        return None
-    v_type_id = n & 0xF
-    v_sequence_id = n >> 4 & 0xFFFF
-    v_client_id = n >> 20 & 0xFFFF
+    n = int.from_bytes(buf[off:off + 5], 'little')
+    if m < 36: return None
+    v_type_id = n & 0xf
+    v_sequence_id = n >> 4 & 0xffff
+    v_client_id = n >> 20 & 0xffff
     p = off + ((36 + 7) >> 3)
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_RiptideClientDisconnected(buf, off, end):
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 5], "little")
-    if m < 36:
-        return None
-    v_type_id = n & 0xF
-    v_sequence_id = n >> 4 & 0xFFFF
-    v_client_id = n >> 20 & 0xFFFF
+    n = int.from_bytes(buf[off:off + 5], 'little')
+    if m < 36: return None
+    v_type_id = n & 0xf
+    v_sequence_id = n >> 4 & 0xffff
+    v_client_id = n >> 20 & 0xffff
     p = off + ((36 + 7) >> 3)
-    return (
-        v_type_id,
-        v_sequence_id,
-        v_client_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
 def read_RiptideInvalid(buf, off, end):
     """Return (type_id, sequence_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off : off + 3], "little")
-    if m < 4:
-        return None
-    v_type_id = n & 0xF
+    n = int.from_bytes(buf[off:off + 3], 'little')
+    if m < 4: return None
+    v_type_id = n & 0xf
     b = 4
     if m >= b + 16:
-        v_sequence_id = n >> b & 0xFFFF
+        v_sequence_id = n >> b & 0xffff
         b += 16
     else:
         v_sequence_id = None
     p = end
-    return (
-        v_type_id,
-        v_sequence_id,
-        p,
-    )
+    return (v_type_id, v_sequence_id, p,)
