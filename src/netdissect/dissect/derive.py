@@ -40,8 +40,7 @@ __all__ = ["compile_reader", "module_source", "source"]
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the
-next offset, or None where the octets do not suffice.
+the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa

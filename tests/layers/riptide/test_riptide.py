@@ -56,7 +56,7 @@ def test_vectors_rebuild_to_the_same_octets(vector: dict[str, Any]) -> None:
         (Riptide21Ack(last_received=1, ack_bits=1), "11001000200000"),
         (RiptideHeartbeat(ping_id=0, rtt_ms=-1), "04f0ff0f"),
         (Riptide20AckExtra(last_received=4, ack_bits=15, acked_sequence_id=2), "0204000f000200"),
-        (RiptideNotify(last_received=1, ack_bits=1, sequence_id=2), "161010200000"),
+        (RiptideNotify(last_received=1, ack_bits=1, sequence_id=2), "160010200000"),
         (RiptideFrame() / RiptideConnect(), "0100000002"),
         (RiptideFrame20(length=9) / Raw(b"\x03"), "090003"),
     ],

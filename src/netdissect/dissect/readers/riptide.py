@@ -1,8 +1,7 @@
 """Derived readers of riptide: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the
-next offset, or None where the octets do not suffice.
+the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
