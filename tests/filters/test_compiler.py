@@ -7,9 +7,9 @@ import samples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdissect.filters import FieldInfo, Names, compile_column, compile_filter
-from netdissect.filters.fields import Scope
+from netdissect.filters import Names, Scope, compile_column, compile_filter
 from netdissect.model.errors import FilterError
+from netdissect.model.names import FieldInfo
 from netdissect.model.records import MessageRecord, Reliability
 
 NAMES = Names(

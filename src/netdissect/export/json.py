@@ -13,6 +13,7 @@ from typing import Any
 
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.dissection import Dissection
+from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import (
@@ -37,7 +38,9 @@ __all__ = [
     "decoded",
     "dump",
     "event",
+    "field",
     "message",
+    "protocol",
     "unit",
 ]
 
@@ -378,4 +381,32 @@ def capture_info(
             for name, (datagrams, connections) in sorted(protocols.items())
         },
         "other_datagrams": other_datagrams,
+    }
+
+
+def protocol(info: ProtocolInfo) -> dict[str, Any]:
+    """Return one object of `protocols`."""
+    return {
+        "schema": SCHEMA,
+        "protocol": info.name,
+        "title": info.title,
+        "transports": list(info.transports),
+        "default_ports": list(info.default_ports),
+        "spaces": list(info.spaces),
+        "probes": list(info.probes),
+        "dialects": [
+            {"dialect": row.name, "title": row.title, "message_types": list(row.message_types)}
+            for row in info.dialects
+        ],
+    }
+
+
+def field(info: FieldInfo) -> dict[str, Any]:
+    """Return one object of `fields`."""
+    return {
+        "schema": SCHEMA,
+        "field": info.name,
+        "type": info.kind,
+        "unit": info.unit or None,
+        "meaning": info.meaning or None,
     }

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from netdissect.filters.compiler import Filter, compile_column, compile_filter
-from netdissect.filters.fields import BUILTIN_FIELDS, FieldInfo, Names
+from netdissect.filters.fields import BUILTIN_FIELDS, Names, Scope
 
-__all__ = ["BUILTIN_FIELDS", "FieldInfo", "Filter", "Names", "compile_column", "compile_filter"]
+__all__ = ["BUILTIN_FIELDS", "Filter", "Names", "Scope", "compile_column", "compile_filter"]

@@ -10,25 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from netdissect.model.names import FieldInfo
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import Anomaly, ConnectionReport
 
-__all__ = ["BUILTIN_FIELDS", "FieldInfo", "Getter", "Names", "Scope"]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldInfo:
-    """One name that filters and columns may use."""
-
-    name: str
-    """Full dotted name."""
-    kind: str
-    """`int`, `float`, `str`, `bool`, `bytes`, `address`, `presence` or `any`."""
-    meaning: str
-    """One line for `netdissect fields`."""
-    unit: str = ""
-    """Unit of numbers."""
+__all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope"]
 
 
 @dataclass(slots=True)

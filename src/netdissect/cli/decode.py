@@ -1,0 +1,90 @@
+"""`netdissect decode`: one payload given as hexadecimal digits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("decode")
+@click.argument("protocol")
+@click.argument("digits", metavar="HEX|-", nargs=-1, required=True)
+@click.option("--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix.")
+@click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, where that matters.")
+@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carried it.")
+@click.option("--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML.")
+@click.option("-x", "--hex", "hexed", is_flag=True, help="Show the octets below the tree.")
+@click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself.")
+@options.json_output
+@options.screen
+def command(
+    protocol: str,
+    digits: tuple[str, ...],
+    dialect: str | None,
+    direction: str | None,
+    transport: str | None,
+    schema: tuple[str, ...],
+    hexed: bool,
+    strict: bool,
+    as_json: bool,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Decode one payload given as hexadecimal digits.
+
+    White space between digits is allowed. `-` reads standard input, one payload a line. A payload that
+    is malformed is no failure: what could be read is shown, and what is wrong with it.
+
+    \b
+    netdissect decode riptide --dialect 2.2 '11 00 10 00 00'
+    """
+    del quiet, verbose
+    from netdissect import lookup  # noqa: PLC0415
+    from netdissect.export import json  # noqa: PLC0415
+    from netdissect.render.tree import hex_views, tree_lines  # noqa: PLC0415
+
+    schemas = lookup.load_schemas(schema)
+    screen = make_screen(color, width)
+    for payload in _payloads(digits):
+        tree = lookup.decode_payload(
+            protocol,
+            payload,
+            dialect=dialect,
+            direction={"c2s": 0, "s2c": 1, None: None}[direction],
+            transport=transport,
+            schema=schemas.get(protocol),
+            strict=strict,
+        )
+        if as_json:
+            print_json([json.decoded(tree)])
+            continue
+        for line in tree_lines(tree):
+            screen.line(*line)
+        for line in hex_views(tree, width=screen.width) if hexed else ():
+            screen.line(*line)
+
+
+def _payloads(digits: tuple[str, ...]) -> Iterator[bytes]:
+    """Yield the payloads of the arguments: one, or one a line of standard input."""
+    if digits == ("-",):
+        for number, line in enumerate(sys.stdin, start=1):
+            if line.strip():
+                yield _octets(line, f"line {number}")
+    else:
+        yield _octets(" ".join(digits), "HEX")
+
+
+def _octets(text: str, what: str) -> bytes:
+    try:
+        return bytes.fromhex("".join(text.split()))
+    except ValueError:
+        raise click.BadParameter(f"{what} is not an even number of hexadecimal digits.") from None

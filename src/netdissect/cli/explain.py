@@ -1,0 +1,42 @@
+"""`netdissect explain`: what a finding means."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("explain")
+@click.argument("code", required=False)
+@options.json_output
+@options.screen
+def command(
+    code: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+) -> None:
+    """Explain a finding of `anomalies` by its code.
+
+    Without a code all findings are listed.
+    """
+    del quiet, verbose
+    from netdissect import lookup  # noqa: PLC0415
+    from netdissect.export import json  # noqa: PLC0415
+    from netdissect.model.errors import UsageError  # noqa: PLC0415
+    from netdissect.render.findings import show_catalogue, show_code  # noqa: PLC0415
+
+    rows = lookup.catalogue()
+    if code is not None and code not in rows:
+        near = difflib.get_close_matches(code, rows, 1)
+        raise UsageError(f"no finding is called {code!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+    chosen = list(rows.values()) if code is None else [rows[code]]
+    if as_json:
+        print_json(json.code(row) for row in chosen)
+    elif code is None:
+        show_catalogue(make_screen(color, width), chosen)
+    else:
+        show_code(make_screen(color, width), chosen[0])

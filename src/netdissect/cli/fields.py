@@ -1,0 +1,39 @@
+"""`netdissect fields`: the names that filters and columns know."""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("fields")
+@click.argument("protocol", required=False)
+@options.json_output
+@options.screen
+def command(
+    protocol: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+) -> None:
+    """List the fields that filters and columns can name.
+
+    With a protocol only its own are listed.
+    """
+    del quiet, verbose
+    from netdissect.cli.naming import names  # noqa: PLC0415
+    from netdissect.export import json  # noqa: PLC0415
+    from netdissect.model.errors import UsageError  # noqa: PLC0415
+    from netdissect.render.catalogs import show_fields  # noqa: PLC0415
+
+    known = names()
+    if protocol is not None and protocol not in known.protocols:
+        raise UsageError(f"no protocol is called {protocol!r}; known: {', '.join(sorted(known.protocols))}")
+    infos = [
+        info for info in known.all() if protocol is None or info.name.partition(".")[0] == protocol
+    ]
+    if as_json:
+        print_json(json.field(info) for info in infos)
+    else:
+        show_fields(make_screen(color, width), infos)

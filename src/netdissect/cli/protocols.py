@@ -1,0 +1,39 @@
+"""`netdissect protocols`: what can be decoded."""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("protocols")
+@click.argument("protocol", required=False)
+@options.json_output
+@options.screen
+def command(
+    protocol: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+) -> None:
+    """List the protocols, their dialects, ports and message types.
+
+    With a protocol its message types are listed too.
+    """
+    del quiet, verbose
+    from netdissect import lookup  # noqa: PLC0415
+    from netdissect.export import json  # noqa: PLC0415
+    from netdissect.model.errors import UsageError  # noqa: PLC0415
+    from netdissect.render.catalogs import show_protocols  # noqa: PLC0415
+
+    infos = lookup.protocol_infos()
+    if protocol is not None:
+        known = [info.name for info in infos]
+        infos = [info for info in infos if info.name == protocol]
+        if not infos:
+            raise UsageError(f"no protocol is called {protocol!r}; known: {', '.join(known)}")
+    if as_json:
+        print_json(json.protocol(info) for info in infos)
+    else:
+        show_protocols(make_screen(color, width), infos, types=protocol is not None)

@@ -1,0 +1,60 @@
+"""The names of the fields of a protocol, read off its layers: what filters and columns can name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from scapy.fields import (
+    Field,
+    FieldListField,
+    IEEEDoubleField,
+    IEEEFloatField,
+    PacketListField,
+    StrField,
+)
+
+from netdissect.layers.base import Layer
+from netdissect.layers.fields import NulString
+
+__all__ = ["layer_fields"]
+
+
+def layer_fields(module: Any) -> dict[str, str]:
+    """Return field name -> kind over all layers of a module or package, in no particular order.
+
+    Fields that a finisher adds (decoded user values, joined fragments) are not stated by a layer.
+    """
+    found: dict[str, str] = {}
+    prefix = module.__name__
+    for layer in _layers(Layer):
+        if not f"{layer.__module__}.".startswith(f"{prefix}."):
+            continue
+        for field in layer.fields_desc:
+            found[field.name] = _kind(_inner(field))
+        for generated in layer.generated:
+            found.setdefault(generated.name, "any")
+    return found
+
+
+def _layers(base: type[Layer]) -> Iterator[type[Layer]]:
+    for layer in base.__subclasses__():
+        yield layer
+        yield from _layers(layer)
+
+
+def _inner(field: Any) -> Any:
+    """Return the field inside Scapy's wrappers (conditional, optional, emphasised)."""
+    while not isinstance(field, Field) and hasattr(field, "fld"):
+        field = field.fld
+    return field
+
+
+def _kind(field: Any) -> str:
+    kinds: tuple[tuple[tuple[type, ...], str], ...] = (
+        ((PacketListField, FieldListField), "list"),
+        ((NulString,), "str"),
+        ((StrField,), "bytes"),
+        ((IEEEFloatField, IEEEDoubleField), "float"),
+    )
+    return next((kind for classes, kind in kinds if isinstance(field, classes)), "int")

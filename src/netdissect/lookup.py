@@ -1,0 +1,177 @@
+"""Answers that need no capture: one payload decoded, and what exists by name.
+
+The command line and the library ask here; it knows the registry, the layers and the catalogues.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.dissection import Dissection
+from netdissect.model.errors import UsageError
+from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
+from netdissect.protocols import registry
+from netdissect.protocols.base import Protocol
+
+__all__ = [
+    "catalogue",
+    "collect_fields",
+    "decode_payload",
+    "field_table",
+    "full_dialect",
+    "load_schemas",
+    "loaded_protocols",
+    "protocol_infos",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@cache
+def loaded_protocols() -> tuple[Protocol, ...]:
+    """Return every protocol that loads. One that does not is named in the log and left out."""
+    found = []
+    for name in registry.names():
+        try:
+            found.append(registry.get(name))
+        except Exception as fault:
+            # A plug-in of another distribution must not take the others down with it.
+            _log.warning("protocol %s is disabled: %s: %s", name, type(fault).__name__, fault)
+    return tuple(found)
+
+
+def protocol_infos() -> list[ProtocolInfo]:
+    """Return what `netdissect protocols` lists."""
+    return [_info(protocol) for protocol in loaded_protocols()]
+
+
+def _info(protocol: Protocol) -> ProtocolInfo:
+    spaces: dict[str, None] = {}
+    probes: dict[str, None] = {}
+    for row in protocol.dialects:
+        policy = protocol.policy(row.name)
+        spaces.update(dict.fromkeys(space.name for space in policy.spaces))
+        probes.update(dict.fromkeys(probe.kind for probe in policy.probes))
+    return ProtocolInfo(
+        protocol.name,
+        protocol.title,
+        tuple(DialectInfo(row.name, row.title, tuple(row.message_types)) for row in protocol.dialects),
+        tuple(protocol.transports),
+        tuple(protocol.default_ports),
+        tuple(spaces),
+        tuple(probes),
+    )
+
+
+def full_dialect(protocol: str, dialect: str | None) -> str:
+    """Return the full name of a dialect, given with or without its protocol's prefix; None = the default.
+
+    Raises:
+        UsageError: the protocol or its dialect does not exist.
+
+    """
+    known = registry.get(protocol)
+    if dialect is None:
+        return known.dialects[0].name
+    row = known.dialect_row(dialect)
+    if row is None:
+        names = ", ".join(row.name for row in known.dialects)
+        raise UsageError(f"{protocol} has no dialect {dialect!r}; known: {names}")
+    return row.name
+
+
+def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
+    """Return the user schemas of the files by protocol; a later file replaces an earlier one.
+
+    Raises:
+        UsageError: a file cannot be read or is no schema.
+
+    """
+    from netdissect.dissect.schema import SchemaError, load_schema  # noqa: PLC0415 - only where asked for
+
+    found = {}
+    for path in paths:
+        try:
+            schema = load_schema(path)
+        except (OSError, SchemaError) as error:
+            raise UsageError(f"schema {path}: {error}") from error
+        found[schema.protocol] = schema
+    return found
+
+
+def decode_payload(
+    protocol: str,
+    payload: bytes,
+    *,
+    dialect: str | None = None,
+    direction: int | None = None,
+    transport: str | None = None,
+    schema: Any = None,
+    strict: bool = False,
+) -> Dissection:
+    """Return the tree of one payload. Never raises on the payload.
+
+    Args:
+        protocol: name of the protocol.
+        payload: octets of one datagram, or of a piece of stream.
+        dialect: its name with or without prefix; None = the protocol's first.
+        direction: `Direction`, or None where it does not matter.
+        transport: `udp` or `tcp`; None = the protocol's first.
+        schema: user schema.
+        strict: re-raise a fault of netdissect.
+
+    Raises:
+        UsageError: no such protocol or dialect.
+
+    """
+    from netdissect.dissect.engine import Request, dissect  # noqa: PLC0415 - imports scapy
+
+    known = registry.get(protocol)
+    request = Request(
+        full_dialect(protocol, dialect), direction, transport or known.transports[0], schema=schema
+    )
+    return dissect(protocol, payload, request, module=known.layer_module, strict=strict)
+
+
+def catalogue() -> dict[str, CodeRow]:
+    """Return every row of the catalogue by code, in alphabetical order."""
+    from netdissect.flow.codes import FLOW_CODES  # noqa: PLC0415
+    from netdissect.track.findings import TRACK_CODES  # noqa: PLC0415
+
+    rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES)}
+    for protocol in loaded_protocols():
+        for row in (*_layers(protocol).CODES, *protocol.codes):
+            rows.setdefault(row.code, row)
+    return dict(sorted(rows.items()))
+
+
+def _layers(protocol: Protocol) -> Any:
+    from netdissect.dissect.engine import layer_module  # noqa: PLC0415 - imports scapy
+
+    return layer_module(protocol.layer_module or protocol.name)
+
+
+@cache
+def field_table() -> dict[str, dict[str, FieldInfo]]:
+    """Return the fields of every protocol by name, from the shipped table; plug-ins are asked."""
+    text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
+    shipped = json.loads(text)
+    return {
+        protocol.name: {name: FieldInfo(name, kind, "") for name, kind in shipped[protocol.name].items()}
+        if protocol.name in shipped
+        else collect_fields(protocol.name)
+        for protocol in loaded_protocols()
+    }
+
+
+def collect_fields(protocol: str) -> dict[str, FieldInfo]:
+    """Return the fields of a protocol as its layers state them: slow, it imports scapy."""
+    from netdissect.dissect.names import layer_fields  # noqa: PLC0415 - imports scapy
+
+    kinds = layer_fields(_layers(registry.get(protocol)))
+    return {name: FieldInfo(name, kind, "") for name, kind in sorted(kinds.items())}

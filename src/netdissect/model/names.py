@@ -1,0 +1,53 @@
+"""What netdissect knows by name: protocols, dialects, fields. Printed by `protocols` and `fields`, used by filters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DialectInfo", "FieldInfo", "ProtocolInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class DialectInfo:
+    """One dialect of a protocol."""
+
+    name: str
+    """Full name."""
+    title: str
+    """Which versions speak it."""
+    message_types: tuple[str, ...]
+    """Type names that `connections` counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolInfo:
+    """One protocol."""
+
+    name: str
+    """Lower-case name."""
+    title: str
+    """Name for people."""
+    dialects: tuple[DialectInfo, ...]
+    """The first is used where nothing tells them apart."""
+    transports: tuple[str, ...]
+    """Of `udp` and `tcp`."""
+    default_ports: tuple[int, ...]
+    """Ports that its programs use unless told otherwise."""
+    spaces: tuple[str, ...] = ()
+    """Names of its sequence spaces."""
+    probes: tuple[str, ...] = ()
+    """Names of its probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldInfo:
+    """One name that filters and columns may use."""
+
+    name: str
+    """Full dotted name."""
+    kind: str
+    """`int`, `float`, `str`, `bool`, `bytes`, `list`, `address`, `presence` or `any`."""
+    meaning: str
+    """One line for `netdissect fields`."""
+    unit: str = ""
+    """Unit of numbers."""

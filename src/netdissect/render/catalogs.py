@@ -1,0 +1,83 @@
+"""Lists of what exists by name, and the facts of a capture file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from netdissect.model.names import FieldInfo, ProtocolInfo
+from netdissect.model.reports import CaptureInfo
+from netdissect.render.console import Screen, line_text
+from netdissect.render.safe import safe
+from netdissect.render.units import Clock, duration, octets
+
+__all__ = ["show_fields", "show_info", "show_protocols"]
+
+
+def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
+    """Print protocols with their dialects; with `types` also what each dialect's messages are called."""
+    for info in infos:
+        ports = ", ".join(map(str, info.default_ports)) or "none of its own"
+        screen.line(
+            (info.name, "title"), (f"  {info.title}", ""),
+            (f"  {' and '.join(info.transports)}, ports: {ports}", "dim"),
+        )
+        screen.line((f"  spaces: {', '.join(info.spaces)}  probes: {', '.join(info.probes) or '-'}", "dim"))
+        longest = max((len(row.name) for row in info.dialects), default=0)
+        for row in info.dialects:
+            screen.line((f"  {row.name:<{longest}}  ", "name"), (row.title, ""), cut=True)
+            if types:
+                _words(screen, row.message_types, indent=longest + 4)
+
+
+def _words(screen: Screen, words: Iterable[str], indent: int) -> None:
+    """Print words in lines as wide as the screen, 100 columns on a pipe."""
+    width = min(screen.width, 100) - indent
+    line = ""
+    for word in words:
+        if line and len(line) + len(word) + 2 > width:
+            screen.line((" " * indent + line, "dim"))
+            line = ""
+        line += f", {word}" if line else word
+    if line:
+        screen.line((" " * indent + line, "dim"))
+
+
+def show_fields(screen: Screen, infos: Iterable[FieldInfo]) -> None:
+    """Print fields, one a line."""
+    for info in infos:
+        unit = f" [{info.unit}]" if info.unit else ""
+        screen.line(
+            (f"{info.name:<40} ", "name"), (f"{info.kind:<9}", "dim"), (f"{info.meaning}{unit}", ""), cut=True
+        )
+
+
+def show_info(
+    screen: Screen, info: CaptureInfo, protocols: Mapping[str, tuple[int, int]], other: int
+) -> None:
+    """Print the facts of a capture file and what is in it."""
+    clock = Clock("u")
+    span = None
+    if info.first_time_ns is not None and info.last_time_ns is not None:
+        span = (info.last_time_ns - info.first_time_ns) / 1e6
+    facts = [
+        ("file", info.path),
+        ("format", info.format + (", nanoseconds" if info.nanosecond else ", microseconds")),
+        ("link types", ", ".join(info.link_types) or "-"),
+        ("interfaces", ", ".join(info.interfaces)),
+        ("frames", f"{info.frames} ({octets(info.octets)} on the wire)"),
+        ("first", clock.show(info.first_time_ns)),
+        ("last", clock.show(info.last_time_ns)),
+        ("span", "" if span is None else duration(span)),
+        ("lost by the capture", "" if info.drops is None else str(info.drops)),
+        ("damaged", "" if info.truncated_at is None else f"at offset {info.truncated_at}: {info.damage or 'cut short'}"),
+    ]
+    facts += [("comment", comment) for comment in info.comments]
+    for name, value in facts:
+        if value:
+            screen.line((f"{name:>20}  ", "dim"), (safe(value, 400), ""))
+    screen.text()
+    table = screen.table("protocol", "datagrams", "connections", right=("datagrams", "connections"))
+    for name, (datagrams, connections) in sorted(protocols.items()):
+        table.add_row(line_text([(name, "protocol")]), str(datagrams), str(connections))
+    table.add_row("of no known protocol", str(other), "-")
+    screen.print(table)

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-expected",
+        action="store_true",
+        help="rewrite generated files (tables, documents, pictures) instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def update_expected(request: pytest.FixtureRequest) -> bool:
+    """Return True where generated files are to be rewritten and then reviewed as a diff."""
+    return bool(request.config.getoption("--update-expected"))
