@@ -64,6 +64,14 @@ class Group(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command with the settings of files and environment as its defaults."""
+        from netdissect.cli.settings import default_map  # noqa: PLC0415 - not for --help
+
+        defaults = default_map()
+        ctx.default_map = {name: defaults for name in COMMANDS} if defaults else None
+        return super().invoke(ctx)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let `netdissect FILE` and `netdissect -r FILE` mean `netdissect read FILE`."""
         return super().parse_args(ctx, default_command(args))

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import click
 
 from netdissect.cli import options
+from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import make_screen, print_json
 
 __all__ = ["command"]
 
 
 @click.command("decode")
-@click.argument("protocol")
+@click.argument("protocol", type=PROTOCOL)
 @click.argument("digits", metavar="HEX|-", nargs=-1, required=True)
 @click.option("--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix.")
 @click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, where that matters.")

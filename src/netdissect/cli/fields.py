@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from netdissect.cli import options
+from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import make_screen, print_json
 
 __all__ = ["command"]
 
 
 @click.command("fields")
-@click.argument("protocol", required=False)
+@click.argument("protocol", required=False, type=PROTOCOL)
 @options.json_output
 @options.screen
 def command(

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from netdissect.cli.complete import EXPRESSION
+
 __all__ = ["analysis", "capture", "count", "display_filter", "json_output", "screen"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -65,11 +67,11 @@ def capture(operands: Mapping[str, click.ParamType] | None = None, *, required: 
 json_output = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 count = click.option(
-    "-c", "--count", type=click.IntRange(min=1), metavar="N", help="Stop after N lines of output."
+    "-c", "--count", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N lines of output."
 )
 
 display_filter = click.option(
-    "-Y", "--display-filter", "display_filter", metavar="EXPR",
+    "-Y", "--display-filter", "display_filter", metavar="EXPR", type=EXPRESSION,
     help="Show only what matches (docs/filters.md): 'msg.resend and msg.rtt > 100'.",
 )
 

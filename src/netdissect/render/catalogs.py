@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
@@ -10,7 +11,7 @@ from netdissect.render.console import Screen, line_text
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, duration, octets
 
-__all__ = ["show_fields", "show_info", "show_protocols"]
+__all__ = ["show_fields", "show_info", "show_protocols", "show_settings"]
 
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
@@ -81,3 +82,21 @@ def show_info(
         table.add_row(line_text([(name, "protocol")]), str(datagrams), str(connections))
     table.add_row("of no known protocol", str(other), "-")
     screen.print(table)
+
+
+def show_settings(
+    screen: Screen, found: Iterable[tuple[str, Any, str, str]], *, origin: bool
+) -> None:
+    """Print settings as (name, value, origin, meaning)."""
+    for name, value, where, meaning in found:
+        screen.line(
+            (f"{name:<18} ", "name"), (_setting(value), ""), (f"  # {where if origin else meaning}", "dim")
+        )
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}" = "{item}"' for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
+    return f'"{value}"'

@@ -1,0 +1,59 @@
+"""What shells are offered for protocols, field names, fields in a filter and codes. Imports no protocol."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+__all__ = ["EXPRESSION", "FIELD", "PROTOCOL"]
+
+
+def _table() -> dict[str, dict[str, str]]:
+    """Return the shipped table of fields as it is: protocols of plug-ins are left out to stay fast."""
+    import json  # noqa: PLC0415
+    from importlib import resources  # noqa: PLC0415
+
+    text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def _fields() -> list[str]:
+    from netdissect.filters import BUILTIN_FIELDS  # noqa: PLC0415
+
+    own = [f"{protocol}.{name}" for protocol, names in _table().items() for name in names]
+    return [info.name for info in BUILTIN_FIELDS] + sorted(own)
+
+
+class _Completed(click.ParamType):
+    """Text that is completed from a list."""
+
+    name = "text"
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take the text as it is."""
+        return value
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return what the text may become."""
+        del ctx, param
+        if self.what == "protocol":
+            return [CompletionItem(name) for name in sorted(_table()) if name.startswith(incomplete)]
+        if self.what == "field":
+            return [CompletionItem(name) for name in _fields() if name.startswith(incomplete)]
+        match = re.search(r"[\w.]*\Z", incomplete)
+        word = match[0] if match else ""
+        before = incomplete[: len(incomplete) - len(word)]
+        return [CompletionItem(before + name) for name in _fields() if name.startswith(word)]
+
+
+PROTOCOL = _Completed("protocol")
+FIELD = _Completed("field")
+EXPRESSION = _Completed("expression")

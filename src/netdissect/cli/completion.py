@@ -1,0 +1,33 @@
+"""`netdissect completion`: what a shell needs to complete commands, protocols and field names."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+_WHERE = {
+    "bash": "~/.local/share/bash-completion/completions/netdissect",
+    "zsh": "a folder of $fpath, as _netdissect",
+    "fish": "~/.config/fish/completions/netdissect.fish",
+}
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def command(shell: str) -> None:
+    """Print the completion script of a shell.
+
+    \b
+    netdissect completion bash > ~/.local/share/bash-completion/completions/netdissect
+    netdissect completion fish > ~/.config/fish/completions/netdissect.fish
+    """
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    from netdissect.cli import cli  # noqa: PLC0415 - the group imports this module
+
+    maker = get_completion_class(shell)
+    if maker is None:
+        raise click.UsageError(f"no completion for {shell}")
+    click.echo(f"# Completion of netdissect for {shell}. Put it into {_WHERE[shell]}.")
+    click.echo(maker(cli, {}, "netdissect", "_NETDISSECT_COMPLETE").source())

@@ -1,0 +1,47 @@
+"""`netdissect config`: the settings in force."""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.group("config")
+def command() -> None:
+    """Show the settings in force and where each comes from.
+
+    Precedence: flag, environment, project file (netdissect.toml), user file, default.
+    """
+
+
+@command.command("show")
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@options.json_output
+@options.screen
+def show(origin: bool, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> None:
+    """Print every setting."""
+    del quiet, verbose
+    from netdissect.cli.settings import settings  # noqa: PLC0415
+    from netdissect.render.catalogs import show_settings  # noqa: PLC0415
+
+    found = [(item.key.name, item.value, item.origin, item.key.meaning) for item in settings()]
+    if as_json:
+        print_json(
+            {"schema": 1, "setting": name, "value": value, "origin": where, "meaning": meaning}
+            for name, value, where, meaning in found
+        )
+    else:
+        show_settings(make_screen(color, width), found, origin=origin)
+
+
+@command.command("path")
+def path() -> None:
+    """Print where the user's file is, whether or not it exists."""
+    from netdissect.cli.settings import user_file  # noqa: PLC0415
+    from netdissect.render.safe import safe  # noqa: PLC0415
+
+    click.echo(safe(str(user_file())))
