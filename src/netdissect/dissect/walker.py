@@ -58,7 +58,8 @@ class Walker:
     """Walks one buffer of one payload, gathering annotations and messages as it goes."""
 
     def __init__(self, catalogue: Catalogue, *, buffer: int = 0) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
+        """The rows that findings are taken from."""
         self._buffer = buffer
         self.annotations: list[Annotation] = []
         self.messages: list[MessageView] = []
@@ -75,7 +76,7 @@ class Walker:
         severity: Severity | None = None,
     ) -> None:
         """Add one finding at bit `offset` of this walker's buffer."""
-        row = self._catalogue[code]
+        row = self.catalogue[code]
         self.annotations.append(
             Annotation(
                 code,
@@ -295,7 +296,8 @@ def _plain(field: Any, value: Any) -> Any:
     """Return a field value as a plain Python value."""
     if isinstance(field, FlagsField):
         return int(value)
-    return value
+    plain = getattr(field, "plain", None)
+    return value if plain is None else plain(value)
 
 
 def _display(field: Any, value: Any) -> str:

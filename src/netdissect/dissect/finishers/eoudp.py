@@ -1,0 +1,168 @@
+"""What the header of an EOUDP datagram alone does not tell: its content, sizes, component data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.dissect.walker import Walker
+from netdissect.layers.eoudp import header_layer
+from netdissect.layers.eoudp.components import component_layer
+from netdissect.layers.eoudp.contents import Content, EoudpPacketInfo, EoudpRaw, content_layer
+from netdissect.layers.eoudp.names import RECEIVE_LIMIT, command_name
+from netdissect.model.dissection import Dissection, FieldNode
+from netdissect.model.packets import Direction
+
+__all__ = ["finish"]
+
+_PAIR = 8
+
+
+def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Complete the tree of one datagram."""
+    root = dissection.root
+    payload = dissection.buffers[0].data
+    fields = {node.name: node for node in root.children}
+    if "cmd" in fields:
+        fields["cmd"].name = "command"
+    if len(payload) > RECEIVE_LIMIT:
+        text = f"{len(payload)} octets, receivers read {RECEIVE_LIMIT}"
+        excess = 8 * (len(payload) - RECEIVE_LIMIT)
+        walker.note("eoudp-oversize", text, 8 * RECEIVE_LIMIT, excess)
+    header = header_layer(request.dialect)
+    if header.fields_desc[-1].name not in fields:
+        return
+    if "important" not in fields:
+        _generate(root, "important", None)
+    start = header.length
+    content = payload[start:]
+    _generate(root, "content_length", len(content))
+    reader = _Reader(dissection, request, walker, start)
+    if fields["size"].value == len(content):
+        node = reader.read(fields["cmd"].value, content)
+    else:
+        node = reader.mismatch(fields["cmd"].value, fields["size"], content)
+    root.children.append(node)
+    root.bit_length = 8 * len(payload)
+    walker.used = len(payload)
+    for message in dissection.messages:
+        message.length = len(payload)
+
+
+def _generate(node: FieldNode, name: str, value: Any) -> None:
+    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
+
+
+class _Reader:
+    """Reads the content of one datagram."""
+
+    def __init__(
+        self, dissection: Dissection, request: Any, walker: Walker, start: int
+    ) -> None:
+        self._dissection = dissection
+        self._direction = request.direction
+        self._order = getattr(request.hints, "order", None)
+        self._walker = walker
+        self._start = start
+        self._dialect = header_layer(request.dialect).dialect
+
+    def read(self, command: int, content: bytes) -> FieldNode:
+        """Return the node of a content of the stated size."""
+        name = command_name(self._dialect, command, len(content))
+        how = content_layer(self._dialect, name, content, self._order)
+        self._remarks(name, how, content)
+        return self._node(how, content, self._walker)
+
+    def mismatch(self, command: int, size: FieldNode, content: bytes) -> FieldNode:
+        """Return the node of a content of another size than stated.
+
+        Its receiver drops it, so that it counts as no message; what is there is shown twice, as
+        octets and, where that can be read, as fields.
+        """
+        text = f"size field {size.value}, {len(content)} octets of content"
+        self._walker.note("eoudp-size-mismatch", text, size.bit_offset, size.bit_length)
+        self._dissection.messages.clear()
+        base = 8 * self._start
+        node = FieldNode("content", None, base, 8 * len(content))
+        node.children.append(
+            FieldNode("raw_hex", content, base, 8 * len(content), content.hex())
+        )
+        name = command_name(self._dialect, command, len(content))
+        how = content_layer(self._dialect, name, content, self._order)
+        trial = self._scratch()
+        found = self._node(how, content, trial)
+        if content and how.legal and how.layer is not EoudpRaw and not trial.annotations:
+            node.children += found.children
+        return node
+
+    def _scratch(self) -> Walker:
+        """Return a walker whose findings are kept only on purpose."""
+        return Walker(self._walker.catalogue)
+
+    def _remarks(self, name: str, how: Content, content: bytes) -> None:
+        """Report what is odd about the content as a whole."""
+        offset, length = 8 * self._start, 8 * len(content)
+        root = self._dissection.root
+        many = how.layer is EoudpPacketInfo and len(content) > _PAIR
+        if not how.legal or (many and self._direction == Direction.C2S):
+            text = f"{len(content)} octets are no content of {name}"
+            self._walker.note("eoudp-content-size", text, offset, length)
+        if how.shown_as is not None:
+            text = f"the content is that of a {how.shown_as}"
+            self._walker.note("eoudp-game-event-0x0c", text, offset, length)
+            _generate(root, "shown_as", how.shown_as)
+        if how.form is not None:
+            _generate(root, "string_form", how.form)
+        if how.order == ">":
+            _generate(root, "content_byte_order", "big")
+            self._walker.note("eoudp-big-endian-content", "read as big-endian", offset, length)
+
+    def _node(self, how: Content, content: bytes, walker: Walker) -> FieldNode:
+        """Walk the content."""
+        base = 8 * self._start
+        if not content and not how.layer.fields_desc:
+            return FieldNode("content", {}, base, 0)
+        readable = content
+        if not how.legal and how.layer is not EoudpRaw:
+            # The whole numbers of a content with an illegal size; the rest is trailing.
+            readable = content[: len(content) // _PAIR * _PAIR]
+            if how.layer is not EoudpPacketInfo:
+                readable = readable[:_PAIR]
+        node, _scope, used = walker.walk(how.layer, readable, base=base, name="content")
+        walker.trailing(node, content, used)
+        self._components(node, how)
+        return node
+
+    def _components(self, node: FieldNode, how: Content) -> None:
+        """Open the data of the components; drop the list of further ones where there are none."""
+        for child in list(node.children):
+            if child.name == "more":
+                for item in child.children:
+                    self._components(item, how)
+                if not child.children:
+                    node.children.remove(child)
+            elif child.name == "data" and child.buffer == node.buffer:
+                child.name = "data_hex"
+                component = next((c.value for c in node.children if c.name == "component"), "")
+                self._open(node, child, component, how)
+
+    def _open(self, node: FieldNode, data: FieldNode, component: str, how: Content) -> None:
+        """Add the values of a component's data where they fit its layout.
+
+        The documents do not describe the data of a big-endian peer: it stays octets.
+        """
+        layer = component_layer(self._dialect, component)
+        if layer is None or how.order == ">" or not isinstance(data.value, bytes):
+            return
+        octets = data.value
+        trial = self._scratch()
+        opened, _scope, used = trial.walk(layer, octets, base=data.bit_offset, name="data")
+        misfit = any(item.group == "malformed" for item in trial.annotations)
+        if misfit or used != len(octets):
+            text = f"{len(octets)} octets do not fit the layout of {component}"
+            self._walker.note(
+                "eoudp-component-layout", text, data.bit_offset, data.bit_length
+            )
+        elif opened.children:
+            self._walker.annotations += trial.annotations
+            opened.generated = True
+            node.children.append(opened)

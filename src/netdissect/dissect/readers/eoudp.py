@@ -1,0 +1,294 @@
+"""Derived readers of eoudp: generated from the layers, do not edit.
+
+Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
+the next offset, or None where the octets do not suffice.
+"""
+
+# ruff: noqa
+# mypy: ignore-errors
+from __future__ import annotations
+
+from struct import Struct
+
+
+_S0_Eoudp30 = Struct("!BfQBQ8s").unpack_from
+_S0_EoudpAck = Struct("<Q").unpack_from
+_S0_EoudpComponentOf = Struct("<QI").unpack_from
+_S0_EoudpComponentOf32 = Struct("<II").unpack_from
+_S0_EoudpConnectAccept = Struct("<Q").unpack_from
+_S0_EoudpDeleteComponent = Struct("<QI").unpack_from
+_S0_EoudpDeleteComponent32 = Struct("<II").unpack_from
+_S0_EoudpDeleteEntity = Struct("<Q").unpack_from
+_S0_EoudpDeleteEntity32 = Struct("<I").unpack_from
+_S0_EoudpEarly = Struct("!BfQQ1s").unpack_from
+_S0_EoudpEarlyLong32 = Struct("!BfII9s").unpack_from
+_S0_EoudpEvent = Struct("<IB").unpack_from
+_S0_EoudpLate = Struct("!BdQBQ").unpack_from
+_S0_EoudpLateLong32 = Struct("!BdIBI8s").unpack_from
+_S0_EoudpMid = Struct("!BfQBQ").unpack_from
+_S0_EoudpMidLong32 = Struct("!BfIBI8s").unpack_from
+_S0_EoudpPair = Struct("<ii").unpack_from
+_S0_EoudpRfc01 = Struct("!BfQQ").unpack_from
+_S0_EoudpRfc02 = Struct("!BfQQ").unpack_from
+_S0_EoudpRfc03 = Struct("!BdQBQ").unpack_from
+_S0_EoudpString = Struct("<I").unpack_from
+_S1_EoudpComponentOf = Struct("<I").unpack_from
+_S1_EoudpComponentOf32 = Struct("<I").unpack_from
+
+
+def read_EoudpRfc01(buf, off, end):
+    """Return (cmd, timestamp, id, size, next offset)."""
+    p = off
+    if p + 21 > end: return None
+    v_cmd, v_timestamp, v_id, v_size = _S0_EoudpRfc01(buf, p)
+    p += 21
+    return (v_cmd, v_timestamp, v_id, v_size, p,)
+
+
+def read_EoudpRfc02(buf, off, end):
+    """Return (cmd, timestamp, id, size, next offset)."""
+    p = off
+    if p + 21 > end: return None
+    v_cmd, v_timestamp, v_id, v_size = _S0_EoudpRfc02(buf, p)
+    p += 21
+    return (v_cmd, v_timestamp, v_id, v_size, p,)
+
+
+def read_EoudpRfc03(buf, off, end):
+    """Return (cmd, timestamp, id, important, size, next offset)."""
+    p = off
+    if p + 26 > end: return None
+    v_cmd, v_timestamp, v_id, v_important, v_size = _S0_EoudpRfc03(buf, p)
+    p += 26
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def read_EoudpEarly(buf, off, end):
+    """Return (cmd, timestamp, id, size, next offset)."""
+    p = off
+    if p + 22 > end: return None
+    v_cmd, v_timestamp, v_id, v_size, v_padding = _S0_EoudpEarly(buf, p)
+    p += 22
+    return (v_cmd, v_timestamp, v_id, v_size, p,)
+
+
+def read_Eoudp30(buf, off, end):
+    """Return (cmd, timestamp, id, important, size, next offset)."""
+    p = off
+    if p + 30 > end: return None
+    v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _S0_Eoudp30(buf, p)
+    p += 30
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def read_EoudpMid(buf, off, end):
+    """Return (cmd, timestamp, id, important, size, next offset)."""
+    p = off
+    if p + 22 > end: return None
+    v_cmd, v_timestamp, v_id, v_important, v_size = _S0_EoudpMid(buf, p)
+    p += 22
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def read_EoudpLate(buf, off, end):
+    """Return (cmd, timestamp, id, important, size, next offset)."""
+    p = off
+    if p + 26 > end: return None
+    v_cmd, v_timestamp, v_id, v_important, v_size = _S0_EoudpLate(buf, p)
+    p += 26
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def read_EoudpEarlyLong32(buf, off, end):
+    """Return (cmd, timestamp, id, size, next offset)."""
+    p = off
+    if p + 22 > end: return None
+    v_cmd, v_timestamp, v_id, v_size, v_padding = _S0_EoudpEarlyLong32(buf, p)
+    p += 22
+    return (v_cmd, v_timestamp, v_id, v_size, p,)
+
+
+def read_EoudpMidLong32(buf, off, end):
+    """Return (cmd, timestamp, id, important, size, next offset)."""
+    p = off
+    if p + 22 > end: return None
+    v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _S0_EoudpMidLong32(buf, p)
+    p += 22
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def read_EoudpLateLong32(buf, off, end):
+    """Return (cmd, timestamp, id, important, size, next offset)."""
+    p = off
+    if p + 26 > end: return None
+    v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _S0_EoudpLateLong32(buf, p)
+    p += 26
+    return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def read_EoudpPair(buf, off, end):
+    """Return (received, sent, next offset)."""
+    p = off
+    if p + 8 > end: return None
+    v_received, v_sent = _S0_EoudpPair(buf, p)
+    p += 8
+    return (v_received, v_sent, p,)
+
+
+def read_EoudpPacketInfo(buf, off, end):
+    """Return (pairs, next offset)."""
+    p = off
+    v_pairs = []
+    while p < end:
+        item = read_EoudpPair(buf, p, end)
+        if item is None: return None
+        v_pairs.append(item)
+        p = item[-1]
+    return (v_pairs, p,)
+
+
+def read_EoudpAck(buf, off, end):
+    """Return (acked_id, next offset)."""
+    p = off
+    if p + 8 > end: return None
+    v_acked_id, = _S0_EoudpAck(buf, p)
+    p += 8
+    return (v_acked_id, p,)
+
+
+def read_EoudpConnectAccept(buf, off, end):
+    """Return (client_index, next offset)."""
+    p = off
+    if p + 8 > end: return None
+    v_client_index, = _S0_EoudpConnectAccept(buf, p)
+    p += 8
+    return (v_client_index, p,)
+
+
+def read_EoudpConnectAcceptText(buf, off, end):
+    """Return (client_index, next offset)."""
+    p = off
+    k = buf[p:end]
+    if not 1 <= len(k) <= 20 or not (k.isascii() and k.isdigit()):
+        return None
+    v_client_index = int(k)
+    p = end
+    return (v_client_index, p,)
+
+
+def read_EoudpEvent(buf, off, end):
+    """Return (key, pressed, next offset)."""
+    p = off
+    if p + 5 > end: return None
+    v_key, v_pressed = _S0_EoudpEvent(buf, p)
+    p += 5
+    return (v_key, v_pressed, p,)
+
+
+def read_EoudpDeleteEntity(buf, off, end):
+    """Return (entity, next offset)."""
+    p = off
+    if p + 8 > end: return None
+    v_entity, = _S0_EoudpDeleteEntity(buf, p)
+    p += 8
+    return (v_entity, p,)
+
+
+def read_EoudpDeleteEntity32(buf, off, end):
+    """Return (entity, next offset)."""
+    p = off
+    if p + 4 > end: return None
+    v_entity, = _S0_EoudpDeleteEntity32(buf, p)
+    p += 4
+    return (v_entity, p,)
+
+
+def read_EoudpComponentOf(buf, off, end):
+    """Return (entity, name_length, component, data_length, next offset)."""
+    p = off
+    if p + 12 > end: return None
+    v_entity, v_name_length = _S0_EoudpComponentOf(buf, p)
+    p += 12
+    k = (v_name_length or 0)
+    if k < 0 or p + k > end: return None
+    v_component = buf[p:p + k]
+    p += k
+    if p + 4 > end: return None
+    v_data_length, = _S1_EoudpComponentOf(buf, p)
+    p += 4
+    k = (v_data_length or 0)
+    if k < 0 or p + k > end: return None
+    v_data = buf[p:p + k]
+    p += k
+    return (v_entity, v_name_length, v_component, v_data_length, p,)
+
+
+def read_EoudpComponentOf32(buf, off, end):
+    """Return (entity, name_length, component, data_length, next offset)."""
+    p = off
+    if p + 8 > end: return None
+    v_entity, v_name_length = _S0_EoudpComponentOf32(buf, p)
+    p += 8
+    k = (v_name_length or 0)
+    if k < 0 or p + k > end: return None
+    v_component = buf[p:p + k]
+    p += k
+    if p + 4 > end: return None
+    v_data_length, = _S1_EoudpComponentOf32(buf, p)
+    p += 4
+    k = (v_data_length or 0)
+    if k < 0 or p + k > end: return None
+    v_data = buf[p:p + k]
+    p += k
+    return (v_entity, v_name_length, v_component, v_data_length, p,)
+
+
+def read_EoudpDeleteComponent(buf, off, end):
+    """Return (entity, name_length, component, next offset)."""
+    p = off
+    if p + 12 > end: return None
+    v_entity, v_name_length = _S0_EoudpDeleteComponent(buf, p)
+    p += 12
+    k = (v_name_length or 0)
+    if k < 0 or p + k > end: return None
+    v_component = buf[p:p + k]
+    p += k
+    return (v_entity, v_name_length, v_component, p,)
+
+
+def read_EoudpDeleteComponent32(buf, off, end):
+    """Return (entity, name_length, component, next offset)."""
+    p = off
+    if p + 8 > end: return None
+    v_entity, v_name_length = _S0_EoudpDeleteComponent32(buf, p)
+    p += 8
+    k = (v_name_length or 0)
+    if k < 0 or p + k > end: return None
+    v_component = buf[p:p + k]
+    p += k
+    return (v_entity, v_name_length, v_component, p,)
+
+
+def read_EoudpString(buf, off, end):
+    """Return (length, text, next offset)."""
+    p = off
+    if p + 4 > end: return None
+    v_length, = _S0_EoudpString(buf, p)
+    p += 4
+    k = (v_length or 0)
+    if k < 0 or p + k > end: return None
+    v_text = buf[p:p + k]
+    p += k
+    return (v_length, v_text, p,)
+
+
+def read_EoudpSystemLoad(buf, off, end):
+    """Return (entries, next offset)."""
+    p = off
+    v_entries = []
+    while p < end:
+        item = read_EoudpString(buf, p, end)
+        if item is None: return None
+        v_entries.append(item)
+        p = item[-1]
+    return (v_entries, p,)

@@ -1,0 +1,303 @@
+"""The contents of the messages, little-endian and packed; and which layer reads which content.
+
+Source: docs/protocols/eoudp.md; engine `Network/Packet` and the `Pack`/`Unpack` of its messages.
+The forms of the documents, which leave byte order and string form open, stand in `documents.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from scapy.fields import FieldLenField, LEIntField, LELongField, LESignedIntField
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.eoudp import documents
+from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
+from netdissect.layers.eoudp.names import DOCUMENTS, key_name
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items, SizedBytes, Tail
+
+__all__ = [
+    "Content",
+    "EoudpAck",
+    "EoudpComponentOf",
+    "EoudpComponentOf32",
+    "EoudpConnectAccept",
+    "EoudpConnectAcceptText",
+    "EoudpDeleteComponent",
+    "EoudpDeleteComponent32",
+    "EoudpDeleteEntity",
+    "EoudpDeleteEntity32",
+    "EoudpEvent",
+    "EoudpGameEvent",
+    "EoudpNothing",
+    "EoudpPacketInfo",
+    "EoudpPair",
+    "EoudpRaw",
+    "EoudpString",
+    "EoudpSystemLoad",
+    "content_layer",
+]
+
+
+class _Content(Layer):
+    """What all contents have in common."""
+
+    commands: ClassVar[dict[str, int]] = {}
+    """Dialect -> command number written into a header that names none; "" = any other dialect."""
+    fields_desc: list[Any] = []
+
+
+class EoudpNothing(_Content):
+    """No content."""
+
+    name = "EOUDP nothing"
+
+
+class EoudpRaw(_Content):
+    """Content that has no known meaning."""
+
+    name = "EOUDP raw content"
+    fields_desc = [Tail("raw_hex")]
+
+
+class EoudpPair(Layer):
+    """Counters since the sender last sent or received a PACKET_INFO."""
+
+    name = "EOUDP packet counters"
+    is_item = True
+    fields_desc = [LESignedIntField("received", 0), LESignedIntField("sent", 0)]
+    checks = (
+        Check(
+            lambda f: f["received"] < 0 or f["sent"] < 0,
+            "eoudp-negative-count",
+            "received",
+            "received {received}, sent {sent}: counters do not go below zero",
+        ),
+    )
+
+
+class EoudpPacketInfo(_Content):
+    """The sender's packet counters; a server prepends those of the clients before this one."""
+
+    name = "EOUDP PACKET_INFO"
+    commands = {"": 0x00}
+    fields_desc = [Items("pairs", EoudpPair)]
+
+
+class EoudpAck(_Content):
+    """Acknowledges exactly one id, little-endian although the header's id is big-endian."""
+
+    name = "EOUDP ACK"
+    commands = {"": 0x01}
+    fields_desc = [LELongField("acked_id", 0)]
+
+
+class EoudpConnectAccept(_Content):
+    """Accepts a client: the number of clients that were connected before it."""
+
+    name = "EOUDP CONNECT_ACCEPT"
+    commands = {"": 0x02}
+    fields_desc = [LELongField("client_index", 0)]
+
+
+class EoudpConnectAcceptText(_Content):
+    """The same as v1.0 writes it: decimal digits."""
+
+    name = "EOUDP CONNECT_ACCEPT (digits)"
+    commands = {"": 0x02}
+    fields_desc = [AsciiNumber("client_index")]
+    generated = (Gen("encoding", lambda _f: "ascii"),)
+
+
+class EoudpEvent(_Content):
+    """A key pressed or released. A held key repeats its press."""
+
+    name = "EOUDP EVENT"
+    commands = {"": 0x8B, "exodia-early": 0x82, "exodia-early-long32": 0x82}
+    fields_desc = [LEIntField("key", 32), Flag("pressed", 1)]
+    generated = (Gen("key_name", lambda f: key_name(f["key"])),)
+
+
+def _name() -> list[Any]:
+    return [
+        FieldLenField("name_length", None, length_of="component", fmt="<I"),
+        Text("component", b"", E("name_length")),
+    ]
+
+
+def _data() -> list[Any]:
+    return [
+        FieldLenField("data_length", None, length_of="data", fmt="<I"),
+        SizedBytes("data", b"", E("data_length")),
+    ]
+
+
+class EoudpComponentOf(_Content):
+    """One component of one entity; its name selects the layout of the data."""
+
+    name = "EOUDP COMPONENT_OF"
+    commands = {"": 0x0C}
+    fields_desc = [LELongField("entity", 0), *_name(), *_data()]
+
+
+class EoudpComponentOf32(EoudpComponentOf):
+    """The same with the entity id of a 32-bit build."""
+
+    fields_desc = [LEIntField("entity", 0), *_name(), *_data()]
+
+
+class EoudpDeleteEntity(_Content):
+    """Removes an entity."""
+
+    name = "EOUDP DELETE_ENTITY"
+    commands = {"": 0x0E}
+    fields_desc = [LELongField("entity", 0)]
+
+
+class EoudpDeleteEntity32(EoudpDeleteEntity):
+    """The same with the entity id of a 32-bit build."""
+
+    fields_desc = [LEIntField("entity", 0)]
+
+
+class EoudpDeleteComponent(_Content):
+    """Removes a component; a real client then stops processing world messages."""
+
+    name = "EOUDP DELETE_COMPONENT"
+    commands = {"": 0x0F}
+    fields_desc = [LELongField("entity", 0), *_name()]
+
+
+class EoudpDeleteComponent32(EoudpDeleteComponent):
+    """The same with the entity id of a 32-bit build."""
+
+    fields_desc = [LEIntField("entity", 0), *_name()]
+
+
+class EoudpString(Layer):
+    """One string as programs write it: length and text."""
+
+    name = "EOUDP string"
+    is_item = True
+    fields_desc = [
+        FieldLenField("length", None, length_of="text", fmt="<I"),
+        Text("text", b"", E("length")),
+    ]
+
+
+class EoudpSystemLoad(_Content):
+    """Names of systems to load. No release sends it."""
+
+    name = "EOUDP SYSTEM_LOAD"
+    commands = {"": 0x0B}
+    fields_desc = [Items("entries", EoudpString)]
+    generated = (documents.STRINGS,)
+
+
+class EoudpGameEvent(EoudpSystemLoad):
+    """Names of game events. No release sends it."""
+
+    name = "EOUDP GAME_EVENT"
+    commands = {"": 0x0D}
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """How a content is read."""
+
+    layer: type[Layer]
+    """Layer to read it with; EoudpRaw where its size is illegal or the command unknown."""
+    legal: bool = True
+    """False: the size is none that the command may have."""
+    order: str = "<"
+    """Byte order."""
+    form: str | None = None
+    """String form, where there are strings."""
+    shown_as: str | None = None
+    """Another command whose content this is; None = its own."""
+
+
+_ILLEGAL = Content(EoudpRaw, legal=False)
+_Rule = tuple[type[Layer], Callable[[int], bool]]
+
+
+def _exactly(*sizes: int) -> Callable[[int], bool]:
+    return lambda size: size in sizes
+
+
+_ANY = range(1 << 16).__contains__
+_RULES: dict[str, _Rule] = {
+    "PACKET_INFO": (EoudpPacketInfo, lambda size: size > 0 and size % 8 == 0),
+    "ACK": (EoudpAck, _exactly(8)),
+    "CONNECT_ACCEPT": (EoudpConnectAccept, _exactly(8)),
+    "CONNECT_REJECT": (EoudpNothing, _exactly(0)),
+    "CONNECT": (EoudpNothing, _exactly(0)),
+    "DISCONNECT": (EoudpNothing, _exactly(0)),
+    "COMPONENT_OF": (EoudpComponentOf, _ANY),
+    "DELETE_ENTITY": (EoudpDeleteEntity, _exactly(8)),
+    "DELETE_COMPONENT": (EoudpDeleteComponent, _ANY),
+    "EVENT": (EoudpEvent, _exactly(5)),
+    "IMPORTANT_EVENT": (EoudpEvent, _exactly(5)),
+    "IMPORTANT_EVENT_0x8c": (EoudpEvent, _exactly(5)),
+}
+"""Command -> (layer, rule of the content's size) of the programs."""
+_RULES_32: dict[str, _Rule] = {
+    **_RULES,
+    "COMPONENT_OF": (EoudpComponentOf32, _ANY),
+    "DELETE_ENTITY": (EoudpDeleteEntity32, _exactly(4)),
+    "DELETE_COMPONENT": (EoudpDeleteComponent32, _ANY),
+}
+"""The same where C `long` has four octets."""
+_STRINGS = {"SYSTEM_LOAD": EoudpSystemLoad, "GAME_EVENT": EoudpGameEvent}
+
+
+def content_layer(dialect: str, command: str, data: bytes, order: str | None = None) -> Content:
+    """Return how to read a content.
+
+    Args:
+        dialect: canonical name.
+        command: name of the command.
+        data: the content.
+        order: byte order that the flow's strings have shown; None = not known.
+
+    """
+    if dialect in DOCUMENTS:
+        return _document(command, data, order)
+    if command in _STRINGS:
+        return _strings(command, data)
+    if command == "CONNECT_ACCEPT" and dialect.startswith("exodia-early") and len(data) != 8:  # noqa: PLR2004
+        return Content(EoudpConnectAcceptText)
+    rule = (_RULES_32 if dialect.endswith("long32") else _RULES).get(command)
+    if rule is None:
+        return Content(EoudpRaw)
+    layer, legal = rule
+    if legal(len(data)):
+        return Content(layer)
+    # Counters of a ragged PACKET_INFO and the id of an overlong ACK are read; the rest is trailing.
+    readable = command == "PACKET_INFO" or (command == "ACK" and len(data) > 8)  # noqa: PLR2004
+    return Content(layer, legal=False) if readable else _ILLEGAL
+
+
+def _strings(command: str, data: bytes) -> Content:
+    """Return the reading of strings that no program sends: without NUL unless only another fits."""
+    found = documents.text_reading("strings", data, None)
+    no_nul = documents.consumes("strings", data, "<", documents.NO_NUL)
+    if no_nul or found is None or found[0] == ">":
+        return Content(_STRINGS[command], form=documents.NO_NUL)
+    return Content(documents.LAYERS[found].strings, form=found[1])
+
+
+def _document(command: str, data: bytes, order: str | None) -> Content:
+    reading = documents.reading(command, data, order)
+    if reading is None:
+        return _ILLEGAL if command in documents.KNOWN else Content(EoudpRaw)
+    return Content(
+        reading.layer or EoudpNothing,
+        legal=reading.legal,
+        order=reading.order,
+        form=reading.form,
+        shown_as=reading.shown_as,
+    )

@@ -1,0 +1,245 @@
+"""The contents as RFC_01, RFC_02 and RFC_03 describe them, in every byte order and string form.
+
+The texts leave both open, so one set of layers is made for each of the two orders and three forms
+(`LAYERS[order, form]`), and `reading` chooses the set that consumes a content exactly.
+Source: docs/protocols/eoudp.md, "Document forms".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scapy.fields import Field, FieldLenField
+from scapy.packet import Packet_metaclass
+
+from netdissect.layers.base import Gen, Layer
+from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
+from netdissect.layers.eoudp.names import key_name
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items, SizedBytes
+from netdissect.wire.eoudp import (
+    BIG,
+    EXCLUDES_NUL,
+    FORMS,
+    INCLUDES_NUL,
+    LITTLE,
+    NO_NUL,
+    Order,
+    consumes,
+    number_order,
+    string_end,
+    text_reading,
+)
+
+__all__ = [
+    "KNOWN",
+    "LAYERS",
+    "NO_NUL",
+    "STRINGS",
+    "DocumentLayers",
+    "Reading",
+    "consumes",
+    "reading",
+    "text_reading",
+]
+
+STRINGS = Gen("strings", lambda f: [text(entry["text"]) for entry in f["entries"]])
+"""The texts of a list of strings, without their lengths."""
+_ENTITY = 8
+_KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentLayers:
+    """The layers of one byte order and one string form."""
+
+    strings: type[Layer]
+    """One or more strings."""
+    components: type[Layer]
+    """Entity, component name, data; further ones in `more`."""
+    deleted: type[Layer]
+    """Entity and component name."""
+    deleted_data: type[Layer]
+    """Entity, component name and data."""
+    entities: type[Layer]
+    """An entity; further ones in `more`."""
+    pairs: type[Layer]
+    """Packet counters."""
+    acked: type[Layer]
+    accept: type[Layer]
+    goodbye: type[Layer]
+    """A message that ends a session, with the id of the Usage section."""
+    connect: type[Layer]
+    """The client's time and the id of the server."""
+    event: type[Layer]
+    """Key and truth value."""
+    key: type[Layer]
+    """Key alone."""
+
+
+def _layer(
+    title: str,
+    suffix: str,
+    fields: list[Any],
+    *,
+    command: int | None = None,
+    item: bool = False,
+    gens: tuple[Gen, ...] = (),
+) -> type[Layer]:
+    """Return a new layer class."""
+    body: dict[str, Any] = {
+        "__doc__": f"{title} as the documents describe it ({suffix}).",
+        "__module__": __name__,
+        "name": f"EOUDP {title}",
+        "fields_desc": fields,
+        "is_item": item,
+        "generated": gens,
+        "commands": {} if command is None else {"": command},
+    }
+    made: type[Layer] = Packet_metaclass(f"EoudpDoc{title}{suffix}", (Layer,), body)
+    return made
+
+
+def _string(order: str, form: str, name: str, length: str) -> list[Any]:
+    """Return the fields of one string."""
+    included = form == INCLUDES_NUL
+    return [
+        FieldLenField(
+            length, None, length_of=name, fmt=f"{order}I", adjust=lambda _p, x: x + included
+        ),
+        Text(name, b"", E(f"{length} - 1" if included else length)),
+        *([] if form == NO_NUL else [Nul(f"{name}_nul")]),
+    ]
+
+
+def _data(order: str) -> list[Any]:
+    return [
+        FieldLenField("data_length", None, length_of="data", fmt=f"{order}I"),
+        SizedBytes("data", b"", E("data_length")),
+    ]
+
+
+def _make(order: str, form: str) -> DocumentLayers:
+    """Return the layers of one byte order and string form."""
+    suffix = ("Le" if order == LITTLE else "Be") + {
+        EXCLUDES_NUL: "", INCLUDES_NUL: "Incl", NO_NUL: "Plain"
+    }[form]  # fmt: skip
+
+    def number(name: str, letter: str) -> Any:
+        return Field(name, 0, order + letter)
+
+    def named() -> list[Any]:
+        return [number("entity", "Q"), *_string(order, form, "component", "name_length")]
+
+    entry = _layer("String", suffix, _string(order, form, "text", "length"), item=True)
+    triple = _layer("Component", suffix, [*named(), *_data(order)], item=True)
+    entity = _layer("Entity", suffix, [number("entity", "Q")], item=True)
+    pair = _layer("Pair", suffix, [number("received", "i"), number("sent", "i")], item=True)
+    return DocumentLayers(
+        strings=_layer("Strings", suffix, [Items("entries", entry)], gens=(STRINGS,)),
+        components=_layer(
+            "Components", suffix, [*named(), *_data(order), Items("more", triple)], command=0x0C
+        ),
+        deleted=_layer("Deleted", suffix, named()),
+        deleted_data=_layer("DeletedData", suffix, [*named(), *_data(order)]),
+        entities=_layer(
+            "Entities", suffix, [number("entity", "Q"), Items("more", entity)], command=0x0E
+        ),
+        pairs=_layer("PacketInfo", suffix, [Items("pairs", pair)], command=0x00),
+        acked=_layer("Ack", suffix, [number("acked_id", "Q")], command=0x01),
+        accept=_layer("Accept", suffix, [number("client_index", "Q")], command=0x02),
+        goodbye=_layer("Goodbye", suffix, [number("goodbye_id", "Q")], command=0x82),
+        connect=_layer(
+            "Connect",
+            suffix,
+            [number("client_timestamp", "f"), number("server_id", "Q")],
+            command=0x81,
+        ),
+        event=_layer(
+            "Event", suffix, [number("key", "I"), Flag("pressed", 1)], command=0x8B, gens=_KEY
+        ),
+        key=_layer("Key", suffix, [number("key", "I")], command=0x8A, gens=_KEY),
+    )
+
+
+LAYERS: Mapping[tuple[str, str], DocumentLayers] = {
+    (order, form): _make(order, form) for order in (LITTLE, BIG) for form in FORMS
+}
+"""(byte order, string form) -> layers."""
+
+_NUMBERS: Mapping[str, Mapping[int, str | None]] = {
+    "ACK": {8: "acked"},
+    "CONNECT_ACCEPT": {8: "accept", 0: None},
+    "CONNECT_REJECT": {0: None, 8: "goodbye"},
+    "DISCONNECT": {0: None, 8: "goodbye"},
+    "CONNECT": {12: "connect", 0: None},
+    "EVENT": {5: "event"},
+    "IMPORTANT_EVENT": {5: "event"},
+    "IMPORTANT_EVENT_0x8c": {5: "event"},
+    "EVENT_0x8a": {4: "key"},
+    "EVENT_0x11": {4: "key", 0: None, 8: "goodbye"},
+}
+"""Command -> size of the content -> the set's layer; None = no content. `Usage` gives the second
+sizes.
+"""
+_TEXTS = {
+    "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
+    "DELETE_COMPONENT": "deleted",
+}  # fmt: skip
+KNOWN = frozenset({*_NUMBERS, *_TEXTS, "PACKET_INFO", "DELETE_ENTITY"})
+"""Commands whose content the documents describe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a content of a document dialect is read."""
+
+    layer: type[Layer] | None
+    """None = no content."""
+    order: Order
+    form: str | None = None
+    legal: bool = True
+    shown_as: str | None = None
+    """The command whose content it really is (game events sent as COMPONENT_OF)."""
+
+
+def reading(command: str, data: bytes, order: str | None) -> Reading | None:
+    """Return how to read a content, None where its size is illegal or the command unknown."""
+    known: Order | None = "<" if order == LITTLE else ">" if order == BIG else None
+    if command in _TEXTS:
+        return _text(command, data, known)
+    size = len(data)
+    chosen = number_order(command, data, known)
+    layers = LAYERS[chosen, EXCLUDES_NUL]
+    if command == "PACKET_INFO":
+        return Reading(layers.pairs, chosen, legal=size > 0 and size % 8 == 0)
+    if command == "DELETE_ENTITY":
+        return Reading(layers.entities, chosen) if size and size % 8 == 0 else None
+    name = _NUMBERS.get(command, {}).get(size, "")
+    if name == "":
+        return None
+    return Reading(None if name is None else getattr(layers, name), chosen)
+
+
+def _text(command: str, data: bytes, order: Order | None) -> Reading:
+    """Return the reading that consumes `data`; else the default one, whose walk says what ends."""
+    kind = _TEXTS[command]
+    found = text_reading(kind, data, order)
+    shown_as = None
+    if found is None and kind == "components":
+        found = text_reading("strings", data, order)
+        if found is not None:
+            kind, shown_as = "strings", "GAME_EVENT"
+    chosen, form = found or (order or LITTLE, EXCLUDES_NUL)
+    layers = LAYERS[chosen, form]
+    layer: type[Layer] = getattr(layers, kind)
+    if kind == "deleted" and _has_data(data, chosen, form):
+        layer = layers.deleted_data
+    return Reading(layer, chosen, form, shown_as=shown_as)
+
+
+def _has_data(data: bytes, order: str, form: str) -> bool:
+    """Return whether a deleted component carries data: whether its name does not fill the rest."""
+    return string_end(data, _ENTITY, order, form) != len(data)

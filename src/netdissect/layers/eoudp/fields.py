@@ -1,0 +1,233 @@
+"""Field classes that only EOUDP needs: truth values, padding, texts, plain float lists.
+
+`plain(value)` is what the tree shows where that is not the value itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from scapy.fields import Field, StrField
+from scapy.volatile import RandBin, RandFloat, RandNum
+
+from netdissect.layers.fields import FieldFault, SizedBytes
+
+__all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Zeros", "text"]
+
+DIGITS_LIMIT = 20
+"""Digits of the largest 64-bit number."""
+SHOWN_DECIMALS = 6
+
+
+def text(octets: bytes) -> str:
+    """Return octets as text; what is not UTF-8 is kept as lone surrogates."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def _encoding(name: str, octets: bytes) -> list[tuple[str, str]]:
+    try:
+        octets.decode("utf-8")
+    except UnicodeDecodeError:
+        return [("eoudp-name-encoding", f"{name} is not UTF-8")]
+    return []
+
+
+class Flag(Field):  # type: ignore[misc]
+    """One octet read as a truth value; `code` is reported for anything but 0 and 1."""
+
+    __slots__ = ["code"]
+
+    def __init__(self, name: str, default: int, code: str = "eoudp-bool-value") -> None:
+        Field.__init__(self, name, default, "B")
+        self.code = code
+
+    def plain(self, value: int) -> bool:
+        """Return what a receiver makes of it."""
+        return bool(value)
+
+    def findings(self, value: int, _raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding for a value that no sender writes."""
+        return [(self.code, f"{self.name} is {value}, read as true")] if value > 1 else []
+
+    def randval(self) -> Any:
+        """Return 0 or 1."""
+        return RandNum(0, 1)
+
+
+class Zeros(Field):  # type: ignore[misc]
+    """Octets that every sender leaves zero."""
+
+    def __init__(self, name: str, octets: int) -> None:
+        Field.__init__(self, name, bytes(octets), f"!{octets}s")
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the octets as hex."""
+        return bytes(x or b"").hex()
+
+    def i2m(self, pkt: Any, x: Any) -> bytes:
+        """Return the octets; struct cuts or fills them to the width."""
+        return bytes(x or b"")
+
+    def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding where something is set."""
+        if any(value):
+            return [("nonzero-padding", f"padding holds {value.hex()}, not zeros")]
+        return []
+
+    def randval(self) -> Any:
+        """Return zeros: padding is made, not chosen."""
+        return bytes(self.sz)
+
+
+class Real(Field):  # type: ignore[misc]
+    """A little-endian f32. The tree shows it to six decimals, its octets stay exact."""
+
+    def __init__(self, name: str, default: float = 0.0) -> None:
+        Field.__init__(self, name, default, "<f")
+
+    def plain(self, value: float) -> float:
+        """Return the value to six decimals, unless that would turn it into zero."""
+        return round(value, SHOWN_DECIMALS) or value
+
+    def randval(self) -> Any:
+        """Return a random number."""
+        return RandFloat(-100.0, 100.0)
+
+
+class Floats(Field):  # type: ignore[misc]
+    """`count` little-endian f32 in a row, such as a vector or a colour."""
+
+    __slots__ = ["count"]
+    islist = 0
+    ismutable = True
+
+    def __init__(self, name: str, count: int, default: float = 0.0) -> None:
+        Field.__init__(self, name, [default] * count, f"<{count}f")
+        self.count = count
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[float]]:
+        """Read all of them."""
+        return s[self.sz :], list(struct.unpack_from(self.fmt, s))
+
+    def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
+        """Append them."""
+        return s + struct.pack(self.fmt, *val)
+
+    def plain(self, value: list[float]) -> list[float]:
+        """Return them to six decimals."""
+        return [round(item, SHOWN_DECIMALS) or item for item in value]
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return them separated by commas."""
+        return ", ".join(f"{item:g}" for item in x)
+
+    def randval(self) -> Any:
+        """Return the default: Scapy's random values make no lists of fixed length."""
+        return list(self.default)
+
+
+class Text(SizedBytes):
+    """`length` octets of text without terminator."""
+
+    def plain(self, value: bytes) -> str:
+        """Return the text."""
+        return text(value)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the text as Python would write it."""
+        return repr(text(bytes(x or b"")))
+
+    def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding for octets that are not UTF-8."""
+        return _encoding(self.name, value)
+
+
+class Head(StrField):  # type: ignore[misc]
+    """Text: all octets but the last `keep`; FieldFault when not even those are left."""
+
+    __slots__ = ["keep"]
+
+    def __init__(self, name: str, default: bytes = b"", keep: int = 0) -> None:
+        StrField.__init__(self, name, default)
+        self.keep = keep
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
+        """Take the text, leave the rest."""
+        size = len(s) - self.keep
+        if size < 0:
+            raise FieldFault("truncated", f"{self.name}: {len(s)} of {self.keep} octets are left")
+        return s[size:], s[:size]
+
+    def plain(self, value: bytes) -> str:
+        """Return the text."""
+        return text(value)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the text as Python would write it."""
+        return repr(text(bytes(x or b"")))
+
+    def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding for octets that are not UTF-8."""
+        return _encoding(self.name, value)
+
+    def randval(self) -> Any:
+        """Return random octets."""
+        return RandBin(RandNum(0, 20))
+
+
+class Nul(Field):  # type: ignore[misc]
+    """The NUL after a string of the documents; anything else ends the reading."""
+
+    def __init__(self, name: str = "nul") -> None:
+        Field.__init__(self, name, 0, "B")
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
+        """Read the NUL."""
+        if s[:1] != b"\0":
+            code = "unterminated-string" if s else "truncated"
+            raise FieldFault(code, "a NUL is wanted after the string")
+        return s[1:], 0
+
+    def derive(self, writer: Any) -> None:
+        """Write the same for the derived reader."""
+        writer.put("if p >= end or buf[p]: return None")
+        writer.put(f"{writer.name(self)} = 0")
+        writer.put("p += 1")
+
+    def randval(self) -> Any:
+        """Return zero: a terminator is made, not chosen."""
+        return RandNum(0, 0)
+
+
+class AsciiNumber(Field):  # type: ignore[misc]
+    """All remaining octets: a number in decimal digits without terminator (1 to 20 of them)."""
+
+    def __init__(self, name: str, default: int = 0) -> None:
+        Field.__init__(self, name, default)
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
+        """Read the digits; FieldFault `eoudp-content-size` for anything else."""
+        if not 1 <= len(s) <= DIGITS_LIMIT or not (s.isascii() and s.isdigit()):
+            raise FieldFault("eoudp-content-size", f"{self.name}: 1 to 20 digits are wanted", s)
+        return b"", int(s)
+
+    def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
+        """Append the digits."""
+        return s + str(int(val or 0)).encode()
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        """Return the number of digits."""
+        return len(str(x or 0))
+
+    def derive(self, writer: Any) -> None:
+        """Write the same for the derived reader."""
+        writer.put("k = buf[p:end]")
+        writer.put(f"if not 1 <= len(k) <= {DIGITS_LIMIT} or not (k.isascii() and k.isdigit()):")
+        writer.put("    return None")
+        writer.put(f"{writer.name(self)} = int(k)")
+        writer.put("p = end")
+
+    def randval(self) -> Any:
+        """Return a small number."""
+        return RandNum(0, 99)

@@ -1,0 +1,318 @@
+"""The headers of all dialects; their numbers are big-endian, one message a datagram.
+
+```
+rfc01, rfc02   0 cmd | 1-4 f32 | 5-12 id | 13-20 size | 21.. content
+rfc03          0 cmd | 1-8 f64 | 9-16 id | 17 bool | 18-25 size | 26.. content
+exodia-early   0 cmd | 1-4 f32 | 5-12 id | 13-20 size | 21 zero | 22.. content
+exodia-30      0 cmd | 1-4 f32 | 5-12 id | 13 important | 14-21 size | 22-29 zero | 30.. content
+exodia-mid     0 cmd | 1-4 f32 | 5-12 id | 13 important | 14-21 size | 22.. content
+exodia-late    0 cmd | 1-8 f64 | 9-16 id | 17 important | 18-25 size | 26.. content
+late-long32    0 cmd | 1-8 f64 | 9-12 id | 13 important | 14-17 size | 18-25 zero | 26.. content
+mid-long32     0 cmd | 1-4 f32 | 5-8 id | 9 important | 10-13 size | 14-21 zero | 22.. content
+early-long32   0 cmd | 1-4 f32 | 5-8 id | 9-12 size | 13-21 zero | 22.. content
+```
+The zeros at the end of some are not meant: the code copies the content behind a constant that is
+larger than what it has written. Source: docs/protocols/eoudp.md; engine `Network/Header`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from scapy.fields import (
+    ByteEnumField,
+    Field,
+    IEEEDoubleField,
+    IEEEFloatField,
+    IntField,
+    LongField,
+)
+from scapy.packet import NoPayload
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.eoudp.contents import content_layer
+from netdissect.layers.eoudp.fields import Flag, Zeros
+from netdissect.layers.eoudp.names import (
+    COMMANDS,
+    DOCUMENTS,
+    NEVER_HANDLED,
+    canonical,
+    command_name,
+    plausible_timestamp,
+    type_name,
+)
+from netdissect.layers.fields import Tail
+
+__all__ = [
+    "HEADERS",
+    "Eoudp30",
+    "EoudpEarly",
+    "EoudpEarlyLong32",
+    "EoudpEmpty",
+    "EoudpHeader",
+    "EoudpLate",
+    "EoudpLateLong32",
+    "EoudpMid",
+    "EoudpMidLong32",
+    "EoudpRfc01",
+    "EoudpRfc02",
+    "EoudpRfc03",
+    "header_layer",
+]
+
+FAR_ID = 1 << 31
+
+
+class _Size(Field):  # type: ignore[misc]
+    """The content's size; None = taken from the content when built."""
+
+    def __init__(self, fmt: str) -> None:
+        Field.__init__(self, "size", None, fmt)
+
+
+def _foreign(fields: Mapping[str, Any], dialect: str) -> bool:
+    """Return whether a document dialect does not define this command."""
+    foreign = {"rfc01": {0x0F}, "rfc02": {0x11, 0x8A, 0x8C}, "rfc03": {0x11, 0x8A, 0x8C}}
+    return fields["cmd"] in foreign.get(dialect, ())
+
+
+class EoudpHeader(Layer):
+    """What all headers have in common. Not a dialect: use its subclasses."""
+
+    name = "EOUDP"
+    dialect: ClassVar[str] = ""
+    """Name of the dialect."""
+    length: ClassVar[int] = 0
+    """Octets before the content."""
+    fields_desc: list[Any] = []
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give every header its concluded values and rules, which depend on the dialect only."""
+        super().__init_subclass__(**kwargs)
+        dialect = cls.dialect
+        cls.length = sum(int(field.sz) for field in cls.fields_desc)
+        unit = "s" if dialect in DOCUMENTS else "ms"
+        cls.generated = (
+            Gen("command_name", lambda f: command_name(dialect, f["cmd"], f["size"])),
+            Gen("important_raw", lambda f: f["important"] if f["important"] > 1 else None),
+            Gen("timestamp_unit", lambda _f: unit),
+            Gen("header_length", lambda _f: cls.length),
+        )
+        cls.checks = _checks(dialect)
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the command by name; None where the header is not whole."""
+        if cls.fields_desc[-1].name not in fields:
+            return None
+        return type_name(cls.dialect, fields["cmd"], fields["size"])
+
+    def guess_payload_class(self, payload: bytes) -> type[Any]:
+        """Return the layer of the content."""
+        command = command_name(self.dialect, self.cmd or 0, len(payload))
+        return content_layer(self.dialect, command, payload).layer
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the command that the content belongs to, and the size of the content."""
+        if self.cmd is None:
+            names = getattr(self.payload, "commands", {})
+            number = names.get(self.dialect, names.get(""))
+            if number is None and isinstance(self.payload, NoPayload):
+                number = 0x81
+            pkt = bytes([number or 0]) + pkt[1:]
+        if self.size is None:
+            at = struct.calcsize(self._format_before_size())
+            width = self.get_field("size").sz
+            pkt = pkt[:at] + len(pay).to_bytes(8, "big")[8 - width :] + pkt[at + width :]
+        return pkt + pay
+
+    def _format_before_size(self) -> str:
+        formats = ""
+        for field in self.fields_desc:
+            if field.name == "size":
+                break
+            formats += field.fmt.lstrip("!")
+        return "!" + formats
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        size = len(self.payload) if self.size is None else self.size
+        return f"EOUDP {command_name(self.dialect, self.cmd or 0, size)} {self.id}"
+
+    def hashret(self) -> bytes:
+        """Return a constant: an answer names the id in its content, not in its header."""
+        return b"eoudp"
+
+    def answers(self, other: Any) -> bool:
+        """Return whether this is the ACK of `other`, or the acceptance of a CONNECT."""
+        if not isinstance(other, EoudpHeader):
+            return False
+        if self.cmd == 0x01:  # noqa: PLR2004
+            return bool(getattr(self.payload, "acked_id", None) == other.id)
+        return bool(self.cmd in (0x02, 0x03) and other.cmd == 0x81)  # noqa: PLR2004
+
+
+def _checks(dialect: str) -> tuple[Check, ...]:
+    """Return the soft rules of a header."""
+    return (
+        Check(
+            lambda f: f["cmd"] not in COMMANDS or (f["cmd"] == 0x11 and dialect not in DOCUMENTS),  # noqa: PLR2004
+            "eoudp-unknown-command",
+            "cmd",
+            "command {cmd:#04x} is not defined: a connected receiver's process ends",
+        ),
+        Check(
+            lambda f: (
+                f["cmd"] in NEVER_HANDLED
+                and f["cmd"] != 0x11  # noqa: PLR2004
+                and dialect not in DOCUMENTS
+            ),
+            "eoudp-unhandled-command",
+            "cmd",
+            "command {cmd:#04x} has no handler in any release: the receiving process ends",
+        ),
+        Check(
+            lambda f: _foreign(f, dialect),
+            "eoudp-foreign-command",
+            "cmd",
+            f"command {{cmd:#04x}} belongs to another document than {dialect}",
+        ),
+        Check(
+            lambda f: not plausible_timestamp(dialect, f["timestamp"]),
+            "eoudp-timestamp",
+            "timestamp",
+            "time stamp {timestamp} cannot be a sender's clock",
+        ),
+        Check(
+            lambda f: f["id"] >= FAR_ID,
+            "eoudp-far-id",
+            "id",
+            "id {id}: senders count from 0 in a signed 32-bit number",
+        ),
+    )
+
+
+def _command() -> Any:
+    return ByteEnumField("cmd", None, COMMANDS)
+
+
+def _f32() -> Any:
+    return IEEEFloatField("timestamp", 0.0)
+
+
+def _f64() -> Any:
+    return IEEEDoubleField("timestamp", 0.0)
+
+
+def _important() -> Any:
+    return Flag("important", 0, "eoudp-important-value")
+
+
+class EoudpRfc02(EoudpHeader):
+    """RFC_02, the seed document; time stamp in seconds."""
+
+    name = "EOUDP rfc02"
+    dialect = "rfc02"
+    fields_desc = [_command(), _f32(), LongField("id", 0), _Size("!Q")]
+
+
+class EoudpRfc01(EoudpHeader):
+    """RFC_01 and the Details section of RFC_02: the same header, other command numbers."""
+
+    name = "EOUDP rfc01"
+    dialect = "rfc01"
+    fields_desc = [_command(), _f32(), LongField("id", 0), _Size("!Q")]
+
+
+class EoudpRfc03(EoudpHeader):
+    """RFC_03: 64-bit time stamp in seconds, truth value before the size."""
+
+    name = "EOUDP rfc03"
+    dialect = "rfc03"
+    fields_desc = [_command(), _f64(), LongField("id", 0), _important(), _Size("!Q")]
+
+
+class EoudpEarly(EoudpHeader):
+    """Releases v1.0: no flag; milliseconds as f32 (steps of 131 s); one stray zero."""
+
+    name = "EOUDP exodia-early"
+    dialect = "exodia-early"
+    fields_desc = [_command(), _f32(), LongField("id", 0), _Size("!Q"), Zeros("padding", 1)]
+
+
+class Eoudp30(EoudpHeader):
+    """31 December 2023: flag, and eight stray zeros."""
+
+    name = "EOUDP exodia-30"
+    dialect = "exodia-30"
+    fields_desc = [
+        _command(), _f32(), LongField("id", 0), _important(), _Size("!Q"), Zeros("padding", 8),
+    ]  # fmt: skip
+
+
+class EoudpMid(EoudpHeader):
+    """Releases v1.1: flag; milliseconds as f32."""
+
+    name = "EOUDP exodia-mid"
+    dialect = "exodia-mid"
+    fields_desc = [_command(), _f32(), LongField("id", 0), _important(), _Size("!Q")]
+
+
+class EoudpLate(EoudpHeader):
+    """Releases v1.2 and v1.3: flag; milliseconds as f64."""
+
+    name = "EOUDP exodia-late"
+    dialect = "exodia-late"
+    fields_desc = [_command(), _f64(), LongField("id", 0), _important(), _Size("!Q")]
+
+
+class EoudpLateLong32(EoudpHeader):
+    """exodia-late where C `long` has four octets; entity ids of the contents shrink too."""
+
+    name = "EOUDP exodia-late-long32"
+    dialect = "exodia-late-long32"
+    fields_desc = [
+        _command(), _f64(), IntField("id", 0), _important(), _Size("!I"), Zeros("padding", 8),
+    ]  # fmt: skip
+
+
+class EoudpMidLong32(EoudpHeader):
+    """exodia-mid where C `long` has four octets."""
+
+    name = "EOUDP exodia-mid-long32"
+    dialect = "exodia-mid-long32"
+    fields_desc = [
+        _command(), _f32(), IntField("id", 0), _important(), _Size("!I"), Zeros("padding", 8),
+    ]  # fmt: skip
+
+
+class EoudpEarlyLong32(EoudpHeader):
+    """exodia-early where C `long` has four octets."""
+
+    name = "EOUDP exodia-early-long32"
+    dialect = "exodia-early-long32"
+    fields_desc = [_command(), _f32(), IntField("id", 0), _Size("!I"), Zeros("padding", 9)]
+
+
+class EoudpEmpty(Layer):
+    """What carries no EOUDP at all, such as a datagram of an undecided dialect."""
+
+    name = "EOUDP (no header)"
+    fields_desc = [Tail("raw")]
+
+
+HEADERS: dict[str, type[EoudpHeader]] = {
+    layer.dialect: layer
+    for layer in (
+        EoudpRfc01, EoudpRfc02, EoudpRfc03, EoudpEarly, Eoudp30, EoudpMid, EoudpLate,
+        EoudpEarlyLong32, EoudpMidLong32, EoudpLateLong32,
+    )
+}  # fmt: skip
+"""Header of each dialect."""
+
+
+def header_layer(dialect: str) -> type[EoudpHeader]:
+    """Return the header of a dialect; an unknown name counts as exodia-late, the last release."""
+    return HEADERS.get(canonical(dialect), EoudpLate)

@@ -1,0 +1,112 @@
+"""Numbers and names of EOUDP: commands, dialects, keys, size limits. No format stands here.
+
+Source: docs/protocols/eoudp.md; RFC_01, RFC_02 and RFC_03; the Exodia engine's
+`Network/Header` and `Network/Network`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+__all__ = [
+    "COMMANDS",
+    "DIALECTS",
+    "DOCUMENTS",
+    "KEYS",
+    "NEVER_HANDLED",
+    "RECEIVE_LIMIT",
+    "canonical",
+    "command_name",
+    "key_name",
+    "plausible_timestamp",
+    "type_name",
+]
+
+DOCUMENTS: Final = ("rfc01", "rfc02", "rfc03")
+"""Dialects of the three texts; the others are what programs send."""
+DIALECTS: Final = (
+    *DOCUMENTS,
+    "exodia-early", "exodia-30", "exodia-mid", "exodia-late",
+    "exodia-early-long32", "exodia-mid-long32", "exodia-late-long32",
+)  # fmt: skip
+"""Every dialect, by its name in the reference."""
+
+COMMANDS: Final = {
+    0x00: "PACKET_INFO", 0x01: "ACK", 0x02: "CONNECT_ACCEPT", 0x03: "CONNECT_REJECT",
+    0x0B: "SYSTEM_LOAD", 0x0C: "COMPONENT_OF", 0x0D: "GAME_EVENT", 0x0E: "DELETE_ENTITY",
+    0x0F: "DELETE_COMPONENT", 0x10: "IMPORTANT_EVENT", 0x11: "EVENT_0x11", 0x81: "CONNECT",
+    0x82: "DISCONNECT", 0x8A: "EVENT_0x8a", 0x8B: "EVENT", 0x8C: "IMPORTANT_EVENT_0x8c",
+}  # fmt: skip
+"""Command numbers of all dialects; `command_name` settles the two that changed their meaning."""
+
+NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
+"""Commands of the documents that no release of the engine handles: they end the receiver."""
+_EVENT_SIZE: Final = 5
+_SMALLEST_DELETE: Final = 12
+
+RECEIVE_LIMIT: Final = 1468
+"""Octets that a receiver reads of one datagram. Source: engine `UDPSocket`, buffer size."""
+
+KEYS: Final = {
+    32: "SPACE", 39: "'", 44: ",", 45: "-", 46: ".", 47: "/", 59: ";", 61: "=", 91: "[", 92: "\\",
+    93: "]", 96: "`", 256: "ESCAPE", 257: "ENTER", 258: "TAB", 259: "BACKSPACE", 260: "INSERT",
+    261: "DELETE", 262: "RIGHT", 263: "LEFT", 264: "DOWN", 265: "UP", 266: "PAGE_UP",
+    267: "PAGE_DOWN", 268: "HOME", 269: "END", 280: "CAPS_LOCK", 281: "SCROLL_LOCK",
+    282: "NUM_LOCK", 283: "PRINT_SCREEN", 284: "PAUSE", 330: "KP_DECIMAL", 331: "KP_DIVIDE",
+    332: "KP_MULTIPLY", 333: "KP_SUBTRACT", 334: "KP_ADD", 335: "KP_ENTER", 336: "KP_EQUAL",
+    340: "LEFT_SHIFT", 341: "LEFT_CONTROL", 342: "LEFT_ALT", 343: "LEFT_SUPER",
+    344: "RIGHT_SHIFT", 345: "RIGHT_CONTROL", 346: "RIGHT_ALT", 347: "RIGHT_SUPER", 348: "MENU",
+    **{code: chr(code) for code in (*range(48, 58), *range(65, 91))},
+    **{289 + number: f"F{number}" for number in range(1, 26)},
+    **{320 + number: f"KP_{number}" for number in range(10)},
+}  # fmt: skip
+"""GLFW key codes. Source: GLFW `glfw3.h`."""
+
+_WALL_CLOCK_MS: Final = (1.0e12, 2.2e12)
+"""2001 to 2039. Source: docs/protocols/eoudp.md, recognition."""
+_SECONDS: Final = (1e-6, 1e11)
+"""What a document's timestamp may be, apart from 0."""
+
+
+def canonical(dialect: str) -> str:
+    """Return a dialect's name as the reference writes it: the prefix `eoudp-` is optional."""
+    return dialect.removeprefix("eoudp-")
+
+
+def command_name(dialect: str, command: int, size: int) -> str:
+    """Return the name of a command, `UNKNOWN_0x42` for one that no revision defines.
+
+    0x82 is the key event of v1.0 and the disconnect of everything later; 0x10 is an important
+    event in RFC_02 and deletes a component in RFC_01. The size of the content tells them apart.
+    """
+    if command == 0x82 and size and dialect.startswith("exodia-early"):  # noqa: PLR2004
+        return "EVENT"
+    if command == 0x10 and dialect in DOCUMENTS:  # noqa: PLR2004
+        deletes = size >= _SMALLEST_DELETE or (dialect == "rfc01" and size != _EVENT_SIZE)
+        return "DELETE_COMPONENT" if deletes else "IMPORTANT_EVENT"
+    if command == 0x11 and dialect not in DOCUMENTS:  # noqa: PLR2004
+        return "UNKNOWN_0x11"
+    return COMMANDS.get(command) or f"UNKNOWN_0x{command:02x}"
+
+
+def type_name(dialect: str, command: int, size: int) -> str:
+    """Return the name under which a message is counted: that of its command, or its number."""
+    return command_name(dialect, command, size).removeprefix("UNKNOWN_")
+
+
+def key_name(code: int) -> str | None:
+    """Return the name of a key code, None for a code that GLFW does not define."""
+    return KEYS.get(code)
+
+
+def plausible_timestamp(dialect: str, value: float) -> bool:
+    """Return whether a sender of `dialect` could have written this time stamp.
+
+    Programs write Unix milliseconds; the documents leave the origin open, so that any number of
+    seconds from 0 up will do. NaN, infinities, negative and denormal numbers never.
+    """
+    if not math.isfinite(value):
+        return False
+    low, high = _SECONDS if dialect in DOCUMENTS else _WALL_CLOCK_MS
+    return low <= value < high or (value == 0 and dialect in DOCUMENTS)

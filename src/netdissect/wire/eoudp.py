@@ -1,0 +1,126 @@
+"""What EOUDP's documents leave open: byte order and string form of a content, told by its octets.
+
+The documents name no byte order and let a string's length count its NUL or not; real code writes
+little-endian and no NUL. A reading is right when it consumes the content exactly.
+Source: docs/protocols/eoudp.md, "Document forms".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Literal, TypeAlias
+
+__all__ = [
+    "BIG",
+    "EXCLUDES_NUL",
+    "FORMS",
+    "INCLUDES_NUL",
+    "LITTLE",
+    "NO_NUL",
+    "Order",
+    "consumes",
+    "number_order",
+    "string_end",
+    "text_reading",
+]
+
+Order: TypeAlias = Literal["<", ">"]
+LITTLE: Final = "<"
+BIG: Final = ">"
+EXCLUDES_NUL: Final = "length_excludes_nul"
+"""Length of the text, the text, a NUL."""
+INCLUDES_NUL: Final = "length_includes_nul"
+"""Length of the text with its NUL, the text, a NUL."""
+NO_NUL: Final = "no_nul"
+"""Length of the text, the text: what programs send."""
+FORMS: Final = (EXCLUDES_NUL, INCLUDES_NUL, NO_NUL)
+"""In the order in which they are tried: the first is the default where several fit."""
+
+_ENTITY: Final = 8
+_LENGTH: Final = 4
+_FAIL: Final = -1
+_U32: Final = {"<": struct.Struct("<I").unpack_from, ">": struct.Struct(">I").unpack_from}
+
+_NUMBERS: Final = {
+    "PACKET_INFO": ("i", 1 << 20), "ACK": ("Q", 1 << 32), "CONNECT_ACCEPT": ("Q", 1 << 32),
+    "CONNECT_REJECT": ("Q", 1 << 32), "DISCONNECT": ("Q", 1 << 32), "EVENT": ("I", 1 << 16),
+    "IMPORTANT_EVENT": ("I", 1 << 16), "EVENT_0x11": ("I", 1 << 16), "EVENT_0x8a": ("I", 1 << 16),
+    "IMPORTANT_EVENT_0x8c": ("I", 1 << 16),
+}  # fmt: skip
+"""Command -> (format of the numbers that its content starts with, what a sensible one is below)."""
+
+
+def string_end(data: bytes, at: int, order: str, form: str) -> int:
+    """Return the offset after the string at `at`, -1 where there is none of this form."""
+    start = at + _LENGTH
+    if start > len(data):
+        return _FAIL
+    end: int = start + _U32[order](data, at)[0]
+    if form == EXCLUDES_NUL:
+        return end + 1 if end < len(data) and not data[end] else _FAIL
+    if end > len(data):
+        return _FAIL
+    if form == INCLUDES_NUL:
+        return end if end > start and not data[end - 1] else _FAIL
+    return end
+
+
+def _block_end(data: bytes, at: int, order: str) -> int:
+    start = at + _LENGTH
+    if start > len(data):
+        return _FAIL
+    end: int = start + _U32[order](data, at)[0]
+    return end if end <= len(data) else _FAIL
+
+
+def consumes(kind: str, data: bytes, order: str, form: str) -> bool:
+    """Return whether a content of `kind` read this way ends exactly with `data`.
+
+    Kinds: `strings` (one or more), `components` (one or more of entity, name, data), `deleted`
+    (entity, name, and data or none).
+    """
+    at = 0
+    while 0 <= at < len(data):
+        if kind == "strings":
+            at = string_end(data, at, order, form)
+            continue
+        at = string_end(data, at + _ENTITY, order, form)
+        if at < 0 or (kind == "deleted" and at == len(data)):
+            return at == len(data)
+        at = _block_end(data, at, order)
+        if kind == "deleted":
+            break
+    return at == len(data) > 0
+
+
+def text_reading(kind: str, data: bytes, order: Order | None) -> tuple[Order, str] | None:
+    """Return (byte order, string form) of the first reading that consumes `data`, or None.
+
+    `order` is what the flow has shown before; without it little-endian comes first.
+    """
+    orders: tuple[Order, Order] = (">", "<") if order == BIG else ("<", ">")
+    for candidate in orders:
+        for form in FORMS:
+            if consumes(kind, data, candidate, form):
+                return candidate, form
+    return None
+
+
+def number_order(command: str, data: bytes, order: Order | None) -> Order:
+    """Return the byte order of a content that fits both ways.
+
+    What the flow has shown decides; else little-endian, unless a number would then be absurd and
+    is sensible the other way round (an ACK of id 2^56 is one of id 1).
+    """
+    if order is not None:
+        return order
+    row = _NUMBERS.get(command)
+    if row is None:
+        return "<"
+    letter, limit = row
+    size = struct.calcsize("<" + letter)
+    count = len(data) // size if letter == "i" else min(len(data) // size, 1)
+    little = struct.unpack_from(f"<{count}{letter}", data)
+    big = struct.unpack_from(f">{count}{letter}", data)
+    absurd = any(abs(value) >= limit for value in little)
+    return ">" if absurd and all(abs(value) < limit for value in big) else "<"
