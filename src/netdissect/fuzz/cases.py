@@ -1,0 +1,77 @@
+"""What is sent: a case is a short list of steps, a step is one message with room for live values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["CONNECTED", "Case", "Step"]
+
+CONNECTED = "connected"
+"""The state of a session whose handshake is complete; every driver has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One message to send. Its driver puts the session's live values in before it goes out.
+
+    Live values are named by the driver (`sequence`, `ack`, `token`). A name in `hold` keeps what
+    the octets say; a name in `shift` gets the live value plus a number.
+    """
+
+    octets: bytes
+    """The message as it was mutated."""
+    type: str = "unknown"
+    """Message type of the seed that it was made from."""
+    hold: tuple[str, ...] = ()
+    """Live values that must not be put in."""
+    shift: tuple[tuple[str, int], ...] = ()
+    """(live value, what to add to it)."""
+    advance: int = 1
+    """By how much the step moves the session's sequence number on; 0 for one that repeats or jumps.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the step as plain values."""
+        return {
+            "octets": self.octets.hex(),
+            "type": self.type,
+            "hold": list(self.hold),
+            "shift": dict(self.shift),
+            "advance": self.advance,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Step:
+        """Return the step that `to_json` wrote. Raises ValueError or KeyError on anything else."""
+        return cls(
+            bytes.fromhex(data["octets"]),
+            str(data.get("type", "unknown")),
+            tuple(str(name) for name in data.get("hold", ())),
+            tuple((str(name), int(by)) for name, by in data.get("shift", {}).items()),
+            int(data.get("advance", 1)),
+        )
+
+    def with_octets(self, octets: bytes) -> Step:
+        """Return the same step with other octets."""
+        return replace(self, octets=octets)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test case: steps that are sent one after the other."""
+
+    number: int
+    """Ordinal from 0; with the run's seed it determines the case."""
+    mutation: str
+    """What was done to the seed, for people: `field:boundary sequence_id`; `none` for a control."""
+    steps: tuple[Step, ...]
+    """At least one."""
+    stage: str = CONNECTED
+    """State of the session in which it is sent."""
+
+    @property
+    def is_control(self) -> bool:
+        """Return whether nothing was mutated: such cases measure what the target accepts."""
+        return self.mutation == "none"

@@ -1,0 +1,188 @@
+"""What a driver is: the client side of a protocol, as far as mutants need one to be let in."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from netdissect.fuzz.cases import CONNECTED, Step
+from netdissect.fuzz.generator import Traits
+from netdissect.fuzz.target import Link, Target, Transport
+
+__all__ = ["Driver", "Key"]
+
+Key = int | str
+"""What an acknowledgement names: the number of a sent unit."""
+
+_PENDING_LIMIT = 4096
+"""Sent units at most whose acknowledgement is waited for."""
+_POLL = 0.02
+"""Seconds that a wait for the target sleeps at most between two looks at the timers."""
+
+
+class Driver(ABC):
+    """A session with the target. Time is passed in or read from `clock`; nothing runs by itself.
+
+    A driver connects, answers what the protocol wants answered, and puts live values into steps.
+    It never judges the target: monitors do.
+    """
+
+    protocol: ClassVar[str]
+    """Name of the protocol."""
+    transport: ClassVar[Transport] = "udp"
+    """What it runs over."""
+    dialects: ClassVar[tuple[str, ...]]
+    """Dialects that it speaks; the first is the default."""
+    traits: ClassVar[Traits]
+    """What a generator has to know of the protocol."""
+
+    def __init__(
+        self,
+        link: Link,
+        dialect: str | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.link = link
+        self.dialect = dialect or self.dialects[0]
+        self.clock = clock
+        self.state = self.traits.stages[0]
+        """One of the stages, or `closed`."""
+        self.close_reason = ""
+        """Why the session is closed, in the target's words."""
+        self.answers = 0
+        """Messages of the target that were understood."""
+        self.received: Counter[tuple[str, str]] = Counter()
+        """(type, state) -> messages of the target."""
+        self.accepted: Counter[str] = Counter()
+        """Kind of step ("control", "mutant") -> how many the target acknowledged."""
+        self.expected: Counter[str] = Counter()
+        """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
+        self._pending: dict[Key, str] = {}
+
+    # --- what a protocol must say -------------------------------------------------------------
+
+    @abstractmethod
+    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
+        """Bring the session to `stage`; return whether that worked within `timeout` seconds."""
+
+    @abstractmethod
+    def handle(self, octets: bytes, now: float) -> None:
+        """Take one datagram (or piece of a stream) of the target, and answer it if need be."""
+
+    @abstractmethod
+    def tick(self, now: float) -> None:
+        """Send what is due: keepalives and repetitions."""
+
+    @abstractmethod
+    def probe(self, now: float) -> None:
+        """Send something that a living target answers in this state."""
+
+    @abstractmethod
+    def stamp(self, step: Step) -> tuple[bytes, Key | None]:
+        """Return the octets to send, with live values, and the number that will be acknowledged.
+
+        Octets too damaged to hold live values are returned as they are.
+        """
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Tell the target that the session ends."""
+
+    @classmethod
+    def split(cls, stream: bytes) -> Iterable[bytes]:
+        """Cut the start of a TCP stream into whole frames, each with its framing."""
+        return (stream,)
+
+    # --- what all have in common --------------------------------------------------------------
+
+    @classmethod
+    def connect(
+        cls,
+        target: Target,
+        dialect: str | None = None,
+        *,
+        stage: str = CONNECTED,
+        timeout: float = 5.0,
+        link: Link | None = None,
+    ) -> Driver:
+        """Return a session in `stage`, or one that is `closed` where the target did not let it in.
+        """
+        driver = cls(link or Link(target, cls.transport), dialect)
+        if not driver.open(stage, timeout) and driver.state != "closed":
+            driver.end("no answer")
+        return driver
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether messages can still be sent in this session."""
+        return self.state != "closed" and not self.link.closed
+
+    def pump(self, wait: float = 0.0) -> None:
+        """Handle what has arrived, waiting up to `wait` seconds, and send what is due."""
+        end = self.clock() + wait
+        while True:
+            left = end - self.clock()
+            for octets in self.link.receive(min(_POLL, left)):
+                self.handle(octets, self.clock())
+            if not self.is_open:
+                return
+            self.tick(self.clock())
+            if left <= 0:
+                return
+
+    def until(self, done: Callable[[], bool], timeout: float) -> bool:
+        """Handle what arrives until `done()`; return whether that came within `timeout` seconds."""
+        end = self.clock() + timeout
+        while not done():
+            left = end - self.clock()
+            if left <= 0 or not self.is_open:
+                return done()
+            self.pump(min(_POLL, left))
+        return True
+
+    def send(self, octets: bytes, key: Key | None = None, kind: str = "mutant") -> None:
+        """Send what `stamp` returned."""
+        if key is not None:
+            self.expected[kind] += 1
+            self._pending.pop(key, None)
+            while len(self._pending) >= _PENDING_LIMIT:
+                self._pending.pop(next(iter(self._pending)))
+            self._pending[key] = kind
+        self.link.send(octets)
+
+    def acknowledged(self, key: Key) -> None:
+        """Note that the target acknowledged a sent unit."""
+        kind = self._pending.pop(key, None)
+        if kind is not None:
+            self.accepted[kind] += 1
+
+    def is_pending(self, key: Key) -> bool:
+        """Return whether a sent unit is not yet acknowledged."""
+        return key in self._pending
+
+    def answered(self, type_name: str) -> None:
+        """Count a message of the target that was understood."""
+        self.answers += 1
+        self.received[type_name, self.state] += 1
+
+    def alive(self, timeout: float) -> bool:
+        """Return whether the target answers within `timeout` seconds."""
+        before = self.answers
+        self.probe(self.clock())
+        return self.until(lambda: self.answers > before, timeout)
+
+    def end(self, reason: str) -> None:
+        """Mark the session as over."""
+        self.state = "closed"
+        self.close_reason = reason
+
+    def close(self) -> None:
+        """Leave, and close the socket."""
+        if self.is_open:
+            self.leave()
+        self.link.close()
+        self.state = "closed"

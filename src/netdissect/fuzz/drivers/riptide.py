@@ -1,0 +1,260 @@
+"""A Riptide client: connects, acknowledges, keeps the heartbeat, numbers what it sends.
+
+Source: docs/protocols/riptide.md sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from netdissect.fuzz.cases import CONNECTED, Step
+from netdissect.fuzz.drivers.base import Driver, Key
+from netdissect.fuzz.generator import Traits
+from netdissect.layers.base import Layer
+from netdissect.layers.fields import LsbBits
+from netdissect.layers.riptide import bits, message_layer, octets
+from netdissect.layers.riptide.names import TYPES, TYPES_20, type_name
+
+__all__ = ["SPAN", "Messages", "Received", "RiptideDriver", "bit_slots"]
+
+SPAN = 1 << 16
+"""Modulus of all sequence ids."""
+RELIABLE_FROM = 7
+"""Types from here on carry a sequence id and are acknowledged, also those that do not exist."""
+HEARTBEAT_SECONDS = 1.0
+REPEAT_SECONDS = 0.5
+"""Between two Connects, or two copies of our Welcome; real clients take 1 s for the former."""
+_ACK_BITS = 16
+
+
+class Messages:
+    """The layers of one dialect under one set of names."""
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self._prefix = {"riptide-2.0": "Riptide20", "riptide-2.1dev": "Riptide21dev"}.get(dialect, "Riptide")
+        self._module: Any = bits if self._prefix == "Riptide" else octets
+
+    def build(self, type_name: str, **fields: Any) -> bytes:
+        """Return the octets of a message."""
+        name = f"{self._prefix}{type_name}"
+        if self.dialect == "riptide-2.1" and type_name == "Ack":
+            name = "Riptide21Ack"
+        return bytes(getattr(self._module, name)(**fields))
+
+    def read(self, data: bytes) -> Layer | None:
+        """Return the message, None where not all of its fields can be read."""
+        packet = message_layer(data, self.dialect)(data)
+        return packet if packet.fault is None and data else None
+
+    def type_of(self, packet: Any) -> str:
+        """Return the name of a message's type."""
+        return type_name(packet.type_id, TYPES_20 if self.dialect == "riptide-2.0" else TYPES)
+
+    def ack(self, received: Received, acked: int) -> bytes:
+        """Return the acknowledgement of one received sequence id."""
+        window = {"last_received": received.newest, "ack_bits": received.bits}
+        extra = acked != received.newest
+        if self.dialect == "riptide-2.0":
+            if extra:
+                return self.build("AckExtra", acked_sequence_id=acked, **window)
+            return self.build("Ack", **window)
+        if self.dialect == "riptide-2.1dev":
+            return self.build("Ack", acked_sequence_id=acked if extra else None, **window)
+        if extra:
+            return self.build("Ack", extra_flag=1, extra_seq_field=acked, **window)
+        return self.build("Ack", **window)
+
+
+def gap(sequence: int, newest: int) -> int:
+    """Return how far `sequence` is ahead of `newest`, negative behind. Source: section 7.3."""
+    return (sequence - newest + SPAN // 2) % SPAN - SPAN // 2
+
+
+class Received:
+    """The newest sequence id of one direction and the ids before it. Source: section 7.3."""
+
+    def __init__(self, size: int = _ACK_BITS) -> None:
+        self._mask = (1 << size) - 1
+        self.newest = 0
+        """Newest id; 0 before the first."""
+        self.bits = 0
+        """Bit i stands for id newest - 1 - i."""
+
+    def take(self, sequence: int) -> bool:
+        """Note a copy; return whether it is the first one of its id."""
+        ahead = gap(sequence, self.newest)
+        if ahead > 0:
+            self.bits = (self.bits << ahead | 1 << (ahead - 1)) & self._mask
+            self.newest = sequence
+            return True
+        if ahead == 0:
+            return False
+        bit = 1 << (-ahead - 1)
+        new = not self.bits & bit
+        self.bits |= bit & self._mask
+        return new
+
+
+@cache
+def bit_slots(layer: type[Layer]) -> dict[str, tuple[int, int]]:
+    """Return field -> (first bit, bits) of the fields of fixed size that a message starts with."""
+    slots: dict[str, tuple[int, int]] = {}
+    at = 0
+    for field in layer.fields_desc:
+        size = field.size if isinstance(field, LsbBits) else int(8 * (getattr(field, "sz", 0) or 0))
+        if not size or hasattr(field, "fld"):
+            break
+        slots[field.name] = (at, size)
+        at += size
+    return slots
+
+
+def patch(data: bytes, slot: tuple[int, int], value: int) -> bytes:
+    """Return `data` with a number written into some of its bits; too short data stays as it is."""
+    at, size = slot
+    if at + size > 8 * len(data):
+        return data
+    mask = (1 << size) - 1
+    number = int.from_bytes(data, "little")
+    number = number & ~(mask << at) | (value & mask) << at
+    return number.to_bytes(len(data), "little")
+
+
+class RiptideDriver(Driver):
+    """One Riptide connection."""
+
+    protocol = "riptide"
+    dialects = ("riptide-2.2", "riptide-2.1", "riptide-2.1dev", "riptide-2.0")
+    traits = Traits(
+        live_fields={
+            "sequence_id": "sequence",
+            "last_received": "ack",
+            "ack_bits": "ack",
+            "acked_sequence_id": "ack",
+        },
+        span=SPAN,
+        stages=("fresh", "connecting", CONNECTED),
+        controls=frozenset({"Reliable"}),
+        closing=frozenset({"Disconnect"}),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._messages = Messages(self.dialect)
+        self._received = Received()
+        self._notified = Received(8)
+        self._sequence = 1
+        self._notify = 1
+        self._ping = 0
+        self._repeat_at = 0.0
+        self._heartbeat_at = 0.0
+        self.client_id: int | None = None
+        """The number that the server's Welcome gave us."""
+
+    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
+        """Send Connect, take the Welcome, confirm it, have the confirmation acknowledged."""
+        if stage == "fresh":
+            return True
+        self.state = "connecting"
+        self.link.send(self._messages.build("Connect"))
+        self._repeat_at = self.clock() + REPEAT_SECONDS
+        if stage == "connecting":
+            return True
+        return self.until(lambda: self.state == CONNECTED, timeout)
+
+    def handle(self, data: bytes, now: float) -> None:
+        """Answer one message of the server."""
+        packet: Any = self._messages.read(data)
+        if packet is None:
+            self.received["unreadable", self.state] += 1
+            return
+        kind = self._messages.type_of(packet)
+        self.answered(kind)
+        if packet.type_id >= RELIABLE_FROM and packet.sequence_id is not None:
+            self._received.take(packet.sequence_id)
+            self.link.send(self._messages.ack(self._received, packet.sequence_id))
+        if kind == "Welcome" and self.client_id is None:
+            self._welcome(packet, now)
+        elif kind in ("Ack", "AckExtra"):
+            self._acknowledged(packet)
+        elif kind == "Notify":
+            self._notified.take(packet.sequence_id)
+        elif kind in ("Disconnect", "Reject"):
+            self.end(f"{kind} {packet.reason}")
+
+    def tick(self, now: float) -> None:
+        """Repeat Connect or Welcome until they are answered; send heartbeats once connected."""
+        if self.state == "connecting" and now >= self._repeat_at:
+            self._repeat_at = now + REPEAT_SECONDS
+            if self.client_id is None:
+                self.link.send(self._messages.build("Connect"))
+            else:
+                self._confirm()
+        elif self.state == CONNECTED and now >= self._heartbeat_at:
+            self.probe(now)
+
+    def probe(self, now: float) -> None:
+        """Send a heartbeat; a server answers it at once. Before that, a Connect."""
+        if self.state != CONNECTED:
+            self.link.send(self._messages.build("Connect"))
+            return
+        self._heartbeat_at = now + HEARTBEAT_SECONDS
+        self.link.send(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=-1))
+        self._ping = (self._ping + 1) & 0xFF
+
+    def stamp(self, step: Step) -> tuple[bytes, Key | None]:
+        """Put in the next sequence id, and the newest id received into acknowledgements."""
+        data = step.octets
+        if not data:
+            return data, None
+        layer = message_layer(data, self.dialect)
+        slots = bit_slots(layer)
+        notify = layer.__name__.endswith("Notify")
+        shift = dict(step.shift)
+        if "ack" not in step.hold and "last_received" in slots:
+            window = self._notified if notify else self._received
+            data = patch(data, slots["last_received"], window.newest + shift.get("ack", 0))
+            data = patch(data, slots["ack_bits"], window.bits)
+        slot = slots.get("sequence_id")
+        if "sequence" in step.hold or slot is None or sum(slot) > 8 * len(data):
+            return data, None
+        live = self._notify if notify else self._sequence
+        number = (live + shift.get("sequence", 0)) % SPAN
+        if notify:
+            self._notify = (live + step.advance) % SPAN
+        else:
+            self._sequence = (live + step.advance) % SPAN
+        return patch(data, slot, number), None if notify or step.shift else number
+
+    def leave(self) -> None:
+        """Send Disconnect, once, as clients do."""
+        self.link.send(self._messages.build("Disconnect"))
+
+    def _welcome(self, packet: Any, now: float) -> None:
+        self.client_id = packet.client_id
+        self._sequence = 2
+        self._repeat_at = now + REPEAT_SECONDS
+        if self.state == "connecting":
+            self._confirm()
+
+    def _confirm(self) -> None:
+        self.link.send(self._messages.build("Welcome", sequence_id=1, client_id=self.client_id))
+
+    def _acknowledged(self, packet: Any) -> None:
+        newest = packet.last_received
+        named = getattr(packet, "acked_sequence_id", None)
+        if getattr(packet, "extra_flag", 0):
+            named = packet.extra_seq_field
+        for number in (newest if named is None else named, *self._named_by_bits(packet)):
+            self.acknowledged(number)
+            if number == 1 and self.state == "connecting" and self.client_id is not None:
+                self.state = CONNECTED
+
+    def _named_by_bits(self, packet: Any) -> list[int]:
+        return [
+            (packet.last_received - 1 - at) % SPAN
+            for at in range(_ACK_BITS)
+            if packet.ack_bits >> at & 1
+        ]

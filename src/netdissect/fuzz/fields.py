@@ -1,0 +1,351 @@
+"""Mutators of fields: they read a message through its layer, change one thing, and write it again.
+
+They know kinds of fields (a number with a range, octets, a list, a length), not protocols: what a
+field may hold is asked of its Scapy Field object.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from scapy.packet import NoPayload, Packet, Raw
+from scapy.volatile import RandNum
+
+from netdissect.fuzz.chance import Chance
+from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
+from netdissect.fuzz.seeds import Seed
+from netdissect.layers.expr import E
+
+__all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "places", "reread"]
+
+PLACE_LIMIT = 512
+"""Fields of one message at most among which a mutator chooses."""
+
+_LENGTH_WORDS = frozenset({"len", "length", "size", "count", "num", "total", "parts", "chunks"})
+_FLOATS = (0.0, -0.0, 1.0, 5e-324, 3.4e38, float("inf"), float("-inf"), float("nan"))
+_STRINGS = (b"", b"\0", b"%s%n%x", b"\xff\xfe\xfd", b"\xc0\x80", b"\x1b[2J", b"../../etc", b"A" * 256)
+_TEMPLATE_LIMIT = 1200
+"""Octets of one field that a mutator grows: with its headers it still fits every protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One field of one layer of a message."""
+
+    packet: Any
+    """The layer that holds it."""
+    field: Any
+    """Its innermost Field object (conditions taken off)."""
+    parent: Place | None
+    """The list or packet field that holds `packet`; None at the top and in payloads."""
+
+    @property
+    def name(self) -> str:
+        """Return the field's name."""
+        return str(self.field.name)
+
+    @property
+    def value(self) -> Any:
+        """Return what the field holds; None where it is absent."""
+        return self.packet.getfieldval(self.name)
+
+    def put(self, value: Any) -> None:
+        """Set the value as it is, also one that the layer would refuse."""
+        self.packet.fields[self.name] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A mutant and what was done."""
+
+    octets: bytes
+    """The mutant."""
+    note: str
+    """What was done, for people."""
+    touched: tuple[str, ...] = ()
+    """Names of the fields that must go out as they are now."""
+
+
+FieldMutator: TypeAlias = Callable[[Any, Seed, Chance, Sequence[Seed]], Edit | None]
+"""Gets the packet read anew, its seed, choices, and the pool to splice from; None = does not fit.
+"""
+
+
+def reread(seed: Seed) -> Any:
+    """Return the seed as a packet that will be built anew from its fields."""
+    packet = seed.layer(seed.octets)  # type: ignore[misc]
+    packet.clear_cache()
+    return packet
+
+
+def _inner(field: Any) -> Any:
+    while hasattr(field, "fld"):
+        field = field.fld
+    return field
+
+
+def places(packet: Any, parent: Place | None = None) -> Iterator[Place]:
+    """Yield the fields that are present, from the outside in."""
+    while not isinstance(packet, NoPayload):
+        for outer in packet.fields_desc:
+            field = _inner(outer)
+            place = Place(packet, field, parent)
+            if outer.name not in packet.fields or place.value is None:
+                continue
+            yield place
+            inner = place.value
+            for item in inner if isinstance(inner, list) else (inner,):
+                if isinstance(item, Packet):
+                    yield from places(item, place)
+        packet = packet.payload
+
+
+def _some(packet: Any, wanted: Callable[[Place], bool], chance: Chance) -> Place | None:
+    found = [
+        place
+        for place, _ in zip(places(packet), range(PLACE_LIMIT), strict=False)
+        if wanted(place)
+    ]
+    return chance.choice(found) if found else None
+
+
+def number_range(place: Place) -> tuple[int, int] | None:
+    """Return the least and the largest number that the field can hold; None if it is no number."""
+    if isinstance(place.value, bool) or not isinstance(place.value, int):
+        return None
+    drawn = place.field.randval()
+    if isinstance(drawn, RandNum):
+        return int(drawn.min), int(drawn.max)
+    size = getattr(place.field, "sz", 0)
+    return (0, (1 << 8 * int(size)) - 1) if size else None
+
+
+def is_length(place: Place) -> bool:
+    """Return whether the field says how long or how many something else is."""
+    if number_range(place) is None:
+        return False
+    if _LENGTH_WORDS & set(place.name.lower().split("_")):
+        return True
+    for other in place.packet.fields_desc:
+        field = _inner(other)
+        for rule in (getattr(field, "length", None), getattr(field, "count", None)):
+            if isinstance(rule, E) and place.name in rule.names:
+                return True
+    return False
+
+
+def _done(packet: Any, note: str, place: Place) -> Edit:
+    return Edit(bytes(packet), f"{note} {place.name}", (place.name,))
+
+
+def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Put a boundary value into a number: ends of the range, powers of two, signs."""
+    place = _some(packet, lambda place: number_range(place) is not None, chance)
+    if place is None:
+        return None
+    low, high = number_range(place) or (0, 0)
+    edges = {low, low + 1, high - 1, high, 0, 1, -1}
+    edges |= {sign * ((1 << bit) + by) for bit in range(6, 65) for by in (-1, 0) for sign in (1, -1)}
+    fitting = sorted(edge for edge in edges if low <= edge <= high and edge != place.value)
+    if not fitting:
+        return None
+    place.put(chance.choice(fitting))
+    return _done(packet, "boundary", place)
+
+
+def neighbour(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Put a neighbour of a name, or another name, into a field of names; else a near number."""
+    place = _some(packet, lambda place: number_range(place) is not None, chance)
+    if place is None:
+        return None
+    low, high = number_range(place) or (0, 0)
+    names = getattr(place.field, "names", None) or getattr(place.field, "i2s", None)
+    known = sorted(key for key in names if isinstance(key, int)) if isinstance(names, dict) else []
+    near = {place.value + by for by in (-2, -1, 1, 2)} | {key + by for key in known for by in (-1, 0, 1)}
+    fitting = sorted(value for value in near if low <= value <= high and value != place.value)
+    if not fitting:
+        return None
+    place.put(chance.choice(fitting))
+    return _done(packet, "neighbour", place)
+
+
+def flip_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Invert one bit of a number."""
+    place = _some(packet, lambda place: number_range(place) is not None, chance)
+    if place is None:
+        return None
+    low, high = number_range(place) or (0, 0)
+    changed = place.value ^ (1 << chance.below(max(1, (high - low).bit_length())))
+    if not low <= changed <= high:
+        return None
+    place.put(changed)
+    return _done(packet, "flip", place)
+
+
+def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Let a length or count say something else than is there."""
+    place = _some(packet, is_length, chance)
+    if place is None:
+        return None
+    low, high = number_range(place) or (0, 0)
+    value, whole = place.value, len(seed.octets)
+    lies = {value + 1, value - 1, value * 2, value + 256, 0, whole, whole + 1, low, high, high - 1, high // 2}
+    fitting = sorted(lie for lie in lies if low <= lie <= high and lie != value)
+    if not fitting:
+        return None
+    place.put(chance.choice(fitting))
+    return _done(packet, "length lie", place)
+
+
+def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Put a special floating-point number into a field of that kind."""
+    place = _some(packet, lambda place: isinstance(place.value, float), chance)
+    if place is None:
+        return None
+    place.put(chance.choice(_FLOATS))
+    return _done(packet, "special float", place)
+
+
+def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Change octets or a string; lengths that the layer computes are computed again, or lie."""
+    place = _some(packet, lambda place: isinstance(place.value, (bytes, str)), chance)
+    if place is None:
+        return None
+    old = place.value
+    data = old.encode("utf-8", "surrogateescape") if isinstance(old, str) else bytes(old)
+    if chance.one_in(3):
+        new, how = chance.choice(_STRINGS), "string"
+    else:
+        how = chance.choice(sorted(OCTET_MUTATORS))
+        new = OCTET_MUTATORS[how](data, chance)[:_TEMPLATE_LIMIT]
+    place.put(new.decode("utf-8", "replace") if isinstance(old, str) else new)
+    lies = chance.one_in(2)
+    if not lies:
+        _recompute(packet)
+    edit = _done(packet, f"content {how} in", place)
+    return edit if lies else Edit(edit.octets, f"{edit.note}, lengths right", edit.touched)
+
+
+def _recompute(packet: Any) -> None:
+    """Let every length that the layers can compute be computed when they are built."""
+    for place in list(places(packet)):
+        if is_length(place) and place.packet.get_field(place.name).default is None:
+            place.put(None)
+
+
+def _write(packet: Any, name: str, copies: int) -> bytes:
+    """Return the layer's octets with one of its fields left out or written several times."""
+    state: Any = b""
+    for field in packet.fields_desc:
+        for _ in range(copies if field.name == name else 1):
+            state = field.addfield(packet, state, packet.getfieldval(field.name))
+    if isinstance(state, tuple):
+        # Bits of an octet that was not filled: what there is of it goes out.
+        state = bytes(state[0]) + bytes([state[2] & 0xFF])
+    return bytes(packet.post_build(state, bytes(packet.payload)))
+
+
+def _rewritten(packet: Any, place: Place, copies: int, note: str) -> Edit | None:
+    octets = _write(place.packet, place.name, copies)
+    parent = place.parent
+    if parent is None and place.packet is packet:
+        return Edit(octets, f"{note} {place.name}", (place.name,))
+    if parent is None:
+        place.packet.underlayer.payload = Raw(octets)
+    elif isinstance(parent.value, list):
+        parent.put([Raw(octets) if item is place.packet else item for item in parent.value])
+    else:
+        parent.put(Raw(octets))
+    return Edit(bytes(packet), f"{note} {place.name}", (place.name,))
+
+
+def remove_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Leave one field out, so that all that follows moves up."""
+    place = _some(packet, lambda _place: True, chance)
+    return None if place is None else _rewritten(packet, place, 0, "without")
+
+
+def duplicate_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Write one field twice."""
+    place = _some(packet, lambda _place: True, chance)
+    return None if place is None else _rewritten(packet, place, 2, "twice")
+
+
+def items(packet: Any, _seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
+    """Remove, double, multiply, swap or import items of a list."""
+    place = _some(packet, lambda place: isinstance(place.value, list) and bool(place.value), chance)
+    if place is None:
+        return None
+    values = list(place.value)
+    at = chance.below(len(values))
+    how = chance.choice(("remove", "double", "multiply", "swap", "import"))
+    if how == "remove":
+        del values[at]
+    elif how in ("double", "multiply"):
+        values[at:at] = [values[at]] * (1 if how == "double" else chance.choice((8, 64, 255)))
+    elif how == "swap":
+        other = chance.below(len(values))
+        values[at], values[other] = values[other], values[at]
+    else:
+        values[at:at] = _foreign_items(place, chance.choice(pool))
+    place.put(values)
+    if chance.one_in(2):
+        _recompute(packet)
+    return _done(packet, f"{how} an item of", place)
+
+
+def _foreign_items(place: Place, seed: Seed) -> list[Any]:
+    """Return the items that another seed has in the same list."""
+    if seed.layer is None:
+        return []
+    return [
+        item
+        for other in places(reread(seed))
+        if other.name == place.name and isinstance(other.value, list)
+        for item in other.value
+    ]
+
+
+def splice(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
+    """Give a field the value that another message has there, or its octets another message's."""
+    other = chance.choice(pool)
+    place = _some(packet, lambda place: not isinstance(place.value, list), chance)
+    if place is None:
+        return None
+    if other.layer is not None:
+        same = [twin for twin in places(reread(other)) if twin.name == place.name]
+        if same and same[0].value != place.value:
+            place.put(same[0].value)
+            return _done(packet, f"from {other.type}:", place)
+    if isinstance(place.value, bytes):
+        place.put(other.octets[:_TEMPLATE_LIMIT])
+        return _done(packet, f"all of {other.type} in", place)
+    head = chance.below(len(seed.octets) + 1)
+    return Edit(seed.octets[:head] + other.octets[chance.below(len(other.octets) + 1) :], "halves")
+
+
+def _guarded(mutator: FieldMutator) -> FieldMutator:
+    """Return None where the mutated fields cannot be written at all."""
+
+    def guarded(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
+        try:
+            edit = mutator(packet, seed, chance, pool)
+        except (struct.error, ValueError, TypeError, OverflowError, AttributeError, IndexError):
+            return None
+        return None if edit is None else Edit(edit.octets[:SIZE_LIMIT], edit.note, edit.touched)
+
+    return guarded
+
+
+FIELD_MUTATORS: dict[str, FieldMutator] = {
+    name: _guarded(mutator)
+    for name, mutator in {
+        "boundary": boundary, "neighbour": neighbour, "flip": flip_field, "length": length_lie,
+        "float": special_float, "content": content, "remove": remove_field,
+        "duplicate": duplicate_field, "items": items, "splice": splice,
+    }.items()
+}  # fmt: skip
+"""Name -> mutator."""

@@ -1,0 +1,205 @@
+"""Makes cases from seeds. Case N of a run is a function of the run's seed, N and the pool: any case
+can be made again without the ones before it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from netdissect.fuzz.cases import CONNECTED, Case, Step
+from netdissect.fuzz.chance import Chance
+from netdissect.fuzz.fields import FIELD_MUTATORS, reread
+from netdissect.fuzz.octets import OCTET_MUTATORS
+from netdissect.fuzz.seeds import Seed
+from netdissect.model.errors import UsageError
+from netdissect.model.packets import Direction
+
+__all__ = ["Generator", "Lie", "Traits"]
+
+Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
+"""Makes a message whose compressed part lies; returns it with a note, None where it does not fit.
+"""
+
+_ATTEMPTS = 8
+"""Field mutators tried on one seed before its octets are mutated instead."""
+_REPEATS = (2, 3, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a generator has to know of a protocol beyond its layers."""
+
+    live_fields: Mapping[str, str] = field(default_factory=dict)
+    """Field of a layer -> live value that a session puts there."""
+    span: int = 1 << 16
+    """Modulus of the sequence numbers."""
+    stages: tuple[str, ...] = (CONNECTED,)
+    """States of a session in which cases can be sent."""
+    controls: frozenset[str] = frozenset()
+    """Types that a target acknowledges: sent as they are, they measure what it accepts."""
+    closing: frozenset[str] = frozenset()
+    """Types that end a session: mutated as often as others, never repeated."""
+    lies: tuple[Lie, ...] = ()
+    """Makers of wrongly compressed messages."""
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Return the names of the live values."""
+        return tuple(sorted(set(self.live_fields.values())))
+
+
+class Generator:
+    """The cases of one run."""
+
+    def __init__(self, seeds: Sequence[Seed], traits: Traits, seed: int) -> None:
+        """Sort the seeds by type.
+
+        Raises:
+            UsageError: there is no seed.
+        """
+        if not seeds:
+            raise UsageError("no seed to mutate: the capture has no message of this dialect")
+        forward = [each for each in seeds if each.direction != Direction.S2C]
+        self._traits = traits
+        self._seed = seed
+        self._pool = list(seeds)
+        self._forward = _by_type(forward or seeds)
+        self._backward = _by_type([each for each in seeds if each.direction == Direction.S2C])
+        self._controls = _by_type([each for each in forward if each.type in traits.controls])
+        self._kinds: list[tuple[int, Callable[[Chance], tuple[str, tuple[Step, ...]]]]] = [
+            (40, self._field_case),
+            (16, self._octet_case),
+            (20, self._order_case),
+        ]
+        if self._controls:
+            self._kinds.append((10, self._control_case))
+        if self._backward:
+            self._kinds.append((5, self._direction_case))
+        if traits.lies:
+            self._kinds.append((9, self._lie_case))
+
+    def case(self, number: int) -> Case:
+        """Return case `number`, from 0 on without end."""
+        chance = Chance("case", self._seed, number)
+        mutation, steps = chance.weighted(self._kinds)(chance)
+        stage = CONNECTED
+        others = [name for name in self._traits.stages if name != CONNECTED]
+        if others and mutation != "none" and chance.one_in(16):
+            stage = chance.choice(others)
+        return Case(number, mutation, steps, stage)
+
+    def _pick(self, chance: Chance, table: dict[str, list[Seed]] | None = None) -> Seed:
+        """Return a seed; every type is as likely as any other."""
+        rows = self._forward if table is None else table
+        return chance.choice(rows[chance.choice(list(rows))])
+
+    def _control_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        seed = self._pick(chance, self._controls)
+        return "none", (Step(seed.octets, seed.type),)
+
+    def _field_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        seed = self._pick(chance)
+        mutation, step = self._mutant(seed, chance)
+        return mutation, (step,)
+
+    def _mutant(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
+        """Return a field mutant of a seed, or an octet mutant of one that no layer can write."""
+        if seed.layer is None:
+            return self._octets(seed, chance)
+        for _ in range(_ATTEMPTS):
+            name = chance.choice(list(FIELD_MUTATORS))
+            edit = FIELD_MUTATORS[name](reread(seed), seed, chance, self._pool)
+            if edit is None or edit.octets == seed.octets:
+                continue
+            hold = {self._traits.live_fields.get(touched) for touched in edit.touched}
+            held = tuple(sorted(each for each in hold if each is not None))
+            return f"field:{name} {edit.note}", Step(edit.octets, seed.type, held)
+        return self._octets(seed, chance)
+
+    def _octet_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        mutation, step = self._octets(self._pick(chance), chance)
+        return mutation, (step,)
+
+    def _octets(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
+        octets = seed.octets
+        names = [chance.choice(list(OCTET_MUTATORS)) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
+        for name in names:
+            octets = OCTET_MUTATORS[name](octets, chance)
+        hold = self._traits.live if chance.one_in(2) else ()
+        return f"octets:{'+'.join(names)}", Step(octets, seed.type, hold)
+
+    def _direction_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        seed = self._pick(chance, self._backward)
+        if chance.one_in(2):
+            return "direction:wrong", (Step(seed.octets, seed.type),)
+        mutation, step = self._mutant(seed, chance)
+        return f"direction:wrong, {mutation}", (step,)
+
+    def _lie_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        seed = self._pick(chance)
+        lied = chance.choice(self._traits.lies)(seed.octets, chance)
+        if lied is None:
+            return self._octet_case(chance)
+        octets, note = lied
+        return f"compression:{note}", (Step(octets, seed.type),)
+
+    def _order_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        """Send good messages in a bad order, or with bad numbers."""
+        if "sequence" not in self._traits.live:
+            return self._repeat(chance)
+        return chance.choice(
+            (self._repeat, self._reorder, self._drop, self._jump, self._stale_ack)
+        )(chance)
+
+    def _numbered(self, chance: Chance) -> Step:
+        seed = self._pick(chance, self._controls or None)
+        return Step(seed.octets, seed.type)
+
+    def _repeat(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        first = self._numbered(chance)
+        if first.type in self._traits.closing:
+            return "order:once", (first,)
+        again = Step(first.octets, first.type, (), (("sequence", -1),), 0)
+        return "order:repeat", (first, *[again] * chance.choice(_REPEATS))
+
+    def _reorder(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        late, early = self._numbered(chance), self._numbered(chance)
+        return "order:swap", (
+            Step(early.octets, early.type, (), (("sequence", 1),), 1),
+            Step(late.octets, late.type, (), (("sequence", -1),), 1),
+        )
+
+    def _drop(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        missing = chance.choice((1, 2, 5))
+        step = self._numbered(chance)
+        after = Step(step.octets, step.type, (), (("sequence", missing),), 0)
+        return f"order:drop {missing}", (after,)
+
+    def _jump(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        step = self._numbered(chance)
+        jump = self._distance(chance)
+        return f"order:sequence {jump:+d}", (
+            Step(step.octets, step.type, (), (("sequence", jump),), 0),
+        )
+
+    def _stale_ack(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        step = self._pick(chance)
+        jump = self._distance(chance)
+        return f"order:ack {jump:+d}", (Step(step.octets, step.type, (), (("ack", jump),), 1),)
+
+    def _distance(self, chance: Chance) -> int:
+        """Return a distance at which windows and signs change."""
+        half = self._traits.span // 2
+        edges = (1, 2, 8, 16, 17, 32, 33, 64, 100, 256, half - 1, half, half + 1)
+        return chance.choice((-1, 1)) * chance.choice([edge for edge in edges if edge <= half + 1])
+
+
+def _by_type(seeds: Sequence[Seed]) -> dict[str, list[Seed]]:
+    """Return the seeds by type, types in alphabetical order."""
+    table: dict[str, list[Seed]] = defaultdict(list)
+    for seed in seeds:
+        table[seed.type].append(seed)
+    return {name: table[name] for name in sorted(table)}

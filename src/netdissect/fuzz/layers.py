@@ -1,0 +1,81 @@
+"""The layers of a protocol by name: to build messages from fields, and to make seeds without a
+capture.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from netdissect.dissect.engine import Request, dissect, layer_module
+from netdissect.layers.base import Layer
+from netdissect.model.errors import UsageError
+
+__all__ = ["build", "exported_layers", "message_layer", "message_types", "read_types"]
+
+
+@cache
+def exported_layers(protocol: str) -> dict[str, type[Layer]]:
+    """Return the layer classes that a protocol's module exports, by class name."""
+    module = layer_module(protocol)
+    found = {name: getattr(module, name) for name in module.__all__}
+    return {
+        name: layer
+        for name, layer in sorted(found.items())
+        if inspect.isclass(layer) and issubclass(layer, Layer) and not layer.is_item
+    }
+
+
+def build(packet: Any) -> bytes | None:
+    """Return the octets of a packet, None where its values cannot be written."""
+    try:
+        return bytes(packet)
+    except Exception:  # noqa: BLE001 - Scapy fields raise whatever struct, int or str raise
+        return None
+
+
+def read_types(protocol: str, octets: bytes, request: Request) -> tuple[str, ...]:
+    """Return the types of the messages in a payload, in wire order."""
+    return tuple(message.type for message in dissect(protocol, octets, request).messages)
+
+
+@cache
+def message_types(protocol: str, dialect: str, transport: str) -> dict[str, type[Layer]]:
+    """Return the layer of each message type that a dialect has, by type name.
+
+    A layer belongs to a dialect when the default packet of the layer is read back as that layer.
+    """
+    request = Request(dialect, None, transport, unframed=True)
+    types: dict[str, type[Layer]] = {}
+    for layer in exported_layers(protocol).values():
+        octets = build(layer())
+        if not octets or layer_module(protocol).root(octets, request) is not layer:
+            continue
+        for name in read_types(protocol, octets, request)[:1]:
+            types.setdefault(name, layer)
+    return types
+
+
+def message_layer(protocol: str, dialect: str, transport: str, name: str) -> type[Layer]:
+    """Return the layer named by its class (`RiptideConnect`) or by its message type (`Connect`).
+
+    Raises:
+        UsageError: there is none; the text lists those there are.
+    """
+    exported = exported_layers(protocol)
+    by_type = message_types(protocol, dialect, transport)
+    wanted = name.lower()
+    for table in (by_type, exported):
+        for known, layer in table.items():
+            if known.lower() == wanted:
+                return layer
+    raise UsageError(
+        f"{protocol} has no message {name!r}. Types of {dialect}: {_names(by_type)}. "
+        f"Classes: {_names(exported)}."
+    )
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,33 @@
+"""`python -m netdissect.fuzz.servers riptide --port 7777 --bug length`: a minimal server on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+
+from netdissect.fuzz.servers import SERVERS, make_server, serve_udp
+
+
+def main() -> None:
+    """Serve until interrupted, or until the process that started this one is gone."""
+    parser = argparse.ArgumentParser(prog="netdissect.fuzz.servers", description=__doc__)
+    parser.add_argument("protocol", choices=sorted(SERVERS))
+    parser.add_argument("--dialect")
+    parser.add_argument("--port", type=int, default=0, help="0 lets the system choose")
+    parser.add_argument("--bug", action="append", default=[], help="plant a bug")
+    options = parser.parse_args()
+    server = make_server(options.protocol, options.dialect, frozenset(options.bug))
+    parent = os.getppid()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", options.port))
+        print(f"listening on 127.0.0.1:{listener.getsockname()[1]}", flush=True)  # noqa: T201
+        try:
+            serve_udp(server, listener, stop=lambda: os.getppid() != parent)
+        except KeyboardInterrupt:
+            return
+
+
+if __name__ == "__main__":
+    main()

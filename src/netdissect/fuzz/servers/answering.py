@@ -1,0 +1,48 @@
+"""The minimal servers as Scapy answering machines: `RiptideMachine(dport=7777)()` in a Scapy shell."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from scapy.ansmachine import AnsweringMachine
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6
+from scapy.packet import Raw
+
+from netdissect.fuzz.servers.base import Server
+
+__all__ = ["ServerMachine"]
+
+
+class ServerMachine(AnsweringMachine):  # type: ignore[misc]
+    """Answers sniffed UDP datagrams to one port as a `Server` does. Needs the right to sniff."""
+
+    function_name = "netdissect_server"
+    filter = "udp"
+
+    def parse_options(self, server: Server | None = None, dport: int = 0) -> None:
+        """Set which server answers, and at which port.
+
+        Args:
+            server: the state machine that answers.
+            dport: UDP port to listen at.
+        """
+        self.server = server
+        self.dport = dport
+
+    def is_request(self, req: Any) -> bool:
+        """Return whether a packet is a datagram to our port."""
+        return bool(UDP in req and req[UDP].dport == self.dport and self.server is not None)
+
+    def make_reply(self, req: Any) -> Any:
+        """Return the answers as packets, the addresses turned around."""
+        ip = req[IPv6] if IPv6 in req else req[IP]
+        back = type(ip)(src=ip.dst, dst=ip.src) / UDP(sport=self.dport, dport=req[UDP].sport)
+        peer = (ip.src, req[UDP].sport)
+        octets = bytes(req[UDP].payload)
+        return [back / Raw(data) for data, _to in self.server.handle(octets, peer, time.monotonic())]
+
+    def print_reply(self, req: Any, reply: Any) -> None:
+        """Print one line per request."""
+        print(f"{req.summary()} ==> {len(reply)} answers")  # noqa: T201

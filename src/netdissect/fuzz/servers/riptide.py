@@ -1,0 +1,114 @@
+"""A minimal Riptide server: accepts clients, acknowledges, answers heartbeats, drops silent peers.
+
+Source: docs/protocols/riptide.md sections 6 and 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from netdissect.fuzz.drivers.riptide import RELIABLE_FROM, Messages, Received, gap
+from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
+from netdissect.layers.riptide.names import SIZE_LIMITS
+
+__all__ = ["RiptideServer"]
+
+RESEND_SECONDS = 0.2
+"""Real servers repeat after 50 ms at first; a fuzzed one may take its time."""
+RESEND_LIMIT = 15
+TIMEOUT_SECONDS = 10.0
+_GAP_BUG = 4096
+"""The planted sequence bug: a gap from here on is believed."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What the server knows of one client."""
+
+    client_id: int
+    heard: float
+    received: Received = field(default_factory=Received)
+    connected: bool = False
+    welcomes: int = 0
+    repeat_at: float = 0.0
+
+
+class RiptideServer(Server):
+    """The state of all connections.
+
+    Planted bugs: `length` dies of a message above the size limit in a buffer of that size;
+    `sequence` stops answering after a jump of the sequence id, as a full receive window would.
+    """
+
+    BUGS = ("length", "sequence")
+
+    def __init__(self, dialect: str = "riptide-2.2", bugs: frozenset[str] = frozenset()) -> None:
+        super().__init__(dialect, bugs)
+        self._messages = Messages(dialect)
+        self._peers: dict[Address, _Peer] = {}
+        self.delivered = 0
+        """User messages that the application would have seen."""
+
+    @property
+    def connected(self) -> int:
+        """Return how many clients are connected."""
+        return sum(peer.connected for peer in self._peers.values())
+
+    def handle(self, data: bytes, peer: Address, now: float) -> Replies:
+        """Return the answers to one datagram."""
+        packet: Any = self._messages.read(data)
+        if packet is None:
+            return []
+        kind = self._messages.type_of(packet)
+        known = self._peers.get(peer)
+        if known is None:
+            return self._connect(peer, now) if kind == "Connect" else []
+        if kind == "Disconnect":
+            del self._peers[peer]
+            return []
+        self._bugs(data, packet, known)
+        if kind == "Heartbeat" and known.connected:
+            known.heard = now
+            return [(self._messages.build("Heartbeat", ping_id=packet.ping_id), peer)]
+        if packet.type_id >= RELIABLE_FROM and packet.sequence_id is not None:
+            return self._reliable(packet, kind, known, peer)
+        return []
+
+    def tick(self, now: float) -> Replies:
+        """Repeat Welcomes that are not confirmed; forget clients that are silent."""
+        replies: Replies = []
+        for address, peer in list(self._peers.items()):
+            if now - peer.heard > TIMEOUT_SECONDS:
+                del self._peers[address]
+            elif not peer.connected and now >= peer.repeat_at and peer.welcomes < RESEND_LIMIT:
+                replies.append((self._welcome(peer, now), address))
+        return replies
+
+    def _connect(self, address: Address, now: float) -> Replies:
+        if len(self._peers) >= PEER_LIMIT:
+            del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
+        used = {peer.client_id for peer in self._peers.values()}
+        peer = _Peer(next(number for number in range(1, PEER_LIMIT + 1) if number not in used), now)
+        self._peers[address] = peer
+        return [(self._welcome(peer, now), address)]
+
+    def _welcome(self, peer: _Peer, now: float) -> bytes:
+        peer.welcomes += 1
+        peer.repeat_at = now + RESEND_SECONDS
+        return self._messages.build("Welcome", sequence_id=1, client_id=peer.client_id)
+
+    def _reliable(self, packet: Any, kind: str, peer: _Peer, address: Address) -> Replies:
+        new = peer.received.take(packet.sequence_id)
+        if kind == "Welcome" and packet.client_id == peer.client_id:
+            peer.connected = True
+        self.delivered += new and kind == "Reliable"
+        return [(self._messages.ack(peer.received, packet.sequence_id), address)]
+
+    def _bugs(self, data: bytes, packet: Any, peer: _Peer) -> None:
+        """Die of the planted bugs."""
+        if "length" in self.bugs and len(data) > SIZE_LIMITS[self.dialect]:
+            raise PlantedBugError(f"length: {len(data)} octets in a buffer for {SIZE_LIMITS[self.dialect]}")
+        number = getattr(packet, "sequence_id", None)
+        if "sequence" in self.bugs and peer.connected and number is not None:
+            self.silent |= gap(number, peer.received.newest) >= _GAP_BUG

@@ -1,0 +1,179 @@
+"""Where the mutants go: the address, the rule that it must be this machine, and the socket."""
+
+from __future__ import annotations
+
+import ipaddress
+import select
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from netdissect.model.errors import AccessError, UsageError
+
+__all__ = ["Link", "Pacer", "Target", "Traffic"]
+
+TRAFFIC_LIMIT = 4096
+"""Datagrams of a link that are remembered for a failure's capture file."""
+READ_OCTETS = 1 << 16
+_PORTS = 1 << 16
+_BURST = 64
+"""Reads of one call at most, so that a flooding target cannot hold the engine."""
+
+Transport = Literal["udp", "tcp"]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One address and port."""
+
+    host: str
+    """IPv4 or IPv6 address."""
+    port: int
+    """UDP or TCP port."""
+
+    @classmethod
+    def parse(cls, text: str, *, own_host: bool = False) -> Target:
+        """Return the target named by `127.0.0.1:7777` or `[::1]:7777`.
+
+        Args:
+            text: host and port; `localhost` means 127.0.0.1, other names are not looked up.
+            own_host: the user says that the host is theirs: it need not be this machine.
+
+        Raises:
+            UsageError: no address and port.
+            AccessError: not a loopback address, and `own_host` is False.
+        """
+        host, _, port = text.rpartition(":")
+        host = host.strip("[]")
+        host = "127.0.0.1" if host == "localhost" else host
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            raise UsageError(f"{text!r} is no HOST:PORT with a numeric address") from None
+        if not (port.isascii() and port.isdigit() and 0 < int(port) < _PORTS):
+            raise UsageError(f"{text!r} has no port from 1 to 65535")
+        if not address.is_loopback and not own_host:
+            raise AccessError(
+                f"{host} is not this machine. Mutated traffic goes to loopback only, unless "
+                "--i-own-this-host says that you may attack that host."
+            )
+        return cls(str(address), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """One datagram, or one send or read of a stream, as it went over a link."""
+
+    time_ns: int
+    """Nanoseconds since the Unix epoch."""
+    outgoing: bool
+    """True where we sent it."""
+    octets: bytes
+    """The payload."""
+    local: tuple[str, int]
+    """Our address and port."""
+
+
+class Link:
+    """A connected, non-blocking socket that remembers what went over it."""
+
+    def __init__(
+        self, target: Target, transport: Transport = "udp", journal: deque[Traffic] | None = None
+    ) -> None:
+        """Open the socket. For TCP the connection is made here.
+
+        Raises:
+            OSError: nothing listens there (TCP), or no socket is left.
+        """
+        self.target = target
+        self.transport: Transport = transport
+        self.journal: deque[Traffic] = deque(maxlen=TRAFFIC_LIMIT) if journal is None else journal
+        """The latest traffic."""
+        self.refused = 0
+        """Answers that say that nobody listens there."""
+        self.closed = False
+        """True when a stream has ended."""
+        family = socket.AF_INET6 if ":" in target.host else socket.AF_INET
+        kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
+        self._socket = socket.socket(family, kind)
+        try:
+            self._socket.settimeout(1.0)
+            self._socket.connect((target.host, target.port))
+            self._socket.setblocking(False)
+        except OSError:
+            self._socket.close()
+            raise
+        name = self._socket.getsockname()
+        self.local = (str(name[0]), int(name[1]))
+        """Our address and port."""
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+        self.closed = True
+
+    def send(self, octets: bytes) -> None:
+        """Send one datagram, or octets of the stream. A target that is gone is counted, no error.
+        """
+        self.journal.append(Traffic(time.time_ns(), True, octets, self.local))
+        try:
+            if self.transport == "udp":
+                self._socket.send(octets)
+            else:
+                self._socket.sendall(octets)
+        except ConnectionRefusedError:
+            self.refused += 1
+        except OSError:
+            # A full buffer or a datagram above the system's limit is lost like any other; a
+            # stream is over.
+            self.closed = self.transport == "tcp"
+
+    def receive(self, wait: float = 0.0) -> list[bytes]:
+        """Return what has arrived; wait up to `wait` seconds for the first."""
+        if self.closed:
+            return []
+        ready, _, _ = select.select([self._socket], [], [], max(0.0, wait))
+        got: list[bytes] = []
+        while ready and len(got) < _BURST:
+            try:
+                octets = self._socket.recv(READ_OCTETS)
+            except BlockingIOError:
+                break
+            except ConnectionRefusedError:
+                self.refused += 1
+                continue
+            except OSError:
+                self.closed = True
+                break
+            if not octets and self.transport == "tcp":
+                self.closed = True
+                break
+            self.journal.append(Traffic(time.time_ns(), False, octets, self.local))
+            got.append(octets)
+        return got
+
+
+class Pacer:
+    """Spreads sends over time: at most `rate` a second, without catching up after a pause."""
+
+    def __init__(self, rate: float, now: float) -> None:
+        """Start at `now`; `rate` 0 means no limit."""
+        self._gap = 1.0 / rate if rate > 0 else 0.0
+        self._next = now
+
+    def wait(self, now: float) -> float:
+        """Return how many seconds to wait before the next send, and count that send."""
+        due = max(self._next, now)
+        self._next = due + self._gap
+        return due - now
