@@ -1,0 +1,226 @@
+"""From frames to packets: one loop for the usual frame, one general way for all others."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH
+from netdissect.flow.copies import CopyTable
+from netdissect.flow.fragments import Fragment, FragmentTable
+from netdissect.flow.ip import IP_READERS, IpHeader
+from netdissect.flow.links import LINK_READERS, cooked_sight, skip_tags
+from netdissect.flow.segments import read_segment
+from netdissect.flow.stats import FlowStats
+from netdissect.flow.streams import TcpStreams
+from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
+from netdissect.model.packets import PacketKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from netdissect.flow.links import Located
+    from netdissect.model.packets import Frame, Packet
+
+__all__ = ["Decapsulator", "packets"]
+
+_ICMP, _TCP, _UDP, _ICMPV6 = 1, 6, 17, 58
+_UDP_HEADER = 8
+_ICMP_HEADER = 8
+_PORT_UNREACHABLE = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
+"""Type and code. Source: RFC 792, RFC 4443 section 3.1."""
+_VXLAN_PORT = b"\x12\xb5"
+
+_USUAL = Struct(">HBxHxxHxBxx12sH")
+"""Ethernet type, version and header length, total length, fragment bits, protocol, addresses and ports, UDP length."""
+_USUAL_START = 12
+_USUAL_OCTETS = 42
+
+
+class Decapsulator:
+    """Takes frames in and hands packets out. One per capture: it holds fragments and TCP streams."""
+
+    __slots__ = ("_copies", "_fragments", "_streams", "stats")
+
+    def __init__(self) -> None:
+        self.stats = FlowStats()
+        """What became of the frames so far."""
+        self._fragments = FragmentTable(self.stats)
+        self._streams = TcpStreams(self.stats)
+        self._copies = CopyTable()
+
+    def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
+        """Yield the packets of the frames, each as soon as it is whole, and at the end what is left."""
+        unpack = _USUAL.unpack_from
+        stats = self.stats
+        udp_kind = PacketKind.UDP
+        for frame in frames:
+            number, time_ns, link, data, _ = frame
+            stats.frames += 1
+            if link == 1 and len(data) >= _USUAL_OCTETS:
+                kind, version, total, fragment, protocol, key, length = unpack(data, _USUAL_START)
+                if (
+                    protocol == _UDP
+                    and kind == 0x0800  # noqa: PLR2004 - IPv4
+                    and version == 0x45  # noqa: PLR2004 - version 4, no options
+                    and not fragment & 0x3FFF
+                    and length == total - 20
+                    and length >= _UDP_HEADER
+                    and len(data) >= total + 14
+                    and key[10:] != _VXLAN_PORT
+                ):
+                    stats.udp += 1
+                    yield (udp_kind, number, time_ns, key, data[42 : total + 14], None, ())
+                    continue
+            yield from self._frame(frame)
+        self._fragments.finish()
+        yield from self._streams.finish()
+
+    def _frame(self, frame: Frame) -> list[Packet]:
+        """Return the packets that any frame completes."""
+        _, time_ns, link, data, wire = frame
+        reader = LINK_READERS.get(link)
+        if reader is None:
+            self.stats.unknown_link[link] = self.stats.unknown_link.get(link, 0) + 1
+            return []
+        located = reader(data)
+        place = cooked_sight(link, data)
+        faults: tuple[str, ...] = ()
+        if place is not None and self._copies.is_copy(data[located[1] :], place, time_ns):
+            self.stats.capture_duplicates += 1
+            faults = (CAPTURE_DUPLICATE,)
+        return self._network(frame, data, located, max(wire, len(data)), faults, 0)
+
+    def _network(
+        self,
+        frame: Frame,
+        data: bytes,
+        located: Located,
+        wire_end: int,
+        faults: tuple[str, ...],
+        depth: int,
+    ) -> list[Packet]:
+        """Return the packets of what lies at `located`, `depth` tunnels deep."""
+        untagged = skip_tags(data, located)
+        if untagged is None or depth > MAX_DEPTH:
+            self.stats.too_deep += 1
+            return []
+        kind, pos = untagged
+        if kind not in IP_READERS:
+            self.stats.non_ip += 1
+            return []
+        header = IP_READERS[kind](data, pos, wire_end)
+        if header is None:
+            self.stats.malformed += 1
+            return []
+        header = header._replace(faults=faults + header.faults) if faults else header
+        if header.fragment is None:
+            return self._transport(frame, data, header, depth)
+        return self._fragment(frame, data, header, depth)
+
+    def _fragment(
+        self, frame: Frame, data: bytes, header: IpHeader, depth: int
+    ) -> list[Packet]:
+        """Take a fragment in; return the packets of the whole that it completes."""
+        self.stats.fragments += 1
+        if header.fragment is None or header.end > len(data):
+            self.stats.fragments_bad += 1
+            return []
+        identity, offset, more = header.fragment
+        octets = data[header.start : header.end]
+        piece = Fragment(identity, offset, more, octets, header.protocol, header.faults)
+        joined = self._fragments.add(piece, frame[1])
+        if joined is None:
+            return []
+        whole = IpHeader(
+            protocol=joined.protocol,
+            addresses=header.addresses,
+            start=0,
+            end=len(joined.data),
+            ip_id=header.ip_id,
+            fragment=None,
+            faults=joined.faults,
+        )
+        return self._transport(frame, joined.data, whole, depth)
+
+    def _transport(
+        self, frame: Frame, data: bytes, header: IpHeader, depth: int
+    ) -> list[Packet]:
+        protocol = header.protocol
+        if protocol == _UDP:
+            return self._udp(frame, data, header, depth)
+        if protocol == _TCP:
+            return self._tcp(frame, data, header)
+        if protocol in _PORT_UNREACHABLE:
+            return self._icmp(frame, data, header)
+        inner = inside_ip(protocol, data, header.start)
+        if inner is None:
+            self.stats.other_protocols += 1
+            return []
+        self.stats.tunnelled += 1
+        return self._network(frame, data, inner, header.end, header.faults, depth + 1)
+
+    def _udp(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
+        start, end, faults = header.start, header.end, header.faults
+        body = start + _UDP_HEADER
+        if len(data) < body or end < body:
+            self.stats.malformed += 1
+            return []
+        length = int.from_bytes(data[start + 4 : start + 6], "big")
+        if length != end - start:
+            faults = (*faults, UDP_LENGTH)
+            if _UDP_HEADER <= length < end - start:
+                end = start + length
+        if end > len(data):
+            self.stats.snapped += 1
+            faults = (*faults, SNAPPED)
+        if data[start + 2 : start + 4] == _VXLAN_PORT:
+            inner = inside_udp(data, body)
+            if inner is not None:
+                self.stats.tunnelled += 1
+                return self._network(frame, data, inner, end, faults, depth + 1)
+        self.stats.udp += 1
+        key = header.addresses + data[start : start + 4]
+        return [(PacketKind.UDP, frame[0], frame[1], key, data[body:end], None, faults)]
+
+    def _tcp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
+        segment = read_segment(data, header.start, header.end)
+        if segment is None:
+            self.stats.malformed += 1
+            return []
+        key = header.addresses + data[header.start : header.start + 4]
+        return self._streams.take(
+            key,
+            segment,
+            frame=frame[0],
+            time_ns=frame[1],
+            ip_id=header.ip_id,
+            faults=header.faults,
+        )
+
+    def _icmp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
+        """Return the packet of a port-unreachable error that quotes a UDP datagram."""
+        start = header.start
+        quoted = None
+        if data[start : start + 2] == _PORT_UNREACHABLE[header.protocol]:
+            kind = 0x0800 if header.protocol == _ICMP else 0x86DD
+            # The quoted packet is cut to what fits, so its own length is no bound to hold it to.
+            quoted = IP_READERS[kind](data, start + _ICMP_HEADER, header.end)
+        if (
+            quoted is None
+            or quoted.protocol != _UDP
+            or (quoted.fragment is not None and quoted.fragment[1])
+            or len(data) < quoted.start + _UDP_HEADER
+        ):
+            self.stats.other_protocols += 1
+            return []
+        self.stats.icmp_unreachable += 1
+        key = quoted.addresses + data[quoted.start : quoted.start + 4]
+        payload = data[quoted.start + _UDP_HEADER : quoted.end]
+        kind_of = PacketKind.ICMP_UNREACHABLE
+        return [(kind_of, frame[0], frame[1], key, payload, None, header.faults)]
+
+
+def packets(frames: Iterable[Frame]) -> Iterator[Packet]:
+    """Yield the packets of a capture's frames. Use `Decapsulator` where the counters are wanted."""
+    return Decapsulator().packets(frames)

@@ -1,0 +1,132 @@
+"""Reads IPv4 and IPv6 headers. Source: RFC 791, RFC 8200 (extension headers), RFC 4302 (AH)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from netdissect.flow.codes import IP_LENGTH
+from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "IpHeader"]
+
+MAX_EXTENSION_HEADERS = 16
+"""Extension headers read in one packet."""
+
+_V4_HEADER = 20
+_V6_HEADER = 40
+_FRAGMENT_BITS = 0x3FFF
+_MORE = 0x2000
+_OFFSET_BITS = 0x1FFF
+
+_OPTIONS_LIKE = frozenset({0, 43, 60, 135, 139, 140})
+"""Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-octet units less one."""
+_FRAGMENT = 44
+_AUTHENTICATION = 51
+
+_v4 = Struct(">BBHHHBB").unpack_from
+
+
+class IpHeader(NamedTuple):
+    """What one IP packet says of its payload."""
+
+    protocol: int
+    """Protocol of the payload."""
+    addresses: bytes
+    """Source and destination, as on the wire."""
+    start: int
+    """Offset of the payload in the buffer."""
+    end: int
+    """Offset behind the payload by the IP length; may lie behind the captured octets."""
+    ip_id: int | None
+    """IPv4 identification; None for IPv6."""
+    fragment: tuple[bytes, int, bool] | None
+    """(identity, offset, more to come) for a fragment, else None."""
+    faults: tuple[str, ...]
+    """Fault codes."""
+
+
+def _read_v4(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
+    if len(data) < pos + _V4_HEADER:
+        return None
+    version_ihl, _, total, ip_id, fragment_bits, _, protocol = _v4(data, pos)
+    header = (version_ihl & 15) * 4
+    if version_ihl >> 4 != 4 or header < _V4_HEADER:  # noqa: PLR2004
+        return None
+    # Length 0: the network card will cut a large send into packets and fill it in (Wireshark reads it so).
+    end = pos + total if total else wire_end
+    if end < pos + header:
+        return None
+    faults: tuple[str, ...] = ()
+    if end > wire_end:
+        end, faults = wire_end, (IP_LENGTH,)
+    addresses = data[pos + 12 : pos + 20]
+    fragment = None
+    if fragment_bits & _FRAGMENT_BITS:
+        identity = addresses + bytes([protocol]) + data[pos + 4 : pos + 6]
+        fragment = (identity, (fragment_bits & _OFFSET_BITS) * 8, bool(fragment_bits & _MORE))
+    start = pos + header
+    if protocol == _AUTHENTICATION and fragment is None:
+        protocol, start = _skip_authentication(data, start)
+    return IpHeader(protocol, addresses, start, max(start, end), ip_id, fragment, faults)
+
+
+def _skip_authentication(data: bytes, pos: int) -> tuple[int, int]:
+    """Return (protocol, offset) of what an IPv4 authentication header protects."""
+    if len(data) < pos + 2:
+        return _AUTHENTICATION, pos
+    return data[pos], pos + (data[pos + 1] + 2) * 4
+
+
+def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
+    if len(data) < pos + _V6_HEADER or data[pos] >> 4 != 6:  # noqa: PLR2004
+        return None
+    length = int.from_bytes(data[pos + 4 : pos + 6], "big")
+    start = pos + _V6_HEADER
+    end = start + length if length else wire_end
+    faults: tuple[str, ...] = ()
+    if end > wire_end:
+        end, faults = wire_end, (IP_LENGTH,)
+    addresses = data[pos + 8 : pos + 40]
+    found = _skip_extensions(data, start, data[pos + 6], addresses)
+    if found is None:
+        return None
+    protocol, start, fragment = found
+    return IpHeader(protocol, addresses, start, max(start, end), None, fragment, faults)
+
+
+def _skip_extensions(
+    data: bytes, pos: int, protocol: int, addresses: bytes
+) -> tuple[int, int, tuple[bytes, int, bool] | None] | None:
+    """Return (protocol, offset, fragment) behind the extension headers; None where they are cut or too many."""
+    for _ in range(MAX_EXTENSION_HEADERS + 1):
+        if protocol in _OPTIONS_LIKE:
+            unit, extra = 8, 1
+        elif protocol == _AUTHENTICATION:
+            unit, extra = 4, 2
+        elif protocol == _FRAGMENT:
+            if len(data) < pos + 8:
+                return None
+            bits = int.from_bytes(data[pos + 2 : pos + 4], "big")
+            offset, more = bits & 0xFFF8, bool(bits & 1)
+            protocol, pos = data[pos], pos + 8
+            if offset or more:
+                # The protocol is not part of the identity: only the first fragment's counts (RFC 8200).
+                return protocol, pos, (addresses + data[pos - 4 : pos], offset, more)
+            continue
+        else:
+            return protocol, pos, None
+        if len(data) < pos + 2:
+            return None
+        protocol, pos = data[pos], pos + (data[pos + 1] + extra) * unit
+    return None
+
+
+IP_READERS: dict[int, Callable[[bytes, int, int], IpHeader | None]] = {
+    ETHERTYPE_IPV4: _read_v4,
+    ETHERTYPE_IPV6: _read_v6,
+}
+"""Ethernet type -> reader (buffer, offset, offset behind the frame on the wire) -> header, or None where it is broken."""

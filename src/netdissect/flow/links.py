@@ -1,0 +1,128 @@
+"""Finds the network packet in a frame: link headers, VLAN and PPPoE tags off.
+
+Sources: https://www.tcpdump.org/linktypes.html (NULL, LOOP, RAW, LINUX_SLL, LINUX_SLL2), IEEE 802.1Q, RFC 2516.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "ETHERNET",
+    "ETHERTYPE_IPV4",
+    "ETHERTYPE_IPV6",
+    "LINK_READERS",
+    "MAX_TAGS",
+    "Located",
+    "cooked_sight",
+    "ethernet",
+    "skip_tags",
+]
+
+ETHERNET = 1
+ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_IPV6 = 0x86DD
+MAX_TAGS = 8
+"""VLAN and PPPoE headers taken off one frame."""
+
+Located: TypeAlias = tuple[int, int]
+"""(Ethernet type, offset of what it names)."""
+
+_NOTHING: Located = (0, 0)
+_MAX_LENGTH_FIELD = 1500
+_SNAP = b"\xaa\xaa\x03"
+_VLAN_TYPES = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
+_PPPOE_SESSION = 0x8864
+_PPP_TYPES = {0x0021: ETHERTYPE_IPV4, 0x0057: ETHERTYPE_IPV6}
+_AF_INET = 2
+_AF_INET6 = frozenset({10, 24, 28, 30})
+"""Linux, NetBSD/OpenBSD, FreeBSD, Darwin."""
+
+
+def _u16(data: bytes, pos: int) -> int:
+    """Return a big-endian 16-bit number; 0 where it is not all there."""
+    return int.from_bytes(data[pos : pos + 2], "big") if len(data) >= pos + 2 else 0
+
+
+def ethernet(data: bytes, start: int = 0) -> Located:
+    """Return what an Ethernet frame at `start` carries: by its type, or by SNAP."""
+    kind = _u16(data, start + 12)
+    if kind > _MAX_LENGTH_FIELD:
+        return kind, start + 14
+    if data[start + 14 : start + 17] == _SNAP:
+        return _u16(data, start + 20), start + 22
+    return _NOTHING
+
+
+def _null(data: bytes) -> Located:
+    """Read the address family, in the byte order of the capturing host (NULL) or big-endian (LOOP)."""
+    for order in ("little", "big"):
+        family = int.from_bytes(data[:4], order)  # type: ignore[arg-type]
+        if family == _AF_INET:
+            return ETHERTYPE_IPV4, 4
+        if family in _AF_INET6:
+            return ETHERTYPE_IPV6, 4
+    return _NOTHING
+
+
+def _raw(data: bytes) -> Located:
+    version = data[0] >> 4 if data else 0
+    return {4: ETHERTYPE_IPV4, 6: ETHERTYPE_IPV6}.get(version, 0), 0
+
+
+def _ipv4(_: bytes) -> Located:
+    return ETHERTYPE_IPV4, 0
+
+
+def _ipv6(_: bytes) -> Located:
+    return ETHERTYPE_IPV6, 0
+
+
+def _cooked(data: bytes) -> Located:
+    return _u16(data, 14), 16
+
+
+def _cooked2(data: bytes) -> Located:
+    return _u16(data, 0), 20
+
+
+LINK_READERS: dict[int, Callable[[bytes], Located]] = {
+    0: _null,
+    ETHERNET: ethernet,
+    12: _raw,
+    14: _raw,
+    101: _raw,
+    108: _null,
+    113: _cooked,
+    228: _ipv4,
+    229: _ipv6,
+    276: _cooked2,
+}
+"""Link type -> reader of its header. A type of 0 says that the frame carries no network packet."""
+
+
+
+
+def skip_tags(data: bytes, located: Located) -> Located | None:
+    """Return what lies behind VLAN tags and PPPoE headers; None where there are too many."""
+    kind, pos = located
+    for _ in range(MAX_TAGS + 1):
+        if kind in _VLAN_TYPES:
+            kind, pos = _u16(data, pos + 2), pos + 4
+        elif kind == _PPPOE_SESSION:
+            kind, pos = _PPP_TYPES.get(_u16(data, pos + 6), 0), pos + 8
+        else:
+            return kind, pos
+    return None
+
+
+def cooked_sight(link: int, data: bytes) -> bytes | None:
+    """Return where a cooked capture saw a frame (interface and whether it came or went); None for other link types."""
+    if link == 113:  # noqa: PLR2004 - LINUX_SLL: packet type, hardware type
+        return data[:4]
+    if link == 276:  # noqa: PLR2004 - LINUX_SLL2: interface index, hardware type, packet type
+        return data[4:11]
+    return None

@@ -1,0 +1,251 @@
+"""One direction of a TCP connection: octets put in order once, gaps marked and never filled.
+
+Offsets are extended (they do not wrap): 0 is the octet after the SYN, or the first octet seen where
+the SYN is not in the capture. The first copy of an octet stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from netdissect.flow.codes import TCP_OUT_OF_WINDOW, TCP_OVERLAP
+from netdissect.flow.pieces import PieceBuffer
+from netdissect.model.packets import StreamPiece
+
+if TYPE_CHECKING:
+    from netdissect.flow.stats import FlowStats
+
+__all__ = [
+    "ACKED_GAP_GRACE_NS",
+    "MAX_AHEAD",
+    "MAX_BUFFERED_OCTETS",
+    "MAX_HISTORY_COMPARED",
+    "MAX_HISTORY_OCTETS",
+    "MAX_STREAM_OCTETS",
+    "MAX_STREAM_PIECES",
+    "PIECE_COST",
+    "Pool",
+    "Side",
+]
+
+MAX_STREAM_OCTETS = 4 * 1024 * 1024
+"""Octets that one direction holds behind a gap; more gives the gap up."""
+MAX_STREAM_PIECES = 4096
+"""Pieces that one direction holds behind gaps; more gives the first gap up."""
+MAX_BUFFERED_OCTETS = 64 * 1024 * 1024
+"""Octets (PIECE_COST included) that all directions hold behind gaps; the one that passes it gives its gaps up."""
+PIECE_COST = 256
+"""What a piece costs beside its octets, in octets, as the bounds count it."""
+ACKED_GAP_GRACE_NS = 20_000_000
+"""A gap that the receiver has acknowledged is given up after this time: until then its octets may only be captured late."""
+MAX_HISTORY_OCTETS = 8 * 1024 * 1024
+"""Octets (PIECE_COST included) already handed on that all directions keep, to compare retransmissions with."""
+MAX_HISTORY_COMPARED = 64
+"""Latest pieces of a direction's history that one retransmission is compared with."""
+MAX_AHEAD = 1 << 30
+"""No window reaches further ahead than this. Source: RFC 7323 section 2.3."""
+
+_WRAP = 1 << 32
+_HALF = 1 << 31
+
+
+class Pool:
+    """What all directions share: the counters, and the octets that they hold together."""
+
+    __slots__ = ("_recent", "_recent_octets", "buffered", "stats")
+
+    def __init__(self, stats: FlowStats) -> None:
+        self.stats = stats
+        self.buffered = 0
+        """Octets held behind gaps, PIECE_COST included."""
+        self._recent: deque[Side] = deque()
+        self._recent_octets = 0
+
+    def remember(self, side: Side, offset: int, data: bytes) -> None:
+        """Keep octets just handed on, and let the oldest go."""
+        side.history.append((offset, data))
+        self._recent.append(side)
+        self._recent_octets += len(data) + PIECE_COST
+        while self._recent_octets > MAX_HISTORY_OCTETS:
+            _, old = self._recent.popleft().history.popleft()
+            self._recent_octets -= len(old) + PIECE_COST
+
+
+class Side:
+    """One direction of a connection."""
+
+    __slots__ = (
+        "_gap",
+        "_gap_since_ns",
+        "_pool",
+        "acked",
+        "base",
+        "buffer",
+        "end",
+        "history",
+        "isn",
+        "key",
+        "next",
+    )
+
+    def __init__(self, key: bytes, pool: Pool) -> None:
+        self._pool = pool
+        self.key = key
+        """Flow key of its segments."""
+        self.isn: int | None = None
+        """Sequence number of its SYN; None where that was not seen."""
+        self.base: int | None = None
+        """Wire sequence number of offset 0; None before its first segment."""
+        self.next = 0
+        """Offset of the next octet to hand on."""
+        self.acked = 0
+        """Offset up to which the peer has acknowledged it."""
+        self.end: int | None = None
+        """Offset of its FIN."""
+        self.buffer: PieceBuffer | None = None
+        """Octets behind a gap."""
+        self.history: deque[tuple[int, bytes]] = deque()
+        """Octets handed on last; `Pool` lets them go."""
+        self._gap = 0
+        """Octets skipped since the last piece."""
+        self._gap_since_ns: int | None = None
+        """When the gap at `next` was first seen to be acknowledged."""
+
+    def offset(self, wire: int) -> int:
+        """Return the extended offset of a wire sequence number: the one nearest to `next`."""
+        ahead = (wire - (self.base or 0) - self.next + _HALF) % _WRAP - _HALF
+        return self.next + ahead
+
+    def rebase(self, isn: int) -> None:
+        """Start the stream at the octet after the SYN numbered `isn`."""
+        self._drop_buffer()
+        self.isn, self.base = isn, (isn + 1) % _WRAP
+        self.next, self.acked, self.end, self._gap = 0, 0, None, 0
+
+    def take(
+        self, offset: int, data: bytes, length: int, frame: int
+    ) -> tuple[list[StreamPiece], str | None]:
+        """Take a segment's data in; return what became readable, and a fault code or None.
+
+        Args:
+            offset: extended offset of its first octet.
+            data: the captured octets.
+            length: octets on the wire; those beyond `data` are a gap that nothing can fill.
+            frame: frame number.
+        """
+        if offset == self.next and not self.buffer and length == len(data):
+            return [self._hand_on(offset, data, frame)], None
+        if offset - self.next > MAX_AHEAD:
+            self._pool.stats.tcp_out_of_window += 1
+            return [], TCP_OUT_OF_WINDOW
+        if length == 1 and offset == self.next - 1:
+            return [], None  # A keep-alive: its octet is meaningless (RFC 9293 section 3.8.4).
+        differs = False
+        end, stop = offset + len(data), offset + length
+        if offset < self.next:
+            differs = self._differs(offset, data)
+            data, offset = data[self.next - offset :], self.next
+        if data:
+            differs = self._hold(offset, data, frame) or differs
+        pieces = self._ready()
+        if stop > end and self.next == end:
+            self._skip_to(min(stop, self.buffer.first) if self.buffer else stop)
+            pieces += self._ready()
+        pieces += self._keep_bounds()
+        if differs:
+            self._pool.stats.tcp_overlaps += 1
+        return pieces, TCP_OVERLAP if differs else None
+
+    def release_acked(self, time_ns: int) -> list[StreamPiece]:
+        """Give up the gaps that the peer acknowledged some time ago: their octets were not captured."""
+        if not self.buffer or self.acked <= self.next:
+            return []
+        if self._gap_since_ns is None:
+            self._gap_since_ns = time_ns
+        if time_ns - self._gap_since_ns < ACKED_GAP_GRACE_NS:
+            return []
+        pieces: list[StreamPiece] = []
+        while self.buffer and self.acked > self.next:
+            pieces += self._give_up()
+        return pieces
+
+    def finish(self) -> list[StreamPiece]:
+        """Give up every gap, at the end of the connection or of the capture."""
+        pieces: list[StreamPiece] = []
+        while self.buffer:
+            pieces += self._give_up()
+        if self.end is not None and self.end > self.next:
+            self._skip_to(self.end)
+        if self._gap:
+            pieces.append(StreamPiece(self.next, b"", (), self._gap))
+            self._gap = 0
+        return pieces
+
+    def _hand_on(self, offset: int, data: bytes, frame: int) -> StreamPiece:
+        self.next = offset + len(data)
+        self._pool.remember(self, offset, data)
+        gap, self._gap = self._gap, 0
+        return StreamPiece(offset, data, (frame,), gap)
+
+    def _ready(self) -> list[StreamPiece]:
+        """Hand on what is held at `next`."""
+        pieces: list[StreamPiece] = []
+        buffer = self.buffer
+        while buffer and buffer.first == self.next:
+            offset, data, frame = buffer.pop_first()
+            self._pool.buffered -= len(data) + PIECE_COST
+            pieces.append(self._hand_on(offset, data, frame))
+        if pieces:
+            self._gap_since_ns = None
+        return pieces
+
+    def _hold(self, offset: int, data: bytes, frame: int) -> bool:
+        """Keep octets; return whether some were held with other values."""
+        if self.buffer is None:
+            self.buffer = PieceBuffer()
+        before = len(self.buffer)
+        added = self.buffer.add(offset, data, frame)
+        self._pool.buffered += added.fresh + PIECE_COST * (len(self.buffer) - before)
+        return added.differs
+
+    def _keep_bounds(self) -> list[StreamPiece]:
+        pieces: list[StreamPiece] = []
+        while self.buffer and (
+            self.buffer.octets > MAX_STREAM_OCTETS
+            or len(self.buffer) > MAX_STREAM_PIECES
+            or self._pool.buffered > MAX_BUFFERED_OCTETS
+        ):
+            self._pool.stats.tcp_gaps_by_bound += 1
+            pieces += self._give_up()
+        return pieces
+
+    def _give_up(self) -> list[StreamPiece]:
+        """Skip the gap before the first piece held, which there must be."""
+        if self.buffer:
+            self._skip_to(self.buffer.first)
+        return self._ready()
+
+    def _skip_to(self, offset: int) -> None:
+        missing = offset - self.next
+        self._gap += missing
+        self.next = offset
+        self._pool.stats.tcp_gaps += 1
+        self._pool.stats.tcp_gap_octets += missing
+
+    def _drop_buffer(self) -> None:
+        if self.buffer:
+            self._pool.buffered -= self.buffer.octets + PIECE_COST * len(self.buffer)
+        self.buffer = None
+
+    def _differs(self, offset: int, data: bytes) -> bool:
+        """Return whether octets already handed on are now sent with other values."""
+        end = offset + len(data)
+        for have, held in islice(reversed(self.history), MAX_HISTORY_COMPARED):
+            low, high = max(have, offset), min(have + len(held), end)
+            if low < high and held[low - have : high - have] != data[low - offset : high - offset]:
+                return True
+            if have <= offset:
+                break
+        return False

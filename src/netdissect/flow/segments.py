@@ -1,0 +1,89 @@
+"""Reads TCP headers and their options. Source: RFC 9293 section 3.1, RFC 7323 (time stamps), RFC 2018 (SACK)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+__all__ = ["ACK", "FIN", "RST", "SYN", "SegmentHeader", "read_segment"]
+
+FIN, SYN, RST, ACK = 1, 2, 4, 16
+"""TCP flags."""
+
+_MIN_HEADER = 20
+_OPTION_END, _OPTION_NOP, _OPTION_SACK, _OPTION_TIMESTAMPS = 0, 1, 5, 8
+_TIMESTAMPS_LENGTH = 10
+_USUAL_HEADER = 32
+_USUAL_OPTIONS = b"\x01\x01\x08\x0a"
+"""How almost every segment's 12 octets of options begin: two NOPs, then time stamps."""
+
+_header = Struct(">IIBBH").unpack_from
+_pair = Struct(">II").unpack_from
+
+_Sack = tuple[tuple[int, int], ...]
+
+
+class SegmentHeader(NamedTuple):
+    """What one segment says."""
+
+    seq: int
+    """Sequence number on the wire."""
+    ack: int
+    """Acknowledgement number on the wire."""
+    flags: int
+    """Flags, low 8 bits."""
+    window: int
+    """Window, unscaled."""
+    payload: bytes
+    """Captured octets of data."""
+    length: int
+    """Octets of data on the wire."""
+    timestamps: tuple[int, int] | None
+    """Time stamp option (value, echo)."""
+    sack: _Sack
+    """SACK blocks."""
+
+
+def read_segment(data: bytes, start: int, end: int) -> SegmentHeader | None:
+    """Return the segment at `start`, or None where its header is broken or not captured.
+
+    Args:
+        data: a buffer that holds it.
+        start: offset of the TCP header.
+        end: offset behind the segment by its IP length; may lie behind the captured octets.
+    """
+    if len(data) < start + _MIN_HEADER:
+        return None
+    seq, ack, size, flags, window = _header(data, start + 4)
+    body = start + (size >> 4) * 4
+    if body < start + _MIN_HEADER or body > end:
+        return None
+    timestamps: tuple[int, int] | None = None
+    sack: _Sack = ()
+    options = start + _MIN_HEADER
+    if body == start + _USUAL_HEADER and data[options : options + 4] == _USUAL_OPTIONS:
+        if len(data) >= body:
+            timestamps = _pair(data, options + 4)
+    elif body > options:
+        timestamps, sack = _options(data[options:body])
+    return SegmentHeader(seq, ack, flags, window, data[body:end], end - body, timestamps, sack)
+
+
+def _options(data: bytes) -> tuple[tuple[int, int] | None, _Sack]:
+    """Return (time stamps, SACK blocks); an option that overruns its room ends the reading."""
+    timestamps: tuple[int, int] | None = None
+    sack: list[tuple[int, int]] = []
+    pos = 0
+    while pos < len(data) and data[pos] != _OPTION_END:
+        if data[pos] == _OPTION_NOP:
+            pos += 1
+            continue
+        size = data[pos + 1] if pos + 1 < len(data) else 0
+        if size < 2 or pos + size > len(data):  # noqa: PLR2004 - kind and length
+            break
+        if data[pos] == _OPTION_TIMESTAMPS and size == _TIMESTAMPS_LENGTH:
+            timestamps = _pair(data, pos + 2)
+        elif data[pos] == _OPTION_SACK:
+            sack += [_pair(data, block) for block in range(pos + 2, pos + size - 7, 8)]
+        pos += size
+    return timestamps, tuple(sack)

@@ -1,0 +1,42 @@
+"""Finds packets inside packets: IP-in-IP, GRE and VXLAN. Sources: RFC 2003, RFC 2784 and 2890, RFC 7348."""
+
+from __future__ import annotations
+
+from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ethernet
+
+__all__ = ["MAX_DEPTH", "inside_ip", "inside_udp"]
+
+MAX_DEPTH = 8
+"""Tunnels inside tunnels that are followed."""
+
+_IPIP, _IPV6_IN_IP, _GRE = 4, 41, 47
+_TRANSPARENT_ETHERNET = 0x6558
+_GRE_HEADER = 4
+_GRE_OPTIONAL = (0x80, 0x20, 0x10)
+"""Flag bits of checksum, key and sequence number: four octets each."""
+_GRE_ROUTING = 0x40
+_VXLAN_HEADER = 8
+_VXLAN_FLAGS = b"\x08\x00\x00\x00"
+
+
+def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
+    """Return what an IP packet of a tunnel protocol carries at `start`; None for other protocols."""
+    if protocol == _IPIP:
+        return ETHERTYPE_IPV4, start
+    if protocol == _IPV6_IN_IP:
+        return ETHERTYPE_IPV6, start
+    if protocol != _GRE or len(data) < start + _GRE_HEADER:
+        return None
+    flags = data[start]
+    if flags & _GRE_ROUTING or data[start + 1] & 7:
+        return None
+    kind = int.from_bytes(data[start + 2 : start + 4], "big")
+    body = start + _GRE_HEADER + sum(4 for bit in _GRE_OPTIONAL if flags & bit)
+    return ethernet(data, body) if kind == _TRANSPARENT_ETHERNET else (kind, body)
+
+
+def inside_udp(data: bytes, start: int) -> Located | None:
+    """Return what a VXLAN datagram carries; None where the payload at `start` is no VXLAN header."""
+    if data[start : start + 4] != _VXLAN_FLAGS or data[start + 7 : start + 8] != b"\0":
+        return None
+    return ethernet(data, start + _VXLAN_HEADER)
