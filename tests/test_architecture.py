@@ -27,7 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "pipeline": {
         "capture", "flow", "protocols", "dissect", "layers", "track", "filters", "model", "wire",
     },
-    "cli": {"pipeline", "filters", "render", "export", "fuzz", "model", "capture", "_version", "netdissect"},
+    "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
+    "cli": {"pipeline", "lookup", "filters", "render", "export", "fuzz", "model", "_version", "netdissect"},
     "_version": set(),
 }
 """Room -> rooms it may import. Every room may import itself."""

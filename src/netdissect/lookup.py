@@ -11,6 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from netdissect.capture.tools import Check, checks
 from netdissect.model.annotations import COMMON_CODES, CodeRow
 from netdissect.model.dissection import Dissection
 from netdissect.model.errors import UsageError
@@ -22,6 +23,7 @@ __all__ = [
     "catalogue",
     "collect_fields",
     "decode_payload",
+    "doctor_checks",
     "field_table",
     "full_dialect",
     "load_schemas",
@@ -136,6 +138,11 @@ def decode_payload(
         full_dialect(protocol, dialect), direction, transport or known.transports[0], schema=schema
     )
     return dissect(protocol, payload, request, module=known.layer_module, strict=strict)
+
+
+def doctor_checks(version: str) -> list[Check]:
+    """Return what `netdissect doctor` lists."""
+    return [Check("netdissect", None, version), *checks()]
 
 
 def catalogue() -> dict[str, CodeRow]:

@@ -11,7 +11,7 @@ from netdissect.render.console import Screen, line_text
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, duration, octets
 
-__all__ = ["show_fields", "show_info", "show_protocols", "show_settings"]
+__all__ = ["show_checks", "show_fields", "show_info", "show_protocols", "show_settings"]
 
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
@@ -100,3 +100,12 @@ def _setting(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(f'"{item}"' for item in value) + "]"
     return f'"{value}"'
+
+
+def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str]]) -> None:
+    """Print checks as (name, good, text, remedy); remedies stand on lines of their own, ready to paste."""
+    for name, good, text, remedy in found:
+        mark, style = {True: ("ok", "good"), False: ("--", "bad"), None: ("  ", "dim")}[good]
+        screen.line((f"{mark:>3} ", style), (f"{name:<15} ", "name"), (text, ""))
+        for line in remedy.split("\n") if remedy else ():
+            screen.line((f"{'':>20}{line}", "title"))

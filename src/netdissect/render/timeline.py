@@ -8,7 +8,7 @@ from typing import TypeAlias
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
 from netdissect.render.connections import timeout_text
-from netdissect.render.console import Line, Screen
+from netdissect.render.console import UNLIMITED, Line, Screen, fit
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, direction_style, duration, seconds
 
@@ -19,6 +19,7 @@ Item: TypeAlias = UnitRecord | ConnectionEvent
 _OVERVIEW_COLUMNS = 120
 """Columns of the lanes at most; more would not tell more."""
 _LABEL_COLUMNS = 10
+_TYPE_COLUMNS = 18
 
 LEGEND = "· sent  » again  ○ copy  ? fate unknown  ✗ never acked  ! event  ~ ambiguous"
 
@@ -114,7 +115,7 @@ def show_items(screen: Screen, items: Iterable[Item], clock: Clock, *, several: 
     for item in items:
         who = f"#{item.connection:<3} " if several else ""
         if isinstance(item, UnitRecord):
-            for line in _unit(item, clock, who):
+            for line in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
                 screen.line(*line, cut=True)
         else:
             screen.line(*_event(item, clock, who), cut=True)
@@ -127,7 +128,7 @@ def _header(*, several: bool) -> str:
     return f"{who}{'sent':>11}  {'':1} {'unit':<14} {'type':<18} {'copies':>6} {'took':>10}  outcome"
 
 
-def _unit(unit: UnitRecord, clock: Clock, who: str) -> Iterator[Line]:
+def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[Line]:
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
     arrow = "→" if unit.direction == Direction.C2S else "←"
@@ -138,7 +139,7 @@ def _unit(unit: UnitRecord, clock: Clock, who: str) -> Iterator[Line]:
         (f"{sent:>11}  ", "time"),
         (f"{arrow} ", direction_style(unit.direction)),
         (f"{unit.space + ' ' + str(unit.seq):<14} ", ""),
-        (f"{safe(unit.type or '-', 18):<18} ", "name"),
+        (f"{fit(safe(unit.type or '-'), type_columns):<{_TYPE_COLUMNS}} ", "name"),
         (f"{len(unit.copies):>6} ", "resend" if again else "dim"),
         (f"{_took(unit):>10}  ", ""),
         (text, style),

@@ -1,0 +1,120 @@
+"""The capture programs of this machine, their versions, and whether this user may capture. Used by `doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+__all__ = ["Check", "checks", "package_versions"]
+
+_PACKAGES = ("scapy", "click", "rich", "pyshark", "zstandard")
+_PROGRAMS = {
+    "tshark": "verify, and reading files with --backend tshark",
+    "dumpcap": "live capture without handing this program any rights",
+    "tcpdump": "live capture where dumpcap is missing",
+}
+_ANSWER_SECONDS = 10
+_CAPABILITIES = "cap_net_raw,cap_net_admin=eip"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at."""
+
+    name: str
+    """What was looked at."""
+    good: bool | None
+    """True: fine; False: something is missing; None: only a fact."""
+    text: str
+    """What was found."""
+    remedy: str = ""
+    """Lines to paste into a shell; "" where there is nothing to do."""
+
+
+def package_versions() -> list[Check]:
+    """Return the versions of Python and of the packages used."""
+    found = [Check("python", None, f"{platform.python_version()} ({sys.executable})")]
+    for name in _PACKAGES:
+        try:
+            found.append(Check(name, True, version(name)))
+        except PackageNotFoundError:
+            found.append(Check(name, False, "not installed", f"pip install {name}"))
+    return found
+
+
+def checks() -> list[Check]:
+    """Return what was found out about this machine, in a fixed order."""
+    programs = [_program(name, use) for name, use in _PROGRAMS.items()]
+    return [*package_versions(), *programs, *_rights()]
+
+
+def _program(name: str, use: str) -> Check:
+    path = shutil.which(name)
+    if path is None:
+        return Check(name, False, f"not found; needed for {use}", f"sudo apt-get install {_debian(name)}")
+    return Check(name, True, f"{_first_line(path)} ({path})")
+
+
+def _debian(name: str) -> str:
+    return {"dumpcap": "wireshark-common"}.get(name, name)
+
+
+def _first_line(path: str) -> str:
+    try:
+        answer = subprocess.run(  # noqa: S603 - a path that `which` found
+            [path, "--version"], capture_output=True, timeout=_ANSWER_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"gives no version ({error})"
+    text = (answer.stdout or answer.stderr).decode("utf-8", "replace").strip()
+    return text.splitlines()[0] if text else "gives no version"
+
+
+def _rights() -> list[Check]:
+    rights = [_own_rights()]
+    path = shutil.which("dumpcap")
+    if path is not None:
+        rights.append(_dumpcap_rights(path))
+    return rights
+
+
+def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
+    if effective() == 0:
+        return Check("rights", True, "root: may capture; the parsing process drops to the calling user")
+    if _has_capability():
+        return Check("rights", True, "this process has CAP_NET_RAW")
+    return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")
+
+
+def _has_capability() -> bool:
+    """Return whether CAP_NET_RAW (bit 13) is in force. Source: capabilities(7)."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as status:
+            for line in status:
+                if line.startswith("CapEff:"):
+                    return bool(int(line.split()[1], 16) >> 13 & 1)
+    except OSError:
+        pass
+    return False
+
+
+def _dumpcap_rights(path: str) -> Check:
+    remedy = (
+        f"sudo groupadd -f wireshark\nsudo chgrp wireshark {path}\nsudo chmod 750 {path}\n"
+        f"sudo setcap {_CAPABILITIES} {path}\nsudo usermod -aG wireshark $USER   # then log in again"
+    )
+    if not os.access(path, os.X_OK):
+        return Check("dumpcap rights", False, "this user may not run it", remedy)
+    if os.geteuid() == 0:
+        return Check("dumpcap rights", True, "run by root")
+    try:
+        os.getxattr(path, "security.capability")
+    except OSError:
+        return Check("dumpcap rights", False, "it has no capabilities, so it cannot capture", remedy)
+    return Check("dumpcap rights", True, "it has capabilities of its own")

@@ -1,0 +1,30 @@
+"""`netdissect doctor`: is everything there that capturing and comparing need?"""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("doctor")
+@options.json_output
+@options.screen
+def command(as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> None:
+    """Check versions, capture back ends and rights; print what to paste."""
+    del quiet, verbose
+    from netdissect._version import __version__  # noqa: PLC0415
+    from netdissect.lookup import doctor_checks  # noqa: PLC0415
+    from netdissect.render.catalogs import show_checks  # noqa: PLC0415
+
+    found = doctor_checks(__version__)
+    if as_json:
+        print_json(
+            {"schema": 1, "check": item.name, "good": item.good, "text": item.text, "remedy": item.remedy or None}
+            for item in found
+        )
+    else:
+        show_checks(make_screen(color, width), [(item.name, item.good, item.text, item.remedy) for item in found])

@@ -1,0 +1,73 @@
+"""CSV and TSV: one row a message, one column a field, values written so that a reader gets them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import IO, Any
+
+__all__ = ["FORMATS", "cell", "write_rows"]
+
+FORMATS = {"csv": ",", "tsv": "\t"}
+"""Format -> separator."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_rows(
+    stream: IO[str],
+    names: Sequence[str],
+    rows: Iterable[Sequence[Sequence[Any]]],
+    *,
+    kind: str = "csv",
+    guard: bool = False,
+    header: bool = True,
+) -> int:
+    """Write rows of cells and return how many.
+
+    Args:
+        stream: where to.
+        names: column names, the first line.
+        rows: for each row the occurrences of each column; several are joined by `;`.
+        kind: `csv` or `tsv`.
+        guard: put `'` before text that a spreadsheet would run as a formula (`--csv-safe`).
+        header: write the first line.
+
+    """
+    separator = FORMATS[kind]
+    special = frozenset(f'{separator}"\r\n')
+    if header:
+        stream.write(separator.join(_quoted(name, special) for name in names) + "\n")
+    written = 0
+    for row in rows:
+        texts = [_quoted(cell(values, guard=guard), special) for values in row]
+        # A row that is one empty cell must not look like an empty line.
+        stream.write((separator.join(texts) or '""') + "\n")
+        written += 1
+    return written
+
+
+def _quoted(text: str, special: frozenset[str]) -> str:
+    """Return a cell as RFC 4180 writes it. The standard library leaves a lone return unquoted."""
+    return '"' + text.replace('"', '""') + '"' if special & set(text) else text
+
+
+def cell(values: Sequence[Any], *, guard: bool = False) -> str:
+    """Return the text of one cell: nothing for no occurrence, several joined by `;`."""
+    text = ";".join(_text(value) for value in values)
+    numeric = all(isinstance(value, (int, float)) for value in values)
+    if guard and not numeric and text.startswith(_FORMULA):
+        return f"'{text}"
+    return text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(value)
+    # A lone surrogate has no UTF-8; NUL is no CSV.
+    text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+    return text.replace("\0", "\\x00")

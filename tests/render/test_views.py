@@ -1,0 +1,172 @@
+"""Every view over every hostile string: nothing that a terminal obeys comes out, no markup is interpreted."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import hostile
+import pytest
+import samples
+
+from netdissect.model.annotations import Annotation, CodeRow, Severity
+from netdissect.model.dissection import FieldNode
+from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import CaptureInfo
+from netdissect.render.catalogs import show_checks, show_fields, show_info, show_protocols, show_settings
+from netdissect.render.connections import show_connection, show_connections
+from netdissect.render.console import Screen, cells
+from netdissect.render.findings import show_anomalies, show_catalogue, show_code
+from netdissect.render.read import ReadView, record_title
+from netdissect.render.timeline import overview, show_items, show_timeouts
+from netdissect.render.tree import find_node, hex_views, tree_lines
+from netdissect.render.units import Clock
+
+START, MS = samples.START, samples.MS
+
+
+def clock() -> Clock:
+    return Clock("r", START)
+
+
+def hostile_record(evil: str) -> DatagramRecord:
+    root = FieldNode("x", None, 0, 48, children=[
+        FieldNode("text", evil, 0, 8),
+        FieldNode("named", 1, 8, 8, evil),
+        FieldNode(evil or "empty", evil.encode("utf-8", "surrogatepass")[:30], 16, 8, evil),
+    ])
+    note = Annotation("code", Severity.WARN, "group", evil, 0, 8)
+    tree = samples.dissection(root=root, summary=evil, annotations=[note], fields={"text": evil})
+    record = samples.datagram(dissection=tree, src=evil, dst=evil, dialect=evil)
+    record.messages[0].annotations = [note]
+    record.messages[0].summary = evil
+    record.messages[0].type = evil
+    return record
+
+
+def hostile_connection(evil: str) -> Any:
+    return samples.connection(
+        client=evil, server=evil, dialects=(evil, evil), vantage_basis=evil, reject_reason=evil,
+        close={"by": evil, "reason": evil, "frame": 1}, identity={"name": evil, evil: [evil, {"x": evil}]},
+        messages=({evil: 1}, {}), counters=({evil: 1}, {}), explain=(evil,), limits_hit={evil: 1}, state=evil,
+    )
+
+
+def view_read(screen: Screen, evil: str) -> None:
+    record = hostile_record(evil)
+    for messages in (False, True):
+        ReadView(screen, clock(), messages=messages, tree=True, hexed=True).show(record, record.messages)
+
+
+def view_show(screen: Screen, evil: str) -> None:
+    record = hostile_record(evil)
+    assert record.dissection is not None
+    screen.line(*record_title(record, clock()))
+    for line in (*tree_lines(record.dissection), *hex_views(record.dissection, width=80)):
+        screen.line(*line)
+
+
+def view_connections(screen: Screen, evil: str) -> None:
+    report = hostile_connection(evil)
+    show_connections(screen, [report, report], clock())
+    show_connection(screen, report, clock(), explain=True)
+
+
+def view_timeline(screen: Screen, evil: str) -> None:
+    units = [samples.unit(type=evil), samples.unit(outcome=evil, acked_frame=None)]
+    events = [samples.event(text=evil), samples.event(event="timeout", text=evil)]
+    report = hostile_connection(evil)
+    overview(screen, report, units, events)
+    show_timeouts(screen, report, clock())
+    show_items(screen, [*units, *events], clock(), several=True)
+
+
+def view_anomalies(screen: Screen, evil: str) -> None:
+    show_anomalies(screen, [samples.anomaly(message=evil, code=evil, group=evil)], clock())
+    row = CodeRow(evil, Severity.ERROR, evil, evil, evil)
+    show_code(screen, row)
+    show_catalogue(screen, [row])
+
+
+def view_catalogs(screen: Screen, evil: str) -> None:
+    info = CaptureInfo(evil, evil, [evil], [evil], [evil], 1, 1, START, START, True, 5, evil, 3)
+    show_info(screen, info, {evil: (1, 1)}, 2)
+    show_protocols(
+        screen, [ProtocolInfo(evil, evil, (DialectInfo(evil, evil, (evil,)),), ("udp",), (1,))], types=True
+    )
+    show_fields(screen, [FieldInfo(evil, "int", evil, evil)])
+    show_settings(screen, [(evil, {evil: evil}, evil, evil)], origin=True)
+    show_checks(screen, [(evil, True, evil, evil)])
+
+
+VIEWS: list[Callable[[Screen, str], None]] = [
+    view_read, view_show, view_connections, view_timeline, view_anomalies, view_catalogs,
+]
+
+
+def printed(view: Callable[[Screen, str], None], evil: str, *, width: int = 80, color: str = "never") -> str:
+    stream = io.StringIO()
+    view(Screen(stream, color=color, width=width), evil)
+    return stream.getvalue()
+
+
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+@pytest.mark.parametrize("width", [80, 160])
+def test_hostile_text_stays_text(view: Callable[[Screen, str], None], width: int) -> None:
+    for evil in hostile.HOSTILE:
+        text = printed(view, evil, width=width)
+        assert hostile.is_safe(text)
+        # With colour the only escapes are our own.
+        assert hostile.is_safe(_SGR.sub("", printed(view, evil[:5000], width=width, color="always")))
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_markup_is_never_interpreted(view: Callable[[Screen, str], None]) -> None:
+    assert "[red]x[/red]" in printed(view, "[red]x[/red]", width=160)
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_a_pipe_is_neither_cut_nor_wrapped(view: Callable[[Screen, str], None]) -> None:
+    stream = io.StringIO()
+    view(Screen(stream), "long " * 40)
+    assert "…" not in stream.getvalue()
+
+
+def test_lines_fit_an_80_column_terminal() -> None:
+    for view in (view_read, view_timeline, view_anomalies):
+        text = printed(view, "a rather ordinary text", width=80)
+        long = [line for line in text.splitlines() if cells(line) > 80 and "idle timer" not in line]
+        assert not [line for line in long if "→" in line and "again" in line], long
+
+
+def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:
+    stream = io.StringIO()
+    show_connections(Screen(stream, width=80, color="never"), [samples.connection()], clock())
+    text = stream.getvalue()
+    for fact in (
+        "riptide-2.1/2.2", "127.0.0.1:50654", "127.0.0.1:21105", "closed", "Disconnected", "client", "12.42 s",
+        "420", "422", "12.1 kB", "11.2 kB", "24 resent", "60.0", "2W",
+    ):
+        assert fact in text
+    assert max(map(cells, text.splitlines())) <= 80
+
+
+def test_severity_has_a_letter_beside_its_colour() -> None:
+    assert printed(view_anomalies, "x").count("E x") + printed(view_anomalies, "x").count("W ") >= 2
+
+
+def test_the_chosen_field_is_marked_in_the_octets() -> None:
+    tree = samples.dissection()
+    rows = ["".join(part for part, _ in line) for line in hex_views(tree, width=80, chosen=find_node(tree, "sequence_id"))]
+    assert rows[1].startswith("0000 [c7 00 00]00 00 ff")
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
+def test_without_colour_there_is_no_escape(view: Callable[[Screen, str], None]) -> None:
+    assert "\x1b" not in printed(view, "x")
