@@ -1,4 +1,6 @@
-"""Capture files in and out: pcap and pcapng, plain, gzip or Zstandard, from a file or a pipe. Knows nothing above frames."""
+"""Capture files in and out: pcap and pcapng, plain, gzip or Zstandard, from a file or a pipe. Knows
+nothing above frames.
+"""
 
 from __future__ import annotations
 

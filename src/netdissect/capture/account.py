@@ -1,4 +1,6 @@
-"""What the formats tell about a capture while they read it: totals, names, damage. Every list is bounded."""
+"""What the formats tell about a capture while they read it: totals, names, damage. Every list is
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Ledger:
         self.link_types_dropped = 0
 
     def frames(self, batch: list[Frame]) -> None:
-        """Count a batch of frames. First and last are the earliest and the latest time, as capinfos has them."""
+        """Count a batch of frames. First and last are the earliest and the latest time, as capinfos
+        has them.
+        """
         info = self.info
         info.frames += len(batch)
         info.octets += sum(map(_wire_of, batch))

@@ -1,6 +1,7 @@
 """Names and numbers of the link types of capture files.
 
-Source: https://www.tcpdump.org/linktypes.html (numbers as stored in files, names without `LINKTYPE_`/`DLT_`).
+Source: https://www.tcpdump.org/linktypes.html (numbers as stored in files, names without
+`LINKTYPE_`/`DLT_`).
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 ```
 file header (24 octets)                      record header (16 octets; 24 in the "modified" format)
 magic | major.minor | zone | sigfigs         seconds | fraction | captured length | wire length
-snap length | link type                      [modified: interface u32, protocol u16, packet type u8, pad u8]
+snap length | link type                      [interface u32, protocol u16, type u8, pad u8]
 ```
-Source: draft-ietf-opsawg-pcap-05; for the modified magic libpcap `sf-pcap.c` (KUZNETZOV_TCPDUMP_MAGIC).
+Source: draft-ietf-opsawg-pcap-05; for the modified magic libpcap `sf-pcap.c`
+(KUZNETZOV_TCPDUMP_MAGIC).
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["MAGICS", "MAX_FRAME_OCTETS", "pcap_batches"]
 
 MAX_FRAME_OCTETS = 262_144
-"""Longest captured frame that is believed; a longer length is damage. Source: libpcap MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD."""
+"""Longest captured frame that is believed; a longer length is damage. Source: libpcap
+MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
+"""
 
 _HEADER_OCTETS = 24
 _NS_PER_S = 1_000_000_000
@@ -37,7 +40,9 @@ MAGICS: dict[bytes, tuple[str, int, int]] = {
     b"\x34\xcd\xb2\xa1": ("<", 1000, 24),
     b"\xa1\xb2\xcd\x34": (">", 1000, 24),
 }
-"""First four octets -> (byte order, nanoseconds per unit of the fraction, octets of a record header)."""
+"""First four octets -> (byte order, nanoseconds per unit of the fraction, octets of a record
+header).
+"""
 
 
 def pcap_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:

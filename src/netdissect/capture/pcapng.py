@@ -1,8 +1,10 @@
-"""The pcapng capture file: sections of blocks, each section in its own byte order, each interface with its own clock.
+"""The pcapng capture file: sections of blocks, each section in its own byte order, each interface
+with its own clock.
 
 ```
 block:   type u32 | total length u32 | body, padded to 4 | total length u32
-EPB:     interface u32 | time high u32 | time low u32 | captured u32 | wire u32 | octets, padded | options
+EPB:     interface u32 | time high u32 | time low u32 | captured u32 | wire u32 | octets, padded |
+options
 options: code u16 | length u16 | value, padded to 4; ... ; code 0 ends them
 ```
 Source: draft-ietf-opsawg-pcapng-02; Packet Block (obsolete): its appendix A.
@@ -29,7 +31,9 @@ SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
 """Type of the Section Header Block, the same in both byte orders."""
 
 MAX_BLOCK_OCTETS = 16 * 1024 * 1024
-"""Longest block that is believed; a longer length is damage. Source: Wireshark wiretap/pcapng.c MAX_BLOCK_SIZE."""
+"""Longest block that is believed; a longer length is damage. Source: Wireshark wiretap/pcapng.c
+MAX_BLOCK_SIZE.
+"""
 MAX_INTERFACES = 65_536
 """Interfaces of one section; one more is damage."""
 
@@ -43,8 +47,17 @@ _IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
 _ISB_IFDROP, _ISB_OSDROP, _EPB_DROPCOUNT = 5, 7, 4
 _DROPS_UNKNOWN = 0xFFFF
 _NS_PER_S = 1_000_000_000
+_US_PER_S = 1_000_000
+_U64_OCTETS = 8
 _MAX_TIME_NS = 2**63 - 1
-_LEAST_BODY = {_INTERFACE: 8, _OLD_PACKET: 20, _SIMPLE_PACKET: 4, _STATISTICS: 12, _PACKET: 20, _SECTION: 16}
+_LEAST_BODY = {
+    _INTERFACE: 8,
+    _OLD_PACKET: 20,
+    _SIMPLE_PACKET: 4,
+    _STATISTICS: 12,
+    _PACKET: 20,
+    _SECTION: 16,
+}
 """Octets that the fixed part of a block body needs."""
 
 
@@ -55,7 +68,8 @@ class _Interface:
     link: int
     snap_length: int
     ns_per_tick: int
-    """Nanoseconds per tick; 0 where a tick is no whole number of them (then `ticks_per_s` counts)."""
+    """Nanoseconds per tick; 0 where a tick is no whole number of them (then `ticks_per_s` counts).
+    """
     ticks_per_s: int
     offset_ns: int
     drops: int | None = None
@@ -73,7 +87,7 @@ class _Interface:
         self.packet_drops = (self.packet_drops or 0) + count
 
 
-class _Damage(Exception):  # noqa: N818 - never leaves this module
+class _DamageError(Exception):
     """The block at the window's position cannot be read."""
 
 
@@ -83,14 +97,17 @@ class _Section:
     def __init__(self, order: str, ledger: Ledger) -> None:
         self.ledger = ledger
         self.order = order
-        self.block = Struct(order + "II").unpack_from
-        self.length = Struct(order + "I").unpack_from
+        self._u32 = Struct(order + "I").unpack_from
         self.packet = Struct(order + "IIIIIII").unpack_from
         self._option = Struct(order + "HH").unpack_from
         self._u64 = Struct(order + "Q").unpack_from
         self.interfaces: list[_Interface] = []
         self.finished_drops: int | None = ledger.info.drops
         self.drops_changed = False
+
+    def u32(self, data: bytes, pos: int) -> int:
+        """Return the 32-bit number at `pos`."""
+        return int(self._u32(data, pos)[0])
 
     def options(self, data: bytes, pos: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield (code, value) of each whole option; a value that overruns its block ends them."""
@@ -104,12 +121,12 @@ class _Section:
 
     def u64(self, value: bytes) -> int | None:
         """Return a 64-bit option value; None where it is too short."""
-        return int(self._u64(value)[0]) if len(value) >= 8 else None  # noqa: PLR2004
+        return int(self._u64(value)[0]) if len(value) >= _U64_OCTETS else None
 
     def add_interface(self, data: bytes, pos: int, end: int) -> None:
         """Read an Interface Description Block body."""
         if len(self.interfaces) >= MAX_INTERFACES:
-            raise _Damage(f"more than {MAX_INTERFACES} interfaces in one section")
+            raise _DamageError(f"more than {MAX_INTERFACES} interfaces in one section")
         link, _, snap_length = Struct(self.order + "HHI").unpack_from(data, pos)
         name, resolution, offset = "", 6, 0
         for code, value in self.options(data, pos + 8, end):
@@ -117,7 +134,7 @@ class _Section:
                 name = _text(value)
             elif code == _IF_TSRESOL and value:
                 resolution = value[0]
-            elif code == _IF_TSOFFSET and len(value) >= 8:  # noqa: PLR2004
+            elif code == _IF_TSOFFSET and len(value) >= _U64_OCTETS:
                 offset = Struct(self.order + "q").unpack_from(value)[0]
             elif code == _COMMENT:
                 self.ledger.comment(_text(value))
@@ -129,11 +146,11 @@ class _Section:
         )
         self.ledger.link_type(link)
         self.ledger.interface(name or f"interface {len(self.interfaces) - 1}")
-        self.ledger.info.nanosecond |= ticks > 1_000_000  # noqa: PLR2004 - finer than a microsecond
+        self.ledger.info.nanosecond |= ticks > _US_PER_S
 
     def add_statistics(self, data: bytes, pos: int, end: int) -> None:
         """Read an Interface Statistics Block body; a later block replaces an earlier one."""
-        (number,) = self.length(data, pos)
+        number = self.u32(data, pos)
         counts: list[int] = []
         for code, value in self.options(data, pos + 12, end):
             count = self.u64(value) if code in {_ISB_IFDROP, _ISB_OSDROP} else None
@@ -145,7 +162,9 @@ class _Section:
             self.interfaces[number].drops = sum(counts)
             self.drops_changed = True
 
-    def packet_options(self, data: bytes, pos: int, end: int, *, of: _Interface, frame: int) -> None:
+    def packet_options(
+        self, data: bytes, pos: int, end: int, *, of: _Interface, frame: int
+    ) -> None:
         """Read the options of a packet block."""
         for code, value in self.options(data, pos, end):
             if code == _COMMENT:
@@ -187,10 +206,10 @@ class _Reader:
             need = _MIN_BLOCK
             while window.left >= need or window.fill(need):
                 batch: list[Frame] = []
-                damage: _Damage | None = None
+                damage: _DamageError | None = None
                 try:
                     need = self._walk(batch)
-                except _Damage as error:
+                except _DamageError as error:
                     damage = error
                 self.section.state_drops()
                 if batch:
@@ -199,7 +218,7 @@ class _Reader:
                 if damage is not None:
                     raise damage
             self.ledger.cut_short(window, "block", need)
-        except _Damage as error:
+        except _DamageError as error:
             self.ledger.damaged(window, str(error))
 
     def _walk(self, batch: list[Frame]) -> int:
@@ -238,11 +257,11 @@ class _Reader:
             self.number += 1
             self.time_ns = time_ns
             start = pos + 28
-            batch.append((self.number, time_ns, interface.link, data[start : start + captured], wire))
+            batch.append(
+                (self.number, time_ns, interface.link, data[start : start + captured], wire)
+            )
             if pad + _PACKET_OVERHEAD != total:
-                section.packet_options(
-                    data, start + pad, stop - 4, of=interface, frame=self.number
-                )
+                section.packet_options(data, start + pad, stop - 4, of=interface, frame=self.number)
             window.pos = stop
 
     def _short_tail(self, batch: list[Frame]) -> int:
@@ -254,22 +273,24 @@ class _Reader:
         return _MIN_BLOCK
 
     def _block(self, batch: list[Frame]) -> int:
-        """Read one block of any kind; return 0, or how many octets it needs where it is not whole in hand."""
+        """Read one block of any kind; return 0, or how many octets it needs where it is not whole
+        in hand.
+        """
         window, section = self.window, self.section
         data, pos = window.data, window.pos
-        kind, total = section.block(data, pos)
+        kind, total = section.u32(data, pos), section.u32(data, pos + 4)
         if kind == _SECTION:
             return self._next_section()
         _check_length(total)
         size = (total + 3) & ~3
         if window.left < size:
             return size
-        if section.length(data, pos + size - 4)[0] != total:
-            raise _Damage(f"block of type {kind} has two lengths: {total} and "
-                          f"{section.length(data, pos + size - 4)[0]}")
+        again = section.u32(data, pos + size - 4)
+        if again != total:
+            raise _DamageError(f"block of type {kind} has two lengths: {total} and {again}")
         body, end = pos + 8, pos + size - 4
         if end - body < _LEAST_BODY.get(kind, 0):
-            raise _Damage(f"block of type {kind} is too short: {total} octets")
+            raise _DamageError(f"block of type {kind} is too short: {total} octets")
         if kind == _INTERFACE:
             section.add_interface(data, body, end)
         elif kind == _STATISTICS:
@@ -284,7 +305,7 @@ class _Reader:
         section, data = self.section, self.window.data
         index, drops = 0, _DROPS_UNKNOWN
         if kind == _SIMPLE_PACKET:
-            (wire,) = section.length(data, body)
+            wire = section.u32(data, body)
             start = body + 4
             interface = self._interface(0)
             captured = min(wire, end - start, interface.snap_length or wire)
@@ -296,7 +317,7 @@ class _Reader:
             interface = self._interface(index)
             self.time_ns = interface.time_ns(high << 32 | low)
         if captured > min(end - start, MAX_FRAME_OCTETS):
-            raise _Damage(f"packet block says {captured} captured octets")
+            raise _DamageError(f"packet block says {captured} captured octets")
         self.number += 1
         batch.append(
             (self.number, self.time_ns, interface.link, data[start : start + captured], wire)
@@ -311,7 +332,9 @@ class _Reader:
     def _interface(self, index: int) -> _Interface:
         interfaces = self.section.interfaces
         if index >= len(interfaces):
-            raise _Damage(f"packet names interface {index}, but only {len(interfaces)} are described")
+            raise _DamageError(
+                f"packet names interface {index}, but only {len(interfaces)} are described"
+            )
         return interfaces[index]
 
     def _open_section(self) -> bool:
@@ -330,18 +353,18 @@ class _Reader:
         data, pos = window.data, window.pos
         magic = data[pos + 8 : pos + 12]
         if magic not in _ORDERS:
-            raise _Damage(f"section header has byte-order mark {magic.hex()}")
+            raise _DamageError(f"section header has byte-order mark {magic.hex()}")
         self.section.state_drops()
         section = _Section(_ORDERS[magic], self.ledger)
-        (total,) = section.length(data, pos + 4)
+        total = section.u32(data, pos + 4)
         _check_length(total)
         if total < _MIN_BLOCK + _LEAST_BODY[_SECTION]:
-            raise _Damage(f"section header is too short: {total} octets")
+            raise _DamageError(f"section header is too short: {total} octets")
         size = (total + 3) & ~3
         if window.left < size:
             return size
-        if section.length(data, pos + size - 4)[0] != total:
-            raise _Damage("section header has two different lengths")
+        if section.u32(data, pos + size - 4) != total:
+            raise _DamageError("section header has two different lengths")
         for code, value in section.options(data, pos + 24, pos + size - 4):
             if code == _COMMENT:
                 self.ledger.comment(_text(value))
@@ -358,7 +381,7 @@ _ORDERS = {
 
 def _check_length(total: int) -> None:
     if not _MIN_BLOCK <= total <= MAX_BLOCK_OCTETS:
-        raise _Damage(f"block says {total} octets")
+        raise _DamageError(f"block says {total} octets")
 
 
 def _text(value: bytes) -> str:

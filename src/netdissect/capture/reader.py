@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Self
 
 from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, pcap_batches
@@ -39,7 +39,7 @@ class CaptureReader:
         make = pcap_batches if is_pcap else pcapng_batches
         self._batches = make(window, self._ledger)
 
-    def __enter__(self) -> CaptureReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -60,7 +60,9 @@ class CaptureReader:
 
     @property
     def damage(self) -> str | None:
-        """Return what is wrong at `info.truncated_at`, or None for a whole file (or while not at its end)."""
+        """Return what is wrong at `info.truncated_at`, or None for a whole file (or while not at
+        its end).
+        """
         return self.info.damage
 
     def progress(self) -> tuple[int, int | None]:
@@ -80,6 +82,7 @@ def open_capture(source: str | os.PathLike[str] | IO[bytes]) -> CaptureReader:
 
     Raises:
         CaptureError: the file is missing, unreadable or no capture. Damage further in never raises.
+
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fspath(source)

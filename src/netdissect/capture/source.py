@@ -1,6 +1,8 @@
-"""Octets of a capture file: opened, decompressed, read as they arrive, with one window that the formats parse from.
+"""Octets of a capture file: opened, decompressed, read as they arrive, with one window that the
+formats parse from.
 
-Content never raises: damage in a compressed stream or a failing read ends the octets and is said in `Window.fault`.
+Content never raises: damage in a compressed stream or a failing read ends the octets and is said in
+`Window.fault`.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import os
 import stat
 import sys
 import zlib
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,11 +23,14 @@ READ_OCTETS = 256 * 1024
 """Octets asked for in one read; a pipe hands over what it has, without waiting for so many."""
 
 ZSTD_FEED_OCTETS = 1024
-"""Compressed octets fed to Zstandard at once. Four octets can stand for 128 KiB (an RLE block), so this bounds one output to 32 MiB."""
+"""Compressed octets fed to Zstandard at once. Four octets can stand for 128 KiB (an RLE block), so
+this bounds one output to 32 MiB.
+"""
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
+_ZSTD_SKIPPABLE_FIRST = 0x50
 _MAGIC_OCTETS = 4
 
 
@@ -119,6 +125,7 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
 
     Raises:
         CaptureError: the file is missing or unreadable.
+
     """
     try:
         raw = _open(source)
@@ -132,7 +139,9 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
         raise CaptureError(error.strerror or str(error)) from error
     if head[:2] == _GZIP:
         return Window(raw, _gunzip(head, raw), "gz")
-    if head[:4] == _ZSTD or (head[1:4] == _ZSTD_SKIPPABLE and head[0] >> 4 == 5):  # noqa: PLR2004
+    if head[:4] == _ZSTD or (
+        head[1:4] == _ZSTD_SKIPPABLE and head[0] & 0xF0 == _ZSTD_SKIPPABLE_FIRST
+    ):
         return Window(raw, _unzstd(head, raw), "zst")
     return Window(raw, _chunks(head, raw), "")
 
@@ -141,7 +150,7 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:
     if isinstance(source, (str, os.PathLike)):
         if os.fspath(source) == "-":
             return RawInput(sys.stdin.buffer, owned=False)
-        return RawInput(open(source, "rb", buffering=0), owned=True)  # noqa: SIM115 - closed by RawInput
+        return RawInput(Path(source).open("rb", buffering=0), owned=True)
     return RawInput(source, owned=False)
 
 
@@ -160,7 +169,9 @@ def _chunks(head: bytes, raw: RawInput) -> Iterator[bytes]:
 
 
 def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
-    """Yield the octets of all members. Zero octets after the last member are padding, as gzip reads them."""
+    """Yield the octets of all members. Zero octets after the last member are padding, as gzip reads
+    them.
+    """
     member = zlib.decompressobj(wbits=31)
     for chunk in _chunks(head, raw):
         rest = chunk
@@ -183,7 +194,7 @@ def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
 
 def _unzstd(head: bytes, raw: RawInput) -> Iterator[bytes]:
     """Yield the octets of all frames."""
-    import zstandard  # noqa: PLC0415 - only where a file needs it
+    import zstandard  # noqa: PLC0415 - heavy, and only some files need it
 
     context = zstandard.ZstdDecompressor()
     frame = context.decompressobj()

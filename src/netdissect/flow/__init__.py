@@ -1,4 +1,6 @@
-"""From frames to datagrams and TCP streams: link layer, IP, fragments and segments off. Knows no protocol above them."""
+"""From frames to datagrams and TCP streams: link layer, IP, fragments and segments off. Knows no
+protocol above them.
+"""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ FLOW_CODES: tuple[CodeRow, ...] = (
         Severity.CHAT,
         "sequence",
         "same packet captured on another interface",
-        "A capture on all interfaces sees one packet wherever it passes. This is a further sight of "
-        "a packet already seen, not a packet that was sent or delivered twice.",
+        "A capture on all interfaces sees one packet wherever it passes. This is a further "
+        "sight of a packet already seen, not a packet that was sent or delivered twice.",
     ),
     CodeRow(
         FRAGMENT_OVERLAP,

@@ -9,7 +9,14 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH
 from netdissect.flow.copies import CopyTable
 from netdissect.flow.fragments import Fragment, FragmentTable
 from netdissect.flow.ip import IP_READERS, IpHeader
-from netdissect.flow.links import LINK_READERS, cooked_sight, skip_tags
+from netdissect.flow.links import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERNET,
+    LINK_READERS,
+    cooked_sight,
+    skip_tags,
+)
 from netdissect.flow.segments import read_segment
 from netdissect.flow.stats import FlowStats
 from netdissect.flow.streams import TcpStreams
@@ -32,8 +39,12 @@ _PORT_UNREACHABLE = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
 _VXLAN_PORT = b"\x12\xb5"
 
 _USUAL = Struct(">HBxHxxHxBxx12sH")
-"""Ethernet type, version and header length, total length, fragment bits, protocol, addresses and ports, UDP length."""
+"""Ethernet type, version and header length, total length, fragment bits, protocol, addresses and
+ports, UDP length.
+"""
 _USUAL_START = 12
+_NO_OPTIONS = 0x45
+"""IPv4 version and header length of a header without options."""
 _USUAL_OCTETS = 42
 
 
@@ -50,19 +61,21 @@ class Decapsulator:
         self._copies = CopyTable()
 
     def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
-        """Yield the packets of the frames, each as soon as it is whole, and at the end what is left."""
+        """Yield the packets of the frames, each as soon as it is whole, and at the end what is
+        left.
+        """
         unpack = _USUAL.unpack_from
         stats = self.stats
         udp_kind = PacketKind.UDP
         for frame in frames:
             number, time_ns, link, data, _ = frame
             stats.frames += 1
-            if link == 1 and len(data) >= _USUAL_OCTETS:
+            if link == ETHERNET and len(data) >= _USUAL_OCTETS:
                 kind, version, total, fragment, protocol, key, length = unpack(data, _USUAL_START)
                 if (
                     protocol == _UDP
-                    and kind == 0x0800  # noqa: PLR2004 - IPv4
-                    and version == 0x45  # noqa: PLR2004 - version 4, no options
+                    and kind == ETHERTYPE_IPV4
+                    and version == _NO_OPTIONS
                     and not fragment & 0x3FFF
                     and length == total - 20
                     and length >= _UDP_HEADER
@@ -89,13 +102,15 @@ class Decapsulator:
         if place is not None and self._copies.is_copy(data[located[1] :], place, time_ns):
             self.stats.capture_duplicates += 1
             faults = (CAPTURE_DUPLICATE,)
-        return self._network(frame, data, located, max(wire, len(data)), faults, 0)
+        wire_end = max(wire, len(data))
+        return self._network(frame, data, located, wire_end=wire_end, faults=faults, depth=0)
 
     def _network(
         self,
         frame: Frame,
         data: bytes,
         located: Located,
+        *,
         wire_end: int,
         faults: tuple[str, ...],
         depth: int,
@@ -118,9 +133,7 @@ class Decapsulator:
             return self._transport(frame, data, header, depth)
         return self._fragment(frame, data, header, depth)
 
-    def _fragment(
-        self, frame: Frame, data: bytes, header: IpHeader, depth: int
-    ) -> list[Packet]:
+    def _fragment(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
         """Take a fragment in; return the packets of the whole that it completes."""
         self.stats.fragments += 1
         if header.fragment is None or header.end > len(data):
@@ -143,9 +156,7 @@ class Decapsulator:
         )
         return self._transport(frame, joined.data, whole, depth)
 
-    def _transport(
-        self, frame: Frame, data: bytes, header: IpHeader, depth: int
-    ) -> list[Packet]:
+    def _transport(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
         protocol = header.protocol
         if protocol == _UDP:
             return self._udp(frame, data, header, depth)
@@ -158,7 +169,9 @@ class Decapsulator:
             self.stats.other_protocols += 1
             return []
         self.stats.tunnelled += 1
-        return self._network(frame, data, inner, header.end, header.faults, depth + 1)
+        return self._network(
+            frame, data, inner, wire_end=header.end, faults=header.faults, depth=depth + 1
+        )
 
     def _udp(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
         start, end, faults = header.start, header.end, header.faults
@@ -178,7 +191,9 @@ class Decapsulator:
             inner = inside_udp(data, body)
             if inner is not None:
                 self.stats.tunnelled += 1
-                return self._network(frame, data, inner, end, faults, depth + 1)
+                return self._network(
+                    frame, data, inner, wire_end=end, faults=faults, depth=depth + 1
+                )
         self.stats.udp += 1
         key = header.addresses + data[start : start + 4]
         return [(PacketKind.UDP, frame[0], frame[1], key, data[body:end], None, faults)]
@@ -203,7 +218,7 @@ class Decapsulator:
         start = header.start
         quoted = None
         if data[start : start + 2] == _PORT_UNREACHABLE[header.protocol]:
-            kind = 0x0800 if header.protocol == _ICMP else 0x86DD
+            kind = ETHERTYPE_IPV4 if header.protocol == _ICMP else ETHERTYPE_IPV6
             # The quoted packet is cut to what fits, so its own length is no bound to hold it to.
             quoted = IP_READERS[kind](data, start + _ICMP_HEADER, header.end)
         if (

@@ -30,7 +30,9 @@ MAX_FRAGMENT_OCTETS = 16 * 1024 * 1024
 FRAGMENT_COST = 256
 """What one fragment costs beside its octets, in octets, as the bound counts it."""
 FRAGMENT_TIMEOUT_NS = 60_000_000_000
-"""An unfinished datagram is given up this long after its first fragment. Source: RFC 8200 section 4.5 (60 s)."""
+"""An unfinished datagram is given up this long after its first fragment. Source: RFC 8200 section
+4.5 (60 s).
+"""
 
 _MAX_DATAGRAM = 65_535
 

@@ -16,6 +16,7 @@ __all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "IpHeader"]
 MAX_EXTENSION_HEADERS = 16
 """Extension headers read in one packet."""
 
+_V4, _V6 = 0x40, 0x60
 _V4_HEADER = 20
 _V6_HEADER = 40
 _FRAGMENT_BITS = 0x3FFF
@@ -23,7 +24,9 @@ _MORE = 0x2000
 _OFFSET_BITS = 0x1FFF
 
 _OPTIONS_LIKE = frozenset({0, 43, 60, 135, 139, 140})
-"""Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-octet units less one."""
+"""Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-octet units less
+one.
+"""
 _FRAGMENT = 44
 _AUTHENTICATION = 51
 
@@ -54,9 +57,10 @@ def _read_v4(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
         return None
     version_ihl, _, total, ip_id, fragment_bits, _, protocol = _v4(data, pos)
     header = (version_ihl & 15) * 4
-    if version_ihl >> 4 != 4 or header < _V4_HEADER:  # noqa: PLR2004
+    if version_ihl & 0xF0 != _V4 or header < _V4_HEADER:
         return None
-    # Length 0: the network card will cut a large send into packets and fill it in (Wireshark reads it so).
+    # Length 0: the network card will cut a large send into packets and fill it in (Wireshark reads
+    # it so).
     end = pos + total if total else wire_end
     if end < pos + header:
         return None
@@ -82,7 +86,7 @@ def _skip_authentication(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
-    if len(data) < pos + _V6_HEADER or data[pos] >> 4 != 6:  # noqa: PLR2004
+    if len(data) < pos + _V6_HEADER or data[pos] & 0xF0 != _V6:
         return None
     length = int.from_bytes(data[pos + 4 : pos + 6], "big")
     start = pos + _V6_HEADER
@@ -101,7 +105,9 @@ def _read_v6(data: bytes, pos: int, wire_end: int) -> IpHeader | None:
 def _skip_extensions(
     data: bytes, pos: int, protocol: int, addresses: bytes
 ) -> tuple[int, int, tuple[bytes, int, bool] | None] | None:
-    """Return (protocol, offset, fragment) behind the extension headers; None where they are cut or too many."""
+    """Return (protocol, offset, fragment) behind the extension headers; None where they are cut or
+    too many.
+    """
     for _ in range(MAX_EXTENSION_HEADERS + 1):
         if protocol in _OPTIONS_LIKE:
             unit, extra = 8, 1
@@ -114,7 +120,8 @@ def _skip_extensions(
             offset, more = bits & 0xFFF8, bool(bits & 1)
             protocol, pos = data[pos], pos + 8
             if offset or more:
-                # The protocol is not part of the identity: only the first fragment's counts (RFC 8200).
+                # The protocol is not part of the identity: only the first fragment's counts (RFC
+                # 8200).
                 return protocol, pos, (addresses + data[pos - 4 : pos], offset, more)
             continue
         else:
@@ -129,4 +136,6 @@ IP_READERS: dict[int, Callable[[bytes, int, int], IpHeader | None]] = {
     ETHERTYPE_IPV4: _read_v4,
     ETHERTYPE_IPV6: _read_v6,
 }
-"""Ethernet type -> reader (buffer, offset, offset behind the frame on the wire) -> header, or None where it is broken."""
+"""Ethernet type -> reader (buffer, offset, offset behind the frame on the wire) -> header, or None
+where it is broken.
+"""

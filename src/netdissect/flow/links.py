@@ -1,6 +1,6 @@
 """Finds the network packet in a frame: link headers, VLAN and PPPoE tags off.
 
-Sources: https://www.tcpdump.org/linktypes.html (NULL, LOOP, RAW, LINUX_SLL, LINUX_SLL2), IEEE 802.1Q, RFC 2516.
+Sources: https://www.tcpdump.org/linktypes.html; IEEE 802.1Q (VLAN); RFC 2516 (PPPoE).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 ETHERNET = 1
+_LINUX_SLL, _LINUX_SLL2 = 113, 276
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_IPV6 = 0x86DD
 MAX_TAGS = 8
@@ -58,9 +59,9 @@ def ethernet(data: bytes, start: int = 0) -> Located:
 
 
 def _null(data: bytes) -> Located:
-    """Read the address family, in the byte order of the capturing host (NULL) or big-endian (LOOP)."""
+    """Read the address family: in the capturing host's byte order (NULL) or big-endian (LOOP)."""
     for order in ("little", "big"):
-        family = int.from_bytes(data[:4], order)  # type: ignore[arg-type]
+        family = int.from_bytes(data[:4], order)
         if family == _AF_INET:
             return ETHERTYPE_IPV4, 4
         if family in _AF_INET6:
@@ -96,14 +97,12 @@ LINK_READERS: dict[int, Callable[[bytes], Located]] = {
     14: _raw,
     101: _raw,
     108: _null,
-    113: _cooked,
+    _LINUX_SLL: _cooked,
     228: _ipv4,
     229: _ipv6,
-    276: _cooked2,
+    _LINUX_SLL2: _cooked2,
 }
 """Link type -> reader of its header. A type of 0 says that the frame carries no network packet."""
-
-
 
 
 def skip_tags(data: bytes, located: Located) -> Located | None:
@@ -120,9 +119,11 @@ def skip_tags(data: bytes, located: Located) -> Located | None:
 
 
 def cooked_sight(link: int, data: bytes) -> bytes | None:
-    """Return where a cooked capture saw a frame (interface and whether it came or went); None for other link types."""
-    if link == 113:  # noqa: PLR2004 - LINUX_SLL: packet type, hardware type
+    """Return where a cooked capture saw a frame (interface and whether it came or went); None for
+    other link types.
+    """
+    if link == _LINUX_SLL:
         return data[:4]
-    if link == 276:  # noqa: PLR2004 - LINUX_SLL2: interface index, hardware type, packet type
+    if link == _LINUX_SLL2:
         return data[4:11]
     return None

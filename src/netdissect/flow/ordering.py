@@ -35,13 +35,19 @@ MAX_STREAM_OCTETS = 4 * 1024 * 1024
 MAX_STREAM_PIECES = 4096
 """Pieces that one direction holds behind gaps; more gives the first gap up."""
 MAX_BUFFERED_OCTETS = 64 * 1024 * 1024
-"""Octets (PIECE_COST included) that all directions hold behind gaps; the one that passes it gives its gaps up."""
+"""Octets (PIECE_COST included) that all directions hold behind gaps; the one that passes it gives
+its gaps up.
+"""
 PIECE_COST = 256
 """What a piece costs beside its octets, in octets, as the bounds count it."""
 ACKED_GAP_GRACE_NS = 20_000_000
-"""A gap that the receiver has acknowledged is given up after this time: until then its octets may only be captured late."""
+"""A gap that the receiver has acknowledged is given up after this time: until then its octets may
+only be captured late.
+"""
 MAX_HISTORY_OCTETS = 8 * 1024 * 1024
-"""Octets (PIECE_COST included) already handed on that all directions keep, to compare retransmissions with."""
+"""Octets (PIECE_COST included) already handed on that all directions keep, to compare
+retransmissions with.
+"""
 MAX_HISTORY_COMPARED = 64
 """Latest pieces of a direction's history that one retransmission is compared with."""
 MAX_AHEAD = 1 << 30
@@ -134,6 +140,7 @@ class Side:
             data: the captured octets.
             length: octets on the wire; those beyond `data` are a gap that nothing can fill.
             frame: frame number.
+
         """
         if offset == self.next and not self.buffer and length == len(data):
             return [self._hand_on(offset, data, frame)], None
@@ -159,7 +166,9 @@ class Side:
         return pieces, TCP_OVERLAP if differs else None
 
     def release_acked(self, time_ns: int) -> list[StreamPiece]:
-        """Give up the gaps that the peer acknowledged some time ago: their octets were not captured."""
+        """Give up the gaps that the peer acknowledged some time ago: their octets were not
+        captured.
+        """
         if not self.buffer or self.acked <= self.next:
             return []
         if self._gap_since_ns is None:

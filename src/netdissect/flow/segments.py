@@ -1,4 +1,6 @@
-"""Reads TCP headers and their options. Source: RFC 9293 section 3.1, RFC 7323 (time stamps), RFC 2018 (SACK)."""
+"""Reads TCP headers and their options. Source: RFC 9293 section 3.1, RFC 7323 (time stamps), RFC
+2018 (SACK).
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ _MIN_HEADER = 20
 _OPTION_END, _OPTION_NOP, _OPTION_SACK, _OPTION_TIMESTAMPS = 0, 1, 5, 8
 _TIMESTAMPS_LENGTH = 10
 _USUAL_HEADER = 32
+_OPTION_HEADER = 2
 _USUAL_OPTIONS = b"\x01\x01\x08\x0a"
 """How almost every segment's 12 octets of options begin: two NOPs, then time stamps."""
 
@@ -51,6 +54,7 @@ def read_segment(data: bytes, start: int, end: int) -> SegmentHeader | None:
         data: a buffer that holds it.
         start: offset of the TCP header.
         end: offset behind the segment by its IP length; may lie behind the captured octets.
+
     """
     if len(data) < start + _MIN_HEADER:
         return None
@@ -79,7 +83,7 @@ def _options(data: bytes) -> tuple[tuple[int, int] | None, _Sack]:
             pos += 1
             continue
         size = data[pos + 1] if pos + 1 < len(data) else 0
-        if size < 2 or pos + size > len(data):  # noqa: PLR2004 - kind and length
+        if size < _OPTION_HEADER or pos + size > len(data):
             break
         if data[pos] == _OPTION_TIMESTAMPS and size == _TIMESTAMPS_LENGTH:
             timestamps = _pair(data, pos + 2)

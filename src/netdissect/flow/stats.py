@@ -1,4 +1,6 @@
-"""Counters of everything that flow saw, set aside or gave up. Nothing is dropped without one of them."""
+"""Counters of everything that flow saw, set aside or gave up. Nothing is dropped without one of
+them.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ class FlowStats:
     fragments_overlapping: int = 0
     """Fragments that overlapped others without being plain duplicates."""
     fragments_bad: int = 0
-    """Fragments set aside: cut by the snap length, of a length that no fragment has, past 65,535."""
+    """Fragments set aside: cut by the snap length, of a length that no fragment has, past 65,535.
+    """
     fragments_timed_out: int = 0
     """Unfinished datagrams given up after FRAGMENT_TIMEOUT_NS."""
     fragments_evicted: int = 0
@@ -75,7 +78,8 @@ class FlowStats:
 
     @property
     def checksums_not_verified(self) -> int:
-        """Return how many datagrams and segments were handed on without a look at their checksum: all.
+        """Return how many datagrams and segments were handed on without a look at their checksum:
+        all.
 
         A capture on the sending host holds checksums that the network card fills in later, so a
         wrong one proves nothing.

@@ -117,7 +117,7 @@ class TcpStreams:
     def _find(
         self, key: FlowKey, header: SegmentHeader, frame: int, time_ns: int, out: list[Packet]
     ) -> tuple[_Connection, Side, Side]:
-        """Return (connection, side of the sender, other side); a new SYN begins a new connection."""
+        """Return (connection, side of the sender, other side). A new SYN begins a new one."""
         found = self._sides.get(key)
         if found is None:
             found = self._open(key, 1, out)

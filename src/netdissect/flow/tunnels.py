@@ -1,8 +1,10 @@
-"""Finds packets inside packets: IP-in-IP, GRE and VXLAN. Sources: RFC 2003, RFC 2784 and 2890, RFC 7348."""
+"""Finds packets inside packets: IP-in-IP, GRE and VXLAN. Sources: RFC 2003, RFC 2784 and 2890, RFC
+7348.
+"""
 
 from __future__ import annotations
 
-from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ethernet
+from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ethernet, skip_tags
 
 __all__ = ["MAX_DEPTH", "inside_ip", "inside_udp"]
 
@@ -16,11 +18,12 @@ _GRE_OPTIONAL = (0x80, 0x20, 0x10)
 """Flag bits of checksum, key and sequence number: four octets each."""
 _GRE_ROUTING = 0x40
 _VXLAN_HEADER = 8
+_IP_TYPES = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})
 _VXLAN_FLAGS = b"\x08\x00\x00\x00"
 
 
 def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
-    """Return what an IP packet of a tunnel protocol carries at `start`; None for other protocols."""
+    """Return what a tunnel protocol carries at `start`; None for other protocols."""
     if protocol == _IPIP:
         return ETHERTYPE_IPV4, start
     if protocol == _IPV6_IN_IP:
@@ -36,7 +39,8 @@ def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:
 
 
 def inside_udp(data: bytes, start: int) -> Located | None:
-    """Return what a VXLAN datagram carries; None where the payload at `start` is no VXLAN header."""
+    """Return what a VXLAN datagram carries; None where `start` is no VXLAN header before IP."""
     if data[start : start + 4] != _VXLAN_FLAGS or data[start + 7 : start + 8] != b"\0":
         return None
-    return ethernet(data, start + _VXLAN_HEADER)
+    inner = skip_tags(data, ethernet(data, start + _VXLAN_HEADER))
+    return inner if inner is not None and inner[0] in _IP_TYPES else None
