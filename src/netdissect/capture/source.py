@@ -14,6 +14,8 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from netdissect.model.errors import CaptureFileError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -34,7 +36,7 @@ _ZSTD_SKIPPABLE_FIRST = 0x50
 _MAGIC_OCTETS = 4
 
 
-class CaptureError(Exception):
+class CaptureError(CaptureFileError):
     """The capture is missing, unreadable or no capture file. The command line exits with 3."""
 
 
