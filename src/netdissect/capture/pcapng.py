@@ -222,7 +222,7 @@ class _Reader:
             self.ledger.damaged(window, str(error))
 
     def _walk(self, batch: list[Frame]) -> int:
-        """Read the whole blocks in hand into `batch`; return how many octets the next block needs."""
+        """Read the whole blocks in hand into `batch`; return how many octets the next needs."""
         window = self.window
         data = window.data
         end = len(data)
@@ -265,7 +265,7 @@ class _Reader:
             window.pos = stop
 
     def _short_tail(self, batch: list[Frame]) -> int:
-        """Read the last few octets in hand: blocks shorter than the fixed part of a packet block."""
+        """Read the last octets in hand: blocks shorter than the fixed part of a packet block."""
         while self.window.left >= _MIN_BLOCK:
             need = self._block(batch)
             if need:

@@ -137,8 +137,8 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
             if not more:
                 break
             head += more
-    except OSError as error:
-        raise CaptureError(error.strerror or str(error)) from error
+    except (OSError, ValueError) as error:
+        raise CaptureError(getattr(error, "strerror", None) or str(error)) from error
     if head[:2] == _GZIP:
         return Window(raw, _gunzip(head, raw), "gz")
     if head[:4] == _ZSTD or (

@@ -1,9 +1,9 @@
 """Tells a second sight of one packet, in a capture on all interfaces, from a packet sent twice.
 
 Such a capture holds a packet once for each interface that it passes, coming and going. A further
-record of the same IP packet (but for hop limit and header checksum) is a copy when it was seen at a
-place, that is interface and way, where this packet was not seen before. A second sight at the *same*
-place is a new packet: the sender or the network repeated it.
+record of the same IP packet (but for hop limit and header checksum) is a copy when it was seen at
+a place, that is interface and way, where this packet was not seen before. A second sight at the
+*same* place is a new packet: the sender or the network repeated it.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ from netdissect.flow.copies import CopyTable
 from netdissect.flow.fragments import Fragment, FragmentTable
 from netdissect.flow.ip import IP_READERS, IpHeader
 from netdissect.flow.links import (
+    ETHERNET,
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
-    ETHERNET,
     LINK_READERS,
     cooked_sight,
     skip_tags,
@@ -49,7 +49,7 @@ _USUAL_OCTETS = 42
 
 
 class Decapsulator:
-    """Takes frames in and hands packets out. One per capture: it holds fragments and TCP streams."""
+    """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
     __slots__ = ("_copies", "_fragments", "_streams", "stats")
 
