@@ -28,7 +28,8 @@ ROOMS: dict[str, set[str]] = {
         "capture", "flow", "protocols", "dissect", "layers", "track", "filters", "model", "wire",
     },
     "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
-    "cli": {"pipeline", "lookup", "filters", "render", "export", "fuzz", "model", "_version", "netdissect"},
+    "verify": {"capture", "flow", "model", "dissect"},
+    "cli": {"pipeline", "lookup", "verify", "filters", "render", "export", "fuzz", "model", "_version", "netdissect"},
     "_version": set(),
 }
 """Room -> rooms it may import. Every room may import itself."""

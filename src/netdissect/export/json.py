@@ -13,6 +13,7 @@ from typing import Any
 
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.dissection import Dissection
+from netdissect.model.facts import Difference
 from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
@@ -36,6 +37,7 @@ __all__ = [
     "code",
     "connection",
     "decoded",
+    "difference",
     "dump",
     "event",
     "field",
@@ -409,4 +411,16 @@ def field(info: FieldInfo) -> dict[str, Any]:
         "type": info.kind,
         "unit": info.unit or None,
         "meaning": info.meaning or None,
+    }
+
+
+def difference(item: Difference) -> dict[str, Any]:
+    """Return one object of `verify`."""
+    return {
+        "schema": SCHEMA,
+        "frame": item.frame,
+        "what": item.what,
+        "ours": item.ours,
+        "theirs": item.theirs,
+        "known": item.known or None,
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from netdissect.model.facts import Difference
 from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
 from netdissect.render.console import Screen, line_text
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, duration, octets
 
-__all__ = ["show_checks", "show_fields", "show_info", "show_protocols", "show_settings"]
+__all__ = ["show_checks", "show_comparison", "show_fields", "show_info", "show_protocols", "show_settings"]
 
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
@@ -109,3 +110,23 @@ def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str
         screen.line((f"{mark:>3} ", style), (f"{name:<15} ", "name"), (text, ""))
         for line in remedy.split("\n") if remedy else ():
             screen.line((f"{'':>20}{line}", "title"))
+
+
+def show_comparison(
+    screen: Screen, compared: int, equal: Mapping[str, int], differences: Sequence[Difference]
+) -> None:
+    """Print what was compared with tshark, how often it agreed, and every difference."""
+    unequal: dict[str, int] = {}
+    for item in differences:
+        unequal[item.what] = unequal.get(item.what, 0) + 1
+    table = screen.table("fact", "equal", "different", right=("equal", "different"))
+    for name in [*equal, *(name for name in unequal if name not in equal)]:
+        table.add_row(line_text([(name, "")]), str(equal.get(name, 0)), str(unequal.get(name, 0)))
+    screen.text(f"{compared} datagrams and segments compared with tshark")
+    screen.print(table)
+    for item in differences:
+        known = f"  ({item.known})" if item.known else ""
+        screen.line(
+            (f"#{item.frame:<7} ", "frame"), (f"{item.what}: ", "name"),
+            (f"{item.ours} here, {item.theirs} in tshark", "warn"), (known, "dim"),
+        )

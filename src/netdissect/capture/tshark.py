@@ -1,0 +1,85 @@
+"""tshark's view of a capture, through pyshark. The only module that imports pyshark, and only when asked for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from netdissect.model.errors import UsageError
+from netdissect.model.facts import FrameFacts
+from netdissect.model.packets import endpoint_text
+
+__all__ = ["tshark_available", "tshark_facts"]
+
+_FLAG_BITS = 0xFF
+_UDP_HEADER = 8
+
+
+def tshark_available() -> bool:
+    """Return whether tshark is installed."""
+    return shutil.which("tshark") is not None
+
+
+def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterator[Any]:
+    """Yield pyshark's packets of a capture file.
+
+    Args:
+        path: the file.
+        decode_as: tshark's `-d` rules, such as `{"udp.port==2345": "knet"}`.
+
+    Raises:
+        UsageError: tshark is not installed.
+
+    """
+    if not tshark_available():
+        raise UsageError("tshark is not installed; `netdissect doctor` says how to get it")
+    import pyshark  # noqa: PLC0415 - slow, and only wanted here
+
+    capture = pyshark.FileCapture(path, keep_packets=False, decode_as=decode_as)
+    try:
+        yield from capture
+    finally:
+        capture.close()
+
+
+def tshark_facts(path: str) -> Iterator[FrameFacts]:
+    """Yield tshark's facts of every UDP datagram and TCP segment, innermost headers, in file order."""
+    for packet in tshark_packets(path):
+        facts = _facts(packet)
+        if facts is not None:
+            yield facts
+
+
+def _facts(packet: Any) -> FrameFacts | None:
+    network = transport = None
+    for layer in packet.layers:
+        if layer.layer_name in {"icmp", "icmpv6"}:
+            return None  # what follows is a quotation
+        if layer.layer_name in {"ip", "ipv6"}:
+            network, transport = layer, None
+        elif layer.layer_name in {"udp", "tcp"} and network is not None:
+            transport = layer
+    if network is None or transport is None:
+        return None
+    frame, time_ns = int(packet.frame_info.number), _nanoseconds(packet.frame_info.time_epoch)
+    ends = [
+        endpoint_text(str(getattr(network, side)), int(getattr(transport, f"{side}port"))) for side in ("src", "dst")
+    ]
+    if transport.layer_name == "udp":
+        return FrameFacts(frame, time_ns, "udp", *ends, int(transport.length) - _UDP_HEADER)
+    return FrameFacts(
+        frame,
+        time_ns,
+        "tcp",
+        *ends,
+        int(transport.len),
+        int(transport.seq_raw),
+        int(transport.ack_raw),
+        int(str(transport.flags), 16) & _FLAG_BITS,
+    )
+
+
+def _nanoseconds(text: Any) -> int:
+    whole, _, rest = str(text).partition(".")
+    return int(whole) * 1_000_000_000 + int(rest.ljust(9, "0")[:9] or 0)

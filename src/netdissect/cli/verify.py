@@ -1,0 +1,33 @@
+"""`netdissect verify`: do tshark and netdissect read the same?"""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("verify")
+@options.capture()
+@options.json_output
+@options.screen
+def command(file: str, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> int:
+    """Compare frames, addresses, lengths and TCP facts with tshark's.
+
+    Ends with status 7 where they differ.
+    """
+    del quiet, verbose
+    from netdissect.export import json  # noqa: PLC0415
+    from netdissect.render.catalogs import show_comparison  # noqa: PLC0415
+    from netdissect.verify import compare  # noqa: PLC0415
+
+    result = compare(file)
+    if as_json:
+        print_json(json.difference(item) for item in result.differences)
+    else:
+        show_comparison(make_screen(color, width), result.compared, result.facts, result.differences)
+    return EXIT.FOUND if any(not item.known for item in result.differences) else EXIT.DONE
