@@ -21,6 +21,10 @@ from netdissect.model.dissection import Buffer, Dissection, FieldNode
 
 __all__ = ["Request", "dissect", "layer_module"]
 
+SUMMARY_FIELDS = 6
+"""Fields of one message that a one-line summary shows at most."""
+_NOT_IN_SUMMARY = frozenset({"type_id", "padding", "trailing"})
+
 _log = logging.getLogger(__name__)
 
 
@@ -40,6 +44,22 @@ class Request:
     """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
     hints: Any = None
     """`Hints.extra` of the connection, or None."""
+
+
+def summarise(kind: str, node: FieldNode) -> str:
+    """Return a message's type and its first plain fields: the line of `read` where no finisher
+    has written a better one.
+    """
+    facts = []
+    for child in node.children:
+        if child.generated or child.children or child.is_list or child.name in _NOT_IN_SUMMARY:
+            continue
+        if isinstance(child.value, bytes):
+            if child.bit_length >= 8 or any(child.value):  # noqa: PLR2004 - less is padding
+                facts.append(f"{child.name}={len(child.value)} B")
+        elif child.value is not None:
+            facts.append(f"{child.name}={child.display or child.value}")
+    return " ".join([kind, *facts[:SUMMARY_FIELDS]])
 
 
 @cache
@@ -135,3 +155,6 @@ def _read(
     for message in dissection.messages:
         if message.node is not None:
             message.fields = node_fields(message.node)
+            message.summary = message.summary or summarise(message.type, message.node)
+    if not dissection.summary:
+        dissection.summary = "; ".join(message.summary for message in dissection.messages)

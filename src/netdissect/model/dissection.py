@@ -66,6 +66,8 @@ class MessageView:
     """Its node in the tree."""
     buffer: int = 0
     """Index into `Dissection.buffers`."""
+    summary: str = ""
+    """One line for people. Not yet made safe for a terminal."""
 
 
 @dataclass(slots=True)
