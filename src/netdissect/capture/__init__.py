@@ -5,5 +5,6 @@ nothing above frames.
 from __future__ import annotations
 
 from netdissect.capture.reader import CaptureError, CaptureReader, open_capture
+from netdissect.capture.writer import PcapngWriter, PcapWriter
 
-__all__ = ["CaptureError", "CaptureReader", "open_capture"]
+__all__ = ["CaptureError", "CaptureReader", "PcapWriter", "PcapngWriter", "open_capture"]

@@ -1,0 +1,227 @@
+"""Writes pcap and pcapng files. Only whole records reach the file, so what is written stays
+readable.
+
+Records are gathered and handed to the system in one piece by `flush`, which a live source calls
+after
+each batch. If that fails half-way (full disk), the file is cut back to its last whole record.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from struct import pack
+from typing import IO, TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+__all__ = ["FLUSH_OCTETS", "PcapWriter", "PcapngWriter"]
+
+FLUSH_OCTETS = 64 * 1024
+"""Gathered octets that are written without being asked."""
+
+_PCAP_MAGIC_US, _PCAP_MAGIC_NS = 0xA1B2C3D4, 0xA1B23C4D
+_SNAP_LENGTH = 262_144
+_NS_PER_S = 1_000_000_000
+_SECTION, _INTERFACE, _PACKET, _STATISTICS = 0x0A0D0D0A, 1, 6, 5
+_BYTE_ORDER = 0x1A2B3C4D
+_COMMENT, _IF_NAME, _IF_TSRESOL, _ISB_IFRECV, _ISB_IFDROP = 1, 2, 9, 4, 5
+_MAX_OPTION = 65_535
+_NANOSECONDS = b"\x09"
+
+
+class _Sink:
+    """A file that whole records are written to."""
+
+    def __init__(self, target: str | os.PathLike[str] | IO[bytes]) -> None:
+        self._owned = False
+        if not isinstance(target, (str, os.PathLike)):
+            self._file: IO[bytes] = target
+        elif os.fspath(target) == "-":
+            self._file = sys.stdout.buffer
+        else:
+            self._file = Path(target).open("wb", buffering=0)  # noqa: SIM115 - closed by close()
+            self._owned = True
+        self._gathered: list[bytes] = []
+        self._octets = 0
+        self._written = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def flush(self) -> None:
+        """Hand the gathered records to the system.
+
+        Raises:
+            OSError: the file cannot take them; it then ends with its last whole record.
+
+        """
+        if not self._octets:
+            return
+        data = memoryview(b"".join(self._gathered))
+        self._gathered.clear()
+        self._octets = 0
+        sent = 0
+        try:
+            while sent < len(data):
+                sent += self._file.write(data[sent:]) or 0
+            self._file.flush()
+        except OSError:
+            self._cut_back()
+            raise
+        self._written += len(data)
+
+    def close(self) -> None:
+        """Write what is gathered and close the file, unless the caller opened it."""
+        try:
+            self.flush()
+        finally:
+            if self._owned:
+                self._file.close()
+
+    def _put(self, record: bytes) -> None:
+        self._gathered.append(record)
+        self._octets += len(record)
+        if self._octets >= FLUSH_OCTETS:
+            self.flush()
+
+    def _cut_back(self) -> None:
+        """Cut a half-written batch off a file that was opened here; a pipe cannot be cut."""
+        if self._owned:
+            try:
+                self._file.truncate(self._written)
+                self._file.seek(self._written)
+            except OSError:
+                return
+
+
+class PcapWriter(_Sink):
+    """Writes one link type to a pcap file, with times in nanoseconds.
+
+    Args:
+        target: a path, `-` for standard output, or an open binary file (which stays open).
+        link_type: link type of all frames.
+        nanosecond: False writes microseconds (times are cut), for readers that know no other.
+
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | IO[bytes],
+        link_type: int,
+        *,
+        nanosecond: bool = True,
+    ) -> None:
+        super().__init__(target)
+        self._unit = 1 if nanosecond else 1000
+        magic = _PCAP_MAGIC_NS if nanosecond else _PCAP_MAGIC_US
+        self._put(pack("<IHHiIII", magic, 2, 4, 0, 0, _SNAP_LENGTH, link_type))
+        self.flush()
+
+    def write(self, time_ns: int, data: bytes, wire_length: int | None = None) -> None:
+        """Add a frame.
+
+        Args:
+            time_ns: time since the Unix epoch.
+            data: captured octets.
+            wire_length: octets on the wire; None = all were captured.
+
+        """
+        seconds, fraction = divmod(time_ns, _NS_PER_S)
+        wire = len(data) if wire_length is None else wire_length
+        header = pack("<IIII", seconds & 0xFFFFFFFF, fraction // self._unit, len(data), wire)
+        self._put(header + data)
+
+
+class PcapngWriter(_Sink):
+    """Writes a pcapng file of one section: interfaces, times in nanoseconds, comments, drop
+    counters.
+
+    Args:
+        target: a path, `-` for standard output, or an open binary file (which stays open).
+        comment: comment of the whole file.
+
+    """
+
+    def __init__(
+        self, target: str | os.PathLike[str] | IO[bytes], *, comment: str | None = None
+    ) -> None:
+        super().__init__(target)
+        self._interfaces = 0
+        body = pack("<IHHq", _BYTE_ORDER, 1, 0, -1)
+        self._put(_block(_SECTION, body + _options([(_COMMENT, _text(comment))])))
+        self.flush()
+
+    def add_interface(self, link_type: int, name: str | None = None) -> int:
+        """Describe an interface; return the number that `write` takes."""
+        options = [(_IF_NAME, _text(name)), (_IF_TSRESOL, _NANOSECONDS)]
+        self._put(_block(_INTERFACE, pack("<HHI", link_type, 0, _SNAP_LENGTH) + _options(options)))
+        self._interfaces += 1
+        return self._interfaces - 1
+
+    def write(
+        self,
+        time_ns: int,
+        data: bytes,
+        wire_length: int | None = None,
+        *,
+        interface: int = 0,
+        comment: str | None = None,
+    ) -> None:
+        """Add a frame.
+
+        Args:
+            time_ns: time since the Unix epoch.
+            data: captured octets.
+            wire_length: octets on the wire; None = all were captured.
+            interface: number of its interface.
+            comment: comment of this frame.
+
+        Raises:
+            ValueError: the interface was not described.
+
+        """
+        if not 0 <= interface < self._interfaces:
+            raise ValueError(f"interface {interface} was not described")
+        wire = len(data) if wire_length is None else wire_length
+        high, low = (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF
+        body = pack("<IIIII", interface, high, low, len(data), wire) + data
+        self._put(_block(_PACKET, _padded(body) + _options([(_COMMENT, _text(comment))])))
+
+    def write_statistics(
+        self, time_ns: int, *, received: int, dropped: int, interface: int = 0
+    ) -> None:
+        """Say how many packets an interface delivered and lost up to a time."""
+        body = pack("<III", interface, (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF)
+        counts = [(_ISB_IFRECV, pack("<Q", received)), (_ISB_IFDROP, pack("<Q", dropped))]
+        self._put(_block(_STATISTICS, body + _options(counts)))
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+def _text(text: str | None) -> bytes | None:
+    return None if text is None else text.encode("utf-8", "replace")[:_MAX_OPTION]
+
+
+def _options(options: Sequence[tuple[int, bytes | None]]) -> bytes:
+    """Return the options that have a value, with the end mark; nothing where none has one."""
+    parts = [pack("<HH", code, len(value)) + _padded(value) for code, value in options if value]
+    return b"".join(parts) + b"\0\0\0\0" if parts else b""
+
+
+def _block(kind: int, body: bytes) -> bytes:
+    total = len(body) + 12
+    return pack("<II", kind, total) + body + pack("<I", total)
