@@ -134,7 +134,7 @@ def dissection(**changes: Any) -> Dissection:
         "annotations": [Annotation("trailing-bytes", Severity.WARN, "malformed", "1 octet too many", 40, 8)],
         "messages": [MessageView("Reliable", 0, 6, {"sequence_id": 12})],
         "fields": {"type": "Reliable", "sequence_id": 12, "payload": b"\x01\x02"},
-        "summary": "Reliable seq=12 id=0",
+        "summary": "",
     }
     facts.update(changes)
     return Dissection(**facts)
@@ -150,7 +150,6 @@ def datagram(**changes: Any) -> DatagramRecord:
         "messages": [MessageRecord(
             0, "Reliable", 0, 6, tree.fields,
             Reliability("reliable", 12, 12, True, "retransmission", 33, 60, None, 72.0), list(tree.annotations),
-            summary="Reliable seq=12 id=0",
         )],
     }
     facts.update(changes)

@@ -14,6 +14,7 @@ from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent
 from netdissect.render.console import Line, cells, fit
 from netdissect.render.safe import safe
+from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock, duration
 
 __all__ = ["MAX_WIDTH", "MIN_WIDTH", "SILENCE_MS", "Row", "ladder_lines", "mermaid", "rows", "svg"]
@@ -70,11 +71,8 @@ def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[i
     mark = "resend" if "retransmission" in kinds else "duplicate" if "duplicate" in kinds else ""
     if record.frame in lost:
         mark = "lost"
-    if len(items) == len(record.messages) and record.dissection is not None and record.dissection.summary:
-        label = record.dissection.summary
-    else:
-        label = "; ".join(item.summary or item.type for item in items)
-    return Row(record.time_ns, record.direction, safe(label, _LABEL_LIMIT), mark, record.frame)
+    label = safe(datagram_summary(record, items), _LABEL_LIMIT)
+    return Row(record.time_ns, record.direction, label, mark, record.frame)
 
 
 def ladder_lines(

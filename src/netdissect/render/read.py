@@ -9,6 +9,7 @@ from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.render.console import Line, Screen, cells, fit
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
+from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import SEVERITY_LETTERS, hex_views, tree_lines
 from netdissect.render.units import Clock, direction_style
 
@@ -16,8 +17,6 @@ __all__ = ["ReadView", "record_title"]
 
 _ADDRESSES_FROM = 120
 """Screens at least this wide show both addresses on every line; narrower ones a number, explained when it first appears."""
-
-_SUMMARY_LIMIT = 600
 
 
 class ReadView:
@@ -56,10 +55,10 @@ class ReadView:
         head: Line = [(f"{number:>6}", "frame"), (f" {self.clock.show(record.time_ns):>11}  ", "time")]
         head += self._ends(record)
         marks = list(_marks(record, items))
-        summary = _summary(record, items)
+        summary = datagram_summary(record, items)
         if not self.screen.wide:
             used = sum(cells(safe(text)) for text, _ in (*head, *marks))
-            summary = fit(safe(summary), max(12, self.screen.width - used))
+            summary = fit(summary, max(12, self.screen.width - used))
         self.screen.line(*head, (summary, ""), *marks, cut=not self.tree)
 
     def _ends(self, record: DatagramRecord) -> Line:
@@ -93,14 +92,6 @@ class ReadView:
             yield from hex_views(record.dissection, width=self.screen.width)
         else:
             yield from hex_rows(record.payload, width=self.screen.width)
-
-
-def _summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
-    if record.protocol is None:
-        return f"{record.length} octets"
-    if len(items) == len(record.messages) and record.dissection and record.dissection.summary:
-        return safe(record.dissection.summary, _SUMMARY_LIMIT)
-    return safe("; ".join(item.summary or item.type for item in items), _SUMMARY_LIMIT)
 
 
 def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Iterator[tuple[str, str]]:
