@@ -22,6 +22,7 @@ from scapy.fields import BitField, ConditionalField, Field, MayEnd
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.expr import E
 from netdissect.layers.fields import (
+    Embedded,
     IfLeft,
     Items,
     LsbBits,
@@ -171,9 +172,14 @@ def _varint(writer: _Writer, field: Any) -> None:
 
 
 def _sized(writer: _Writer, field: Any) -> None:
+    if field.length is None:
+        _tail(writer, field)
+        return
     writer.put(f"k = {writer.condition(field.length)}")
     writer.put("if k < 0 or p + k > end: return None")
-    writer.put(f"{writer.name(field)} = buf[p:p + k]")
+    local = writer.name(field)
+    if field.name not in writer.skip:
+        writer.put(f"{local} = buf[p:p + k]")
     writer.put("p += k")
 
 
@@ -194,6 +200,8 @@ def _nul_string(writer: _Writer, field: Any) -> None:
 def _items(writer: _Writer, field: Any) -> None:
     item = f"read_{field.item.__name__}"
     local = writer.name(field)
+    if field.reserve:
+        raise TypeError(f"{writer.layer.__name__}.{field.name}: octets are reserved behind it")
     writer.put(f"{local} = []")
     if field.count is None:
         writer.put("while p < end:")
@@ -207,6 +215,7 @@ def _items(writer: _Writer, field: Any) -> None:
 
 _SNIPPETS: dict[type[Any], Callable[[_Writer, Any], None]] = {
     Varint: _varint,
+    Embedded: _sized,
     SizedBytes: _sized,
     Tail: _tail,
     NulString: _nul_string,

@@ -13,7 +13,7 @@ from scapy.fields import ConditionalField, FlagsField, MayEnd, PacketField
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.layers.base import READ_FAULTS, Check, Layer
-from netdissect.layers.fields import FieldFault, Items, LsbPad
+from netdissect.layers.fields import Embedded, FieldFault, Items, LsbPad
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import FieldNode, MessageView
 
@@ -157,6 +157,8 @@ class Walker:
         before = _position(state, total)
         if isinstance(field, Items):
             return self._items(field, state, node, scope, base=base + before, depth=depth)
+        if isinstance(field, Embedded):
+            return self._embedded(field, state, node, scope, base=base + before, depth=depth)
         if isinstance(field, PacketField):
             child, inner, used = self.walk(
                 field.cls, state, base=base + before, outer=scope, name=field.name, depth=depth + 1
@@ -174,7 +176,7 @@ class Walker:
             return after
         node.children.append(
             FieldNode(
-                field.name,
+                getattr(field, "shown", field.name),
                 _plain(field, value),
                 base + before,
                 length,
@@ -189,6 +191,26 @@ class Walker:
                 self.note(code, message, base + before, length)
         return after
 
+    def _embedded(
+        self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, *, base: int, depth: int
+    ) -> bytes:
+        """Read the layer that stands in the octets of one field; what it leaves is trailing."""
+        octets = field.octets(scope, data)
+        if depth >= DEPTH_LIMIT:
+            self.note("depth-limit", f"{field.name} is nested too deeply", base, 8 * len(octets))
+            return data[len(octets) :]
+        child, scope[field.name], used = self.walk(
+            field.choose(scope, octets),
+            octets,
+            base=base,
+            outer=scope,
+            name=field.shown,
+            depth=depth + 1,
+        )
+        self.trailing(child, octets, used)
+        node.children.append(child)
+        return data[len(octets) :]
+
     def _padding(self, value: int, node: FieldNode, offset: int, length: int) -> None:
         node.children.append(FieldNode("padding", value, offset, length, buffer=self._buffer))
         if value:
@@ -202,6 +224,7 @@ class Walker:
         node.children.append(holder)
         values: list[Scope] = []
         scope[field.name] = values
+        whole, data = data, data[: max(0, len(data) - field.reserve)]
         wanted = None if field.count is None else int(field.count(scope))
         position = 0
         while position < len(data) if wanted is None else len(values) < wanted:
@@ -224,7 +247,7 @@ class Walker:
             position += max(used, 1)
         position = min(position, len(data))
         holder.bit_length = 8 * position
-        return data[position:]
+        return whole[position:]
 
     def _fault(
         self, name: str, fault: BaseException, node: FieldNode, offset: int, length: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scapy.fields import Field, PacketListField, StrField
+from scapy.fields import Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
@@ -21,6 +21,7 @@ from netdissect.wire.varint import (
 )
 
 __all__ = [
+    "Embedded",
     "FieldFault",
     "IfLeft",
     "Items",
@@ -392,17 +393,83 @@ class NulString(StrField):  # type: ignore[misc]
         return RandBin(RandNum(0, 20))
 
 
+class Embedded(PacketField):  # type: ignore[misc]
+    """Another layer in the next `length` octets (None: in all that are left).
+
+    `choose(fields, octets)` names the layer; `fields` is the packet in Scapy and the scope in the
+    walker. FieldFault `length-beyond-end` when fewer octets are left.
+    """
+
+    __slots__ = ["choose", "length", "shown"]
+
+    def __init__(
+        self,
+        name: str,
+        choose: Callable[[Any, bytes], type[Any]],
+        length: Callable[[Any], int] | None = None,
+        *,
+        shown: str | None = None,
+    ) -> None:
+        PacketField.__init__(self, name, None, object)
+        self.choose = choose
+        self.length = length
+        self.shown = shown or name
+
+    def octets(self, pkt: Any, s: bytes) -> bytes:
+        """Return the octets of the inner layer."""
+        if self.length is None:
+            return s
+        size = self.length(pkt)
+        if size < 0 or size > len(s):
+            raise FieldFault(
+                "length-beyond-end", f"{self.name} wants {size} octets, {len(s)} are left", s
+            )
+        return s[:size]
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, Any]:
+        """Read the inner layer as a Scapy packet."""
+        octets = self.octets(pkt, s)
+        return s[len(octets) :], self.choose(pkt, octets)(octets, _parent=pkt)
+
+    def i2m(self, pkt: Any, i: Any) -> bytes:
+        """Return the octets of the inner layer; none without one."""
+        return b"" if i is None else bytes(i)
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        """Return the length in octets."""
+        return len(self.i2m(pkt, x))
+
+    def randval(self) -> Any:
+        """Return nothing: which layer stands inside is chosen, not random."""
+        return None
+
+
 class Items(PacketListField):  # type: ignore[misc]
     """A list of one layer: `count` of them, or up to the end of the data (count None).
 
-    A count larger than the data holds ends with the data; the walker then says so.
+    A count larger than the data holds ends with the data; the walker then says so. `reserve` octets
+    at the end belong to the fields behind the list.
     """
 
-    __slots__ = ["count", "item"]
+    __slots__ = ["count", "item", "reserve"]
 
     def __init__(
-        self, name: str, item: type[Any], count: Callable[[Any], int] | None = None
+        self,
+        name: str,
+        item: type[Any],
+        count: Callable[[Any], int] | None = None,
+        *,
+        reserve: int = 0,
     ) -> None:
         PacketListField.__init__(self, name, [], item, count_from=count, max_count=LIST_LIMIT)
         self.item = item
         self.count = count
+        self.reserve = reserve
+
+    def getfield(self, pkt: Any, s: bytes) -> Any:
+        """Read the items, but none of the reserved octets."""
+        if not self.reserve:
+            return PacketListField.getfield(self, pkt, s)
+        edge = max(0, len(s) - self.reserve)
+        rest, items = PacketListField.getfield(self, pkt, s[:edge])
+        return rest + s[edge:], items

@@ -1,0 +1,167 @@
+"""The message table of Teeworlds, for the layers and for the hot path: ids, names, directions.
+
+The rows come from `data/teeworlds.messages.json`; nothing about a message is typed anywhere else.
+A *family* is a set of messages with one numbering: `0.6` (also 0.6.5) and `0.7`; the rows of DDNet
+extend both by UUID, and 0.6 by some more ids. *Source:* docs/protocols/teeworlds.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+__all__ = [
+    "CONTROL_NAMES",
+    "DIALECTS",
+    "FAMILIES",
+    "MessageRow",
+    "connless_rows",
+    "message_rows",
+    "object_rows",
+    "table",
+    "type_names",
+    "uuid_rows",
+]
+
+DIALECTS: Final = (
+    "teeworlds-0.6",
+    "teeworlds-0.6.5",
+    "teeworlds-ddnet-0.6",
+    "teeworlds-0.7",
+)
+"""Full names of the dialects."""
+FAMILIES: Final = ("0.6", "0.7")
+"""Numberings of messages."""
+
+CONTROL_NAMES: Final = {
+    "0.6": {0: "keepalive", 1: "connect", 2: "connect_accept", 3: "accept", 4: "close"},
+    "0.7": {0: "keepalive", 1: "connect", 2: "accept", 4: "close", 5: "token"},
+}
+"""Control message ids by family. 0.6.5 does not use 3."""
+
+CLIENT, SERVER = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRow:
+    """One message of the table."""
+
+    kind: str
+    """`sys`, `game` or `connless`."""
+    name: str
+    """Name without the kind."""
+    number: int
+    """Message id; 0 where a UUID names the message."""
+    uuid: bytes
+    """16 octets, or none."""
+    sender: int | None
+    """0 client, 1 server, None = both, or nobody sends it."""
+    vital: bool | None
+    """True: receivers want it vital; None: not stated."""
+    fields: tuple[dict[str, Any], ...]
+    """Field rows as in the table."""
+    dialect: str
+    """Dialect of the row: `0.6`, `0.7` or `ddnet-0.6`."""
+
+    @property
+    def type(self) -> str:
+        """Return the type name used in counts: `sys.input`."""
+        return f"{self.kind}.{self.name}"
+
+    @property
+    def head(self) -> int:
+        """Return the first number of the message: id, then the system bit."""
+        return self.number << 1 | (self.kind == "sys")
+
+
+@cache
+def table() -> dict[str, Any]:
+    """Return the table as it stands in the file."""
+    text = (files("netdissect") / "data" / "teeworlds.messages.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def _row(entry: dict[str, Any]) -> MessageRow:
+    uuid = bytes.fromhex((entry.get("uuid") or "").replace("-", ""))
+    sender = {"client": CLIENT, "server": SERVER}.get(entry["from"] or "")
+    return MessageRow(
+        entry["kind"],
+        entry["name"],
+        0 if uuid else entry["id"],
+        uuid,
+        sender,
+        entry["vital"],
+        tuple(entry["fields"]),
+        entry["dialect"],
+    )
+
+
+@cache
+def _rows() -> tuple[MessageRow, ...]:
+    found = table()
+    return tuple(_row(entry) for entry in (*found["system"], *found["game"]))
+
+
+@cache
+def message_rows(family: str) -> dict[int, MessageRow]:
+    """Return the numbered messages of a family by their first number (id << 1 | system).
+
+    Id 0 is left out: a UUID follows it. The rows of DDNet without UUID belong to 0.6.
+    """
+    wanted = ("0.6", "ddnet-0.6") if family == "0.6" else (family,)
+    return {row.head: row for row in _rows() if row.dialect in wanted and row.number}
+
+
+@cache
+def uuid_rows() -> dict[bytes, MessageRow]:
+    """Return the messages that a UUID names, by UUID: DDNet servers send them in every dialect."""
+    return {row.uuid: row for row in _rows() if row.uuid}
+
+
+@cache
+def connless_rows(family: str) -> dict[bytes, MessageRow]:
+    """Return the connless messages of a family by their 8 octets; those of DDNet belong to 0.6."""
+    wanted = ("0.6", "ddnet-0.6") if family == "0.6" else (family,)
+    return {
+        bytes.fromhex(entry["magic"]): MessageRow(
+            "connless",
+            entry["name"],
+            0,
+            b"",
+            {"client": CLIENT, "server": SERVER}.get(entry["from"]),
+            None,
+            tuple(entry["fields"]),
+            entry["dialect"],
+        )
+        for entry in table()["connless"]
+        if entry["dialect"] in wanted
+    }
+
+
+@cache
+def object_rows(family: str) -> dict[int | bytes, dict[str, Any]]:
+    """Return the snapshot objects of a family by type number, and those of DDNet by UUID."""
+    found: dict[int | bytes, dict[str, Any]] = {}
+    for entry in table()["snap_objects"]:
+        if entry["dialect"] == family:
+            found[entry["type_id"]] = entry
+        elif entry.get("uuid"):
+            found[bytes.fromhex(entry["uuid"].replace("-", ""))] = entry
+    return found
+
+
+@cache
+def type_names(family: str) -> tuple[str, ...]:
+    """Return every type name that a dialect of the family can count, sorted."""
+    names = {f"control.{name}" for name in CONTROL_NAMES[family].values()}
+    for row in (
+        *message_rows(family).values(),
+        *uuid_rows().values(),
+        *connless_rows(family).values(),
+    ):
+        names.add(row.type)
+    return tuple(sorted(names))
