@@ -122,17 +122,11 @@ class Driver(ABC):
         return self.state != "closed" and not self.link.closed
 
     def pump(self, wait: float = 0.0) -> None:
-        """Handle what has arrived, waiting up to `wait` seconds, and send what is due."""
+        """Handle what has arrived and send what is due; keep doing so for `wait` seconds."""
         end = self.clock() + wait
-        while True:
-            left = end - self.clock()
-            for octets in self.link.receive(min(_POLL, left)):
-                self.handle(octets, self.clock())
-            if not self.is_open:
-                return
-            self.tick(self.clock())
-            if left <= 0:
-                return
+        self._turn(0.0)
+        while self.is_open and (left := end - self.clock()) > 0:
+            self._turn(left)
 
     def until(self, done: Callable[[], bool], timeout: float) -> bool:
         """Handle what arrives until `done()`; return whether that came within `timeout` seconds."""
@@ -140,9 +134,16 @@ class Driver(ABC):
         while not done():
             left = end - self.clock()
             if left <= 0 or not self.is_open:
-                return done()
-            self.pump(min(_POLL, left))
+                return False
+            self._turn(left)
         return True
+
+    def _turn(self, wait: float) -> None:
+        """Handle the next arrivals, waiting a little for the first; look at the timers once."""
+        for octets in self.link.receive(min(_POLL, wait)):
+            self.handle(octets, self.clock())
+        if self.is_open:
+            self.tick(self.clock())
 
     def send(self, octets: bytes, key: Key | None = None, kind: str = "mutant") -> None:
         """Send what `stamp` returned."""
@@ -160,10 +161,6 @@ class Driver(ABC):
         if kind is not None:
             self.accepted[kind] += 1
 
-    def is_pending(self, key: Key) -> bool:
-        """Return whether a sent unit is not yet acknowledged."""
-        return key in self._pending
-
     def answered(self, type_name: str) -> None:
         """Count a message of the target that was understood."""
         self.answers += 1
@@ -171,9 +168,29 @@ class Driver(ABC):
 
     def alive(self, timeout: float) -> bool:
         """Return whether the target answers within `timeout` seconds."""
-        before = self.answers
+        self.pump()
+        before = self.proofs()
         self.probe(self.clock())
-        return self.until(lambda: self.answers > before, timeout)
+        return self.until(lambda: self.proofs() > before, timeout)
+
+    def proofs(self) -> int:
+        """Return how often the target has shown that it lives and knows the session: here, every
+        message of it counts. Drivers that can tell the answer to a probe count those.
+        """
+        return self.answers
+
+    def drain(self, timeout: float) -> None:
+        """Give the target up to `timeout` seconds to acknowledge the controls, also of a session
+        that has ended since.
+        """
+        end = self.clock() + timeout
+        while not self.link.closed and (wait := end - self.clock()) > 0:
+            busy = "control" in self._pending.values()
+            arrived = self.link.receive(min(_POLL, wait) if busy else 0.0)
+            for octets in arrived:
+                self.handle(octets, self.clock())
+            if not busy and not arrived:
+                return
 
     def end(self, reason: str) -> None:
         """Mark the session as over."""

@@ -102,12 +102,16 @@ def bit_slots(layer: type[Layer]) -> dict[str, tuple[int, int]]:
     """Return field -> (first bit, bits) of the fields of fixed size that a message starts with."""
     slots: dict[str, tuple[int, int]] = {}
     at = 0
-    for field in layer.fields_desc:
+    for outer in layer.fields_desc:
+        field = getattr(outer, "fld", outer)
         size = field.size if isinstance(field, LsbBits) else int(8 * (getattr(field, "sz", 0) or 0))
-        if not size or hasattr(field, "fld"):
+        if not size:
             break
         slots[field.name] = (at, size)
         at += size
+        if field is not outer:
+            # An optional field: what follows it has no fixed place.
+            break
     return slots
 
 
@@ -148,6 +152,7 @@ class RiptideDriver(Driver):
         self._sequence = 1
         self._notify = 1
         self._ping = 0
+        self._pongs = 0
         self._repeat_at = 0.0
         self._heartbeat_at = 0.0
         self.client_id: int | None = None
@@ -179,6 +184,8 @@ class RiptideDriver(Driver):
             self._welcome(packet, now)
         elif kind in ("Ack", "AckExtra"):
             self._acknowledged(packet)
+        elif kind == "Heartbeat":
+            self._pongs += packet.ping_id == (self._ping - 1) & 0xFF
         elif kind == "Notify":
             self._notified.take(packet.sequence_id)
         elif kind in ("Disconnect", "Reject"):
@@ -203,6 +210,10 @@ class RiptideDriver(Driver):
         self._heartbeat_at = now + HEARTBEAT_SECONDS
         self.link.send(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=-1))
         self._ping = (self._ping + 1) & 0xFF
+
+    def proofs(self) -> int:
+        """Return how many heartbeats were answered: a server answers those of its clients only."""
+        return self._pongs if self.state == CONNECTED else self.answers
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Put in the next sequence id, and the newest id received into acknowledgements."""

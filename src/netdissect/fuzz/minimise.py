@@ -1,0 +1,170 @@
+"""Shrinks a failing step list by delta debugging, then the octets of what is left.
+
+Source of the algorithm: Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002
+(ddmin). Failures show soon after their cause, so the last steps are tried alone first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from netdissect.fuzz.replay import Replayer
+from netdissect.fuzz.store import Failure, Sent, write_steps
+from netdissect.model.errors import UsageError
+
+__all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
+
+_T = TypeVar("_T")
+_SIMPLE_OCTET = 0
+
+
+class _BudgetSpentError(Exception):
+    """The number of trials that the user allows is used up."""
+
+
+def ddmin(items: Sequence[_T], fails: Callable[[Sequence[_T]], bool]) -> list[_T]:
+    """Return a part of `items`, in order, that still fails and of which no single item can go.
+
+    Args:
+        items: a list for which `fails` holds.
+        fails: whether a part still fails; asked for each part at most a few times.
+    """
+    left = list(items)
+    parts = 2
+    while len(left) > 1:
+        size = -(-len(left) // parts)
+        cuts = [(at, min(at + size, len(left))) for at in range(0, len(left), size)]
+        for start, end in cuts:
+            rest = left[:start] + left[end:]
+            if rest and fails(rest):
+                left = rest
+                parts = max(2, parts - 1)
+                break
+        else:
+            if size == 1:
+                return left
+            parts = min(len(left), 2 * parts)
+    return left
+
+
+@dataclass(frozen=True, slots=True)
+class Minimised:
+    """What is left of a failure."""
+
+    steps: tuple[Sent, ...]
+    """Steps that still make the target fail."""
+    trials: int
+    """Replays that it took."""
+    complete: bool
+    """False where the allowed number of trials ended the search."""
+
+
+@dataclass(slots=True)
+class Minimiser:
+    """Shrinks one failure against a target that can be started anew."""
+
+    replayer: Replayer
+    """Sends candidates."""
+    kind: str
+    """Kind of verdict that counts as the same failure."""
+    trials: int = 400
+    """Replays at most."""
+    progress: Callable[[int, int], None] = lambda _trials, _left: None
+    """Called with (trials done, steps left)."""
+    _done: int = field(default=0, init=False)
+    _well: bool = field(default=False, init=False)
+    _best: list[Sent] = field(default_factory=list, init=False)
+
+    def run(self, steps: Sequence[Sent]) -> Minimised:
+        """Return the least list found.
+
+        Raises:
+            UsageError: the whole list does not make the target fail (any more).
+        """
+        self._best = list(steps)
+        if not self._fails(list(steps)):
+            raise UsageError(
+                f"the {len(steps)} steps do not make the target fail again with {self.kind!r}: "
+                "is it the same target, in the same state?"
+            )
+        complete = True
+        try:
+            self._shrink_list()
+            self._shrink_octets()
+        except _BudgetSpentError:
+            complete = False
+        return Minimised(tuple(self._best), self._done, complete)
+
+    def _shrink_list(self) -> None:
+        size = 1
+        whole = self._best
+        while size < len(whole):
+            if self._try(whole[-size:]):
+                break
+            size *= 2
+        ddmin(self._best, self._try)
+
+    def _shrink_octets(self) -> None:
+        """Cut each message that is left, then make its octets plain, in ever smaller blocks."""
+        for index in range(len(self._best)):
+            fails = self._octets_of(index)
+            ddmin(list(self._best[index].step.octets), fails)
+            size = len(self._best[index].step.octets)
+            while size:
+                for at in range(0, len(self._best[index].step.octets), size):
+                    octets = list(self._best[index].step.octets)
+                    block = octets[at : at + size]
+                    if any(octet != _SIMPLE_OCTET for octet in block):
+                        fails([*octets[:at], *[_SIMPLE_OCTET] * len(block), *octets[at + size :]])
+                size //= 2
+
+    def _octets_of(self, index: int) -> Callable[[Sequence[int]], bool]:
+        def fails(octets: Sequence[int]) -> bool:
+            steps = list(self._best)
+            step = steps[index].step.with_octets(bytes(octets))
+            steps[index] = replace(steps[index], step=step, octets=bytes(octets))
+            return self._try(steps)
+
+        return fails
+
+    def _try(self, steps: Sequence[Sent]) -> bool:
+        """Return whether the steps fail; keep them if they do."""
+        if self._done >= self.trials:
+            raise _BudgetSpentError
+        if not self._fails(steps):
+            return False
+        self._best = list(steps)
+        self.progress(self._done, len(self._best))
+        return True
+
+    def _fails(self, steps: Sequence[Sent]) -> bool:
+        # A target that withstood the last candidate is used again; one that failed is replaced.
+        if not self._well and not self.replayer.fresh_target():
+            raise UsageError(f"the target cannot be reached: {self.replayer.watch.reason}")
+        self._done += 1
+        verdict, _octets = self.replayer.run(steps)
+        self._well = verdict is None
+        return verdict is not None and verdict.kind == self.kind
+
+
+def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> Path:
+    """Write the result as a failure folder `minimal` inside the failure's, and return its path."""
+    folder = failure.folder / "minimal"
+    folder.mkdir(exist_ok=True)
+    facts = {
+        **failure.facts,
+        "minimised_from": len(failure.steps),
+        "trials": result.trials,
+        "complete": result.complete,
+    }
+    (folder / "failure.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    steps = [
+        replace(each, octets=octets)
+        for each, octets in zip(result.steps, sent, strict=False)
+    ]
+    write_steps(folder, steps)
+    return folder

@@ -1,0 +1,336 @@
+"""What watches the target: its process, its log, its memory. "Does it answer" is asked by the engine,
+for every target.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from netdissect.model.errors import UsageError
+
+__all__ = [
+    "LogMonitor",
+    "MemoryMonitor",
+    "Monitor",
+    "Monitors",
+    "ProcessMonitor",
+    "Verdict",
+    "parse_monitors",
+]
+
+TAIL_OCTETS = 64 * 1024
+"""Octets of a log that a failure keeps."""
+_STOP_SECONDS = 3.0
+"""Time that a process has to end after SIGTERM."""
+_EXIT_SECONDS = 0.5
+"""Time that a process has to be seen dead after its port was found closed."""
+_LINE_LIMIT = 1 << 16
+_MEBI = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A failure of the target."""
+
+    kind: str
+    """`exit`, `log`, `memory` or `no-answer`."""
+    detail: str
+    """One sentence: what was seen."""
+
+    @property
+    def signature(self) -> str:
+        """Return what equal failures have in common: the sentence without its numbers."""
+        return f"{self.kind}: {re.sub(r'(0x)?[0-9a-f]*[0-9][0-9a-f]*', 'N', self.detail)}"
+
+
+class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
+    """One watcher."""
+
+    def start(self) -> None:
+        """Begin to watch; called before the first case and after every failure."""
+
+    def check(self) -> Verdict | None:
+        """Return the failure seen since the last call, None where all is well."""
+        return None
+
+    def log_tail(self) -> bytes:
+        """Return the end of the target's log, if this monitor knows one."""
+        return b""
+
+    def stop(self) -> None:
+        """End the watch, and the process if this monitor started it."""
+
+
+class ProcessMonitor(Monitor):
+    """Runs the target, sees it exit, and starts it again."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        """Prepare to run `command`, its output going to the file `log`."""
+        self.command = list(command)
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+        """How often the process was started."""
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id, None while it does not run."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process unless it runs.
+
+        Raises:
+            UsageError: the command cannot be run.
+        """
+        if self._process is not None and self._process.poll() is None:
+            return
+        with self.log.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - the user's own command
+                    self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                )
+            except OSError as error:
+                raise UsageError(f"cannot run {self.command[0]!r}: {error.strerror}") from error
+        self.starts += 1
+
+    def check(self) -> Verdict | None:
+        """Return an `exit` verdict when the process has ended."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        return Verdict("exit", f"{_how(self._process.returncode)}{_last_line(self.log_tail())}")
+
+    def died(self) -> Verdict | None:
+        """Return the same, waiting a moment for a process that is about to end."""
+        if self._process is not None:
+            try:
+                self._process.wait(_EXIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                return None
+        return self.check()
+
+    def log_tail(self) -> bytes:
+        """Return the end of the process's output."""
+        return _tail(self.log)
+
+    def stop(self) -> None:
+        """End the process: SIGTERM, and SIGKILL when that does not help."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class LogMonitor(Monitor):
+    """Looks for a pattern in what is appended to a log file."""
+
+    def __init__(self, path: Path, pattern: str) -> None:
+        """Compile the pattern.
+
+        Raises:
+            UsageError: it is no regular expression.
+        """
+        try:
+            self._pattern = re.compile(pattern.encode())
+        except re.error as error:
+            raise UsageError(f"log pattern {pattern!r}: {error}") from error
+        self.path = path
+        self._at = 0
+        self._rest = b""
+
+    def start(self) -> None:
+        """Ignore what the file holds already."""
+        self._at = self.path.stat().st_size if self.path.exists() else 0
+        self._rest = b""
+
+    def check(self) -> Verdict | None:
+        """Return a `log` verdict for the first new line that matches."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._at)
+                new = file.read(TAIL_OCTETS)
+        except OSError:
+            return None
+        self._at += len(new)
+        *lines, rest = (self._rest + new).split(b"\n")
+        self._rest = rest[-_LINE_LIMIT:]
+        for line in lines:
+            if self._pattern.search(line):
+                return Verdict("log", line.decode("utf-8", "replace")[:400])
+        return None
+
+    def log_tail(self) -> bytes:
+        """Return the end of the log."""
+        return _tail(self.path)
+
+
+class MemoryMonitor(Monitor):
+    """Watches the resident memory of a process grow."""
+
+    def __init__(self, growth_mib: int, process: ProcessMonitor | int) -> None:
+        """Watch a process that another monitor runs, or the one with a given id."""
+        self._limit = growth_mib * _MEBI
+        self._process = process
+        self._base: int | None = None
+
+    def start(self) -> None:
+        """Measure anew."""
+        self._base = None
+
+    def check(self) -> Verdict | None:
+        """Return a `memory` verdict when the process has grown by more than the limit."""
+        pid = self._process if isinstance(self._process, int) else self._process.pid
+        now = None if pid is None else resident_octets(pid)
+        if now is None:
+            return None
+        if self._base is None:
+            self._base = now
+        if now - self._base <= self._limit:
+            return None
+        return Verdict("memory", f"resident memory grew by {(now - self._base) // _MEBI} MiB")
+
+
+class ExistingProcessMonitor(Monitor):
+    """Sees a process end that somebody else started."""
+
+    def __init__(self, pid: int) -> None:
+        """Watch the process with this id."""
+        self.pid = pid
+
+    def check(self) -> Verdict | None:
+        """Return an `exit` verdict when there is no such process any more."""
+        if resident_octets(self.pid) is None:
+            return Verdict("exit", "the watched process is gone")
+        return None
+
+
+class Monitors:
+    """All watchers of one run."""
+
+    def __init__(self, monitors: Sequence[Monitor] = ()) -> None:
+        self._all = list(monitors)
+        self.process = next((each for each in self._all if isinstance(each, ProcessMonitor)), None)
+        """The monitor that runs the target, None where the user runs it."""
+
+    def start(self) -> None:
+        """Start all, the process first."""
+        for monitor in self._all:
+            monitor.start()
+
+    def check(self, *, gone: bool = False) -> Verdict | None:
+        """Return the first failure seen.
+
+        Args:
+            gone: nobody listens at the target's port any more: give its process time to end.
+        """
+        if gone and self.process is not None:
+            verdict = self.process.died()
+            if verdict is not None:
+                return verdict
+        for monitor in self._all:
+            verdict = monitor.check()
+            if verdict is not None:
+                return verdict
+        return None
+
+    def log_tail(self) -> bytes:
+        """Return the end of the target's log."""
+        return next((tail for tail in (each.log_tail() for each in self._all) if tail), b"")
+
+    def restart(self) -> bool:
+        """Start the target anew; return False where nobody here can."""
+        if self.process is None:
+            return False
+        self.process.stop()
+        self.start()
+        return True
+
+    def stop(self) -> None:
+        """Stop all."""
+        for monitor in reversed(self._all):
+            monitor.stop()
+
+
+def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
+    """Return the monitors that the command line names.
+
+    `exec:COMMAND` runs the target, restarts it and sees it exit; `log:REGEX` searches what it
+    prints, `log:FILE:REGEX` a file; `memory:MIB` limits its growth; `pid:N` watches a process that
+    runs already.
+
+    Raises:
+        UsageError: no such monitor, or one without the process that it needs.
+    """
+    monitors: list[Monitor] = []
+    process: ProcessMonitor | int | None = None
+    for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
+        kind, _, value = text.partition(":")
+        if kind == "exec" and value:
+            process = ProcessMonitor(shlex.split(value), folder / "target.log")
+            monitors.append(process)
+        elif kind == "pid" and value.isdigit():
+            process = int(value)
+            monitors.append(ExistingProcessMonitor(process))
+        elif kind == "log" and value:
+            monitors.append(_log_monitor(value, process))
+        elif kind == "memory" and value.isdigit():
+            if process is None:
+                raise UsageError("memory: needs exec: or pid: beside it")
+            monitors.append(MemoryMonitor(int(value), process))
+        else:
+            raise UsageError(
+                f"{text!r} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB"
+            )
+    return Monitors(monitors)
+
+
+def _log_monitor(value: str, process: ProcessMonitor | int | None) -> LogMonitor:
+    file, colon, pattern = value.partition(":")
+    if colon and Path(file).is_file():
+        return LogMonitor(Path(file), pattern)
+    if not isinstance(process, ProcessMonitor):
+        raise UsageError("log:REGEX needs exec: beside it; a log of its own is log:FILE:REGEX")
+    return LogMonitor(process.log, value)
+
+
+def resident_octets(pid: int) -> int | None:
+    """Return the resident memory of a process in octets, None where it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except OSError:
+        return None
+    octets = int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    return octets or None
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+def _last_line(log: bytes) -> str:
+    lines = [line for line in log.decode("utf-8", "replace").splitlines() if line.strip()]
+    return f" after: {lines[-1].strip()[:200]}" if lines else ""
+
+
+def _tail(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_OCTETS))
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,67 @@
+"""Sends a failure's steps again, in new sessions with fresh tokens and numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netdissect.fuzz.drivers import Driver
+from netdissect.fuzz.monitors import Verdict
+from netdissect.fuzz.store import Sent
+from netdissect.fuzz.target import Pacer
+from netdissect.fuzz.watch import Watch
+
+__all__ = ["Replayer"]
+
+_STAGE_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class Replayer:
+    """Replays step lists against one target."""
+
+    watch: Watch
+    """Opens sessions and judges the target."""
+    rate: float = 1000.0
+    """Messages a second at most; 0 = no limit."""
+    exact: bool = False
+    """Send the octets as they were sent then, without live values."""
+    sent: int = 0
+    """Messages sent so far, in all replays."""
+
+    def fresh_target(self) -> bool:
+        """Start the target anew where we can; return whether it lets a session in."""
+        self.watch.monitors.restart()
+        session = self.watch.patient_session()
+        if session is None:
+            return False
+        session.close()
+        return True
+
+    def run(self, steps: Sequence[Sent]) -> tuple[Verdict | None, list[bytes]]:
+        """Send the steps; return what the target failed at (or None) and the octets sent."""
+        sessions: dict[int, Driver] = {}
+        pacer = Pacer(self.rate, time.monotonic())
+        octets: list[bytes] = []
+        for each in steps:
+            session = sessions.get(each.session)
+            if session is None or not session.is_open:
+                session = self.watch.session(each.stage, _STAGE_SECONDS)
+                if session is None:
+                    break
+                sessions[each.session] = session
+            session.pump(pacer.wait(time.monotonic()))
+            data, key = (each.octets, None) if self.exact else session.stamp(each.step)
+            session.send(data, key)
+            octets.append(data)
+            self.sent += 1
+        verdict = self._judge(list(sessions.values()))
+        return verdict, octets
+
+    def _judge(self, sessions: list[Driver]) -> Verdict | None:
+        last = sessions[-1] if sessions else None
+        verdict, fresh = self.watch.look(last)
+        for session in {id(each): each for each in (*sessions, fresh) if each is not None}.values():
+            session.close()
+        return verdict

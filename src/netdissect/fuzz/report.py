@@ -1,0 +1,138 @@
+"""The account of a run: what was sent in which state, what the target took, what it failed at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from netdissect.fuzz.drivers import Driver
+from netdissect.fuzz.monitors import Verdict
+
+__all__ = ["Finding", "FuzzReport"]
+
+
+@dataclass(slots=True)
+class Finding:
+    """One kind of failure."""
+
+    verdict: Verdict
+    """What was seen first."""
+    folder: Path
+    """Where it is kept."""
+    case: int
+    """The last case before it was seen."""
+    count: int = 1
+    """How often it was seen."""
+
+
+@dataclass(slots=True)
+class FuzzReport:
+    """What happened. All counts are of this run."""
+
+    types: tuple[str, ...]
+    """Message types of the dialect and of the seeds."""
+    stages: tuple[str, ...]
+    """States of a session in which messages can be sent."""
+    seeds: int = 0
+    """Seeds mutated."""
+    raw_seeds: int = 0
+    """Seeds of which only the octets can be mutated, not the fields."""
+    cases: int = 0
+    """Cases sent."""
+    datagrams: int = 0
+    """Messages sent, controls and mutants."""
+    sessions: int = 0
+    """Sessions that the target let in."""
+    seconds: float = 0.0
+    """Wall-clock time."""
+    mutations: Counter[str] = field(default_factory=Counter)
+    """Kind of mutation -> cases."""
+    controls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(type, state) -> messages sent as they were."""
+    mutated: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(type, state) -> mutants sent."""
+    reached: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(type, state) -> messages of the target."""
+    expected: Counter[str] = field(default_factory=Counter)
+    """"control" or "mutant" -> messages that a target acknowledges when it accepts them."""
+    accepted: Counter[str] = field(default_factory=Counter)
+    """"control" or "mutant" -> those that it acknowledged."""
+    findings: dict[str, Finding] = field(default_factory=dict)
+    """Signature -> failure."""
+    ended: str = "all cases sent"
+    """Why the run ended."""
+
+    def sent(self, type_name: str, stage: str, *, control: bool) -> None:
+        """Count one message."""
+        self.datagrams += 1
+        (self.controls if control else self.mutated)[type_name, stage] += 1
+
+    def close_session(self, session: Driver) -> None:
+        """Add what a session saw."""
+        self.reached.update(session.received)
+        self.expected.update(session.expected)
+        self.accepted.update(session.accepted)
+
+    def share(self, kind: str) -> float | None:
+        """Return the accepted share of controls or mutants, None where nothing could be told."""
+        expected = self.expected[kind]
+        return self.accepted[kind] / expected if expected else None
+
+    def never(self) -> list[tuple[str, str]]:
+        """Return the (type, state) pairs in which no mutant was sent."""
+        return [
+            (name, stage)
+            for name in self.types
+            for stage in self.stages
+            if not self.mutated[name, stage]
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return {
+            "cases": self.cases,
+            "datagrams": self.datagrams,
+            "sessions": self.sessions,
+            "seconds": round(self.seconds, 3),
+            "ended": self.ended,
+            "seeds": {"total": self.seeds, "raw": self.raw_seeds},
+            "mutations": dict(sorted(self.mutations.items())),
+            "accepted": {
+                kind: {
+                    "expected": self.expected[kind],
+                    "acknowledged": self.accepted[kind],
+                    "share": self.share(kind),
+                }
+                for kind in ("control", "mutant")
+            },
+            "coverage": [
+                {
+                    "type": name,
+                    "state": stage,
+                    "sent": self.controls[name, stage],
+                    "mutated": self.mutated[name, stage],
+                    "received": self.reached[name, stage],
+                }
+                for name, stage in self._pairs()
+            ],
+            "never_mutated": [list(pair) for pair in self.never()],
+            "failures": [self._finding(each) for each in self.findings.values()],
+        }
+
+    def _pairs(self) -> Sequence[tuple[str, str]]:
+        known = {(name, stage) for name in self.types for stage in self.stages}
+        order = {stage: index for index, stage in enumerate(self.stages)}
+        pairs = known | set(self.controls) | set(self.mutated) | set(self.reached)
+        return sorted(pairs, key=lambda pair: (order.get(pair[1], len(order)), pair[1], pair[0]))
+
+    def _finding(self, finding: Finding) -> dict[str, Any]:
+        return {
+            "kind": finding.verdict.kind,
+            "detail": finding.verdict.detail,
+            "case": finding.case,
+            "count": finding.count,
+            "folder": str(finding.folder),
+        }

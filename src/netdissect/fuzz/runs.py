@@ -1,0 +1,170 @@
+"""Puts the parts together: a run from a few plain options, for the command line and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from netdissect.fuzz.drivers import Driver, driver_class
+from netdissect.fuzz.engine import Engine, Plan
+from netdissect.fuzz.generator import Generator
+from netdissect.fuzz.layers import message_types
+from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
+from netdissect.fuzz.monitors import Monitors, Verdict, parse_monitors
+from netdissect.fuzz.replay import Replayer
+from netdissect.fuzz.report import FuzzReport
+from netdissect.fuzz.seeds import SeedPool, seeds_from_capture, seeds_from_layers
+from netdissect.fuzz.store import Failure, Store
+from netdissect.fuzz.target import Target
+from netdissect.fuzz.watch import Watch
+from netdissect.model.errors import UsageError
+
+__all__ = ["collect_seeds", "full_dialect", "fuzz_target", "minimise_failure", "replay_failure"]
+
+
+def full_dialect(driver: type[Driver], name: str | None) -> str:
+    """Return a dialect's full name; without its protocol's prefix it is understood too.
+
+    Raises:
+        UsageError: the driver does not speak it.
+    """
+    if name is None:
+        return driver.dialects[0]
+    for known in driver.dialects:
+        if name in (known, known.removeprefix(f"{driver.protocol}-")):
+            return known
+    raise UsageError(f"no dialect {name!r} to fuzz; there are: {', '.join(driver.dialects)}")
+
+
+def collect_seeds(driver: type[Driver], dialect: str, captures: Sequence[str | Path]) -> SeedPool:
+    """Return the seeds of all captures, or those of the layers where no capture is given."""
+    if not captures:
+        return seeds_from_layers(driver.protocol, dialect, driver.transport)
+    pool = SeedPool()
+    for capture in captures:
+        found = seeds_from_capture(
+            driver.protocol, dialect, capture, transport=driver.transport, split=driver.split
+        )
+        pool.skipped.update(found.skipped)
+        for seed in found.seeds:
+            pool.add(seed)
+    return pool
+
+
+def fuzz_target(
+    protocol: str,
+    target: Target,
+    out: Path,
+    *,
+    dialect: str | None = None,
+    captures: Sequence[str | Path] = (),
+    seed: int = 1,
+    cases: int = 1000,
+    rate: float = 1000.0,
+    failures: int = 10,
+    monitors: Sequence[str] = (),
+    answer_seconds: float = 2.0,
+    progress: Callable[[FuzzReport], None] = lambda _report: None,
+    seeded: Callable[[SeedPool], None] = lambda _pool: None,
+) -> FuzzReport:
+    """Fuzz a target and return the account; all of it is in the folder `out` too.
+
+    Args:
+        protocol: name of the protocol.
+        target: where to send; see `Target.parse` for the rule that it must be this machine.
+        out: new folder of the run.
+        dialect: dialect to speak; the protocol's usual one by default.
+        captures: capture files whose messages are mutated; the layers' defaults without any.
+        seed: number that decides every mutation.
+        cases: cases to send.
+        rate: messages a second at most; 0 = no limit.
+        failures: kinds of failure after which to stop.
+        monitors: `exec:COMMAND`, `log:REGEX`, `memory:MIB`, `pid:N`.
+        answer_seconds: a target that answers nothing for so long has failed.
+        progress: called with the account after every few cases.
+        seeded: called with the seeds before anything is sent.
+
+    Raises:
+        NetdissectError: an unknown name, no seeds, or a target that lets nobody in.
+    """
+    driver = driver_class(protocol)
+    name = full_dialect(driver, dialect)
+    pool = collect_seeds(driver, name, captures)
+    seeded(pool)
+    generator = Generator(pool.seeds, driver.traits, seed)
+    store = Store(out)
+    facts = {"protocol": protocol, "dialect": name, "seed": seed, "monitors": list(monitors)}
+    store.write_run(
+        {**facts, "target": str(target), "cases": cases, "captures": [str(each) for each in captures]}
+    )
+    watch = Watch(driver, name, target, parse_monitors(monitors, out), answer_seconds)
+    types = {*message_types(protocol, name, driver.transport), *(each.type for each in pool.seeds)}
+    report = FuzzReport(tuple(sorted(types)), driver.traits.stages, len(pool.seeds), len(pool.raw))
+    plan = Plan(cases=cases, rate=rate, failures=failures, facts=facts)
+    return Engine(generator, watch, store, report, plan, progress=progress).run()
+
+
+def _watch(failure: Failure, target: Target, monitors: Sequence[str] | None, folder: Path) -> Watch:
+    facts = failure.facts
+    driver = driver_class(str(facts["protocol"]))
+    texts = list(facts.get("monitors", [])) if monitors is None else list(monitors)
+    return Watch(driver, str(facts["dialect"]), target, parse_monitors(texts, folder))
+
+
+def replay_failure(
+    failure: Failure,
+    target: Target,
+    *,
+    monitors: Sequence[str] | None = None,
+    exact: bool = False,
+) -> tuple[Verdict | None, list[bytes]]:
+    """Send a failure's steps again; return what the target failed at (or None) and what was sent.
+
+    Args:
+        failure: what `load_failure` read.
+        target: where to send.
+        monitors: as for `fuzz_target`; those of the run by default.
+        exact: send the octets of then, not the same steps with fresh tokens and numbers.
+
+    Raises:
+        UsageError: the target lets no session in.
+    """
+    watch = _watch(failure, target, monitors, failure.folder)
+    watch.monitors.start()
+    try:
+        replayer = Replayer(watch, exact=exact)
+        session = watch.patient_session()
+        if session is None:
+            raise UsageError(f"{target} lets no session in: {watch.reason or 'no answer'}")
+        session.close()
+        return replayer.run(failure.steps)
+    finally:
+        watch.monitors.stop()
+
+
+def minimise_failure(
+    failure: Failure,
+    target: Target,
+    *,
+    monitors: Sequence[str] | None = None,
+    trials: int = 400,
+    answer_seconds: float = 2.0,
+    progress: Callable[[int, int], None] = lambda _trials, _left: None,
+) -> tuple[Minimised, Path]:
+    """Shrink a failure; return what is left and the folder that it was written to.
+
+    Raises:
+        UsageError: the failure does not come again, or the target cannot be started anew.
+    """
+    watch = _watch(failure, target, monitors, failure.folder)
+    watch.answer_seconds = answer_seconds
+    if watch.monitors.process is None:
+        raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
+    try:
+        replayer = Replayer(watch)
+        result = Minimiser(replayer, failure.kind, trials, progress).run(failure.steps)
+        replayer.fresh_target()
+        _verdict, sent = replayer.run(result.steps)
+    finally:
+        watch.monitors.stop()
+    return result, save_minimal(failure, result, sent)
