@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import random
+import threading
+from pathlib import Path
+from struct import pack
+
+import pytest
+import zstandard
+from packetbuild import block, enhanced, interface, option, pcap_file, section
+
+from netdissect.capture import CaptureError, open_capture
+from netdissect.capture.account import MAX_COMMENTS, MAX_TEXT
+from netdissect.capture.pcap import MAX_FRAME_OCTETS
+from netdissect.capture.pcapng import MAX_BLOCK_OCTETS, MAX_INTERFACES
+
+RECORDS = [(10, 20, b"abc", 3), (11, 999_999, b"", 0), (4_294_967_295, 1, b"xyz!" * 30, 500)]
+CAPTURES = Path(__file__).parents[2] / "captures"
+
+
+def read(content: bytes):
+    reader = open_capture(io.BytesIO(content))
+    return list(reader), reader
+
+
+def expected(scale, link=1):
+    return [
+        (number, seconds * 10**9 + fraction * scale, link, data, wire)
+        for number, (seconds, fraction, data, wire) in enumerate(RECORDS, 1)
+    ]
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize(("magic", "scale"), [(0xA1B2C3D4, 1000), (0xA1B23C4D, 1)])
+def test_pcap_of_both_byte_orders_and_resolutions(order, magic, scale):
+    frames, reader = read(pcap_file(RECORDS, order=order, magic=magic, link=101))
+    assert frames == expected(scale, link=101)
+    assert reader.info.format == "pcap"
+    assert reader.info.nanosecond is (scale == 1)
+    assert reader.info.link_types == ["RAW"]
+    assert (reader.info.frames, reader.info.octets) == (3, 503)
+    assert reader.info.first_time_ns == frames[0][1]
+    assert reader.info.last_time_ns == frames[2][1]
+    assert reader.damage is None
+
+
+def test_the_modified_format_has_longer_record_headers():
+    content = pack("<IHHiIII", 0xA1B2CD34, 2, 4, 0, 0, 65535, 1)
+    content += pack("<IIII", 1, 2, 3, 3) + bytes(8) + b"abc"
+    frames, _ = read(content)
+    assert frames == [(1, 1_000_002_000, 1, b"abc", 3)]
+
+
+def test_flags_in_the_link_type_word_are_no_part_of_it():
+    frames, _ = read(pcap_file(RECORDS[:1], link=0x5400_0001))
+    assert frames[0][2] == 1
+
+
+def test_times_are_the_earliest_and_the_latest():
+    _, reader = read(pcap_file([(5, 0, b"a", 1), (3, 0, b"b", 1), (9, 0, b"c", 1), (7, 0, b"d", 1)]))
+    assert (reader.info.first_time_ns, reader.info.last_time_ns) == (3 * 10**9, 9 * 10**9)
+
+
+def test_sections_of_both_orders_with_several_interfaces():
+    ns = option("<", 9, b"\x09")
+    binary = option(">", 9, b"\x8a")  # 2^-10 s
+    late = option(">", 14, pack(">q", 100))
+    content = section("<", option("<", 1, b"whole file"))
+    content += interface("<", 1, option("<", 2, b"eth0\0") + ns)
+    content += interface("<", 101, option("<", 1, b"the second"))
+    content += enhanced("<", 1_700_000_000_123_456_789, b"one", number=0)
+    content += enhanced("<", 1_700_000_000_123_456, b"two", number=1, wire=99)
+    content += section(">") + interface(">", 276, binary + late)
+    content += enhanced(">", 1536, b"three", number=0, options=option(">", 1, "grüße".encode()))
+    frames, reader = read(content)
+    assert frames == [
+        (1, 1_700_000_000_123_456_789, 1, b"one", 3),
+        (2, 1_700_000_000_123_456_000, 101, b"two", 99),
+        (3, 101_500_000_000, 276, b"three", 5),
+    ]
+    info = reader.info
+    assert info.link_types == ["EN10MB", "RAW", "LINUX_SLL2"]
+    assert info.interfaces == ["eth0", "interface 1", "interface 0"]
+    assert info.comments == ["whole file", "the second", "frame 3: grüße"]
+    assert info.nanosecond
+    assert reader.damage is None
+
+
+@pytest.mark.parametrize(
+    ("resolution", "ticks", "time_ns"),
+    [
+        (0, 7, 7 * 10**9),
+        (3, 1234, 1_234_000_000),
+        (12, 5_000_000_001_999, 5_000_000_001),
+        (127, 1, 0),
+        (0x80, 7, 7 * 10**9),
+        (0xA0, 1 << 31, 500_000_000),
+        (0xFF, 2**64 - 1, 0),
+        (0, 2**64 - 1, 2**63 - 1),
+    ],
+)
+def test_every_resolution_gives_nanoseconds(resolution, ticks, time_ns):
+    content = section() + interface(options=option("<", 9, bytes([resolution])))
+    frames, _ = read(content + enhanced("<", ticks, b"x"))
+    assert frames[0][1] == time_ns
+
+
+def test_an_offset_before_the_epoch_is_held_at_it():
+    content = section() + interface(options=option("<", 14, pack("<q", -(2**63))))
+    assert read(content + enhanced("<", 5, b"x"))[0][0][1] == 0
+
+
+def test_simple_and_old_packet_blocks():
+    content = section() + interface(snap=4) + enhanced("<", 7_000_000, b"first")
+    content += block("<", 3, pack("<I", 9) + b"12345678")
+    old = pack("<HHIIII", 0, 3, 0, 9_000_000, 2, 2) + b"ab\0\0"
+    content += block("<", 2, old)
+    frames, reader = read(content)
+    assert frames == [
+        (1, 7_000_000_000, 1, b"first", 5),
+        (2, 7_000_000_000, 1, b"1234", 9),
+        (3, 9_000_000_000, 1, b"ab", 2),
+    ]
+    assert reader.info.drops == 3
+
+
+def test_statistics_count_before_what_packets_say():
+    counts = option("<", 5, pack("<Q", 40)) + option("<", 7, pack("<Q", 2))
+    content = section() + interface() + interface()
+    content += enhanced("<", 1, b"a", number=0, options=option("<", 4, pack("<Q", 11)))
+    content += enhanced("<", 2, b"b", number=1, options=option("<", 4, pack("<Q", 5)))
+    assert read(content)[1].info.drops == 16
+    content += block("<", 5, pack("<III", 0, 0, 3) + option("<", 5, pack("<Q", 1)))
+    content += block("<", 5, pack("<III", 0, 0, 3) + counts)
+    assert read(content)[1].info.drops == 47
+    content += section() + interface()
+    content += block("<", 5, pack("<III", 0, 0, 3) + counts)
+    assert read(content)[1].info.drops == 89
+    assert read(section() + interface() + enhanced("<", 1, b"a"))[1].info.drops is None
+
+
+def test_unknown_blocks_are_passed_over():
+    content = section() + block("<", 0xBAD, b"secret") + interface() + block("<", 10, b"k" * 70_000)
+    assert len(read(content + enhanced("<", 1, b"a"))[0]) == 1
+
+
+@pytest.mark.parametrize("pack_it", [gzip.compress, zstandard.compress, lambda c: c])
+def test_compression_is_seen_through_by_content(pack_it, tmp_path):
+    content = pcap_file([(i, i, bytes([i % 256]) * (i % 400), 1000) for i in range(3000)])
+    plain, _ = read(content)
+    path = tmp_path / "named.pcap"
+    path.write_bytes(pack_it(content))
+    with open_capture(path) as reader:
+        assert list(reader) == plain
+        assert reader.progress() == (path.stat().st_size, path.stat().st_size)
+        assert reader.info.format.startswith("pcap")
+        assert reader.damage is None
+
+
+def test_several_members_and_padding_are_one_file():
+    content = pcap_file(RECORDS)
+    assert read(gzip.compress(content[:60]) + gzip.compress(content[60:]) + bytes(9))[0] == expected(1000)
+    frames, reader = read(zstandard.compress(content[:60]) + zstandard.compress(content[60:]))
+    assert frames == expected(1000)
+    assert reader.info.format == "pcap.zst"
+    skippable = b"\x53\x2a\x4d\x18" + pack("<I", 3) + b"abc"
+    assert read(skippable + zstandard.compress(content))[0] == expected(1000)
+
+
+@pytest.mark.parametrize("pack_it", [gzip.compress, zstandard.compress])
+def test_damage_in_compressed_octets_ends_the_frames(pack_it):
+    noise = random.Random(1)
+    content = pcap_file([(i, 0, noise.randbytes(200), 200) for i in range(5000)])
+    packed = pack_it(content)
+    frames, reader = read(packed[: len(packed) // 2])
+    assert 0 < len(frames) < 5000
+    assert "cut short" in reader.damage
+    broken = bytearray(packed)
+    broken[len(packed) // 2 :] = b"\xff" * (len(packed) - len(packed) // 2)
+    frames, reader = read(bytes(broken))
+    assert len(frames) < 5000
+    assert reader.damage
+
+
+@pytest.mark.parametrize("pack_it", [gzip.compress, lambda c: zstandard.compress(c, 19)])
+def test_a_compression_bomb_is_read_in_bounded_steps(pack_it):
+    # 64 MiB in a single record: the length is refused before the octets are asked for.
+    content = pcap_file([(1, 1, b"ok", 2)]) + pack("<IIII", 1, 1, 1 << 26, 1 << 26) + bytes(1 << 26)
+    frames, reader = read(pack_it(content))
+    assert len(frames) == 1
+    assert reader.info.truncated_at == 24 + 18
+    assert str(1 << 26) in reader.damage
+
+
+def test_records_are_handed_on_as_they_arrive():
+    read_end, write_end = os.pipe()
+    content = pcap_file(RECORDS)
+    with os.fdopen(read_end, "rb") as source:
+        os.write(write_end, content[:43])
+        reader = open_capture(source)
+        frames = iter(reader)
+        assert next(frames) == expected(1000)[0]
+        # Later octets come only after the first frame was handed on, in single octets.
+        def feed():
+            for octet in content[43:]:
+                os.write(write_end, bytes([octet]))
+            os.close(write_end)
+
+        thread = threading.Thread(target=feed)
+        thread.start()
+        assert list(frames) == expected(1000)[1:]
+        thread.join()
+    assert reader.progress()[1] is None
+    assert reader.damage is None
+
+
+def test_standard_input_is_named_by_a_dash(monkeypatch):
+    class Stdin:
+        buffer = io.BytesIO(pcap_file(RECORDS))
+
+    monkeypatch.setattr("sys.stdin", Stdin)
+    with open_capture("-") as reader:
+        assert len(list(reader)) == 3
+    assert not Stdin.buffer.closed
+
+
+@pytest.mark.parametrize("content", [b"", b"\xd4", b"PK\x03\x04zip", b"\x1f\x8b", gzip.compress(b"text"), b"\x1f\x8b" + b"x" * 40])
+def test_what_is_no_capture_is_refused(content):
+    with pytest.raises(CaptureError):
+        open_capture(io.BytesIO(content))
+
+
+def test_a_path_that_cannot_be_read_is_refused(tmp_path):
+    for path in (tmp_path / "missing.pcap", tmp_path, "nul\0byte"):
+        with pytest.raises(CaptureError):
+            open_capture(path)
+
+
+@pytest.mark.parametrize("captured", [MAX_FRAME_OCTETS + 1, 2**31, 2**32 - 1])
+def test_an_impossible_record_length_is_damage(captured):
+    content = pcap_file(RECORDS)
+    frames, reader = read(content + pack("<IIII", 1, 1, captured, 60) + bytes(100))
+    assert len(frames) == 3
+    assert reader.info.truncated_at == len(content)
+    assert str(captured) in reader.damage
+
+
+def test_the_longest_record_is_read():
+    frames, reader = read(pcap_file([(1, 1, bytes(MAX_FRAME_OCTETS), MAX_FRAME_OCTETS)] * 3))
+    assert [len(f[3]) for f in frames] == [MAX_FRAME_OCTETS] * 3
+    assert reader.damage is None
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pack("<III", 6, 0, 0),
+        pack("<III", 6, 8, 8),
+        pack("<III", 0xBAD, 2**31, 0),
+        pack("<III", 0xBAD, 2**32 - 4, 0),
+        pack("<III", 0xBAD, MAX_BLOCK_OCTETS + 4, 0),
+        pack("<IIII", 0xBAD, 16, 0, 20),
+        pack("<IIII", 6, 16, 0, 16),
+        pack("<IIIIIIII", 6, 32, 0, 0, 0, 1, 1, 32),
+        pack("<IIIIIIII", 6, 32, 0, 0, 0, 2**32 - 1, 1, 32),
+        pack("<IIIIIIII", 6, 32, 1, 0, 0, 0, 0, 32),
+        pack("<III", 0x0A0D0D0A, 28, 0x12345678),
+        section()[:4] + pack("<I", 12) + section()[8:],
+        section()[:-4] + pack("<I", 32),
+        block("<", 1, b""),
+        block("<", 5, b"1234"),
+    ],
+)
+def test_impossible_blocks_are_damage_behind_what_was_read(tail):
+    content = section() + interface() + enhanced("<", 1, b"good")
+    frames, reader = read(content + tail + bytes(60))
+    assert [f[3] for f in frames] == [b"good"]
+    assert reader.info.truncated_at == len(content)
+    assert reader.damage
+
+
+def test_options_that_overrun_end_the_options_only():
+    wrong = pack("<HH", 1, 500) + b"text"
+    frames, reader = read(section() + interface(options=wrong) + enhanced("<", 1, b"x", options=wrong))
+    assert len(frames) == 1
+    assert reader.info.comments == []
+    assert reader.damage is None
+
+
+def test_interfaces_are_bounded():
+    many = section() + interface(options=option("<", 2, b"if")) * MAX_INTERFACES
+    frames, reader = read(many + enhanced("<", 1, b"x", number=MAX_INTERFACES - 1))
+    assert len(frames) == 1
+    assert len(reader.info.interfaces) == 1000
+    frames, reader = read(many + interface() + enhanced("<", 1, b"x"))
+    assert frames == []
+    assert reader.info.truncated_at == len(many)
+
+
+def test_comments_are_bounded():
+    text = option("<", 1, b"y" * 60_000)
+    _, reader = read(section() + interface() + enhanced("<", 1, b"x", options=text) * 1500)
+    assert len(reader.info.comments) == MAX_COMMENTS
+    assert max(map(len, reader.info.comments)) <= MAX_TEXT + 20
+
+
+def test_a_failing_read_is_damage_behind_what_was_read():
+    class Failing(io.BytesIO):
+        def read1(self, size=-1):
+            if self.tell():
+                raise OSError(5, "Input/output error")
+            return super().read1(size)
+
+    reader = open_capture(Failing(pcap_file(RECORDS)[:-5]))
+    assert len(list(reader)) == 2
+    assert "Input/output error" in reader.damage
+
+
+def test_the_callers_file_stays_open():
+    source = io.BytesIO(pcap_file(RECORDS))
+    with open_capture(source) as reader:
+        list(reader)
+    assert not source.closed
+
+
+def test_batches_are_the_same_frames():
+    content = pcap_file(RECORDS * 400)
+    assert [f for batch in open_capture(io.BytesIO(content)).batches() for f in batch] == read(content)[0]
+
+
+@pytest.mark.parametrize("name", ["knet/udp_any_interface.pcapng", "netplay/bin1_types.pcap"])
+def test_every_prefix_of_a_capture_gives_its_whole_records(name):
+    content = (CAPTURES / name).read_bytes()
+    whole, _ = read(content)
+    count = 0
+    for size in range(len(content) + 1):
+        if size < 4:
+            with pytest.raises(CaptureError):
+                read(content[:size])
+            continue
+        frames, reader = read(content[:size])
+        assert frames == whole[: len(frames)]
+        assert len(frames) >= count
+        count = len(frames)
+        whole_here = reader.damage is None
+        assert whole_here == (reader.info.truncated_at is None)
+        if not whole_here:
+            assert 0 <= reader.info.truncated_at < size
+    assert count == len(whole)
