@@ -1,0 +1,50 @@
+"""What happened in one direction in one span of time: a row of `stats`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Interval"]
+
+
+@dataclass(slots=True)
+class Interval:
+    """Counts of one direction over one span."""
+
+    start_ns: int
+    """Start of the span, ns since the Unix epoch."""
+    span_ns: int
+    """Its length, ns."""
+    direction: int
+    """`Direction`."""
+    datagrams: int = 0
+    octets: int = 0
+    """Payload octets."""
+    repeated_octets: int = 0
+    """Octets of datagrams that carried nothing but copies already seen."""
+    units: int = 0
+    """Units first seen in this span."""
+    copies: int = 0
+    """Copies of units seen in this span."""
+    retransmissions: int = 0
+    """Copies sent again by their sender."""
+    unacked: int = 0
+    """Units first seen in this span that were never acknowledged or were given up."""
+    rtt_ms: float | None = None
+    """Median of the unambiguous round trips of units first seen in this span; None without any."""
+    rtt_samples: int = 0
+
+    @property
+    def goodput(self) -> float:
+        """Return the octets per second that were not mere repetition."""
+        return (self.octets - self.repeated_octets) * 1e9 / self.span_ns
+
+    @property
+    def resend_share(self) -> float | None:
+        """Return retransmissions / copies; None without copies."""
+        return self.retransmissions / self.copies if self.copies else None
+
+    @property
+    def loss_share(self) -> float | None:
+        """Return units never acknowledged / units; None without units."""
+        return self.unacked / self.units if self.units else None

@@ -1,0 +1,100 @@
+"""Rates, loss and round trips over time: a sparkline per figure, and a row per span."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from netdissect.model.intervals import Interval
+from netdissect.model.packets import Direction
+from netdissect.render.console import Screen
+from netdissect.render.units import Clock, duration, octets, percent
+
+__all__ = ["COLUMNS", "row_values", "show_stats", "sparkline"]
+
+_BARS = "▁▂▃▄▅▆▇█"
+_SPARK_COLUMNS = 100
+
+COLUMNS = (
+    "start_ns", "span_ms", "direction", "datagrams", "octets", "goodput_octets_per_s", "units", "copies",
+    "retransmissions", "unacked", "rtt_ms", "rtt_samples",
+)
+"""Names of the columns of CSV and of the keys of JSON."""
+
+
+def row_values(row: Interval) -> tuple[object, ...]:
+    """Return the figures of a span in the order of COLUMNS."""
+    return (
+        row.start_ns, row.span_ns / 1e6, Direction(row.direction).label, row.datagrams, row.octets,
+        round(row.goodput, 3), row.units, row.copies, row.retransmissions, row.unacked,
+        None if row.rtt_ms is None else round(row.rtt_ms, 6), row.rtt_samples,
+    )
+
+
+def sparkline(values: Sequence[float | None], columns: int) -> str:
+    """Return a bar per span; several spans share a bar where there are more than columns. A gap is a space."""
+    if not values:
+        return ""
+    width = min(columns, len(values))
+    merged: list[float | None] = []
+    for column in range(width):
+        part = values[column * len(values) // width : (column + 1) * len(values) // width]
+        known = [value for value in part if value is not None]
+        merged.append(max(known) if known else None)
+    top = max((value for value in merged if value is not None), default=0.0)
+    if top <= 0:
+        return "".join(" " if value is None else _BARS[0] for value in merged)
+    steps = len(_BARS) - 1
+    return "".join(" " if value is None else _BARS[round(value / top * steps)] for value in merged)
+
+
+_FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float], str]], ...] = (
+    ("datagrams/s", lambda row: row.datagrams * 1e9 / row.span_ns, lambda value: f"{value:.0f}"),
+    ("octets/s", lambda row: row.octets * 1e9 / row.span_ns, octets),
+    ("resent", lambda row: row.resend_share, percent),
+    ("not acked", lambda row: row.loss_share, percent),
+    ("RTT", lambda row: row.rtt_ms, duration),
+)
+
+
+def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks: bool) -> None:
+    """Print a sparkline per figure and direction, then one line per span and direction."""
+    if not rows:
+        screen.text("No datagram of a known protocol.")
+        return
+    if sparks:
+        _sparks(screen, rows)
+    screen.line((
+        f"{'from':>12}  {'':1} {'datagrams':>9} {'octets':>9} {'goodput/s':>10} {'units':>6} "
+        f"{'resent':>12} {'unacked':>8} {'RTT':>9}", "dim",
+    ))
+    for row in rows:
+        screen.line(*_line(row, clock))
+
+
+def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
+    columns = min(_SPARK_COLUMNS, screen.width - 34)
+    for name, figure, show in _FIGURES:
+        for way in Direction:
+            values = [figure(row) for row in rows if row.direction == way]
+            known = [value for value in values if value is not None]
+            if not known or (name in {"resent", "not acked"} and not any(known)):
+                continue
+            arrow = "→" if way is Direction.C2S else "←"
+            screen.line(
+                (f"{name:>12} ", "dim"), (f"{arrow} ", way.label), (sparkline(values, columns), way.label),
+                (f"  most {show(max(known))}", "dim"),
+            )
+    screen.text()
+
+
+def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
+    way = Direction(row.direction)
+    again = f"{row.retransmissions} ({percent(row.resend_share)})" if row.retransmissions else "0"
+    return (
+        (f"{clock.show(row.start_ns):>12}  ", "time"),
+        ("→ " if way is Direction.C2S else "← ", way.label),
+        (f"{row.datagrams:>9} {octets(row.octets):>9} {octets(row.goodput):>10} {row.units:>6} ", ""),
+        (f"{again:>12} ", "resend" if row.retransmissions else "dim"),
+        (f"{row.unacked:>8} ", "bad" if row.unacked else "dim"),
+        (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>9}", ""),
+    )

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+import samples
+
+from netdissect.model.intervals import Interval
+from netdissect.render.console import Screen, cells
+from netdissect.render.stats import COLUMNS, row_values, show_stats, sparkline
+from netdissect.render.units import Clock
+
+S = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("values", "columns", "text"),
+    [
+        ([], 10, ""),
+        ([0, 1, 2, 3, 4, 5, 6, 7], 10, "▁▂▃▄▅▆▇█"),
+        ([None, 7, None], 10, " █ "),
+        ([0, 0], 10, "▁▁"),
+        ([None], 10, " "),
+        ([0, 7, 0, 3.5], 2, "█▅"),
+    ],
+)
+def test_sparklines(values: list[float | None], columns: int, text: str) -> None:
+    assert sparkline(values, columns) == text
+
+
+def rows() -> list[Interval]:
+    return [
+        Interval(samples.START + index * S, S, way, 10 * index, 100 * index, 0, 5, 6, 1, 1, 60.5, 4)
+        for index in range(3)
+        for way in (0, 1)
+    ]
+
+
+def test_every_span_has_a_line_and_every_figure_a_sparkline() -> None:
+    stream = io.StringIO()
+    show_stats(Screen(stream, width=80, color="never"), rows(), Clock("r", samples.START), sparks=True)
+    text = stream.getvalue()
+    assert text.count("→") == text.count("←") == 3 + 5
+    assert "1 (16.7%)" in text
+    assert "60.5 ms" in text
+    assert max(map(cells, text.splitlines())) <= 80
+
+
+def test_columns_and_values_go_together() -> None:
+    values = dict(zip(COLUMNS, row_values(rows()[2]), strict=True))
+    assert values["direction"] == "c2s"
+    assert values["goodput_octets_per_s"] == 100.0
+    assert values["rtt_ms"] == 60.5
+
+
+def test_nothing_says_so() -> None:
+    stream = io.StringIO()
+    show_stats(Screen(stream, width=80), [], Clock(), sparks=True)
+    assert "No datagram" in stream.getvalue()

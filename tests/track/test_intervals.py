@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import samples
+
+from netdissect.track.intervals import MAX_INTERVALS, MAX_SAMPLES, Intervals
+
+S = 1_000_000_000
+
+
+def test_datagrams_and_units_fall_into_their_spans() -> None:
+    table = Intervals(S)
+    table.datagram(0, 10 * S, 100, ["original"])
+    table.datagram(0, 10 * S + 5, 100, ["retransmission"])
+    table.datagram(0, 10 * S + 6, 50, ["retransmission", "original"])
+    table.datagram(1, 12 * S + 1, 30)
+    rows = table.rows()
+    assert [(row.start_ns, row.direction) for row in rows] == [
+        (10 * S, 0), (10 * S, 1), (11 * S, 0), (11 * S, 1), (12 * S, 0), (12 * S, 1),
+    ]  # fmt: skip
+    first = rows[0]
+    assert (first.datagrams, first.octets, first.copies, first.retransmissions) == (3, 250, 4, 2)
+    assert first.goodput == 150
+    assert first.resend_share == 0.5
+    assert rows[2].datagrams == 0
+    assert rows[5].octets == 30
+    assert rows[5].resend_share is None
+
+
+def test_units_count_where_they_were_first_sent() -> None:
+    table = Intervals(S)
+    table.datagram(0, samples.START, 1)
+    table.unit(samples.unit(rtt_ms=60.0, rtt_ambiguous=False))
+    table.unit(samples.unit(rtt_ms=80.0, rtt_ambiguous=False))
+    table.unit(samples.unit(outcome="given_up"))
+    table.unit(samples.unit(copies=[]))
+    row = table.rows()[2]
+    assert (row.units, row.unacked, row.rtt_ms, row.rtt_samples) == (3, 1, 70.0, 2)
+    assert row.loss_share == 1 / 3
+
+
+def test_spans_and_samples_are_bounded() -> None:
+    table = Intervals(1)
+    table.datagram(0, 0, 1)
+    table.datagram(0, 10**18, 1)
+    assert table.overflowed
+    assert len(table.rows()) == 2 * MAX_INTERVALS
+    many = Intervals(S)
+    for _ in range(MAX_SAMPLES + 10):
+        many.unit(samples.unit(rtt_ms=1.0))
+    assert many.rows()[0].rtt_samples == MAX_SAMPLES + 10
+
+
+def test_nothing_gives_no_rows() -> None:
+    assert Intervals(S).rows() == []
+
+
+def test_a_time_before_the_first_counts_into_the_first_span() -> None:
+    table = Intervals(S)
+    table.datagram(0, 5 * S, 1)
+    table.datagram(0, 1 * S, 1)
+    assert table.rows()[0].datagrams == 2
