@@ -64,8 +64,8 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
     if sparks:
         _sparks(screen, rows)
     screen.line((
-        f"{'from':>12}  {'':1} {'datagrams':>9} {'octets':>9} {'goodput/s':>10} {'units':>6} "
-        f"{'resent':>12} {'unacked':>8} {'RTT':>9}", "dim",
+        f"{'from':>12}  {'':1} {'dgrams':>7} {'octets':>8} {'goodput/s':>9} {'units':>5} "
+        f"{'resent':>11} {'unacked':>7} {'RTT':>8}", "dim",
     ))
     for row in rows:
         screen.line(*_line(row, clock))
@@ -93,8 +93,8 @@ def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
     return (
         (f"{clock.show(row.start_ns):>12}  ", "time"),
         ("→ " if way is Direction.C2S else "← ", way.label),
-        (f"{row.datagrams:>9} {octets(row.octets):>9} {octets(row.goodput):>10} {row.units:>6} ", ""),
-        (f"{again:>12} ", "resend" if row.retransmissions else "dim"),
-        (f"{row.unacked:>8} ", "bad" if row.unacked else "dim"),
-        (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>9}", ""),
+        (f"{row.datagrams:>7} {octets(row.octets):>8} {octets(row.goodput):>9} {row.units:>5} ", ""),
+        (f"{again:>11} ", "resend" if row.retransmissions else "dim"),
+        (f"{row.unacked:>7} ", "bad" if row.unacked else "dim"),
+        (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>8}", ""),
     )
