@@ -131,6 +131,8 @@ class SpaceRule:
     """Acknowledged units remembered, to recognise their late copies; a power of two."""
     quality: QualityRule | None = None
     """Rule by which the sender closes the connection for loss; None where there is none."""
+    remarks: dict[str, str] = field(default_factory=dict)
+    """Code of a tracker finding -> what the protocol adds to it: known defects, usual causes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,10 @@ class StateMachine:
     """
     handshake: dict[str, str] = field(default_factory=dict)
     """State reached -> the contract's `handshake` word (`accepted`, `rejected`, `unanswered`)."""
+    begins: frozenset[str] = frozenset()
+    """Inputs that begin a connection: one of them in the first datagram means that the capture has
+    the connection from its start.
+    """
 
 
 @dataclass(frozen=True, slots=True)

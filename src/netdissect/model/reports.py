@@ -184,6 +184,8 @@ class UnitRecord:
     delivered_order: int | None
     next_resend_due_ns: int | None = None
     """When the next resend would have been due had no ack come; None where no timer applies."""
+    settled_ns: int | None = None
+    """When the outcome was fixed: first acknowledgement, or last copy of one that never got it."""
     extra: dict[str, Any] = field(default_factory=dict)
 
 

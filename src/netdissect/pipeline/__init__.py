@@ -1,0 +1,79 @@
+"""From a capture to reports: the only place that knows all stages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO
+
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.model.packets import Packet
+from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
+from netdissect.pipeline.options import Analysis, Options, decode_as
+from netdissect.pipeline.table import Pipeline
+from netdissect.protocols.claiming import DecodeAs
+from netdissect.track.recorder import Recorder
+
+__all__ = ["Analysis", "DecodeAs", "Options", "Pipeline", "analyze", "decode_as", "iter_timeline"]
+
+Source = str | os.PathLike[str] | IO[bytes]
+
+_FLUSH_PACKETS = 256
+"""The timeline is looked through for settled records after so many packets."""
+
+
+def analyze(source: Source, *, options: Options | None = None) -> Analysis:
+    """Return everything that a capture holds.
+
+    Args:
+        source: a path, `-` for standard input, or an open binary file.
+        options: decode-as rules and the like; `on_anomaly` gets anomalies as they are found, and
+            without it they are collected.
+
+    Raises:
+        CaptureError: the file is missing, unreadable or no capture.
+
+    """
+    options = options or Options()
+    anomalies: list[Anomaly] = []
+    if options.on_anomaly is None:
+        options = replace(options, on_anomaly=anomalies.append)
+    pipeline = Pipeline(options)
+    with open_capture(source) as reader:
+        pipeline.run(Decapsulator().packets(reader))
+        pipeline.finish()
+        return Analysis(
+            info=reader.info,
+            connections=sorted(pipeline.reports, key=lambda report: report.first_frame),
+            anomalies=anomalies,
+            protocols=pipeline.counts,
+            other_datagrams=pipeline.other_datagrams,
+            limits_hit=pipeline.limits_hit,
+        )
+
+
+def iter_timeline(
+    source: Source, *, options: Options | None = None, pipeline: Pipeline | None = None
+) -> Iterator[UnitRecord | ConnectionEvent]:
+    """Yield the timeline of all connections of a capture in order of time, as it settles.
+
+    Args:
+        source: a path, `-` for standard input, or an open binary file.
+        options: decode-as rules and the like.
+        pipeline: a pipeline made with a `Recorder`, to look at its reports afterwards.
+
+    """
+    pipeline = pipeline or Pipeline(options, recorder=Recorder())
+    recorder = pipeline.recorder
+    if recorder is None:
+        return
+    with open_capture(source) as reader:
+        packets: Iterator[Packet] = Decapsulator().packets(reader)
+        for count, packet in enumerate(packets):
+            pipeline.feed(packet)
+            if not count % _FLUSH_PACKETS:
+                yield from recorder.ready(pipeline.now_ns)
+        pipeline.finish()
+    yield from recorder.rest()

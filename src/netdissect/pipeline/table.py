@@ -1,0 +1,561 @@
+"""The flow table: samples flows, lets protocols claim them, feeds what is claimed to the tracker.
+
+Time comes from the packets, so a file and a live interface give the same answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol as Shape
+
+from netdissect.flow import FLOW_CODES
+from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
+from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.claims import Claim, Hints
+from netdissect.model.events import Ev, Event
+from netdissect.model.packets import (
+    FlowKey,
+    Packet,
+    PacketKind,
+    TcpSegment,
+    flow_endpoints,
+    reverse_key,
+)
+from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline.options import Options
+from netdissect.pipeline.ports import Flow, Port, WatchedPort
+from netdissect.protocols import registry
+from netdissect.protocols.base import Protocol
+from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, roles
+from netdissect.track.connection import Connection
+from netdissect.track.findings import TRACK_CODES, Findings
+from netdissect.track.recorder import Recorder
+
+__all__ = ["Observer", "Pipeline"]
+
+_log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 20_000
+"""Connections tracked at once; beyond, those idle longest are reported as they stand."""
+MAX_SAMPLED = 100_000
+"""Flows held for recognition at once; beyond, those idle longest are judged and let go."""
+MAX_OTHER = 200_000
+"""Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
+MAX_REPORTS = 100_000
+"""Reports collected; further ones are counted only (`Options.on_report` gets them all)."""
+MAX_SAMPLE_OCTETS = 64 * 1024
+"""Octets held per flow for recognition."""
+MAX_HELD = 8
+"""Datagrams per flow that wait for whether they begin a new connection."""
+CLOSED_IDLE_NS = 30_000_000_000
+"""A connection that has ended and been silent for so long is reported and leaves the table."""
+HOUSEKEEPING_NS = 10_000_000_000
+"""How often, in packet time, ended connections are looked for."""
+
+_SAMPLE_DATAGRAMS = max(SAMPLE_SIZES)
+_UDP, _TCP = int(PacketKind.UDP), int(PacketKind.TCP)
+_NOTE = int(Ev.NOTE)
+_FIN, _RST = 0x01, 0x04
+
+Taker = Callable[[int, int, bytes], None]
+
+
+class Observer(Shape):
+    """Somebody who wants to see every datagram of a known protocol (`read`)."""
+
+    def seen(
+        self,
+        flow: Flow,
+        connection: Connection,
+        direction: int,
+        packet: tuple[int, int, bytes, tuple[int, ...]],
+        events: list[Event],
+        hints: Hints,
+    ) -> None:
+        """Take (frame, time_ns, payload, frames) after the tracker has; hints as before it."""
+
+    def other(self, packet: Packet) -> None:
+        """Take a packet of no known protocol."""
+
+
+class Pipeline:
+    """Takes packets one by one (`feed`) or many (`run`); `finish` ends everything."""
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        recorder: Recorder | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.recorder = recorder
+        self.observer = observer
+        self.protocols = registry.protocols(self.options.without)
+        self.reports: list[ConnectionReport] = []
+        self.counts: dict[str, dict[str, int]] = {}
+        """Protocol -> datagrams and connections."""
+        self.other_datagrams = 0
+        self.limits_hit: dict[str, int] = {}
+        self.connections_begun = 0
+        self.now_ns = 0
+        """Time of the newest packet."""
+        self._table: dict[FlowKey, Taker] = {}
+        """UDP key -> what takes its datagrams; flows under recognition and TCP are not in it."""
+        self._sampled: dict[tuple[str, FlowKey], Flow] = {}
+        self._claimed: dict[tuple[str, FlowKey], Flow] = {}
+        """Both under the key of either direction."""
+        self._others: dict[tuple[str, FlowKey], None] = {}
+        self._housekeeping_ns = 0
+        rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES)
+        self._rows: dict[str, CodeRow] = {row.code: row for row in rows}
+        for protocol in self.protocols:
+            for row in protocol.codes:
+                self._rows.setdefault(row.code, row)
+
+    # -- input -------------------------------------------------------------------------------------
+
+    def run(self, packets: Iterable[Packet]) -> None:
+        """Take packets."""
+        find = self._table.get
+        for packet in packets:
+            kind, frame, time_ns, key, payload, _, faults = packet
+            if kind == _UDP and not faults:
+                taker = find(key)
+                if taker is not None:
+                    taker(frame, time_ns, payload)
+                    if time_ns > self._housekeeping_ns:
+                        self._tidy(time_ns)
+                    continue
+            self.feed(packet)
+
+    def feed(self, packet: Packet) -> None:
+        """Take one packet."""
+        kind, frame, time_ns, key, payload, segment, faults = packet
+        self.now_ns = max(self.now_ns, time_ns)
+        if time_ns > self._housekeeping_ns:
+            self._tidy(time_ns)
+        if CAPTURE_DUPLICATE in faults:
+            return
+        if kind == _UDP:
+            self._udp(packet)
+        elif kind == _TCP and segment is not None:
+            self._tcp(packet, segment)
+        elif kind == PacketKind.ICMP_UNREACHABLE:
+            self._icmp(packet)
+        del frame, key, payload
+
+    def finish(self) -> None:
+        """Judge what is still sampled, report every connection that is left."""
+        for flow in self._unique(self._sampled):
+            self._judge(flow, final=True)
+        for flow in sorted(self._unique(self._claimed), key=_first_frame):
+            self._end(flow, self.now_ns)
+        self._claimed.clear()
+        self._table.clear()
+
+    # -- flows -------------------------------------------------------------------------------------
+
+    def _udp(self, packet: Packet) -> None:
+        _, frame, time_ns, key, payload, _, faults = packet
+        taker = self._table.get(key)
+        flow = self._claimed.get(("udp", key))
+        if flow is not None and faults:
+            self._faulty(flow, packet)
+        elif taker is not None:
+            taker(frame, time_ns, payload)
+            if taker == self._other and self.observer is not None:
+                self.observer.other(packet)
+        else:
+            flow = self._sampled.get(("udp", key)) or self._new_flow("udp", key)
+            self._sample(flow, packet, [payload])
+
+    def _tcp(self, packet: Packet, segment: TcpSegment) -> None:
+        key = packet[3]
+        name = ("tcp", key)
+        flow = self._claimed.get(name) or self._sampled.get(name)
+        if flow is not None and segment.connection != flow.ordinal:
+            self._leave(flow)
+            flow = None
+        if flow is None and name in self._others and segment.connection == 1:
+            return
+        flow = flow or self._new_flow("tcp", key)
+        flow.ordinal = segment.connection
+        if flow.connection is not None:
+            self._segment(flow, packet, segment)
+        else:
+            self._sample(flow, packet, [piece.data for piece in segment.stream])
+
+    def _icmp(self, packet: Packet) -> None:
+        """Take an ICMP error that quotes a datagram."""
+        key = packet[3]
+        name = ("udp", key)
+        flow = self._claimed.get(name)
+        if flow is not None and flow.connection is not None:
+            side = 0 if key == flow.key else 1
+            flow.connection.icmp_unreachable(side ^ flow.client, packet[1], packet[2])
+            return
+        sampled = self._sampled.get(name)
+        if sampled is not None and len(sampled.packets) < 4 * _SAMPLE_DATAGRAMS:
+            sampled.packets.append((0 if key == sampled.key else 1, packet))
+
+    def _new_flow(self, transport: str, key: FlowKey) -> Flow:
+        source, destination = flow_endpoints(key)
+        ports = (source.port, destination.port)
+        rule = next(
+            (
+                rule
+                for rule in self.options.decode_as
+                if rule.transport == transport and rule.port in ports
+            ),
+            None,
+        )
+        flow = Flow(key, transport, ports, rule, last_ns=self.now_ns)
+        self._sampled[transport, key] = flow
+        self._sampled[transport, reverse_key(key)] = flow
+        self._others.pop((transport, key), None)
+        if len(self._sampled) > 2 * MAX_SAMPLED:
+            self._evict_sampled()
+        return flow
+
+    def _sample(self, flow: Flow, packet: Packet, pieces: list[bytes]) -> None:
+        """Hold a packet of a flow that no protocol has claimed yet."""
+        _, _, time_ns, key, _, _, _ = packet
+        side = 0 if key == flow.key else 1
+        flow.last_ns = time_ns
+        flow.packets.append((side, packet))
+        for octets in pieces:
+            flow.sample.append((side, time_ns, octets))
+            flow.octets += len(octets)
+        size = len(flow.sample)
+        full = (
+            size >= _SAMPLE_DATAGRAMS
+            or flow.octets > MAX_SAMPLE_OCTETS
+            or len(flow.packets) >= 4 * _SAMPLE_DATAGRAMS
+        )
+        if full or (pieces and (size in SAMPLE_SIZES or len(pieces) > 1)):
+            self._judge(flow, final=full)
+
+    def _judge(self, flow: Flow, *, final: bool) -> None:
+        """Put the sample to the protocols; claim the flow, or let it go where it is `final`."""
+        if flow.rule is not None:
+            claim = forced_claim(flow.rule, flow.sample, flow.ports, final=final)
+            candidates: tuple[Protocol, ...] = (flow.rule.protocol,)
+        else:
+            candidates = self.protocols
+            claim = best_claim(candidates, flow.sample, flow.transport, flow.ports, final=final)
+        if claim is None and not final:
+            return
+        self._sampled.pop((flow.transport, flow.key), None)
+        self._sampled.pop((flow.transport, reverse_key(flow.key)), None)
+        if claim is None:
+            self._let_go(flow)
+            return
+        flow.claim = claim
+        flow.protocol = next(p for p in candidates if p.name == claim.protocol)
+        flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
+        hints = flow.protocol.initial_hints(_with_client(claim, flow.client))
+        self._begin(flow, hints, flow_roles)
+        packets, flow.packets, flow.sample = flow.packets, [], []
+        for _, packet in packets:
+            self.feed(packet)
+
+    def _let_go(self, flow: Flow) -> None:
+        """Remember that a flow belongs to no protocol."""
+        for side, packet in flow.packets:
+            del side
+            if packet[0] == _UDP:
+                self.other_datagrams += 1
+            if self.observer is not None:
+                self.observer.other(packet)
+        flow.packets, flow.sample = [], []
+        for key in (flow.key, reverse_key(flow.key)):
+            self._others[flow.transport, key] = None
+            if flow.transport == "udp":
+                self._table[key] = self._other
+        while len(self._others) > 2 * MAX_OTHER:
+            self._hit("MAX_OTHER")
+            transport, key = next(iter(self._others))
+            del self._others[transport, key]
+            if transport == "udp":
+                self._table.pop(key, None)
+
+    def _other(self, frame: int, time_ns: int, payload: bytes) -> None:
+        """Take a datagram of no known protocol."""
+        del frame, time_ns, payload
+        self.other_datagrams += 1
+
+    # -- connections -------------------------------------------------------------------------------
+
+    def _begin(self, flow: Flow, hints: Hints, flow_roles: str) -> None:
+        """Begin a connection on a claimed flow."""
+        protocol, claim = flow.protocol, flow.claim
+        if protocol is None or claim is None:
+            return
+        self.connections_begun += 1
+        number = self.connections_begun
+        first, second = flow_endpoints(flow.key)
+        endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
+        connection = Connection(
+            number,
+            protocol=protocol.name,
+            transport=flow.transport,
+            policy_of=protocol.policy,
+            hints=hints,
+            endpoints=endpoints,
+            roles_from=flow_roles,
+            findings=Findings(number, self._rows, self.options.on_anomaly),
+            recorder=self.recorder,
+            explain=(f"score {claim.score}", *claim.reasons),
+        )
+        flow.connection = connection
+        flow.assembler = protocol.assembler()
+        counts = self.counts.setdefault(protocol.name, {"datagrams": 0, "connections": 0})
+        counts["connections"] += 1
+        keys = (flow.key, reverse_key(flow.key))
+        for side, key in enumerate(keys):
+            self._claimed[flow.transport, key] = flow
+            if flow.transport == "udp":
+                plain = self.observer is None and self.recorder is None and flow.assembler is None
+                kind = Port if plain else WatchedPort
+                self._table[key] = kind(self, flow, protocol, connection, side).take
+        if flow.transport == "tcp":
+            flow.framers = [
+                framer
+                for direction in (0, 1)
+                if (framer := protocol.framer(hints.dialects[direction], direction)) is not None
+            ]
+        if len(self._claimed) > 2 * MAX_CONNECTIONS:
+            self._evict_claimed()
+
+    def restart(
+        self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes, events: list[Event]
+    ) -> None:
+        """Take a datagram that begins, or may begin, a new connection on a claimed flow."""
+        connection = flow.connection
+        if connection is None or flow.protocol is None:
+            return
+        scope = events[0][1]
+        if scope == "?":
+            self._hints_of(connection, events)
+            flow.held.append((direction, frame, time_ns, payload))
+            if len(flow.held) > MAX_HELD:
+                self._hit("MAX_HELD")
+                self.release(flow, direction, last=1)
+            return
+        if scope != "*":
+            connection.datagram(direction, frame, time_ns, payload, events)
+            return
+        held, flow.held = flow.held, []
+        self._report(flow, time_ns)
+        self._begin(flow, flow.protocol.next_hints(connection.hints), connection.roles_from)
+        for item in (*held, (direction, frame, time_ns, payload)):
+            self._take(flow, *item)
+
+    def release(self, flow: Flow, direction: int, *, last: int = 0) -> None:
+        """Count held datagrams of one sender where they were, as nothing new began."""
+        connection = flow.connection
+        if connection is None or flow.protocol is None:
+            return
+        mine = [item for item in flow.held if item[0] == direction]
+        mine = mine[:last] if last else mine
+        for item in mine:
+            flow.held.remove(item)
+            events = flow.protocol.scan(item[3], item[0], connection.hints)
+            connection.datagram(*item, [event for event in events if event[0] != Ev.RESTART])
+
+    def _take(self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes) -> None:
+        """Feed one datagram of a claimed UDP flow, whatever its port is now."""
+        key = flow.key if direction == flow.client else reverse_key(flow.key)
+        self._table[key](frame, time_ns, payload)
+
+    def watched(
+        self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes,
+        frames: tuple[int, ...] = (), *, stream: bool = False,
+    ) -> None:  # fmt: skip
+        """Scan, track, assemble and show one datagram or framed message."""
+        connection, protocol = flow.connection, flow.protocol
+        if connection is None or protocol is None:
+            return
+        if self.recorder is not None:
+            self.recorder.connection = connection.number
+            self.recorder.touched.clear()
+        hints = connection.hints
+        try:
+            events = protocol.scan(payload, direction, hints)
+            if events and events[0][0] == Ev.RESTART and not stream:
+                self.restart(flow, direction, frame, time_ns, payload, events)
+                return
+            if flow.held:
+                self.release(flow, direction)
+            if stream:
+                connection.further(direction, frame, time_ns, events)
+            else:
+                connection.datagram(direction, frame, time_ns, payload, events)
+            if flow.assembler is not None:
+                more = flow.assembler.feed(direction, frame, time_ns, payload, connection.hints)
+                if more:
+                    connection.further(direction, frame, time_ns, more)
+            if self.observer is not None:
+                packet = (frame, time_ns, payload, frames)
+                self.observer.seen(flow, connection, direction, packet, events, hints)
+        except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
+            self.bug(connection, direction, frame, time_ns, bug)
+
+    def _segment(self, flow: Flow, packet: Packet, segment: TcpSegment) -> None:
+        """Feed one TCP segment of a claimed flow."""
+        connection, protocol = flow.connection, flow.protocol
+        if connection is None or protocol is None:
+            return
+        _, frame, time_ns, key, _, _, faults = packet
+        direction = (0 if key == flow.key else 1) ^ flow.client
+        connection.mid_stream |= segment.mid_stream
+        if segment.payload_length:
+            connection.segment(direction, frame, time_ns, segment.payload_length)
+        if protocol.frames_segments:
+            events = protocol.scan_segment(segment, direction, connection.hints)
+            connection.further(direction, frame, time_ns, events)
+        self._notes(connection, direction, frame, time_ns, faults)
+        if flow.framers:
+            for piece in segment.stream:
+                for octets, frames, codes in flow.framers[direction].feed(piece):
+                    self._notes(connection, direction, frame, time_ns, codes)
+                    self.watched(flow, direction, frame, time_ns, octets, frames, stream=True)
+        if segment.flags & (_FIN | _RST):
+            name = "reset" if segment.flags & _RST else "fin"
+            connection.transport_end(name, direction, frame, time_ns)
+
+    def _faulty(self, flow: Flow, packet: Packet) -> None:
+        """Feed a datagram in which the layers below found something."""
+        connection, protocol = flow.connection, flow.protocol
+        if connection is None or protocol is None:
+            return
+        _, frame, time_ns, key, payload, _, faults = packet
+        direction = (0 if key == flow.key else 1) ^ flow.client
+        self._notes(connection, direction, frame, time_ns, faults)
+        if SNAPPED not in faults:
+            self._take(flow, direction, frame, time_ns, payload)
+            return
+        events = protocol.scan(payload, direction, connection.hints)
+        # What is missing here was cut by the capture: it is no fault of the message.
+        kept = [event for event in events if event[0] not in (_NOTE, Ev.RESTART)]
+        connection.datagram(direction, frame, time_ns, payload, kept)
+
+    def _notes(
+        self, connection: Connection, direction: int, frame: int, time_ns: int,
+        codes: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        for code in codes:
+            connection.findings.add(code, frame, time_ns, direction)
+
+    def _hints_of(self, connection: Connection, events: list[Event]) -> None:
+        for event in events:
+            if event[0] == Ev.HINTS:
+                connection.hints = event[1]
+
+    def bug(
+        self, connection: Connection, direction: int, frame: int, time_ns: int, bug: Exception
+    ) -> None:
+        """Report a fault of our own; re-raise it where the user asked for that."""
+        if self.options.strict:
+            raise bug
+        _log.info("frame %d: fault in %s", frame, connection.protocol, exc_info=bug)
+        connection.findings.add(
+            "dissector-bug", frame, time_ns, direction, f"{type(bug).__name__}: {bug}"
+        )
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _report(self, flow: Flow, end_ns: int) -> None:
+        """Conclude the connection of a flow and hand its report on."""
+        connection = flow.connection
+        if connection is None:
+            return
+        flow.connection = None
+        if flow.assembler is not None:
+            last = connection.last_ns
+            connection.further(0, connection.last_frame, last, flow.assembler.finish())
+        for direction, framer in enumerate(flow.framers):
+            for octets, frames, codes in framer.finish():
+                del octets
+                frame = frames[-1] if frames else connection.last_frame
+                self._notes(connection, direction, frame, connection.last_ns, codes)
+        if self.recorder is not None:
+            self.recorder.connection = connection.number
+        report = connection.finish(end_ns)
+        counts = self.counts[connection.protocol]
+        counts["datagrams"] += sum(report.datagrams)
+        if self.options.on_report is not None:
+            self.options.on_report(report)
+        elif len(self.reports) < MAX_REPORTS:
+            self.reports.append(report)
+        else:
+            self._hit("MAX_REPORTS")
+
+    def _end(self, flow: Flow, end_ns: int) -> None:
+        """Report a flow's connection and take the flow off the table."""
+        for direction in (0, 1):
+            self.release(flow, direction)
+        self._report(flow, end_ns)
+        for key in (flow.key, reverse_key(flow.key)):
+            self._claimed.pop((flow.transport, key), None)
+            if flow.transport == "udp":
+                self._table.pop(key, None)
+
+    def _leave(self, flow: Flow) -> None:
+        """End a flow because another TCP connection uses its 4-tuple."""
+        if flow.connection is not None:
+            self._end(flow, self.now_ns)
+        else:
+            self._judge(flow, final=True)
+            if flow.connection is not None:
+                self._end(flow, self.now_ns)
+
+    def _tidy(self, now_ns: int) -> None:
+        """Report connections that have ended and been silent for a while."""
+        self.now_ns = max(self.now_ns, now_ns)
+        self._housekeeping_ns = now_ns + HOUSEKEEPING_NS
+        for flow in self._unique(self._claimed):
+            connection = flow.connection
+            if (
+                connection is not None
+                and connection.machine.over
+                and now_ns - connection.last_ns > CLOSED_IDLE_NS
+            ):
+                self._end(flow, now_ns)
+
+    def _evict_claimed(self) -> None:
+        """Report the tenth of the connections that has been idle longest."""
+        flows = sorted(
+            (flow for flow in self._unique(self._claimed) if flow.connection is not None),
+            key=lambda flow: flow.connection.last_ns if flow.connection else 0,
+        )
+        for flow in flows[: max(1, MAX_CONNECTIONS // 10)]:
+            self._hit("MAX_CONNECTIONS")
+            if flow.connection is not None:
+                flow.connection.evicted = True
+            self._end(flow, self.now_ns)
+
+    def _evict_sampled(self) -> None:
+        """Judge the tenth of the sampled flows that has been idle longest, and let it go."""
+        flows = sorted(self._unique(self._sampled), key=lambda flow: flow.last_ns)
+        for flow in flows[: max(1, MAX_SAMPLED // 10)]:
+            self._hit("MAX_SAMPLED")
+            self._judge(flow, final=True)
+
+    def _unique(self, table: dict[tuple[str, FlowKey], Flow]) -> list[Flow]:
+        return [flow for (_, key), flow in table.items() if key == flow.key]
+
+    def _hit(self, limit: str) -> None:
+        self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1
+
+
+def _first_frame(flow: Flow) -> int:
+    return flow.connection.first_frame if flow.connection else 0
+
+
+def _with_client(claim: Claim, client: int) -> Claim:
+    return claim if claim.client == client else replace(claim, client=client)
+

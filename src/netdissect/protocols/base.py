@@ -1,0 +1,127 @@
+"""What a protocol is to the pipeline: names and rows, recognition, and `scan`. Holds no protocol.
+
+A protocol is one module with one object, `PROTOCOL`, of a subclass of `Protocol`. It keeps no state
+of connections: what a connection has taught goes through `Hints`, what it means is concluded by
+`track` from the events of `scan` and the rows of `policy`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol as Shape
+
+from netdissect.model.annotations import CodeRow
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.packets import StreamPiece, TcpSegment
+from netdissect.model.policy import Policy
+
+__all__ = ["Assembler", "DialectRow", "Framed", "Framer", "Protocol"]
+
+Framed = tuple[bytes, tuple[int, ...], tuple[str, ...]]
+"""(octets of one framed message, frames that they came from, fault codes)."""
+
+
+class Framer(Shape):
+    """Cuts one direction of a TCP stream into messages. One object per direction; bounded."""
+
+    def feed(self, piece: StreamPiece) -> list[Framed]:
+        """Return the messages that this piece completed."""
+
+    def finish(self) -> list[Framed]:
+        """Return what is left at the end of the stream, with a fault code, or nothing."""
+
+
+class Assembler(Shape):
+    """Rejoins what spans datagrams (fragments, snapshots). One object per connection; bounded."""
+
+    def feed(
+        self, direction: int, frame: int, time_ns: int, payload: bytes, hints: Hints
+    ) -> list[Event]:
+        """Return further events (COUNTER, NOTE, MESSAGE ...) that this payload completed."""
+
+    def finish(self) -> list[Event]:
+        """Return the events of what stays incomplete at the end of the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialectRow:
+    """One dialect as `netdissect protocols` lists it."""
+
+    name: str
+    """Full name, with the protocol's prefix where the reference has one."""
+    title: str
+    """Which versions speak it, one line."""
+    message_types: tuple[str, ...]
+    """Type names that `scan` counts."""
+
+
+class Protocol(ABC):
+    """Everything that the pipeline, the tracker and the command line ask a protocol for."""
+
+    name: str
+    """Lower-case name: `riptide`."""
+    title: str
+    """Name for people."""
+    dialects: tuple[DialectRow, ...]
+    """Known dialects; the first is the default where nothing tells them apart."""
+    transports: tuple[str, ...]
+    """Of `udp` and `tcp`."""
+    default_ports: tuple[int, ...] = ()
+    """Ports that the programs use unless told otherwise. A weak hint: they add to a claim."""
+    codes: tuple[CodeRow, ...] = ()
+    """Rows of the catalogue for the NOTE events of `scan` and of the assembler."""
+    layer_module: str | None = None
+    """Dotted name of the layer module; None = `netdissect.layers.<name>`."""
+    frames_segments: bool = False
+    """True where `scan_segment` wants every TCP segment."""
+
+    @abstractmethod
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow from its first datagrams, or None. Pure.
+
+        Called at sample sizes 1, 2, 3, 4, 6, 8, 12 and 16, and once more with `final` where the
+        flow ends before; only a STRONG claim (or a decode-as rule) takes the flow. For TCP a sample
+        is one piece of stream as it became readable.
+        """
+
+    @abstractmethod
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of one dialect. For an unknown name: those of the first dialect."""
+
+    @abstractmethod
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one datagram or framed message. Never raises on input."""
+
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints that a connection starts with."""
+        default = self.dialects[0].name
+        first, second = (name or default for name in claim.dialects)
+        return Hints((second, first) if claim.client == 1 else (first, second))
+
+    def next_hints(self, hints: Hints) -> Hints:
+        """Return the hints for the next connection on the same address pair (RESTART "*")."""
+        return Hints(hints.dialects)
+
+    def framer(self, dialect: str, direction: int) -> Framer | None:
+        """Return a framer for one direction of a TCP stream; None where `transports` lacks tcp."""
+        del dialect, direction
+        return None
+
+    def assembler(self) -> Assembler | None:
+        """Return a new assembler for one connection; None where nothing spans datagrams."""
+        return None
+
+    def scan_segment(self, segment: TcpSegment, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one TCP segment itself; asked for where `frames_segments` is set."""
+        del segment, direction, hints
+        return []
+
+    def dialect_row(self, name: str) -> DialectRow | None:
+        """Return the row of a dialect by its full name or without the protocol's prefix."""
+        for row in self.dialects:
+            if name in (row.name, row.name.removeprefix(f"{self.name}-")):
+                return row
+        return None

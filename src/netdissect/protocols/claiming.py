@@ -1,0 +1,93 @@
+"""Which protocol a flow belongs to: the best claim of all, or what a decode-as rule says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from netdissect.model.claims import STRONG, Claim, Sample
+from netdissect.protocols.base import Protocol
+
+__all__ = ["PORT_BONUS", "SAMPLE_SIZES", "DecodeAs", "best_claim", "forced_claim", "roles"]
+
+SAMPLE_SIZES = frozenset({1, 2, 3, 4, 6, 8, 12, 16})
+"""Numbers of datagrams of a flow at which it is put to the protocols."""
+PORT_BONUS = 10
+"""Added to a claim where a port is the protocol's own."""
+_FIRST_EPHEMERAL = 32768
+"""Ports from here on are given out by operating systems. Source: Linux `ip_local_port_range`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeAs:
+    """One rule "traffic of this port is this protocol"."""
+
+    transport: str
+    """`udp` or `tcp`."""
+    port: int
+    protocol: Protocol
+    dialect: str | None = None
+    """Full name; None = let the protocol find out."""
+
+
+def best_claim(
+    protocols: Iterable[Protocol],
+    sample: Sequence[Sample],
+    transport: str,
+    ports: tuple[int, int],
+    *,
+    final: bool,
+) -> Claim | None:
+    """Return the strongest claim that takes the flow, or None."""
+    best: Claim | None = None
+    for protocol in protocols:
+        if transport not in protocol.transports:
+            continue
+        claim = protocol.recognise(sample, transport, final=final)
+        if claim is None:
+            continue
+        if ports[0] in protocol.default_ports or ports[1] in protocol.default_ports:
+            reason = "one of the ports is the protocol's own"
+            claim = replace(
+                claim, score=min(100, claim.score + PORT_BONUS), reasons=(*claim.reasons, reason)
+            )
+        if claim.score >= STRONG and (best is None or claim.score > best.score):
+            best = claim
+    return best
+
+
+def forced_claim(
+    rule: DecodeAs, sample: Sequence[Sample], ports: tuple[int, int], *, final: bool
+) -> Claim | None:
+    """Return the claim of a decode-as rule, or None while the sample may still tell more."""
+    reason = f"decode-as rule for {rule.transport} port {rule.port}"
+    claim = rule.protocol.recognise(sample, rule.transport, final=final)
+    if claim is not None and claim.score >= STRONG:
+        dialects = (rule.dialect, rule.dialect) if rule.dialect else claim.dialects
+        return replace(claim, score=100, dialects=dialects, reasons=(reason, *claim.reasons))
+    if rule.dialect is None and not final:
+        return None
+    client = None
+    if (ports[0] == rule.port) != (ports[1] == rule.port):
+        client = 1 if ports[0] == rule.port else 0
+    return Claim(
+        protocol=rule.protocol.name,
+        score=100,
+        dialects=(rule.dialect, rule.dialect),
+        client=client,
+        roles_from="port" if client is not None else "first_frame",
+        reasons=(reason,),
+    )
+
+
+def roles(claim: Claim, protocol: Protocol, ports: tuple[int, int]) -> tuple[int, str]:
+    """Return (which endpoint is the client, what that rests on)."""
+    if claim.client is not None:
+        return claim.client, claim.roles_from
+    own = tuple(port in protocol.default_ports for port in ports)
+    if own[0] != own[1]:
+        return (1 if own[0] else 0), "port"
+    low = tuple(port < _FIRST_EPHEMERAL for port in ports)
+    if low[0] != low[1]:
+        return (1 if low[0] else 0), "port"
+    return 0, "first_frame"

@@ -1,0 +1,71 @@
+"""Riptide Networking over UDP and TCP, dialects 2.0, 2.1dev, 2.1 and 2.2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.policy import Policy
+from netdissect.protocols.base import DialectRow, Framer, Protocol
+from netdissect.protocols.framing import LengthPrefixed
+from netdissect.protocols.riptide.names import (
+    BITS,
+    BYTES_20,
+    BYTES_21DEV,
+    CODES,
+    SIZE_LIMIT_20,
+    SIZE_LIMIT_21,
+    TYPES_20,
+    TYPES_21,
+    UNDECIDED,
+)
+from netdissect.protocols.riptide.recognition import recognise
+from netdissect.protocols.riptide.rules import POLICIES
+from netdissect.protocols.riptide.scan import scan
+
+__all__ = ["PROTOCOL", "Riptide"]
+
+
+class Riptide(Protocol):
+    """Riptide Networking. Source: docs/protocols/riptide.md."""
+
+    name = "riptide"
+    title = "Riptide Networking"
+    dialects = (
+        DialectRow(BITS[1], "2.2.0 and later: bit packing, 5-octet acks", TYPES_21),
+        DialectRow(BITS[0], "2.1.0 to 2.1.2: bit packing, 7-octet acks", TYPES_21),
+        DialectRow(BYTES_20, "2.0.0: whole octets, AckExtra, no Notify", TYPES_20),
+        DialectRow(BYTES_21DEV, "2.1 snapshots of 2023: whole octets, Notify", TYPES_21),
+        DialectRow(UNDECIDED, "2.1 or 2.2: no ack has told them apart", TYPES_21),
+    )
+    transports = ("udp", "tcp")
+    default_ports = (7777,)
+    codes = CODES
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow. See `recognition`."""
+        return recognise(sample, transport, final=final)
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a dialect."""
+        return POLICIES.get(dialect, POLICIES[UNDECIDED])
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one message. See `scan`."""
+        return scan(payload, direction, hints)
+
+    def next_hints(self, hints: Hints) -> Hints:
+        """Return fresh hints: another release may come from the same address and port."""
+        first, second = (UNDECIDED if name in BITS else name for name in hints.dialects)
+        return Hints((first, second))
+
+    def framer(self, dialect: str, direction: int) -> Framer:
+        """Return the framer: u16 lengths in 2.0, i32 lengths from 2.1dev on. Source: section 5."""
+        del direction
+        if dialect == BYTES_20:
+            return LengthPrefixed(2, SIZE_LIMIT_20, fault="riptide-tcp-length")
+        return LengthPrefixed(4, SIZE_LIMIT_21, fault="riptide-tcp-length", signed=True)
+
+
+PROTOCOL = Riptide()

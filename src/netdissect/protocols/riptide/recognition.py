@@ -1,0 +1,304 @@
+"""Is this flow Riptide, which dialect, and which side is the client?
+
+Source: docs/protocols/riptide.md sections 1.2 and 10. Every packing is tried in both roles; the
+hypothesis with the most evidence wins, a message that no release would send ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from netdissect.dissect.readers import riptide as read
+from netdissect.model.claims import Claim, Sample
+from netdissect.protocols.riptide.names import (
+    BITS,
+    BYTES_20,
+    BYTES_21DEV,
+    TYPES_20,
+    TYPES_21,
+    UNDECIDED,
+)
+
+__all__ = ["recognise"]
+
+_SECOND: Final = 1_000_000_000
+_PREFIX_OCTETS: Final = {BYTES_20: 2, BYTES_21DEV: 4, UNDECIDED: 4}
+_MAX_FRAME: Final = 65535
+_MAX_SAMPLE_OCTETS: Final = 64 * 1024
+"""Stream octets looked at per direction."""
+
+HANDSHAKE, WELCOME_ACKED, WELCOME_BACK = 65, 85, 98
+HEARTBEATS, MORE_HEARTBEATS = 75, 90
+ACKED_THRICE = 72
+REJECTED, REJECTED_THRICE = 60, 66
+PENDING, KNOCKS = 60, 60
+"""Scores of the evidence in section 10, in its order of strength; see `model.claims.STRONG`."""
+_PAIRS_NEEDED: Final = 3
+
+
+@dataclass(slots=True)
+class _Evidence:
+    """What one hypothesis has collected."""
+
+    score: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, score: int, reason: str) -> None:
+        self.score = max(self.score, score)
+        self.reasons.append(reason)
+
+
+@dataclass(slots=True)
+class _Message:
+    """One message under a packing: who, when, its type name and the values of its reader."""
+
+    side: int
+    time_ns: int
+    type: str
+    values: tuple[Any, ...]
+    octets: bytes
+
+
+def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+    """Return the best claim on a flow, or None. Pure."""
+    best: Claim | None = None
+    for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
+        framed = _frames(sample, _PREFIX_OCTETS[packing]) if transport == "tcp" else list(sample)
+        if not framed:
+            continue
+        for client in (0, 1):
+            claim = _judge(framed, packing, client, final=final)
+            if claim is not None and (best is None or claim.score > best.score):
+                best = claim
+    return best
+
+
+def _frames(sample: Sequence[Sample], width: int) -> list[Sample]:
+    """Return the length-prefixed messages of both streams; nothing where one does not fit."""
+    streams = (bytearray(), bytearray())
+    framed: list[Sample] = []
+    for side, time_ns, octets in sample:
+        stream = streams[side]
+        stream += octets[: _MAX_SAMPLE_OCTETS - len(stream)]
+        while len(stream) >= width:
+            length = int.from_bytes(stream[:width], "little")
+            if not 0 < length <= _MAX_FRAME:
+                return []
+            if len(stream) < width + length:
+                break
+            framed.append((side, time_ns, bytes(stream[width : width + length])))
+            del stream[: width + length]
+    return framed
+
+
+def _judge(sample: Sequence[Sample], packing: str, client: int, *, final: bool) -> Claim | None:
+    messages = _messages(sample, packing, client)
+    evidence = _Evidence()
+    _handshake(messages, client, evidence)
+    if messages and len(messages) == len(sample):
+        _heartbeats(messages, client, evidence)
+        _acks(messages, client, evidence)
+        _refusal(messages, client, evidence, final=final)
+        if final:
+            _knocks(messages, client, evidence)
+    if not evidence.score:
+        return None
+    first, second = _dialects(messages, packing)
+    known_client = client if evidence.score != ACKED_THRICE or _one_sided(messages) else None
+    return Claim(
+        protocol="riptide",
+        score=evidence.score,
+        dialects=(first, second),
+        client=known_client,
+        roles_from="handshake" if messages[0].type == "Connect" else "protocol",
+        reasons=tuple(evidence.reasons),
+    )
+
+
+def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[_Message]:
+    """Return the messages up to the first one that this packing and role cannot have sent."""
+    found: list[_Message] = []
+    for side, time_ns, octets in sample:
+        message = _message(octets, packing, side, time_ns, from_client=side == client)
+        if message is None:
+            break
+        found.append(message)
+    return found
+
+
+def _message(
+    octets: bytes, packing: str, side: int, time_ns: int, *, from_client: bool
+) -> _Message | None:
+    """Read one message; None where a veto of section 10 applies."""
+    if not octets:
+        return None
+    names, prefix = (TYPES_20, "Riptide20") if packing == BYTES_20 else (TYPES_21, "Riptide21dev")
+    number = octets[0]
+    if packing == UNDECIDED:
+        prefix, number = "Riptide", number & 15
+    if number >= len(names):
+        return None
+    type_ = names[number]
+    reader: Callable[[bytes, int, int], tuple[Any, ...] | None] = getattr(
+        read, f"read_{prefix}{type_}"
+    )
+    size = len(octets)
+    values = reader(octets, 0, size)
+    if values is None or not _plausible(type_, values, octets, packing, from_client=from_client):
+        return None
+    return _Message(side, time_ns, type_, values, octets)
+
+
+def _plausible(
+    type_: str, values: tuple[Any, ...], octets: bytes, packing: str, *, from_client: bool
+) -> bool:
+    """Return False for a size, a padding or a direction that no release sends."""
+    size = len(octets)
+    padded = packing == UNDECIDED
+    if type_ in ("Ack", "AckExtra"):
+        if packing == BYTES_20:
+            return size == (7 if type_ == "AckExtra" else 5)
+        used = 53 if size == 7 else 37  # noqa: PLR2004 - with and without the named id
+        return size in (5, 7) and not (padded and octets[-1] >> (used & 7))
+    if type_ == "Heartbeat":
+        return size == (4 if from_client else 2) and not (padded and octets[-1] >> 4)
+    if type_ == "Welcome":
+        return size == 5 and not (padded and octets[-1] >> 4)  # noqa: PLR2004 - whole message
+    if type_ in ("ClientConnected", "ClientDisconnected"):
+        return size == 5 and not from_client  # noqa: PLR2004 - whole message
+    if type_ == "Reject":
+        reasons = 6 if packing == BYTES_20 else 5
+        return not from_client and values[1] < reasons
+    if type_ == "Disconnect":
+        return size == 1 if from_client else size >= 2  # noqa: PLR2004 - type and reason
+    if type_ == "Connect":
+        return from_client or size == 1
+    return size >= 3  # noqa: PLR2004 - type and number, or type and message id
+
+
+def _handshake(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+    """Connect, Welcome with sequence 1, its Ack, the same Welcome back."""
+    if not messages or messages[0].type != "Connect" or messages[0].side != client:
+        return
+    welcome = next((m for m in messages if m.type == "Welcome" and m.side != client), None)
+    if welcome is None or welcome.values[1] != 1 or not welcome.values[2]:
+        return
+    before = messages[: messages.index(welcome)]
+    if any(message.type not in ("Connect", "Welcome") for message in before):
+        return
+    evidence.add(HANDSHAKE, "Connect answered by a Welcome with sequence id 1")
+    for message in messages:
+        if message.side != client:
+            continue
+        if message.type == "Ack" and message.values[1] == 1:
+            evidence.add(WELCOME_ACKED, "the client acknowledges sequence id 1")
+        if message.type == "Welcome" and message.octets == welcome.octets:
+            evidence.add(WELCOME_BACK, "the client sends the same Welcome back")
+
+
+def _heartbeats(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+    """Two or more heartbeats with rising ids, a second apart, each answered with its id."""
+    asked: dict[int, int] = {}
+    answered: list[tuple[int, int]] = []
+    for message in messages:
+        if message.type != "Heartbeat":
+            continue
+        ping = message.values[1]
+        if message.side == client:
+            asked.setdefault(ping, message.time_ns)
+        elif ping in asked and (not answered or answered[-1][0] != ping):
+            answered.append((ping, asked[ping]))
+    runs = sum(
+        (b[0] - a[0]) & 255 == 1 and 0.7 * _SECOND < b[1] - a[1] < 1.5 * _SECOND
+        for a, b in zip(answered, answered[1:], strict=False)
+    )
+    if runs:
+        score = HEARTBEATS if runs == 1 else MORE_HEARTBEATS
+        evidence.add(score, f"{runs + 1} heartbeats a second apart, answered with their ids")
+
+
+def _acks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+    """Reliable messages, each followed by an Ack of the other side that names it."""
+    waiting: tuple[set[int], set[int]] = (set(), set())
+    named: tuple[set[int], set[int]] = (set(), set())
+    for message in messages:
+        if message.type in ("Reliable", "Welcome", "ClientConnected", "ClientDisconnected"):
+            waiting[message.side].add(message.values[1])
+        elif message.type in ("Ack", "AckExtra"):
+            other = 1 - message.side
+            acked = _acked(message)
+            if acked in waiting[other]:
+                named[other].add(acked)
+    count = len(named[0]) + len(named[1])
+    if count >= _PAIRS_NEEDED:
+        evidence.add(ACKED_THRICE, f"{count} reliable messages acknowledged by their sequence ids")
+    del client
+
+
+def _acked(message: _Message) -> int:
+    """Return the sequence id that an Ack names."""
+    values = message.values
+    if message.type == "AckExtra":
+        return int(values[3])
+    size = len(message.octets)
+    if len(values) == 6:  # noqa: PLR2004 - bit packing: newest, bits, flag, named, end
+        return int(values[4] if values[3] and values[4] is not None else values[1])
+    if len(values) == 5 and size == 7 and values[3] is not None:  # noqa: PLR2004 - 2.1dev
+        return int(values[3])
+    return int(values[1])
+
+
+def _refusal(messages: list[_Message], client: int, evidence: _Evidence, *, final: bool) -> None:
+    """Connect, perhaps its echo, and Reject; or Connect and its echo and nothing more."""
+    if messages[0].type != "Connect" or messages[0].side != client:
+        return
+    answers = [message for message in messages if message.side != client]
+    if any(message.type != "Connect" for message in messages if message.side == client):
+        return
+    echoes = [message for message in answers if message.type == "Connect"]
+    rejects = [message for message in answers if message.type == "Reject"]
+    if not answers or len(echoes) + len(rejects) != len(answers):
+        return
+    if rejects:
+        copies = len({message.octets for message in rejects}) == 1 and len(rejects)
+        if copies == 3:  # noqa: PLR2004 - 2.1 and later send it three times
+            evidence.add(REJECTED_THRICE, "Connect refused by three equal Rejects")
+        elif final or echoes:
+            evidence.add(REJECTED, "Connect refused by a Reject")
+    elif final:
+        evidence.add(PENDING, "Connect echoed with one octet, which means pending")
+
+
+def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+    """Equal Connects a second apart without any answer."""
+    if any(message.type != "Connect" or message.side != client for message in messages):
+        return
+    octets = {message.octets for message in messages}
+    gaps = [b.time_ns - a.time_ns for a, b in zip(messages, messages[1:], strict=False)]
+    if len(octets) == 1 and len(gaps) >= 2 and all(  # noqa: PLR2004 - three Connects or more
+        0.8 * _SECOND < gap < 1.3 * _SECOND for gap in gaps
+    ):
+        evidence.add(KNOCKS, f"{len(messages)} equal Connects a second apart, unanswered")
+
+
+def _one_sided(messages: list[_Message]) -> bool:
+    """Return True where a message shows which side is the server."""
+    return any(
+        message.type in ("Welcome", "ClientConnected", "ClientDisconnected", "Heartbeat")
+        for message in messages
+    )
+
+
+def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:
+    """Return the dialect of each side; for bit packing as far as the length of acks tells."""
+    if packing != UNDECIDED:
+        return packing, packing
+    found = [UNDECIDED, UNDECIDED]
+    for message in messages:
+        if message.type != "Ack" or found[message.side] != UNDECIDED:
+            continue
+        if not message.values[3]:
+            found[message.side] = BITS[1] if len(message.octets) == 5 else BITS[0]  # noqa: PLR2004
+    return found[0], found[1]

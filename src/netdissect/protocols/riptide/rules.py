@@ -1,0 +1,133 @@
+"""Riptide's reliability rules as rows. Source: docs/protocols/riptide.md sections 6 and 7."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.policy import (
+    AckRule,
+    Exhausted,
+    Policy,
+    ProbeRule,
+    QualityRule,
+    ResendRule,
+    SpaceRule,
+    StateMachine,
+    TimeoutRule,
+)
+from netdissect.protocols.riptide.names import BITS, BYTES_20, BYTES_21DEV, UNDECIDED
+
+__all__ = ["POLICIES"]
+
+_HANDSHAKE: Final = ("not connected", "connecting", "pending")
+
+MACHINE: Final = StateMachine(
+    initial="not connected",
+    states={
+        "not connected": "unknown",
+        "connecting": "unknown",
+        "pending": "unknown",
+        "connected": "open",
+        "connected before": "open",
+        "rejected": "rejected",
+        "disconnected": "closed",
+    },
+    transitions={
+        ("not connected", "connect", 0): "connecting",
+        ("connecting", "pending", 1): "pending",
+        ("not connected", "pending", 1): "pending",
+        **{(state, "welcome", 1): "connected" for state in _HANDSHAKE},
+        **{(state, "reject", 1): "rejected" for state in _HANDSHAKE},
+        ("not connected", "alive", 0): "connected before",
+        ("not connected", "alive", 1): "connected before",
+        **{
+            (state, "disconnect", side): "disconnected"
+            for state in (*_HANDSHAKE, "connected", "connected before")
+            for side in (0, 1)
+        },
+    },
+    handshake={
+        "connecting": "unanswered",
+        "pending": "unanswered",
+        "connected": "accepted",
+        "rejected": "rejected",
+    },
+    begins=frozenset({"connect"}),
+)
+"""Section 6, seen from the wire. `connected before`: the capture starts mid-connection."""
+
+_RESEND = {
+    # Section 7.1: 50 ms before the first RTT, then max(10, 1.2 x SmoothRTT); guard 25 ms, then
+    # half of SmoothRTT; 15 attempts.
+    "initial_ms": 50.0, "rtt_factor": 1.2, "floor_ms": 10.0, "guard_ms": 25.0,
+    "guard_rtt_factor": 0.5, "attempts": 15,
+}  # fmt: skip
+
+_RELIABLE_20 = SpaceRule(
+    name="reliable",
+    bits=16,
+    ack=AckRule.BITS_BEFORE,
+    ack_bits=16,
+    resend=ResendRule(**_RESEND, exhausted=Exhausted.DROP),  # type: ignore[arg-type]
+    first_seq=1,
+)
+_RELIABLE_21 = SpaceRule(
+    name="reliable",
+    bits=16,
+    ack=AckRule.BITS_BEFORE,
+    ack_bits=16,
+    resend=ResendRule(  # type: ignore[arg-type]
+        **_RESEND, exhausted=Exhausted.CLOSE, exhausted_reason="PoorConnection"
+    ),
+    first_seq=1,
+    # Section 7.1: mean attempts of the last 64 acked messages > 5, 64 times in a row.
+    quality=QualityRule("attempts", 64, 5.0, 64, "PoorConnection"),
+    remarks={
+        "acked-yet-resent": "2.1.0 waits for the wrong id after SendToAll (defect D1)",
+        "number-reused": "2.1.0 ORs the ids of broadcast copies (defect D1)",
+        "ack-of-unseen": "releases 2.1.0 to 2.2.1 do so after gaps above 32 (defect D7)",
+    },
+)
+_NOTIFY = SpaceRule(
+    name="notify",
+    bits=16,
+    ack=AckRule.BITS_BEFORE,
+    ack_bits=8,
+    first_seq=1,
+    # Section 7.1: lost / 64 > 0.05 over the last 64 outcomes, 64 times in a row; the divisor is 64
+    # before 64 outcomes exist.
+    quality=QualityRule("loss", 64, 0.05, 64, "PoorConnection", fixed_divisor=True),
+)
+_HEARTBEAT = ProbeRule("heartbeat", 8, 1000.0, latest_only=True)
+
+_SIGNS = frozenset({"Heartbeat", "Welcome", "Connect"})
+"""Messages that refresh a timeout: heartbeats and the handshake (section 7.6)."""
+_TIMEOUTS = (TimeoutRule(5000.0, 1000.0, _SIGNS), TimeoutRule(5000.0, 1000.0, _SIGNS))
+_PENDING = (TimeoutRule(10000.0, 1000.0, frozenset({"Connect"})), None)
+"""Section 6: a pending client gives up after 10 s (2.0: twice the timeout, which is the same)."""
+
+
+def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
+    return Policy(
+        dialect=dialect,
+        spaces=spaces,
+        probes=(_HEARTBEAT,),
+        timeouts=_TIMEOUTS,
+        machine=MACHINE,
+        state_timeouts={
+            "pending": _PENDING,
+            "connecting": (None, None),
+            "not connected": (None, None),
+        },
+        rtt_smoothing=0.3,
+    )
+
+
+POLICIES: Final = {
+    BYTES_20: _policy(BYTES_20, _RELIABLE_20),
+    **{
+        dialect: _policy(dialect, _RELIABLE_21, _NOTIFY)
+        for dialect in (BYTES_21DEV, *BITS, UNDECIDED)
+    },
+}
+"""Dialect -> rules."""

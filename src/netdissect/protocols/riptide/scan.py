@@ -1,0 +1,444 @@
+"""`scan` of Riptide: one message to its events. Layout comes from the derived readers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+from netdissect.dissect.readers import riptide as read
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.protocols.riptide.names import (
+    BITS,
+    BYTES_20,
+    BYTES_21DEV,
+    DISCONNECT_REASONS,
+    REJECT_REASONS,
+    REJECT_REASONS_20,
+    SIZE_LIMIT_20,
+    SIZE_LIMIT_21,
+    TYPES_20,
+    TYPES_21,
+    UNDECIDED,
+)
+
+__all__ = ["CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "scan"]
+
+_MESSAGE, _UNIT, _ACK, _NACK = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.NACK)
+_PROBE, _REPLY, _RTT, _STATE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.RTT), int(Ev.STATE)
+_IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
+_HINTS = int(Ev.HINTS)
+
+_READ_RELIABLE, _READ_ACK = read.read_RiptideReliable, read.read_RiptideAck
+_READ_NOTIFY, _READ_UNRELIABLE = read.read_RiptideNotify, read.read_RiptideUnreliable
+
+UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
+"""Phases: nothing known (mid-stream), Connect seen, Welcome seen, ended, Connect seen while
+connected (a new connection if a first Welcome follows)."""
+
+_MIN_RELIABLE = 3
+_MIN_NOTIFY = 6
+"""Octets below which real receivers drop silently. Source: section 3.2."""
+_HEARTBEAT_C2S, _HEARTBEAT_S2C = 4, 2
+_MISENCODED_STOP = 80
+
+Scanner: TypeAlias = Callable[[bytes, int, Hints], list[Event]]
+
+
+class Progress(NamedTuple):
+    """`Hints.extra` of Riptide."""
+
+    phase: int = UNKNOWN
+    client_id: int | None = None
+    """Client id of the last Welcome from the server."""
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one message."""
+    if not payload:
+        return [(_MESSAGE, "Empty"), (_NOTE, "riptide-empty-datagram", "empty datagram")]
+    return _SCANNERS[hints.dialects[direction]](payload, direction, hints)
+
+
+# -- bit packing -----------------------------------------------------------------------------------
+
+
+def _bits(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    return _BY_NIBBLE[payload[0] & 15](payload, direction, hints)
+
+
+def _reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    size = len(payload)
+    values = _READ_RELIABLE(payload, 0, size)
+    if values is not None and size > _MIN_RELIABLE and size <= SIZE_LIMIT_21:
+        return [(_UNIT, "Reliable", "reliable", values[1], None, payload)]
+    return _odd_reliable(payload, "Reliable", direction, hints)
+
+
+def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a reliable-class message that has something wrong with it."""
+    del direction
+    size = len(payload)
+    if size < _MIN_RELIABLE:
+        return [(_MESSAGE, type_), _truncated(type_)]
+    bits = hints.dialects[0] not in _BYTE_DIALECTS
+    sequence = (read.read_RiptideInvalid if bits else read.read_Riptide20Invalid)(payload, 0, size)
+    events: list[Event] = [(_UNIT, type_, "reliable", sequence[1], None, payload)]
+    if type_ == "Reliable":
+        full = (read.read_RiptideReliable if bits else read.read_Riptide20Reliable)(
+            payload, 0, size
+        )
+        if full is None:
+            events.append(_truncated("message id"))
+        elif full[2] is None:
+            events.append((_NOTE, "riptide-missing-message-id", "Reliable without message id"))
+    return events + _oversize(size, SIZE_LIMIT_21 if bits else SIZE_LIMIT_20)
+
+
+def _ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    del direction, hints
+    values = _READ_ACK(payload, 0, len(payload))
+    if values is None:
+        return [(_MESSAGE, "Ack"), _truncated("Ack")]
+    _, newest, bits, extra, named, end = values
+    if not extra:
+        events: list[Event] = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
+    elif named is None:
+        events = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits), _truncated("Ack")]
+    else:
+        events = [
+            (_MESSAGE, "Ack"), (_ACK, "reliable", named, 0), (_ACK, "reliable", newest, bits),
+        ]  # fmt: skip
+    if end < len(payload):
+        events.append(_trailing("Ack"))
+    return events
+
+
+def _undecided_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Read an Ack and learn from its length which release sent it. Source: section 1.2."""
+    events = _ack(payload, direction, hints)
+    size = len(payload)
+    values = _READ_ACK(payload, 0, size)
+    if values is None or (values[3] and size == 7):  # noqa: PLR2004 - both write it so
+        return events
+    dialects = list(hints.dialects)
+    dialects[direction] = BITS[0] if size == 7 else BITS[1]  # noqa: PLR2004
+    events.append((_HINTS, Hints((dialects[0], dialects[1]), hints.extra)))
+    return events
+
+
+def _notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    del direction, hints
+    size = len(payload)
+    values = _READ_NOTIFY(payload, 0, size)
+    if values is None:
+        return [(_MESSAGE, "Notify"), _truncated("Notify")]
+    events: list[Event] = [
+        (_UNIT, "Notify", "notify", values[3], None, payload),
+        (_NACK, "notify", values[1], values[2]),
+    ]
+    if size > SIZE_LIMIT_21:
+        events += _oversize(size, SIZE_LIMIT_21)
+    return events
+
+
+def _unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    del direction, hints
+    size = len(payload)
+    values = _READ_UNRELIABLE(payload, 0, size)
+    if values is not None and values[1] is not None and size <= SIZE_LIMIT_21:
+        return [(_MESSAGE, "Unreliable")]
+    events: list[Event] = [(_MESSAGE, "Unreliable"), *_oversize(size, SIZE_LIMIT_21)]
+    if values is None:
+        events.append(_truncated("message id"))
+    elif values[1] is None:
+        events.append((_NOTE, "riptide-missing-message-id", "Unreliable without message id"))
+    return events
+
+
+def _bits_invalid(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    return _invalid(payload, payload[0] & 15, direction, hints)
+
+
+# -- what both packings share ----------------------------------------------------------------------
+
+
+def _heartbeat(
+    values: tuple[Any, ...] | None, size: int, direction: int, hints: Hints
+) -> list[Event]:
+    """Return the events of a heartbeat from (type, ping id, rtt, end)."""
+    del hints
+    events: list[Event] = [(_MESSAGE, "Heartbeat")]
+    if values is None:
+        return [*events, _truncated("Heartbeat")]
+    _, ping, rtt, end = values
+    if direction:
+        events += [(_REPLY, "heartbeat", ping), (_STATE, "alive", None)]
+        if size != _HEARTBEAT_S2C:
+            events.append((_NOTE, "riptide-heartbeat-form", f"server heartbeat of {size} octets"))
+        return events
+    events += [(_PROBE, "heartbeat", ping), (_STATE, "alive", None)]
+    if rtt is None:
+        # A real server reads the missing field as 0. Source: section 11.
+        events += [(_RTT, 0), (_NOTE, "riptide-heartbeat-form", f"client heartbeat of {size} octets")]
+    elif rtt != -1:
+        events.append((_RTT, rtt))
+        if rtt < 0:
+            events.append((_NOTE, "riptide-implausible-rtt", f"RTT of {rtt} ms"))
+    if end < size:
+        events.append(_trailing("Heartbeat"))
+    return events
+
+
+def _welcome(
+    values: tuple[Any, ...] | None, payload: bytes, direction: int, hints: Hints
+) -> list[Event]:
+    """Return the events of a Welcome from (type, sequence, client id, end)."""
+    if values is None:
+        return _odd_reliable(payload, "Welcome", direction, hints)
+    _, sequence, client_id, end = values
+    unit: Event = (_UNIT, "Welcome", "reliable", sequence, None, payload)
+    tail: list[Event] = [_trailing("Welcome")] if end < len(payload) else []
+    progress: Progress = hints.extra or Progress()
+    if not direction:
+        if progress.client_id is not None and client_id != progress.client_id:
+            tail.append((_NOTE, "riptide-welcome-again", f"client answers with id {client_id}"))
+        return [unit, (_STATE, "established", None), *tail]
+    if progress.phase == KNOCKING and sequence == 1:
+        return [(_RESTART, "*")]
+    if progress.phase in (CONNECTED, KNOCKING):
+        if client_id != progress.client_id:
+            tail.append((_NOTE, "riptide-welcome-again", f"server names id {client_id}"))
+        return [unit, *tail]
+    learnt = Hints(hints.dialects, Progress(CONNECTED, client_id))
+    return [
+        unit, (_STATE, "welcome", None), (_IDENTITY, "client_id", client_id),
+        (_HINTS, learnt), *tail,
+    ]  # fmt: skip
+
+
+def _other_client(
+    type_: str, values: tuple[Any, ...] | None, payload: bytes, direction: int, hints: Hints
+) -> list[Event]:
+    """Return the events of ClientConnected or ClientDisconnected."""
+    if values is None:
+        return _odd_reliable(payload, type_, direction, hints)
+    events: list[Event] = [(_UNIT, type_, "reliable", values[1], None, payload)]
+    if not direction:
+        events.append((_NOTE, "riptide-wrong-direction", f"{type_} from the client"))
+    if values[3] < len(payload):
+        events.append(_trailing(type_))
+    return events
+
+
+def _connect(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    progress: Progress = hints.extra or Progress()
+    events: list[Event] = [(_MESSAGE, "Connect")]
+    if direction:
+        return [*events, (_STATE, "pending", None)]
+    if progress.phase == CLOSED:
+        return [(_RESTART, "*")]
+    if progress.phase in (CONNECTED, KNOCKING):
+        learnt = Hints(hints.dialects, Progress(KNOCKING, progress.client_id))
+        note: Event = (_NOTE, "riptide-connect-again", "Connect on a live connection")
+        return [(_RESTART, "?"), *events, note, (_HINTS, learnt)]
+    if len(payload) > 1:
+        events.append((_IDENTITY, "connect_data", payload[:64].hex()))
+    return [*events, (_STATE, "connect", None)]
+
+
+def _reject(
+    values: tuple[Any, ...] | None, direction: int, hints: Hints, reasons: tuple[str, ...]
+) -> list[Event]:
+    events: list[Event] = [(_MESSAGE, "Reject")]
+    if values is None:
+        return [*events, _truncated("Reject")]
+    if not direction:
+        return [*events, (_NOTE, "riptide-wrong-direction", "Reject from the client")]
+    progress: Progress = hints.extra or Progress()
+    events.append((_STATE, "reject", _reason(values[1], reasons)))
+    if progress.phase in (UNKNOWN, CONNECTING):
+        events.append((_HINTS, Hints(hints.dialects, Progress(CLOSED))))
+    return events
+
+
+def _disconnect(
+    values: tuple[Any, ...] | None, size: int, direction: int, hints: Hints
+) -> list[Event]:
+    events: list[Event] = [(_MESSAGE, "Disconnect")]
+    reason = "Disconnected"
+    if direction and values is not None:
+        number = values[1]
+        if number is None:
+            events.append(_truncated("Disconnect"))
+        elif number == _MISENCODED_STOP:
+            reason = "ServerStopped"
+            events.append((_NOTE, "riptide-misencoded-stop", "reason 80 means ServerStopped"))
+        else:
+            reason = _reason(number, DISCONNECT_REASONS)
+    elif size > 1:
+        events.append((_NOTE, "riptide-wrong-direction", "reason in a client's Disconnect"))
+    learnt = Hints(hints.dialects, Progress(CLOSED))
+    return [*events, (_STATE, "disconnect", reason), (_HINTS, learnt)]
+
+
+def _invalid(payload: bytes, number: int, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a type that no release defines; it is acknowledged all the same."""
+    events = _odd_reliable(payload, f"Invalid{number}", direction, hints)
+    return [*events, (_NOTE, "riptide-invalid-type", f"message type {number}")]
+
+
+def _reason(number: int, names: tuple[str, ...]) -> str:
+    return names[number] if number < len(names) else f"unknown reason {number}"
+
+
+def _truncated(what: str) -> Event:
+    return (_NOTE, "truncated", f"{what} is cut short")
+
+
+def _trailing(what: str) -> Event:
+    return (_NOTE, "trailing-bytes", f"octets after the end of {what}")
+
+
+def _oversize(size: int, limit: int) -> list[Event]:
+    if size <= limit:
+        return []
+    return [(_NOTE, "riptide-oversize", f"{size} octets; the default limit is {limit}")]
+
+
+# -- byte packing ----------------------------------------------------------------------------------
+
+
+def _bytes_20(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    number = payload[0]
+    if number < len(_BY_BYTE_20):
+        return _BY_BYTE_20[number](payload, direction, hints)
+    return _invalid(payload, number, direction, hints)
+
+
+def _bytes_21dev(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    number = payload[0]
+    if number < len(_BY_BYTE_21DEV):
+        return _BY_BYTE_21DEV[number](payload, direction, hints)
+    return _invalid(payload, number, direction, hints)
+
+
+def _byte_reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    size = len(payload)
+    values = read.read_Riptide20Reliable(payload, 0, size)
+    if values is not None and values[2] is not None and size <= SIZE_LIMIT_20:
+        return [(_UNIT, "Reliable", "reliable", values[1], None, payload)]
+    return _odd_reliable(payload, "Reliable", direction, hints)
+
+
+def _byte_unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    del direction, hints
+    size = len(payload)
+    values = read.read_Riptide20Unreliable(payload, 0, size)
+    events: list[Event] = [(_MESSAGE, "Unreliable")]
+    if values is None or values[1] is None:
+        events.append((_NOTE, "riptide-missing-message-id", "Unreliable without message id"))
+    return events + _oversize(size, SIZE_LIMIT_20) if size > SIZE_LIMIT_20 else events
+
+
+def _byte_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Read an Ack of 2.0 (5 octets) or 2.1dev (5 or 7)."""
+    size = len(payload)
+    if hints.dialects[direction] == BYTES_20:
+        values = read.read_Riptide20Ack(payload, 0, size)
+        return _acked("Ack", values and (values[1], values[2], None, values[3]), size)
+    values = read.read_Riptide21devAck(payload, 0, size)
+    return _acked("Ack", values and values[1:], size)
+
+
+def _byte_ack_extra(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    del direction, hints
+    size = len(payload)
+    values = read.read_Riptide20AckExtra(payload, 0, size)
+    return _acked("AckExtra", values and values[1:], size)
+
+
+def _acked(type_: str, values: tuple[Any, ...] | None, size: int) -> list[Event]:
+    """Return the events of an acknowledgement from (newest, bits, named or None, end)."""
+    if not values:
+        return [(_MESSAGE, type_), _truncated(type_)]
+    newest, bits, named, end = values
+    events: list[Event] = [(_MESSAGE, type_)]
+    if named is not None:
+        events.append((_ACK, "reliable", named, 0))
+    events.append((_ACK, "reliable", newest, bits))
+    if end < size:
+        events.append(_trailing(type_))
+    return events
+
+
+def _byte_notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    del direction, hints
+    values = read.read_Riptide21devNotify(payload, 0, len(payload))
+    if values is None:
+        return [(_MESSAGE, "Notify"), _truncated("Notify")]
+    return [
+        (_UNIT, "Notify", "notify", values[3], None, payload),
+        (_NACK, "notify", values[1], values[2]),
+    ]
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _with(reader: Callable[[bytes, int, int], Any], kind: str, names: tuple[str, ...]) -> Scanner:
+    """Return the scanner of a message whose meaning does not depend on the packing."""
+
+    def scan_one(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        size = len(payload)
+        values = reader(payload, 0, size)
+        if kind == "Heartbeat":
+            return _heartbeat(values, size, direction, hints)
+        if kind == "Welcome":
+            return _welcome(values, payload, direction, hints)
+        if kind == "Reject":
+            return _reject(values, direction, hints, names)
+        if kind == "Disconnect":
+            return _disconnect(values, size, direction, hints)
+        return _other_client(kind, values, payload, direction, hints)
+
+    return scan_one
+
+
+def _table(
+    types: tuple[str, ...], prefix: str, reasons: tuple[str, ...], own: dict[str, Scanner]
+) -> tuple[Scanner, ...]:
+    return tuple(
+        own.get(name) or _with(getattr(read, f"read_{prefix}{name}"), name, reasons)
+        for name in types
+    )
+
+
+_INVALID = (_bits_invalid,) * 5
+_BITS_OWN: dict[str, Scanner] = {
+    "Unreliable": _unreliable, "Ack": _ack, "Connect": _connect, "Notify": _notify,
+    "Reliable": _reliable,
+}  # fmt: skip
+_BY_NIBBLE = _table(TYPES_21, "Riptide", REJECT_REASONS, _BITS_OWN) + _INVALID
+_BY_NIBBLE_UNDECIDED = (
+    _table(TYPES_21, "Riptide", REJECT_REASONS, {**_BITS_OWN, "Ack": _undecided_ack}) + _INVALID
+)
+_BYTES_OWN: dict[str, Scanner] = {
+    "Unreliable": _byte_unreliable, "Ack": _byte_ack, "AckExtra": _byte_ack_extra,
+    "Connect": _connect, "Notify": _byte_notify, "Reliable": _byte_reliable,
+}  # fmt: skip
+_BY_BYTE_20 = _table(TYPES_20, "Riptide20", REJECT_REASONS_20, _BYTES_OWN)
+_BY_BYTE_21DEV = _table(TYPES_21, "Riptide21dev", REJECT_REASONS, _BYTES_OWN)
+
+
+def _undecided(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    return _BY_NIBBLE_UNDECIDED[payload[0] & 15](payload, direction, hints)
+
+
+_SCANNERS: dict[str, Scanner] = {
+    BYTES_20: _bytes_20,
+    BYTES_21DEV: _bytes_21dev,
+    **dict.fromkeys(BITS, _bits),
+    UNDECIDED: _undecided,
+}
+_BYTE_DIALECTS = frozenset({BYTES_20, BYTES_21DEV})

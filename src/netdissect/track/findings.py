@@ -1,0 +1,131 @@
+"""Findings of one connection: counted by severity, reported at 1, 10, 100 ... repeats of a code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.reports import Anomaly
+
+__all__ = ["MAX_CODES", "TRACK_CODES", "Findings"]
+
+MAX_CODES = 256
+"""Different codes counted per connection; further ones count by severity only."""
+
+
+def _row(code: str, severity: Severity, group: str, title: str, meaning: str) -> CodeRow:
+    return CodeRow(code, severity, group, title, meaning)
+
+
+TRACK_CODES: tuple[CodeRow, ...] = (
+    _row("ack-of-unsent", Severity.WARN, "sequence", "acknowledges a number that was never sent",
+         "The number acknowledged is ahead of everything its sender has sent in this capture. Either"
+         " the capture lost datagrams, or the acknowledgement is wrong or forged."),
+    _row("ack-of-unseen", Severity.WARN, "sequence", "acknowledges a number that was never seen",
+         "The number lies between captured ones, but no copy of it is in the capture. Next to the"
+         " receiver this means that it acknowledges what never arrived."),
+    _row("sequence-jump", Severity.WARN, "sequence", "sequence number jumps far ahead",
+         "More than 1024 numbers are skipped at once: a sender that was restarted, a capture gap, or"
+         " a forged datagram."),
+    _row("number-reused", Severity.WARN, "sequence", "same number, other content",
+         "Two copies of one number differ. The sender re-uses numbers or writes wrong ones; what its"
+         " receiver makes of the second copy cannot be told."),
+    _row("first-number-skipped", Severity.NOTE, "sequence", "first number was never used",
+         "The connection is in the capture from its start, yet the first number that this protocol"
+         " uses is missing."),
+    _row("retransmission", Severity.CHAT, "sequence", "unit sent again",
+         "Its sender sent the unit again because no acknowledgement had reached it in time."),
+    _row("duplicate", Severity.CHAT, "sequence", "unit copied by the network",
+         "The same unit arrived twice, too soon for its sender to have repeated it."),
+    _row("out-of-order", Severity.CHAT, "sequence", "unit arrived late",
+         "The first copy in the capture of a number that is older than the newest one."),
+    _row("acked-yet-resent", Severity.NOTE, "sequence", "acknowledged, yet sent again",
+         "The unit was sent again after an acknowledgement for it had passed the capture: that"
+         " acknowledgement was late or was lost on the rest of its way, or the sender waits for"
+         " another number."),
+    _row("attempts-exhausted", Severity.WARN, "sequence", "last permitted attempt not acknowledged",
+         "The unit was sent as often as its sender permits and no acknowledgement came. The sender"
+         " drops it or closes the connection, as its rules say."),
+    _row("poor-quality", Severity.WARN, "sequence", "loss above the sender's own limit",
+         "The sender's quality rule was broken for as long as it tolerates: it closes the connection"
+         " without a word on the wire."),
+    _row("silent-close", Severity.WARN, "protocol", "side closed without telling its peer",
+         "By its own rules this side has closed the connection; it sends nothing, so its peer learns"
+         " of it only by its own timeout."),
+    _row("timeout", Severity.WARN, "protocol", "side gave its peer up",
+         "Nothing that counts as a sign of life arrived for the time that the protocol allows, and"
+         " the side fell silent."),
+    _row("probe-unanswered", Severity.CHAT, "sequence", "probe without answer",
+         "A ping or heartbeat of which no answer is in the capture."),
+    _row("port-unreachable", Severity.NOTE, "protocol", "nobody listens on the port",
+         "An ICMP port-unreachable error quotes a datagram of this connection. After a close this is"
+         " normal: the last datagrams met a closed socket."),
+    _row("capture-duplicates", Severity.NOTE, "receive", "capture stores datagrams twice",
+         "Two fifths or more of the datagrams repeat the one before within a millisecond: the capture"
+         " was probably taken at two points at once. Copies and duplicates are counted as captured."),
+    _row("limit-hit", Severity.NOTE, "receive", "a bound of netdissect was reached",
+         "To keep memory bounded something was dropped; the figures of this connection are lower"
+         " bounds. `limits_hit` names the bound."),
+)  # fmt: skip
+"""Codes of the tracker itself."""
+
+_ROWS = {row.code: row for row in TRACK_CODES}
+
+
+class Findings:
+    """Counts of one connection, and the place where its anomalies go."""
+
+    __slots__ = ("_connection", "_rows", "_sink", "by_severity", "repeats")
+
+    def __init__(
+        self,
+        connection: int,
+        rows: Mapping[str, CodeRow],
+        sink: Callable[[Anomaly], None] | None,
+    ) -> None:
+        self._connection = connection
+        self._rows = rows
+        self._sink = sink
+        self.repeats: dict[str, int] = {}
+        """Code -> occurrences."""
+        self.by_severity = [0, 0, 0, 0]
+        """Occurrences, indexed by `Severity`."""
+
+    def add(
+        self,
+        code: str,
+        frame: int | None,
+        time_ns: int | None,
+        direction: int | None,
+        message: str = "",
+        evidence: dict[str, Any] | None = None,
+    ) -> None:
+        """Count one finding and report it where its number of repeats is a power of ten."""
+        row = _ROWS.get(code) or self._rows[code]
+        self.by_severity[row.severity] += 1
+        repeats = self.repeats.get(code, 0) + 1
+        if repeats > 1 or len(self.repeats) < MAX_CODES:
+            self.repeats[code] = repeats
+        if self._sink is None or (repeats > 1 and not _power_of_ten(repeats)):
+            return
+        self._sink(
+            Anomaly(
+                code=code,
+                severity=row.severity,
+                group=row.group,
+                frame=frame,
+                time_ns=time_ns,
+                connection=self._connection,
+                direction=direction,
+                message=message or row.title,
+                evidence=evidence or {},
+                repeats=repeats,
+            )
+        )
+
+
+def _power_of_ten(number: int) -> bool:
+    while number % 10 == 0:
+        number //= 10
+    return number == 1

@@ -1,0 +1,104 @@
+"""What one direction of a connection has sent so far."""
+
+from __future__ import annotations
+
+from netdissect.model.policy import Policy
+from netdissect.track.findings import Findings
+from netdissect.track.probes import ProbeTrack
+from netdissect.track.recorder import Recorder
+from netdissect.track.space import Space
+
+__all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane"]
+
+MAX_TYPES = 1024
+"""Message types counted per direction; further ones count as `other`."""
+MAX_COUNTERS = 256
+"""Protocol counters kept per direction."""
+
+
+class Lane:
+    """Counts, spaces and probes of one direction, and the round trip its sender works with."""
+
+    __slots__ = ("counters", "datagrams", "direction", "last_frame", "last_ns", "last_octets",
+                 "messages", "octets", "policy", "probes", "repeats", "silent", "smoothed_ms",
+                 "spaces")  # fmt: skip
+
+    def __init__(
+        self, policy: Policy, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
+        self.policy = policy
+        self.direction = direction
+        self.silent = True
+        """True until the first datagram of this direction."""
+        self.datagrams = 0
+        self.octets = 0
+        self.last_ns = 0
+        self.last_frame = 0
+        self.last_octets = b""
+        self.repeats = 0
+        """Datagrams that equal the one before and follow it within a millisecond."""
+        self.messages: dict[str, list[int]] = {}
+        """Type -> [count, time of the last one, frame of the last one]."""
+        self.counters: dict[str, int] = {}
+        self.smoothed_ms: float | None = None
+        """Smoothed round trip that the sender of this direction works with."""
+        self.spaces = {
+            rule.name: Space(rule, direction, findings, recorder) for rule in policy.spaces
+        }
+        for space in self.spaces.values():
+            if space.rule.acked_with is not None:
+                space.carrier = self.spaces[space.rule.acked_with]
+        self.probes = {rule.kind: ProbeTrack(rule, direction) for rule in policy.probes}
+
+    def adopt(self, policy: Policy) -> None:
+        """Take the rules of another dialect, now that it is known. Spaces keep their counts."""
+        self.policy = policy
+        for rule in policy.spaces:
+            space = self.spaces.get(rule.name)
+            if space is not None and space.rule.ack is rule.ack:
+                space.rule = rule
+                space.retime(self.smoothed_ms)
+
+    def measured(self, sample_ms: float) -> None:
+        """Take a round trip that the sender of this direction has learnt."""
+        weight = self.policy.rtt_smoothing
+        if not weight:
+            return
+        before = self.smoothed_ms
+        smoothed = sample_ms
+        if before is not None:
+            smoothed = float(int((1 - weight) * before + weight * sample_ms))
+        self.smoothed_ms = max(1.0, smoothed)
+        for space in self.spaces.values():
+            space.retime(self.smoothed_ms)
+
+    def count(self, type_: str, time_ns: int, frame: int) -> None:
+        """Count one message."""
+        cell = self.messages.get(type_)
+        if cell is None:
+            if len(self.messages) >= MAX_TYPES:
+                type_ = "other"
+            cell = self.messages.setdefault(type_, [0, 0, 0])
+        cell[0] += 1
+        cell[1] = time_ns
+        cell[2] = frame
+
+    def add(self, name: str, amount: int) -> None:
+        """Add to one of the protocol's own counters."""
+        if name in self.counters or len(self.counters) < MAX_COUNTERS:
+            self.counters[name] = self.counters.get(name, 0) + amount
+
+    def last_of(self, types: frozenset[str] | None) -> tuple[int, int] | None:
+        """Return (time, frame) of the last message of these types; None where there is none."""
+        if types is None:
+            return (self.last_ns, self.last_frame) if self.datagrams else None
+        cells = [cell for name, cell in self.messages.items() if name in types]
+        return max(((cell[1], cell[2]) for cell in cells), default=None)
+
+    def quickest_ns(self) -> int | None:
+        """Return the quickest answer that this direction got from its peer, ns."""
+        quickest = min(
+            (track.quickest_ns for track in (*self.spaces.values(), *self.probes.values())),
+            default=1 << 62,
+        )
+        return quickest if quickest < 1 << 62 else None

@@ -1,0 +1,56 @@
+"""The runner of a connection's state machine: a table of states, a position in it, what it led to."""
+
+from __future__ import annotations
+
+from netdissect.model.policy import StateMachine
+
+__all__ = ["StateRunner"]
+
+_SIDES = ("client", "server")
+
+
+class StateRunner:
+    """Position in one `StateMachine`."""
+
+    __slots__ = ("close", "handshake", "machine", "reject_reason", "state")
+
+    def __init__(self, machine: StateMachine | None) -> None:
+        self.machine = machine
+        self.state = machine.initial if machine else ""
+        """The protocol's own name of the state."""
+        self.handshake = "not_seen"
+        """Contract word."""
+        self.reject_reason: str | None = None
+        self.close: dict[str, object] | None = None
+        """by, reason and frame of the end of the connection."""
+
+    @property
+    def word(self) -> str:
+        """Return the contract's word for the state."""
+        return self.machine.states.get(self.state, "unknown") if self.machine else "unknown"
+
+    @property
+    def over(self) -> bool:
+        """Return True where the connection has ended."""
+        return self.word in ("closed", "rejected", "timed_out")
+
+    def step(self, name: str, detail: str | None, direction: int, frame: int) -> str | None:
+        """Take one input; return the new state, or None where it stays."""
+        machine = self.machine
+        if machine is None:
+            return None
+        target = machine.transitions.get((self.state, name, direction))
+        if target is None or target == self.state:
+            return None
+        self.state = target
+        word = machine.handshake.get(target)
+        if word is not None:
+            self.handshake = word
+        kind = machine.states.get(target, "unknown")
+        if kind == "rejected":
+            self.reject_reason = detail
+        if kind in ("closed", "rejected", "timed_out"):
+            self.close = {"by": _SIDES[direction], "reason": detail, "frame": frame}
+        elif self.close is not None:
+            self.close = None
+        return target

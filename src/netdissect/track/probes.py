@@ -1,0 +1,77 @@
+"""Probes of one side: questions that the peer answers at once, and how long the answers took."""
+
+from __future__ import annotations
+
+from netdissect.model.policy import ProbeRule
+from netdissect.model.reports import ProbeReport
+from netdissect.track.reservoir import RttReservoir
+
+__all__ = ["MAX_OPEN_PROBES", "ProbeTrack"]
+
+MAX_OPEN_PROBES = 64
+"""Unanswered probes remembered per kind and direction."""
+COPY_NS = 100_000_000
+"""The newest probe's number again within this time (or half of the interval) is a network copy."""
+
+
+class ProbeTrack:
+    """Probes of one kind in one direction."""
+
+    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "direction", "quickest_ns",
+                 "rtt", "rule", "sent")  # fmt: skip
+
+    def __init__(self, rule: ProbeRule, direction: int) -> None:
+        self.rule = rule
+        self.direction = direction
+        """Direction of the questions."""
+        self.sent = 0
+        self.answered = 0
+        self.rtt = RttReservoir()
+        self.quickest_ns = 1 << 62
+        self._open: dict[int, int] = {}
+        self._newest: int | None = None
+        self._newest_ns = 0
+        interval = rule.interval_ms
+        self._copy_ns = COPY_NS if interval is None else int(interval * 500_000)
+
+    def ask(self, number: int, time_ns: int) -> bool:
+        """Take a question; return False where it is a network copy of the newest one.
+
+        Probes without a number on the wire (`ProbeRule.bits` 0) are answered in order.
+        """
+        if self.rule.bits == 0:
+            number = self.sent
+        elif number == self._newest and time_ns - self._newest_ns < self._copy_ns:
+            return False
+        self.sent += 1
+        self._newest = number
+        self._newest_ns = time_ns
+        opened = self._open
+        opened[number] = time_ns
+        if len(opened) > MAX_OPEN_PROBES:
+            del opened[next(iter(opened))]
+        return True
+
+    def answer(self, number: int, time_ns: int) -> int | None:
+        """Take an answer; return its round trip in ns where it is a sample of the newest probe."""
+        opened = self._open
+        if self.rule.bits == 0:
+            number = next(iter(opened), -1)
+        asked = opened.pop(number, None)
+        if asked is None:
+            return None
+        self.answered += 1
+        if self.rule.latest_only and number != self._newest:
+            return None
+        sample = time_ns - asked
+        if sample < 0:
+            return None
+        self.rtt.add(sample)
+        self.quickest_ns = min(self.quickest_ns, sample)
+        return sample
+
+    def report(self) -> ProbeReport:
+        """Return the figures."""
+        return ProbeReport(
+            self.rule.kind, self.direction, self.sent, self.answered, self.rtt.summary()
+        )

@@ -1,0 +1,199 @@
+"""The timeline: one record per unit and per event of a connection, handed on when it is settled.
+
+Only `timeline` and `read` pay for it. Records leave in order of their first copy; one that waits
+for its acknowledgement holds back those behind it until it is settled, too old, or too many wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+
+if TYPE_CHECKING:
+    from netdissect.track.space import Space
+
+__all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_PENDING", "Recorder"]
+
+MAX_PENDING = 65536
+"""Records held back at most; beyond, the oldest leaves as it stands."""
+MAX_COPIES = 256
+"""Copies listed per unit; further ones are counted only."""
+LINGER_NS = 5_000_000_000
+"""A settled unit is held for so long after its last copy or acknowledgement, for late copies."""
+HOLD_NS = 60_000_000_000
+"""A unit that is not settled is held for so long after its first copy."""
+
+
+class Recorder:
+    """Records of all connections, in order of time."""
+
+    def __init__(self) -> None:
+        self.pending: deque[UnitRecord | ConnectionEvent] = deque()
+        self.dropped_copies = 0
+        """Copies beyond MAX_COPIES, and copies that came after their record had left."""
+        self.touched: list[tuple[UnitRecord, Copy]] = []
+        """Units of the datagram at hand, in wire order, with the copy that it carried."""
+        self.connection = 0
+        """Number of the connection at hand."""
+        self._records: dict[int, dict[int, UnitRecord]] = {}
+        self._orders: dict[int, int] = {}
+
+    # -- called by `Space` -------------------------------------------------------------------------
+
+    def first(
+        self, space: Space, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord:
+        """Open the record of a new unit."""
+        resend = space.rule.resend
+        copy = Copy(frame, time_ns, "original")
+        if resend is not None and resend.attempts is not None and space.sender_near is not False:
+            copy.attempts_left = resend.attempts - 1
+        order = self._orders.get(id(space), 0) + 1
+        self._orders[id(space)] = order
+        record = UnitRecord(
+            connection=self.connection,
+            direction=space.direction,
+            space=space.rule.name,
+            wire_seq=wire_seq,
+            seq=seq,
+            type=type_,
+            copies=[copy],
+            acked_frame=None,
+            acked_time_ns=None,
+            rtt_ms=None,
+            rtt_ambiguous=False,
+            outcome="unknown",
+            delivered_order=order if space.receiver_near else None,
+            next_resend_due_ns=None if resend is None else time_ns + space.delay_ns,
+        )
+        self.pending.append(record)
+        records = self._records.setdefault(id(space), {})
+        records[seq] = record
+        if len(records) > 2 * space.rule.memory:
+            for old in list(records)[: space.rule.memory]:
+                del records[old]
+        self.touched.append((record, copy))
+        return record
+
+    def again(
+        self,
+        space: Space,
+        record: UnitRecord,
+        copied: bool,  # noqa: FBT001 - called from one place
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> None:
+        """Add a further copy."""
+        copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
+        if labelled:
+            copy.basis = "declared"
+        elif copied or space.sender_near:
+            copy.basis = "observed" if space.sender_near else "inferred"
+        resend = space.rule.resend
+        if resend is not None and not copied:
+            copy.due_ns = due_ns
+            record.next_resend_due_ns = time_ns + space.delay_ns
+            if resend.attempts is not None and space.sender_near is not False:
+                sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
+                copy.attempts_left = max(0, resend.attempts - sent)
+        self.touched.append((record, copy))
+        if len(record.copies) < MAX_COPIES:
+            record.copies.append(copy)
+        else:
+            self.dropped_copies += 1
+
+    def late(
+        self,
+        space: Space,
+        seq: int,
+        copied: bool,  # noqa: FBT001 - as in `again`
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> None:
+        """Add a copy of a unit that is settled already."""
+        record = self._records.get(id(space), {}).get(seq)
+        if record is None:
+            self.dropped_copies += 1
+            return
+        self.again(space, record, copied, labelled, frame, time_ns, due_ns)
+
+    def acked(self, record: UnitRecord, copies: int, frame: int, time_ns: int) -> None:
+        """Note the first acknowledgement."""
+        record.acked_frame = frame
+        record.acked_time_ns = time_ns
+        record.rtt_ambiguous = copies > 1
+        if copies == 1:
+            record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
+        record.outcome = "acked"
+        record.settled_ns = time_ns
+
+    def dropped(self, record: UnitRecord, outcome: str) -> None:
+        """Note the end of a unit that was not acknowledged."""
+        record.outcome = outcome
+        record.settled_ns = record.copies[-1].time_ns
+
+    def gap(self, space: Space, low: int, high: int, frame: int, time_ns: int) -> None:
+        """Note skipped numbers."""
+        count = high - low + 1
+        text = f"{space.rule.name} {low}" if count == 1 else f"{space.rule.name} {low} to {high}"
+        self.event(
+            "gap", time_ns, frame, space.direction, f"{text} not seen",
+            {"space": space.rule.name, "first_seq": low, "last_seq": high},
+        )  # fmt: skip
+
+    # -- called by `Connection` --------------------------------------------------------------------
+
+    def event(
+        self,
+        event: str,
+        time_ns: int,
+        frame: int | None,
+        direction: int | None,
+        text: str,
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an event of the connection at hand."""
+        self.pending.append(
+            ConnectionEvent(self.connection, event, time_ns, frame, direction, text, data or {})
+        )
+
+    def forget(self, space: Space) -> None:
+        """Drop what was kept for late copies of a space whose connection is over."""
+        self._records.pop(id(space), None)
+        self._orders.pop(id(space), None)
+
+    # -- called by the pipeline --------------------------------------------------------------------
+
+    def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
+        """Yield the records that may leave, in order."""
+        pending = self.pending
+        while pending:
+            head = pending[0]
+            if isinstance(head, UnitRecord):
+                held = now_ns - head.copies[0].time_ns < HOLD_NS
+                if head.settled_ns is not None:
+                    held = now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
+                if held and len(pending) <= MAX_PENDING:
+                    return
+            yield pending.popleft()
+
+    def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
+        """Yield everything that is left, in order of time and frame."""
+        left = sorted(self.pending, key=_moment)
+        self.pending.clear()
+        yield from left
+
+
+def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:
+    if isinstance(record, UnitRecord):
+        return record.copies[0].time_ns, record.copies[0].frame
+    return record.time_ns, record.frame or 0
+
+

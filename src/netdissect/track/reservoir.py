@@ -1,0 +1,74 @@
+"""Round-trip samples in bounded memory."""
+
+from __future__ import annotations
+
+from array import array
+
+from netdissect.model.reports import RttSummary
+
+__all__ = ["MAX_SAMPLES", "RttReservoir"]
+
+MAX_SAMPLES = 512
+"""Samples kept for the percentiles of one space or probe."""
+
+
+class RttReservoir:
+    """Counts, extremes and an even selection of samples: every n-th, n doubling when it is full.
+
+    The selection depends on nothing but the samples, so two runs give the same percentiles.
+    """
+
+    __slots__ = ("_kept", "_skip", "_step", "ambiguous", "highest", "lowest", "samples")
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.ambiguous = 0
+        self.lowest = 0
+        """Smallest sample, ns; meaningless without samples."""
+        self.highest = 0
+        """Largest sample, ns."""
+        self._kept: array[int] | None = None
+        self._step = 1
+        self._skip = 0
+
+    def add(self, sample_ns: int) -> None:
+        """Take one unambiguous sample."""
+        kept = self._kept
+        if kept is None:
+            kept = self._kept = array("q")
+            self.lowest = self.highest = sample_ns
+        elif sample_ns < self.lowest:
+            self.lowest = sample_ns
+        elif sample_ns > self.highest:
+            self.highest = sample_ns
+        self.samples += 1
+        if self._skip:
+            self._skip -= 1
+            return
+        self._skip = self._step - 1
+        kept.append(sample_ns)
+        if len(kept) >= MAX_SAMPLES:
+            self._kept = kept[::2]
+            self._step *= 2
+            self._skip = self._step - 1
+
+    def percentile(self, share: float) -> float | None:
+        """Return a percentile in milliseconds (nearest rank); None without samples."""
+        if not self._kept:
+            return None
+        ranked = sorted(self._kept)
+        rank = max(0, -(-int(share * 1000) * len(ranked) // 1000) - 1)
+        return ranked[rank] / 1e6
+
+    def summary(self) -> RttSummary:
+        """Return the figures of the report."""
+        if not self.samples:
+            return RttSummary(ambiguous=self.ambiguous)
+        return RttSummary(
+            samples=self.samples,
+            ambiguous=self.ambiguous,
+            minimum=self.lowest / 1e6,
+            p50=self.percentile(0.5),
+            p95=self.percentile(0.95),
+            maximum=self.highest / 1e6,
+        )

@@ -1,0 +1,51 @@
+"""Idle timers: when a side last heard of its peer, when it was due to give it up, whether it did."""
+
+from __future__ import annotations
+
+from netdissect.model.policy import TimeoutRule
+from netdissect.model.reports import TimeoutVerdict
+from netdissect.track.lane import Lane
+
+__all__ = ["verdict"]
+
+_SIDES = ("client", "server")
+_MS = 1_000_000
+
+
+def verdict(
+    side: int,
+    rule: TimeoutRule,
+    *,
+    heard: Lane,
+    own: Lane,
+    end_ns: int,
+    near: bool | None,
+    over: bool,
+) -> TimeoutVerdict | None:
+    """Return what the idle timer of one side did, as far as the capture tells.
+
+    Args:
+        side: 0 client, 1 server: whose timer.
+        rule: its rule.
+        heard: what its peer sent.
+        own: what it sent itself.
+        end_ns: end of the capture.
+        near: True where this side is next to the capture: what was captured is what it got.
+        over: the connection has ended on the wire before.
+
+    """
+    sign = heard.last_of(rule.refreshed_by)
+    if sign is None:
+        return None
+    last_ns, frame = sign
+    due = last_ns + int(rule.idle_ms * _MS)
+    latest = due + int(rule.check_ms * _MS)
+    fired: bool | None
+    if over or own.last_ns > latest or end_ns < due:
+        fired = False
+    elif near is False or end_ns < latest:
+        # A far side may not have got what was captured; before `latest` the check may be to come.
+        fired = None
+    else:
+        fired = True
+    return TimeoutVerdict(_SIDES[side], last_ns, frame, due, latest, fired)
