@@ -32,6 +32,8 @@ class Claim:
     """`handshake`, `protocol`, `port` or `first_frame`: what `client` rests on."""
     reasons: tuple[str, ...]
     """The evidence, one sentence each, for `--explain`."""
+    doubtful: tuple[bool, bool] = (False, False)
+    """Endpoints whose dialect is only the likeliest of several that fit what it has sent so far."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,3 +79,12 @@ class Ev(IntEnum):
 
     It keeps the number out of `never_seen` and counts nothing.
     """
+    TALLY = 16
+    """(TALLY, name, sent, received): datagrams that the sender of this one counted itself since its
+    last TALLY, or the last one that it received. The tracker sets its own count beside it.
+    """
+    CLOCK = 17
+    """(CLOCK, ms): the sender's clock when it made this datagram, milliseconds since the Unix epoch.
+
+    Capture time less this is the way from the sender plus the offset of its clock.
+    """
