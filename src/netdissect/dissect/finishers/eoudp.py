@@ -8,7 +8,7 @@ from netdissect.dissect.walker import Walker
 from netdissect.layers.eoudp import header_layer
 from netdissect.layers.eoudp.components import component_layer
 from netdissect.layers.eoudp.contents import Content, EoudpPacketInfo, EoudpRaw, content_layer
-from netdissect.layers.eoudp.names import RECEIVE_LIMIT, command_name
+from netdissect.wire.eoudp_names import RECEIVE_LIMIT, command_name
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
 

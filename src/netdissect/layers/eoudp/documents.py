@@ -16,7 +16,7 @@ from scapy.packet import Packet_metaclass
 
 from netdissect.layers.base import Gen, Layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
-from netdissect.layers.eoudp.names import key_name
+from netdissect.wire.eoudp_names import key_name
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes
 from netdissect.wire.eoudp import (
@@ -48,6 +48,7 @@ __all__ = [
 STRINGS = Gen("strings", lambda f: [text(entry["text"]) for entry in f["entries"]])
 """The texts of a list of strings, without their lengths."""
 _ENTITY = 8
+_DELETED = {"": 0x0F, "rfc01": 0x10}
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
 
 
@@ -84,7 +85,7 @@ def _layer(
     suffix: str,
     fields: list[Any],
     *,
-    command: int | None = None,
+    command: int | dict[str, int] | None = None,
     item: bool = False,
     gens: tuple[Gen, ...] = (),
 ) -> type[Layer]:
@@ -96,7 +97,7 @@ def _layer(
         "fields_desc": fields,
         "is_item": item,
         "generated": gens,
-        "commands": {} if command is None else {"": command},
+        "commands": {"": command} if isinstance(command, int) else command or {},
     }
     made: type[Layer] = Packet_metaclass(f"EoudpDoc{title}{suffix}", (Layer,), body)
     return made
@@ -138,12 +139,14 @@ def _make(order: str, form: str) -> DocumentLayers:
     entity = _layer("Entity", suffix, [number("entity", "Q")], item=True)
     pair = _layer("Pair", suffix, [number("received", "i"), number("sent", "i")], item=True)
     return DocumentLayers(
-        strings=_layer("Strings", suffix, [Items("entries", entry)], gens=(STRINGS,)),
+        strings=_layer(
+            "Strings", suffix, [Items("entries", entry)], command=0x0B, gens=(STRINGS,)
+        ),
         components=_layer(
             "Components", suffix, [*named(), *_data(order), Items("more", triple)], command=0x0C
         ),
-        deleted=_layer("Deleted", suffix, named()),
-        deleted_data=_layer("DeletedData", suffix, [*named(), *_data(order)]),
+        deleted=_layer("Deleted", suffix, named(), command=_DELETED),
+        deleted_data=_layer("DeletedData", suffix, [*named(), *_data(order)], command=_DELETED),
         entities=_layer(
             "Entities", suffix, [number("entity", "Q"), Items("more", entity)], command=0x0E
         ),

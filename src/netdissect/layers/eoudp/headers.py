@@ -32,9 +32,9 @@ from scapy.fields import (
 from scapy.packet import NoPayload
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.eoudp.contents import content_layer
+from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.fields import Flag, Zeros
-from netdissect.layers.eoudp.names import (
+from netdissect.wire.eoudp_names import (
     COMMANDS,
     DOCUMENTS,
     NEVER_HANDLED,
@@ -112,7 +112,8 @@ class EoudpHeader(Layer):
     def guess_payload_class(self, payload: bytes) -> type[Any]:
         """Return the layer of the content."""
         command = command_name(self.dialect, self.cmd or 0, len(payload))
-        return content_layer(self.dialect, command, payload).layer
+        how = content_layer(self.dialect, command, payload)
+        return how.layer if how.legal else EoudpRaw
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the command that the content belongs to, and the size of the content."""

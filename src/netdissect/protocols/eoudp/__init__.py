@@ -1,0 +1,62 @@
+"""EOUDP (Exodia On UDP): rows, recognition and `scan`. The format stands in `layers/eoudp`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.policy import Policy
+from netdissect.protocols.base import DialectRow, Protocol
+from netdissect.protocols.eoudp.recognise import claim
+from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, row_of
+from netdissect.protocols.eoudp.rules import POLICIES
+from netdissect.protocols.eoudp.scan import Learnt, scan
+from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
+
+__all__ = ["PROTOCOL", "Eoudp"]
+
+
+def _types(dialect: str) -> tuple[str, ...]:
+    known = COMMANDS if dialect in DOCUMENTS else REAL_COMMANDS
+    return tuple(COMMANDS[command] for command in sorted(known))
+
+
+class Eoudp(Protocol):
+    """The protocol as the pipeline sees it."""
+
+    name = "eoudp"
+    title = "EOUDP (Exodia On UDP)"
+    dialects = tuple(DialectRow(name, title, _types(name)) for name, title in DIALECT_TITLES.items())
+    transports = ("udp",)
+    default_ports = (8082, 8083)
+    codes = CODES
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow; only UDP carries EOUDP."""
+        return claim(sample, final=final) if transport == "udp" else None
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of one dialect."""
+        return POLICIES[row_of(dialect).name]
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one datagram."""
+        return scan(payload, direction, hints)
+
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints of a new connection: a side not heard yet speaks as the other does."""
+        default = self.dialects[0].name
+        first, second = claim.dialects
+        pair = (first or second or default, second or first or default)
+        guessed = claim.doubtful
+        if claim.client == 1:
+            pair, guessed = pair[::-1], guessed[::-1]
+        return Hints((row_of(pair[0]).name, row_of(pair[1]).name), Learnt(undecided=guessed))
+
+    def dialect_row(self, name: str) -> DialectRow | None:
+        """Return the row of a dialect; the reference writes its names without the prefix."""
+        return super().dialect_row(name.removeprefix("eoudp-"))
+
+
+PROTOCOL = Eoudp()

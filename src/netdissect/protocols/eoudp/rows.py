@@ -1,0 +1,113 @@
+"""The dialects of EOUDP as rows: header reader, what must be acknowledged, who does it.
+
+Source: docs/protocols/eoudp.md; the layouts come from the derived readers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from netdissect.dissect.readers import eoudp as read
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.wire.eoudp_findings import FINDINGS
+
+__all__ = ["CODES", "DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Row", "row_of"]
+
+CODES: Final = tuple(
+    CodeRow(code, Severity[severity], group, title, meaning)
+    for code, severity, group, title, meaning in FINDINGS
+)
+"""Findings of `scan`; the layers report the same codes for one datagram alone."""
+
+DIALECT_TITLES: Final = {
+    "exodia-late": "Exodia v1.2.0 to v1.3.3, branches main, server, demo",
+    "exodia-mid": "Exodia v1.1.0 to v1.1.2",
+    "exodia-30": "Exodia of 31 December 2023, never released",
+    "exodia-early": "Exodia v1.0.0, v1.0.1 and the development before",
+    "exodia-late-long32": "exodia-late built where C long has 4 octets",
+    "exodia-mid-long32": "exodia-mid built where C long has 4 octets",
+    "exodia-early-long32": "exodia-early built where C long has 4 octets",
+    "rfc02": "RFC_02 as written",
+    "rfc01": "RFC_01 and the Details section of RFC_02",
+    "rfc03": "RFC_03 as written",
+}
+"""Dialect -> who speaks it; the first is the default."""
+
+COMPONENT_OF: Final = 0x0C
+DELETE_COMPONENT: Final = 0x0F
+
+REAL_COMMANDS: Final = frozenset(
+    {0x00, 0x01, 0x02, 0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81, 0x82, 0x8B}
+)
+"""Commands in the programs' enumeration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What `scan` and recognition need to know of one dialect."""
+
+    name: str
+    read: Callable[[bytes, int, int], tuple[Any, ...] | None]
+    """Derived reader of the header."""
+    start: int
+    """Octets before the content."""
+    flagged: bool
+    """True where the header has the important flag; it then says what must be acknowledged."""
+    document: bool
+    """True for the dialects of the texts."""
+    long32: bool = False
+    """True where entity ids have four octets."""
+    padding: int = 0
+    """Zeros at the end of the header."""
+    wide_stamp: bool = False
+    """True where the time stamp has eight octets."""
+    must: frozenset[int] = frozenset()
+    """Commands that must be acknowledged, where no flag says so."""
+    acked: frozenset[int] | None = None
+    """Commands that receivers do acknowledge; None = all that must be."""
+    first_id: int = 0
+    """First id of a sender; the documents do not say, their peers in the captures start at 1."""
+
+    @property
+    def stamp_end(self) -> int:
+        """Return the offset after the time stamp."""
+        return 9 if self.wide_stamp else 5
+
+
+_NOBODY: Final = frozenset[int]()
+_BY_COMMAND: Final = frozenset({COMPONENT_OF, DELETE_COMPONENT})
+_EARLY: Final = frozenset({COMPONENT_OF})
+_RFC02: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81})
+_RFC01: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C})
+
+ROWS: Final = {
+    row.name: row
+    for row in (
+        Row("exodia-late", read.read_EoudpLate, 26, flagged=True, document=False, wide_stamp=True),
+        Row("exodia-mid", read.read_EoudpMid, 22, flagged=True, document=False, acked=_NOBODY),
+        Row("exodia-30", read.read_Eoudp30, 30, flagged=True, document=False, padding=8,
+            acked=_BY_COMMAND),
+        Row("exodia-early", read.read_EoudpEarly, 22, flagged=False, document=False, padding=1,
+            must=_EARLY),
+        Row("exodia-late-long32", read.read_EoudpLateLong32, 26, flagged=True, document=False,
+            long32=True, padding=8, wide_stamp=True),
+        Row("exodia-mid-long32", read.read_EoudpMidLong32, 22, flagged=True, document=False,
+            long32=True, padding=8, acked=_NOBODY),
+        Row("exodia-early-long32", read.read_EoudpEarlyLong32, 22, flagged=False, document=False,
+            long32=True, padding=9, must=_EARLY),
+        Row("rfc02", read.read_EoudpRfc02, 21, flagged=False, document=True, must=_RFC02,
+            first_id=1),
+        Row("rfc01", read.read_EoudpRfc01, 21, flagged=False, document=True, must=_RFC01,
+            first_id=1),
+        Row("rfc03", read.read_EoudpRfc03, 26, flagged=True, document=True, wide_stamp=True,
+            first_id=1),
+    )
+}  # fmt: skip
+"""Dialect -> row."""
+
+
+def row_of(dialect: str) -> Row:
+    """Return the row of a dialect, with or without the prefix; an unknown name = exodia-late."""
+    return ROWS.get(dialect) or ROWS.get(dialect.removeprefix("eoudp-")) or ROWS["exodia-late"]

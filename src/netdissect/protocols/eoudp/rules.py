@@ -1,0 +1,118 @@
+"""EOUDP's reliability rules as rows. Source: docs/protocols/eoudp.md, "Reliability", "Sessions"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from netdissect.model.policy import (
+    AckRule,
+    Policy,
+    ProbeRule,
+    ResendRule,
+    SpaceRule,
+    StateMachine,
+    TimeoutRule,
+)
+from netdissect.protocols.eoudp.rows import ROWS
+
+__all__ = ["POLICIES", "SPACE"]
+
+SPACE: Final = "command"
+"""The one counter per direction: every message takes a number, those to be acknowledged are units.
+"""
+
+_OPEN: Final = ("JOINED", "CONNECTED")
+
+_EXODIA: Final = StateMachine(
+    initial="IDLE",
+    states={
+        "IDLE": "unknown",
+        "CONNECTING": "unknown",
+        "JOINED": "open",
+        "CONNECTED": "open",
+        "REJECTED": "rejected",
+        "CLOSED": "closed",
+        "TIMED_OUT": "timed_out",
+    },
+    transitions={
+        **{(state, "connect", 0): "CONNECTING" for state in ("IDLE", "CLOSED", "REJECTED")},
+        ("IDLE", "alive", 0): "JOINED",
+        ("IDLE", "alive", 1): "JOINED",
+        **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", "CLOSED")},
+        ("CONNECTING", "reject", 1): "REJECTED",
+        **{(state, "disconnect", 0): "CLOSED" for state in ("IDLE", "CONNECTING", *_OPEN)},
+        **{(state, "timeout", 1): "TIMED_OUT" for state in ("CONNECTING", *_OPEN)},
+    },
+    handshake={
+        "CONNECTING": "unanswered",
+        "CONNECTED": "accepted",
+        "REJECTED": "rejected",
+    },
+    begins=frozenset({"connect"}),
+)
+"""JOINED: the capture starts in the middle of a session. Clients ignore a CONNECT_REJECT once they
+are accepted, and every DISCONNECT of a server.
+"""
+_DOCUMENT: Final = replace(
+    _EXODIA,
+    transitions={
+        **_EXODIA.transitions,
+        **{(state, "reject", 1): "CLOSED" for state in _OPEN},
+        **{(state, "disconnect", 1): "CLOSED" for state in ("CONNECTING", *_OPEN)},
+    },
+)
+"""In the documents a server ends a session with CONNECT_REJECT (Usage) or DISCONNECT."""
+
+_TICK_MS: Final = 16.0
+"""Period of the server's loop, in which the re-sending branch repeats what is unacknowledged."""
+_BURST_GUARD_MS: Final = 60_000.0
+
+_LATE: Final = SpaceRule(
+    name=SPACE,
+    bits=32,
+    ack=AckRule.EXACT,
+    # No release has a timer; the re-sending branch repeats once per tick and every copy takes a
+    # number, which is how its copies are told from those of the network.
+    resend=ResendRule(initial_ms=0.0, guard_ms=_TICK_MS),
+    memory=1024,
+)
+_DOUBLE: Final = replace(
+    _LATE,
+    # Every message is handed to the socket twice; nothing is ever sent again later.
+    resend=ResendRule(initial_ms=0.0, guard_ms=_BURST_GUARD_MS),
+    burst=2,
+)
+_RFC: Final = replace(
+    _LATE,
+    # The documents give no timer; a copy within 50 ms is nobody's retransmission.
+    resend=ResendRule(initial_ms=0.0, guard_ms=50.0),
+)
+
+_PACKET_INFO: Final = ProbeRule("packet_info", 32, 1000.0)
+
+_SERVER_TIMEOUT: Final = TimeoutRule(5000.0, 1000.0, None, announces="disconnect")
+"""A client is given up when its last time stamp is 5 s older than that of the last datagram sent to
+it; PACKET_INFO goes out once per second, so the verdict falls 5 to 6 s after the last sign of life.
+"""
+
+_SPACES: Final = {
+    "exodia-late": _LATE, "exodia-late-long32": _LATE,
+    "rfc01": _RFC, "rfc02": _RFC, "rfc03": _RFC,
+}  # fmt: skip
+
+
+def _policy(dialect: str) -> Policy:
+    document = ROWS[dialect].document
+    times_out = dialect.startswith("exodia-late")
+    return Policy(
+        dialect=dialect,
+        spaces=(_SPACES.get(dialect, _DOUBLE),),
+        probes=(_PACKET_INFO,),
+        timeouts=(None, _SERVER_TIMEOUT if times_out else None),
+        machine=_DOCUMENT if document else _EXODIA,
+    )
+
+
+POLICIES: Final = {dialect: _policy(dialect) for dialect in ROWS}
+"""Dialect -> rules."""

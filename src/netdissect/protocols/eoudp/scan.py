@@ -1,0 +1,431 @@
+"""`scan` of EOUDP: one datagram to its events. Layout comes from the derived readers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from netdissect.dissect.readers import eoudp as read
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.protocols.eoudp.recognise import decided, legal
+from netdissect.protocols.eoudp.rows import ROWS, Row, row_of
+from netdissect.protocols.eoudp.rules import SPACE
+from netdissect.wire.eoudp import number_order, text_reading
+from netdissect.wire.eoudp_names import (
+    COMMANDS,
+    NEVER_HANDLED,
+    RECEIVE_LIMIT,
+    command_name,
+    plausible_timestamp,
+    type_name,
+)
+
+__all__ = ["Learnt", "scan"]
+
+_MESSAGE, _UNIT, _PLAIN_UNIT = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)
+_ACK, _NUMBER, _PROBE, _STATE = int(Ev.ACK), int(Ev.NUMBER), int(Ev.PROBE), int(Ev.STATE)
+_IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
+_HINTS, _TALLY, _CLOCK = int(Ev.HINTS), int(Ev.TALLY), int(Ev.CLOCK)
+
+FAR_ID: Final = 1 << 31
+"""Senders count in a signed 32-bit number: an id from here on is none of theirs."""
+_CLOCK_LOW, _CLOCK_HIGH = 1.0e12, 2.2e12
+_PACKET_INFO, _ACKNOWLEDGE, _ACCEPT, _REJECT, _COMPONENT = 0x00, 0x01, 0x02, 0x03, 0x0C
+_CONNECT, _DISCONNECT, _IMPORTANT_EVENT = 0x81, 0x82, 0x10
+_PAIR: Final = 8
+_USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, 0x8B: 5}
+"""Legal content sizes of the commonest commands, to spare them the full check."""
+_LOST: Final = b""
+"""Stands for the first message of an epoch where that is not in the capture."""
+_U32: Final = Struct("<I").unpack_from
+_TEXTS: Final = {
+    "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
+    "DELETE_COMPONENT": "deleted",
+}  # fmt: skip
+
+
+class Learnt(NamedTuple):
+    """`Hints.extra` of EOUDP."""
+
+    order: str | None = None
+    """Byte order of the contents of a document flow; None before a string has shown it."""
+    openers: tuple[bytes | None, bytes | None] = (None, None)
+    """First message of the current epoch of each direction without its time stamp where copies get
+    a fresh one; None before anything was sent.
+    """
+    connect: bytes = b""
+    """Last CONNECT."""
+    pending: bool = False
+    """True from a CONNECT until the server numbers afresh."""
+    accepted: bool = False
+    """True once the server has accepted the client."""
+    undecided: tuple[bool, bool] = (False, False)
+    """Directions whose dialect is a guess."""
+
+
+Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
+"""Handler of one command: (events, payload, start of the content, direction, hints) -> new hints."""
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram."""
+    row = ROWS.get(hints.dialects[direction]) or row_of(hints.dialects[direction])
+    size = len(payload)
+    head = row.read(payload, 0, size)
+    if head is None:
+        return [(_NOTE, "truncated", f"{size} octets, the header of {row.name} has {row.start}")]
+    if head[-2] + row.start != size:
+        return _mismatch(row, head, payload, direction, hints)
+    if row.document:
+        return _document(row, head, payload, direction, hints)
+    command, stamp, number = head[0], head[1], head[2]
+    events: list[Event] = []
+    flag = head[3] if row.flagged else 0
+    if flag > 1 or number >= FAR_ID or size > RECEIVE_LIMIT or not (
+        _CLOCK_LOW <= stamp < _CLOCK_HIGH
+    ):
+        events += _oddities(row, stamp, number, flag, size)
+    extra = hints.extra
+    opener = extra.openers[direction]
+    learnt = None
+    if (number <= 1 or opener is None) and command != _ACCEPT:
+        learnt = _epoch(events, row, payload, number, direction, hints)
+    _, name = entry = _ENTRIES[command] if command != _DISCONNECT else _goodbye(row, size)
+    if command == _ACCEPT or number >= FAR_ID:
+        # The server accepts with the id 0 of a counter that it then throws away.
+        events.append(entry)
+    elif flag or command in row.must:
+        if row.acked is None or command in row.acked:
+            events.append((_UNIT, name, SPACE, number, None, payload))
+        else:
+            events.append((_PLAIN_UNIT, name, SPACE, number, payload))
+    else:
+        events.append(entry)
+        events.append((_NUMBER, SPACE, number))
+    if command == _COMPONENT:
+        at = row.start + (4 if row.long32 else 8)
+        # Name and data lengths; most of all datagrams are components.
+        if size < at + 8 or size < (after := at + 4 + _U32(payload, at)[0]) + 4 or (
+            after + 4 + _U32(payload, after)[0] != size
+        ):
+            events.append(_illegal(name, size - row.start))
+    else:
+        handler = _HANDLERS.get(command)
+        if handler is not None:
+            learnt = handler(events, payload, row.start, direction, learnt or hints) or learnt
+        if size - row.start != _USUAL_SIZES.get(command):
+            name = command_name(row.name, command, size - row.start)
+            if not legal(row, name, payload[row.start :]):
+                events += _remark(row, command, size)
+    if learnt is not None:
+        events.append((_HINTS, learnt))
+    return events
+
+
+_ENTRIES: Final = [
+    (_MESSAGE, type_name("exodia-late", command, 0)) for command in range(256)
+]
+"""Command -> its MESSAGE event."""
+
+
+def _goodbye(row: Row, size: int) -> tuple[int, str]:
+    """Return the event of command 0x82, which v1.0 uses for keys."""
+    return _MESSAGE, type_name(row.name, _DISCONNECT, size - row.start)
+
+
+# -- findings --------------------------------------------------------------------------------------
+
+
+def _illegal(name: str, size: int) -> Event:
+    return (_NOTE, "eoudp-content-size", f"{size} octets are no content of {name}")
+
+
+def _oddities(row: Row, stamp: float, number: int, flag: int, size: int) -> list[Event]:
+    notes: list[Event] = []
+    if not plausible_timestamp(row.name, stamp):
+        notes.append((_NOTE, "eoudp-timestamp", f"time stamp {stamp} cannot be a sender's clock"))
+    if flag > 1:
+        notes.append((_NOTE, "eoudp-important-value", f"important flag is {flag}, read as true"))
+    if number >= FAR_ID:
+        notes.append((_NOTE, "eoudp-far-id", f"id {number} is above what a sender can count"))
+    if size > RECEIVE_LIMIT:
+        notes.append((_NOTE, "eoudp-oversize", f"{size} octets, receivers read {RECEIVE_LIMIT}"))
+    return notes
+
+
+def _remark(row: Row, command: int, size: int) -> list[Event]:
+    """Return what is wrong with a command or with the size of its content."""
+    name = command_name(row.name, command, size - row.start)
+    if name.startswith("UNKNOWN"):
+        return [(_NOTE, "eoudp-unknown-command", f"command {command:#04x} is not defined")]
+    notes: list[Event] = []
+    if command in NEVER_HANDLED and not row.document:
+        notes.append((_NOTE, "eoudp-unhandled-command", f"{name} has no handler in any release"))
+        if command != _IMPORTANT_EVENT:
+            return notes
+    return [*notes, _illegal(name, size - row.start)]
+
+
+def _mismatch(
+    row: Row, head: tuple[Any, ...], payload: bytes, direction: int, hints: Hints
+) -> list[Event]:
+    """Take a datagram whose size field does not fit: another dialect, or a broken one.
+
+    Receivers drop it and count nothing. A guessed dialect gives way to the one that fits.
+    """
+    found, sure = decided(payload)
+    if found is not None and hints.extra.undecided[direction] and found != row.name:
+        dialects = list(hints.dialects)
+        dialects[direction] = found
+        undecided = list(hints.extra.undecided)
+        undecided[direction] = not sure
+        learnt = Hints(
+            (dialects[0], dialects[1]),
+            hints.extra._replace(undecided=(undecided[0], undecided[1])),
+        )
+        events = scan(payload, direction, learnt)
+        # The new dialect's rules must be in force before its units are counted.
+        return events if events[-1][0] == _HINTS else [(_HINTS, learnt), *events]
+    text = f"size field {head[-2]}, {len(payload) - row.start} octets of content"
+    notes: list[Event] = [(_NOTE, "eoudp-size-mismatch", text)]
+    if found is not None:
+        notes.append((_NOTE, "eoudp-other-dialect", f"it is a datagram of {found}"))
+    elif len(payload) > RECEIVE_LIMIT:
+        notes += _oddities(row, head[1], 0, 0, len(payload))
+    return notes
+
+
+# -- epochs ----------------------------------------------------------------------------------------
+
+
+def _epoch(
+    events: list[Event], row: Row, payload: bytes, number: int, direction: int, hints: Hints
+) -> Hints | None:
+    """Tell whether the sender numbers afresh with this datagram; return what was learnt.
+
+    A server does so after every CONNECT, a client when its program is started anew. A network copy
+    of the first message, and one that comes late, begin nothing.
+    """
+    extra: Learnt = hints.extra
+    opener = extra.openers[direction]
+    first = number == row.first_id
+    key = payload[:1] + payload[row.stamp_end :] if row.document else payload
+    server = direction == 1
+    restart = False
+    if opener is None:
+        if payload[0] != _CONNECT:
+            events.append((_STATE, "alive", None))
+        opener = key if first else _LOST
+    elif first and key != opener:
+        begins = extra.pending if server else payload[0] == _CONNECT
+        restart = begins or opener != _LOST
+        opener = key
+    elif server and extra.pending and number == row.first_id + 1:
+        restart = True
+        opener = _LOST
+    else:
+        return None
+    if restart:
+        events.append((_RESTART, SPACE))
+        events.append((_NOTE, "eoudp-numbers-restart", f"ids start again at {number}"))
+    openers = (extra.openers[0], opener) if server else (opener, extra.openers[1])
+    pending = extra.pending and not server
+    return Hints(hints.dialects, extra._replace(openers=openers, pending=pending))
+
+
+# -- commands --------------------------------------------------------------------------------------
+
+
+def _packet_info(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    row = row_of(hints.dialects[direction])
+    size = len(payload) - start
+    if size < _PAIR:
+        return None
+    last = len(payload) - size % _PAIR - _PAIR
+    received, sent, _ = read.read_EoudpPair(payload, last, len(payload))
+    number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
+    events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
+    if received < 0 or sent < 0:
+        text = f"received {received}, sent {sent}: counters do not go below zero"
+        events.append((_NOTE, "eoudp-negative-count", text))
+    else:
+        events.append((_TALLY, "packet_info", sent, received))
+    if size > _PAIR:
+        code = "eoudp-pairs" if direction else "eoudp-content-size"
+        events.append((_NOTE, code, f"counters of {size // _PAIR} clients, its own come last"))
+    stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
+    if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
+        events.append((_CLOCK, stamp))
+    return None
+
+
+def _acknowledge(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    del direction, hints
+    values = read.read_EoudpAck(payload, start, len(payload))
+    if values is not None:
+        events.append(_ack_of(values[0]))
+    return None
+
+
+def _ack_of(number: int) -> Event:
+    if number >= FAR_ID:
+        return (_NOTE, "eoudp-far-id", f"acknowledges id {number}: above what a sender can count")
+    return (_ACK, SPACE, number, 0)
+
+
+def _accept(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    index = None
+    values = read.read_EoudpConnectAccept(payload, start, len(payload))
+    if values is not None and values[-1] == len(payload):
+        index = values[0]
+    elif hints.dialects[direction].startswith("exodia-early"):
+        digits = read.read_EoudpConnectAcceptText(payload, start, len(payload))
+        index = None if digits is None else digits[0]
+    return _accepted(events, index, hints)
+
+
+def _accepted(events: list[Event], index: int | None, hints: Hints) -> Hints | None:
+    events.append((_STATE, "accept", None))
+    if index is not None:
+        events.append((_IDENTITY, "client_index", index))
+    if hints.extra.accepted:
+        return None
+    return Hints(hints.dialects, hints.extra._replace(accepted=True))
+
+
+def _reject(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    del payload, start, direction
+    events.append((_STATE, "reject", "CONNECT_REJECT"))
+    if hints.extra.accepted:
+        events.append((_NOTE, "eoudp-reject-ignored", ""))
+    return None
+
+
+def _connect(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    del start
+    if direction:
+        return None
+    extra: Learnt = hints.extra
+    events.append((_STATE, "connect", None))
+    if payload == extra.connect:
+        return None
+    if extra.connect:
+        events.append((_NOTE, "eoudp-connect-again", ""))
+    return Hints(hints.dialects, extra._replace(connect=payload, pending=True))
+
+
+def _disconnect(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    if len(payload) > start and hints.dialects[direction].startswith("exodia-early"):
+        return None  # the key event of v1.0
+    events.append((_STATE, "disconnect", "DISCONNECT"))
+    if direction:
+        events.append((_NOTE, "eoudp-timeout-notice", ""))
+    elif hints.extra.accepted:
+        return Hints(hints.dialects, hints.extra._replace(accepted=False))
+    return None
+
+
+_HANDLERS: Final[dict[int, Scanner]] = {
+    _PACKET_INFO: _packet_info,
+    _ACKNOWLEDGE: _acknowledge,
+    _ACCEPT: _accept,
+    _REJECT: _reject,
+    _CONNECT: _connect,
+    _DISCONNECT: _disconnect,
+}
+"""Command -> what it says beyond its own number."""
+
+
+# -- documents -------------------------------------------------------------------------------------
+
+
+def _document(
+    row: Row, head: tuple[Any, ...], payload: bytes, direction: int, hints: Hints
+) -> list[Event]:
+    """Return the events of a datagram in the form of the texts."""
+    command, stamp, number = head[0], head[1], head[2]
+    flag = head[3] if row.flagged else 0
+    content = payload[row.start :]
+    name = command_name(row.name, command, len(content))
+    type_ = type_name(row.name, command, len(content))
+    events = _oddities(row, stamp, number, flag, len(payload))
+    learnt = _revision(row, command, name, hints)
+    learnt = _order(name, content, learnt or hints) or learnt
+    learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
+    if number >= FAR_ID:
+        events.append((_MESSAGE, type_))
+    elif flag or command in row.must:
+        # Server copies carry a fresh time stamp, so it is no part of what is compared.
+        key = payload[:1] + payload[row.stamp_end :]
+        events.append((_UNIT, type_, SPACE, number, None, key))
+    else:
+        events += [(_MESSAGE, type_), (_NUMBER, SPACE, number)]
+    learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
+    if command not in COMMANDS or not legal(row, name, content):
+        events += _remark(row, command, len(payload))
+    if learnt is not None:
+        events.append((_HINTS, learnt))
+    return events
+
+
+def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
+    """Learn that a flow numbers its commands as RFC_01 does."""
+    if row.name != "rfc02":
+        return None
+    rfc01 = command in (0x11, 0x8A, 0x8C) or (
+        command == _IMPORTANT_EVENT and name == "DELETE_COMPONENT"
+    )
+    return Hints(("rfc01", "rfc01"), hints.extra) if rfc01 else None
+
+
+def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
+    """Learn the byte order of a flow from a content that has strings."""
+    kind = _TEXTS.get(name)
+    if kind is None or hints.extra.order is not None:
+        return None
+    found = text_reading(kind, content, None)
+    return None if found is None else Hints(hints.dialects, hints.extra._replace(order=found[0]))
+
+
+def _meaning(
+    events: list[Event], name: str, payload: bytes, row: Row, direction: int, hints: Hints
+) -> Hints | None:
+    """Add what a message of the documents says beyond its own number."""
+    content = payload[row.start :]
+    order = number_order(name, content, hints.extra.order)
+    if name == "ACK" and len(content) >= 8:  # noqa: PLR2004
+        events.append(_ack_of(Struct(f"{order}Q").unpack_from(content)[0]))
+    elif name == "CONNECT_ACCEPT":
+        index = Struct(f"{order}Q").unpack(content)[0] if len(content) == 8 else None  # noqa: PLR2004
+        return _accepted(events, index, hints)
+    elif name == "PACKET_INFO" and len(content) >= _PAIR:
+        at = (len(content) // _PAIR - 1) * _PAIR
+        received, sent = Struct(f"{order}ii").unpack_from(content, at)
+        number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
+        events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
+        if received < 0 or sent < 0:
+            events.append((_NOTE, "eoudp-negative-count", f"received {received}, sent {sent}"))
+        else:
+            events.append((_TALLY, "packet_info", sent, received))
+    elif name == "CONNECT":
+        return _connect(events, payload, row.start, direction, hints)
+    elif name in ("CONNECT_REJECT", "DISCONNECT"):
+        state = "reject" if name == "CONNECT_REJECT" else "disconnect"
+        events.append((_STATE, state, name))
+    return None
+
+
