@@ -218,7 +218,6 @@ def read_EoudpComponentOf(buf, off, end):
     p += 4
     k = (v_data_length or 0)
     if k < 0 or p + k > end: return None
-    v_data = buf[p:p + k]
     p += k
     return (v_entity, v_name_length, v_component, v_data_length, p,)
 
@@ -238,7 +237,6 @@ def read_EoudpComponentOf32(buf, off, end):
     p += 4
     k = (v_data_length or 0)
     if k < 0 or p + k > end: return None
-    v_data = buf[p:p + k]
     p += k
     return (v_entity, v_name_length, v_component, v_data_length, p,)
 
