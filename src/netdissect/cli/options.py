@@ -10,7 +10,7 @@ import click
 
 from netdissect.cli.complete import EXPRESSION
 
-__all__ = ["analysis", "capture", "count", "display_filter", "json_output", "screen"]
+__all__ = ["analysis", "capture", "count", "display_filter", "json_output", "own_host", "screen"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _TIME_STYLES = ("r", "d", "a", "u", "e")
@@ -73,6 +73,12 @@ count = click.option(
 display_filter = click.option(
     "-Y", "--display-filter", "display_filter", metavar="EXPR", type=EXPRESSION,
     help="Show only what matches (docs/filters.md): 'msg.resend and msg.rtt > 100'.",
+)
+
+
+own_host = click.option(
+    "--i-own-this-host", is_flag=True,
+    help="The target is mine, and need not be this machine: I may send it harmful traffic.",
 )
 
 

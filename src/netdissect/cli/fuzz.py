@@ -1,0 +1,168 @@
+"""`netdissect fuzz`: mutated messages inside good sessions, and a watch on the target."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import PROTOCOL
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+
+__all__ = ["command"]
+
+
+@click.command("fuzz")
+@click.argument("protocol", type=PROTOCOL)
+@click.option("--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only.")
+@options.own_host
+@click.option("--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix.")
+@click.option("--seeds", multiple=True, metavar="FILE", help="Captures whose messages are mutated; without any, "
+              "the layers' default messages are.")  # fmt: skip
+@click.option("--seed", type=int, default=1, show_default=True, metavar="N", help="Number that decides every mutation.")
+@click.option("--cases", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N", help="Cases to send.")
+@click.option("--rate", type=click.FloatRange(min=0), default=1000.0, show_default=True, metavar="R",
+              help="Messages a second at most; 0 is without limit.")  # fmt: skip
+@click.option("--monitor", "monitors", multiple=True, metavar="KIND:...",
+              help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB.")  # fmt: skip
+@click.option("--answer", type=click.FloatRange(min=0.05), default=2.0, show_default=True, metavar="SECONDS",
+              help="A target that answers nothing for so long has failed.")  # fmt: skip
+@click.option("--failures", type=click.IntRange(min=1), default=10, show_default=True, metavar="N",
+              help="Stop after N kinds of failure.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
+              help="Folder for cases, failures and report; a new one beside you by default.")  # fmt: skip
+@options.json_output
+@options.screen
+def command(
+    protocol: str,
+    target: str,
+    i_own_this_host: bool,
+    dialect: str | None,
+    seeds: tuple[str, ...],
+    seed: int,
+    cases: int,
+    rate: float,
+    monitors: tuple[str, ...],
+    answer: float,
+    failures: int,
+    out: Path | None,
+    as_json: bool,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> None:
+    """Send mutated messages to a server of yours, inside connections that stay valid.
+
+    Every case is on disk before it is sent. A failure of the target (it exits, stops answering,
+    logs a pattern, grows) becomes a folder for `replay` and `minimise`; the exit status is then 7.
+
+    \b
+    netdissect fuzz riptide --target 127.0.0.1:7777 --seeds game.pcap --cases 5000 \\
+        --monitor 'exec:./server --port 7777'
+    """
+    del verbose
+    from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
+
+    progress = _Progress(cases, shown=not quiet)
+    report = fuzz_target(
+        protocol,
+        Target.parse(target, own_host=i_own_this_host),
+        out or _new_folder(protocol),
+        dialect=dialect,
+        captures=seeds,
+        seed=seed,
+        cases=cases,
+        rate=rate,
+        failures=failures,
+        monitors=monitors,
+        answer_seconds=answer,
+        progress=progress.update,
+        seeded=progress.seeded,
+    )
+    progress.done()
+    if as_json:
+        print_json([{"schema": 1, **report.to_json()}])
+    else:
+        _show(report, make_screen(color, width))
+    if report.findings:
+        raise click.exceptions.Exit(EXIT.FOUND)
+
+
+class _Progress:
+    """One line on standard error: rewritten on a terminal, printed now and then elsewhere."""
+
+    def __init__(self, cases: int, *, shown: bool) -> None:
+        self._cases = cases
+        self._shown = shown
+        self._live = sys.stderr.isatty()
+        self._step = max(1, cases // 10)
+        self._next = self._step
+
+    def seeded(self, pool: Any) -> None:
+        """Say what is mutated."""
+        if self._shown:
+            skipped = ", ".join(f"{count} {why}" for why, count in sorted(pool.skipped.items()))
+            raw = f", {len(pool.raw)} of them raw" if pool.raw else ""
+            click.echo(f"{len(pool.seeds)} seeds{raw}{f' (skipped: {skipped})' if skipped else ''}", err=True)
+
+    def update(self, report: Any) -> None:
+        """Say how far the run is."""
+        if not self._shown or (not self._live and report.cases < self._next):
+            return
+        self._next += self._step
+        share = report.share("control")
+        text = f"{report.cases}/{self._cases} cases, {report.sessions} sessions, {len(report.findings)} failures"
+        text += "" if share is None else f", {share:.0%} of controls accepted"
+        click.echo(f"\r{text}\x1b[K" if self._live else text, err=True, nl=not self._live)
+
+    def done(self) -> None:
+        """End the line."""
+        if self._shown and self._live:
+            click.echo(err=True)
+
+
+def _new_folder(protocol: str) -> Path:
+    """Return the first name that is free: fuzz-riptide-1, fuzz-riptide-2 ..."""
+    number = 1
+    while (folder := Path(f"fuzz-{protocol}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def _show(report: Any, screen: Any) -> None:
+    rate = report.cases / report.seconds if report.seconds else 0.0
+    screen.line((f"{report.cases} cases, {report.datagrams} messages, {report.sessions} sessions", "title"),
+                (f" in {report.seconds:.1f} s ({rate:.0f} cases/s); {report.ended}", ""))  # fmt: skip
+    for kind, label in (("control", "unchanged"), ("mutant", "mutated")):
+        share = report.share(kind)
+        if share is not None:
+            counts = f"{report.accepted[kind]} of {report.expected[kind]} that can be acknowledged"
+            screen.line((f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim"))
+    _coverage(report, screen)
+    if not report.findings:
+        screen.line(("no failure found", "good"))
+    for finding in report.findings.values():
+        times = f" ({finding.count} times)" if finding.count > 1 else ""
+        screen.line((f"{finding.verdict.kind}: ", "bad"), (f"{finding.verdict.detail}{times}", ""))
+        screen.line((f"    up to case {finding.case}: {finding.folder}", "dim"))
+
+
+def _coverage(report: Any, screen: Any) -> None:
+    """Print types x states: sent unchanged / mutated / received."""
+    states = [*report.stages, *sorted({state for _name, state in report.reached} - set(report.stages))]
+    names = sorted({*report.types, *(name for name, _state in report.reached)})
+    first = max((len(name) for name in names), default=4)
+    screen.line((f"{'':{first}}  " + "".join(f"{state:>18}" for state in states), "title"))
+    screen.line((f"{'':{first}}  " + f"{'sent/mutated/got':>18}" * len(states), "dim"))
+    for name in names:
+        row = []
+        for state in states:
+            counts = (report.controls[name, state], report.mutated[name, state], report.reached[name, state])
+            text = "never" if not any(counts) else "/".join(str(count) for count in counts)
+            row.append((f"{text:>18}", "dim" if text == "never" else "value"))
+        screen.line((f"{name:{first}}  ", "name"), *row)

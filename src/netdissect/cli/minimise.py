@@ -1,0 +1,69 @@
+"""`netdissect minimise`: the fewest steps that still make the target fail."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import print_json
+
+__all__ = ["command"]
+
+
+@click.command("minimise")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--target", metavar="HOST:PORT", help="Where to send; by default that of the run.")
+@options.own_host
+@click.option("--monitor", "monitors", multiple=True, metavar="KIND:...", help="Monitors, as for `fuzz`, with an exec: "
+              "among them; by default those of the run.")  # fmt: skip
+@click.option("--trials", type=click.IntRange(min=2), default=400, show_default=True, metavar="N", help="Replays at most.")
+@click.option("--answer", type=click.FloatRange(min=0.05), default=2.0, show_default=True, metavar="SECONDS",
+              help="A target that answers nothing for so long has failed.")  # fmt: skip
+@options.json_output
+@click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors.")
+def command(
+    folder: Path,
+    target: str | None,
+    i_own_this_host: bool,
+    monitors: tuple[str, ...],
+    trials: int,
+    answer: float,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Shrink the step list of a failure folder by delta debugging, then the octets of what is left.
+
+    The target is started anew whenever it has failed. The result is the folder `minimal` inside the
+    failure's, which `replay` takes too.
+
+    \b
+    netdissect minimise fuzz-riptide-1/failures/001-exit
+    """
+    from netdissect.fuzz import Target, load_failure, minimise_failure  # noqa: PLC0415 - imports scapy
+
+    failure = load_failure(folder)
+    where = Target.parse(target or str(failure.facts.get("target", "")), own_host=i_own_this_host)
+    live = sys.stderr.isatty() and not quiet
+
+    def progress(done: int, left: int) -> None:
+        if live:
+            click.echo(f"\r{done} trials, {left} steps left\x1b[K", err=True, nl=False)
+
+    result, path = minimise_failure(
+        failure, where, monitors=monitors or None, trials=trials, answer_seconds=answer, progress=progress
+    )
+    if live:
+        click.echo(err=True)
+    if as_json:
+        steps = [each.to_json() for each in result.steps]
+        counts = {"from": len(failure.steps), "to": len(result.steps), "trials": result.trials}
+        print_json([{"schema": 1, **counts, "complete": result.complete, "folder": str(path), "steps": steps}])
+        return
+    click.echo(f"{len(failure.steps)} steps -> {len(result.steps)} in {result.trials} trials: {path}")
+    for each in result.steps:
+        click.echo(f"  {each.stage}: {each.step.type}, {len(each.octets)} octets: {each.octets[:32].hex()}")
+    if not result.complete:
+        click.echo("the allowed trials ended the search: --trials allows more", err=True)

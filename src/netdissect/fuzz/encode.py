@@ -1,0 +1,163 @@
+"""Builds one message from fields given as text or as the values that `decode --json` prints."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from netdissect.fuzz.layers import message_layer
+from netdissect.layers.base import Layer
+from netdissect.layers.fields import LsbTail
+from netdissect.model.errors import UsageError
+from netdissect.wire.bits import BitString
+
+__all__ = ["encode_decoded", "encode_text", "field_names"]
+
+_TEXT_PREFIX = "text:"
+"""Marks octets given as text; without it they are hexadecimal digits."""
+
+
+def field_names(layer: type[Layer]) -> list[str]:
+    """Return the names of the fields that can be given."""
+    return [field.name for field in layer.fields_desc]
+
+
+def encode_text(
+    protocol: str, dialect: str, transport: str, name: str, values: Mapping[str, str]
+) -> bytes:
+    """Return the octets of a message whose fields are given as text.
+
+    Numbers are decimal or `0x…`, names of an enumeration stand for their number, octets are
+    hexadecimal digits or `text:…`, lists and nested layers are JSON. What is not given has its
+    default; lengths are computed.
+
+    Args:
+        protocol: name of the protocol.
+        dialect: full name of the dialect.
+        transport: `udp` or `tcp`.
+        name: message type or layer class.
+        values: field -> text.
+
+    Raises:
+        UsageError: no such message or field, or a value that does not fit.
+    """
+    layer = message_layer(protocol, dialect, transport, name)
+    packet = layer()
+    for key, text in values.items():
+        field = _field(layer, key)
+        try:
+            packet.fields[key] = _from_text(field, text)
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{key}={text!r}: {error}") from error
+    return _octets(packet)
+
+
+def encode_decoded(
+    protocol: str, dialect: str, transport: str, name: str, values: Mapping[str, Any]
+) -> bytes:
+    """Return the octets of a message whose fields are given as `decode --json` prints them.
+
+    Values that are concluded, not fields of the layer, are passed over.
+
+    Args:
+        protocol: name of the protocol.
+        dialect: full name of the dialect.
+        transport: `udp` or `tcp`.
+        name: message type or layer class.
+        values: the object `fields`.
+
+    Raises:
+        UsageError: no such message, or a value that does not fit.
+    """
+    layer = message_layer(protocol, dialect, transport, name)
+    try:
+        return _octets(_packet(layer, values))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{name}: {error}") from error
+
+
+def _field(layer: type[Layer], name: str) -> Any:
+    for field in layer.fields_desc:
+        if field.name == name:
+            return field
+    raise UsageError(
+        f"{layer.__name__} has no field {name!r}; it has: {', '.join(field_names(layer)) or 'none'}"
+    )
+
+
+def _inner(field: Any) -> Any:
+    while hasattr(field, "fld"):
+        field = field.fld
+    return field
+
+
+def _holds_octets(field: Any) -> bool:
+    if isinstance(field.default, bytes):
+        return True
+    try:
+        return isinstance(bytes(field.randval()), bytes) and not isinstance(field.default, int)
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def _from_text(outer: Any, text: str) -> Any:
+    field = _inner(outer)
+    if text == "none":
+        return None
+    if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
+        import json  # noqa: PLC0415 - only for nested values
+
+        return _from_json(field, json.loads(text))
+    if _holds_octets(field):
+        if text.startswith(_TEXT_PREFIX):
+            return text[len(_TEXT_PREFIX) :].encode("utf-8", "surrogateescape")
+        return bytes.fromhex(text)
+    return _number(field, text)
+
+
+def _number(field: Any, text: str) -> Any:
+    for convert in (lambda: int(text, 0), lambda: float(text)):
+        try:
+            value = convert()
+        except ValueError:
+            continue
+        return field.any2i(None, value)
+    return field.any2i(None, text)
+
+
+def _from_json(outer: Any, value: Any) -> Any:
+    field = _inner(outer)
+    if value is None:
+        return None
+    kind = getattr(field, "item", None) or getattr(field, "cls", None)
+    if isinstance(value, list) and kind is not None:
+        return [_packet(kind, each) for each in value]
+    if isinstance(value, dict) and kind is not None:
+        return _packet(kind, value)
+    if isinstance(value, str) and _holds_octets(field):
+        return bytes.fromhex(value)
+    return field.any2i(None, value)
+
+
+def _packet(layer: Any, values: Mapping[str, Any]) -> Any:
+    packet = layer()
+    at = 0.0
+    for outer in layer.fields_desc:
+        if outer.name not in values:
+            continue
+        value = _from_json(outer, values[outer.name])
+        field = _inner(outer)
+        if isinstance(field, LsbTail):
+            # The last bits were shown filled up to an octet: as many as end the message on one.
+            value = BitString(value, 8 * len(value) - int(8 * at) % 8)
+        packet.fields[outer.name] = value
+        at += 0 if value is None else field.i2len(packet, value)
+    return packet
+
+
+def _octets(packet: Any) -> bytes:
+    try:
+        return bytes(packet)
+    except (struct.error, ValueError, TypeError, OverflowError, AttributeError) as error:
+        raise UsageError(f"{type(packet).__name__} cannot be written: {error}") from error
