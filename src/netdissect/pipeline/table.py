@@ -156,6 +156,12 @@ class Pipeline:
         self._claimed.clear()
         self._table.clear()
 
+    @property
+    def oldest_sampled(self) -> int | None:
+        """Return the frame of the oldest packet whose flow waits for recognition; None without any."""
+        flow = next(iter(self._sampled.values()), None)
+        return flow.packets[0][1][1] if flow is not None and flow.packets else None
+
     # -- flows -------------------------------------------------------------------------------------
 
     def _udp(self, packet: Packet) -> None:
@@ -364,7 +370,23 @@ class Pipeline:
         for item in mine:
             flow.held.remove(item)
             events = flow.protocol.scan(item[3], item[0], connection.hints)
-            connection.datagram(*item, [event for event in events if event[0] != Ev.RESTART])
+            kept = [event for event in events if event[0] != Ev.RESTART]
+            self._track(flow, connection, item, kept)
+        if mine and self.recorder is not None:
+            self.recorder.touched.clear()
+
+    def _track(
+        self, flow: Flow, connection: Connection, item: tuple[int, int, int, bytes], events: list[Event]
+    ) -> None:
+        """Track and show one datagram (direction, frame, time, payload) that takes no usual way."""
+        direction, frame, time_ns, payload = item
+        hints = connection.hints
+        if self.recorder is not None:
+            self.recorder.connection = connection.number
+            self.recorder.touched.clear()
+        connection.datagram(direction, frame, time_ns, payload, events)
+        if self.observer is not None:
+            self.observer.seen(flow, connection, direction, (frame, time_ns, payload, ()), events, hints)
 
     def _take(self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes) -> None:
         """Feed one datagram of a claimed UDP flow, whatever its port is now."""
@@ -441,7 +463,7 @@ class Pipeline:
         events = protocol.scan(payload, direction, connection.hints)
         # What is missing here was cut by the capture: it is no fault of the message.
         kept = [event for event in events if event[0] not in (_NOTE, Ev.RESTART)]
-        connection.datagram(direction, frame, time_ns, payload, kept)
+        self._track(flow, connection, (direction, frame, time_ns, payload), kept)
 
     def _notes(
         self, connection: Connection, direction: int, frame: int, time_ns: int,

@@ -1,0 +1,309 @@
+"""One record per datagram with everything that is known about it: what `read`, `show` and the filters work on.
+
+The tracker learns later what became of a unit, so of a file a record is held until its units are settled; of
+a live source it leaves at once, with what is known by then.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from netdissect.capture import open_capture
+from netdissect.dissect.engine import Request, dissect
+from netdissect.flow import Decapsulator
+from netdissect.model.annotations import Annotation
+from netdissect.model.claims import Hints
+from netdissect.model.dissection import Dissection, MessageView
+from netdissect.model.events import Ev, Event
+from netdissect.model.packets import Packet, flow_endpoints
+from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
+from netdissect.model.reports import Copy, UnitRecord
+from netdissect.pipeline.options import Options
+from netdissect.pipeline.ports import Flow
+from netdissect.pipeline.table import Pipeline
+from netdissect.protocols.base import Protocol
+from netdissect.track.connection import Connection
+from netdissect.track.recorder import HOLD_NS, Recorder
+
+__all__ = ["MAX_HELD_RECORDS", "Records", "iter_records"]
+
+MAX_HELD_RECORDS = 16_384
+"""Datagrams held back at most until their units are settled; beyond, the oldest leaves as it stands."""
+
+_TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+_NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+
+Source = Any
+
+
+class _Seen:
+    """One datagram as the pipeline showed it."""
+
+    __slots__ = (
+        "connection", "direction", "events", "extra", "frame", "frames", "packet", "payload", "protocol", "time_ns",
+        "touched",
+    )
+
+    def __init__(self, frame: int, time_ns: int, payload: bytes) -> None:
+        self.frame = frame
+        self.time_ns = time_ns
+        self.payload = payload
+        self.packet: Packet | None = None
+        self.connection: Connection | None = None
+        self.protocol: Protocol | None = None
+        self.direction = 0
+        self.events: list[Event] = []
+        self.extra: Any = None
+        self.frames: tuple[int, ...] = ()
+        self.touched: tuple[tuple[UnitRecord, Copy], ...] = ()
+
+    def settled(self, now_ns: int) -> bool:
+        """Return whether nothing more can be learnt about it."""
+        return now_ns - self.time_ns > HOLD_NS or all(
+            record.settled_ns is not None for record, _ in self.touched
+        )
+
+
+class Records:
+    """Makes records from what the pipeline shows: an `Observer`."""
+
+    def __init__(
+        self, *, schemas: Mapping[str, Any] | None = None, strict: bool = False, live: bool = False
+    ) -> None:
+        """Take user schemas by protocol, and whether records are held back (a file) or not (`live`)."""
+        self.recorder = Recorder()
+        self.schemas = dict(schemas or {})
+        self.strict = strict
+        self.live = live
+        self._held: list[tuple[int, int, _Seen]] = []
+        self._count = 0
+        self._reliable: dict[tuple[str, str], frozenset[str]] = {}
+
+    # -- called by the pipeline --------------------------------------------------------------------
+
+    def seen(
+        self,
+        flow: Flow,
+        connection: Connection,
+        direction: int,
+        packet: tuple[int, int, bytes, tuple[int, ...]],
+        events: list[Event],
+        hints: Hints,
+    ) -> None:
+        """Take one datagram of a known protocol."""
+        frame, time_ns, payload, frames = packet
+        item = _Seen(frame, time_ns, payload)
+        item.connection, item.protocol, item.direction = connection, flow.protocol, direction
+        item.events, item.extra, item.frames = events, hints.extra, frames
+        item.touched = tuple(self.recorder.touched)
+        self._hold(item)
+
+    def other(self, packet: Packet) -> None:
+        """Take a datagram of no known protocol."""
+        item = _Seen(packet[1], packet[2], packet[4])
+        item.packet = packet
+        self._hold(item)
+
+    def _hold(self, item: _Seen) -> None:
+        heapq.heappush(self._held, (item.frame, self._count, item))
+        self._count += 1
+
+    # -- called by who wants the records -----------------------------------------------------------
+
+    def ready(self, now_ns: int, oldest_frame: int | None = None) -> Iterator[DatagramRecord]:
+        """Yield the records that may leave, in order of frames.
+
+        Args:
+            now_ns: time of the newest packet.
+            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
+
+        """
+        held = self._held
+        while held:
+            frame, _, item = held[0]
+            waits = oldest_frame is not None and frame > oldest_frame
+            if not self.live and len(held) <= MAX_HELD_RECORDS and (waits or not item.settled(now_ns)):
+                return
+            heapq.heappop(held)
+            yield self._record(item)
+
+    def rest(self) -> Iterator[DatagramRecord]:
+        """Yield what is left."""
+        while self._held:
+            yield self._record(heapq.heappop(self._held)[2])
+
+    # -- building ----------------------------------------------------------------------------------
+
+    def _record(self, item: _Seen) -> DatagramRecord:
+        connection, protocol = item.connection, item.protocol
+        if connection is None or protocol is None:
+            return _unknown(item)
+        dialect = connection.hints.dialects[item.direction]
+        request = Request(
+            dialect,
+            item.direction,
+            connection.transport,
+            unframed=connection.transport == "tcp",
+            schema=self.schemas.get(protocol.name),
+            hints=item.extra,
+        )
+        tree = dissect(protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict)
+        record = DatagramRecord(
+            frame=item.frame,
+            time_ns=item.time_ns,
+            connection=connection.number,
+            direction=item.direction,
+            transport=connection.transport,
+            src=connection.endpoints[item.direction],
+            dst=connection.endpoints[1 - item.direction],
+            protocol=protocol.name,
+            dialect=dialect,
+            length=len(item.payload),
+            frames=item.frames,
+            payload=item.payload,
+            dissection=tree,
+        )
+        record.messages = self._messages(item, protocol, dialect, tree)
+        return record
+
+    def _messages(self, item: _Seen, protocol: Protocol, dialect: str, tree: Dissection) -> list[MessageRecord]:
+        """Return the messages of a datagram, each with its unit and its findings."""
+        views = tree.messages or [_whole(item, tree)]
+        facts = self._facts(item, protocol, dialect, len(views))
+        found = [
+            MessageRecord(
+                index, view.type, view.offset, view.length, view.fields, facts[index], [], view.buffer
+            )
+            for index, view in enumerate(views)
+        ]
+        for note in tree.annotations:
+            found[_owner(note, views)].annotations.append(note)
+        return found
+
+    def _facts(self, item: _Seen, protocol: Protocol, dialect: str, count: int) -> list[Reliability | None]:
+        """Return for each message what the tracker knows about its unit.
+
+        The typed events of `scan` stand in the order of the messages. A unit around them (type None) stands
+        for those that have no number of their own.
+        """
+        reliable = self._reliable_spaces(protocol, dialect)
+        left = list(item.touched)
+        outer: Reliability | None = None
+        facts: list[Reliability | None] = []
+        for event in item.events:
+            kind = event[0]
+            unit = _taken(left, event) if kind in _NUMBERED else None
+            known = None if unit is None else _reliability(*unit, unit[0].space in reliable)
+            if kind in _NUMBERED and event[1] is None:
+                outer = known
+            elif kind in _TYPED:
+                facts.append(known)
+        facts = facts[:count] + [None] * (count - len(facts))
+        return [outer if known is None else known for known in facts]
+
+    def _reliable_spaces(self, protocol: Protocol, dialect: str) -> frozenset[str]:
+        key = (protocol.name, dialect)
+        if key not in self._reliable:
+            spaces = protocol.policy(dialect).spaces
+            self._reliable[key] = frozenset(rule.name for rule in spaces if rule.resend is not None)
+        return self._reliable[key]
+
+
+def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecord, Copy] | None:
+    """Remove and return the unit that an event brought, if it was recorded."""
+    space, wire_seq = event[2], event[3]
+    for index, (record, _) in enumerate(left):
+        if record.space == space and record.wire_seq == wire_seq:
+            return left.pop(index)
+    return None
+
+
+def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:  # noqa: FBT001 - private
+    first = record.copies[0]
+    repeated = copy.kind != "original"
+    before = None
+    if repeated:
+        earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
+        before = earlier[-1] if earlier else first.time_ns
+    return Reliability(
+        record.space,
+        record.wire_seq,
+        record.seq,
+        reliable,
+        copy.kind,
+        first.frame if repeated else None,
+        record.acked_frame,
+        record.rtt_ms,
+        None if before is None else (copy.time_ns - before) / 1e6,
+    )
+
+
+def _whole(item: _Seen, tree: Dissection) -> MessageView:
+    """Return the message that stands for a datagram without any."""
+    named = next((event[1] for event in item.events if event[0] in _TYPED and event[1]), None)
+    kind = tree.fields.get("type")
+    name = named or (kind if isinstance(kind, str) else "datagram")
+    return MessageView(name, 0, len(item.payload), tree.fields, tree.root)
+
+
+def _owner(note: Annotation, views: list[MessageView]) -> int:
+    """Return the message that a finding lies in; the first where it lies in none."""
+    for index, view in enumerate(views):
+        inside = 8 * view.offset <= note.bit_offset < 8 * (view.offset + view.length)
+        if inside and note.buffer == view.buffer:
+            return index
+    return 0
+
+
+def _unknown(item: _Seen) -> DatagramRecord:
+    packet = item.packet
+    faults = () if packet is None else packet[6]
+    source, destination = ("", "") if packet is None else map(str, flow_endpoints(packet[3]))
+    return DatagramRecord(
+        frame=item.frame,
+        time_ns=item.time_ns,
+        connection=None,
+        direction=None,
+        transport="udp",
+        src=source,
+        dst=destination,
+        protocol=None,
+        dialect=None,
+        length=len(item.payload),
+        payload=item.payload,
+        faults=faults,
+    )
+
+
+def iter_records(
+    source: Source,
+    *,
+    options: Options | None = None,
+    schemas: Mapping[str, Any] | None = None,
+    live: bool = False,
+    pipeline: Pipeline | None = None,
+) -> Iterator[DatagramRecord]:
+    """Yield a record per datagram of a capture, in order of frames.
+
+    Args:
+        source: a path, `-` for standard input, or an open binary file.
+        options: decode-as rules and the like.
+        schemas: user schemas by protocol.
+        live: hand records on as they come, without waiting for what becomes of their units.
+        pipeline: one whose observer is a `Records`, to look at its reports afterwards.
+
+    """
+    records = Records(schemas=schemas, strict=bool(options and options.strict), live=live)
+    pipeline = pipeline or Pipeline(options, recorder=records.recorder, observer=records)
+    if isinstance(pipeline.observer, Records):
+        records = pipeline.observer
+    with open_capture(source) as reader:
+        for packet in Decapsulator().packets(reader):
+            pipeline.feed(packet)
+            for _ in records.recorder.ready(pipeline.now_ns):
+                pass
+            yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)
+        pipeline.finish()
+    yield from records.rest()
