@@ -274,6 +274,7 @@ def connection(report: ConnectionReport) -> dict[str, Any]:
         "complete": report.complete,
         "limits_hit": report.limits_hit,
         "explain": list(report.explain),
+        "clock_ms": _pair([_rtt(clock) if clock.samples else None for clock in report.clocks]),
     }
 
 

@@ -162,8 +162,8 @@ class TimeoutRule:
     refreshed_by: frozenset[str] | None
     """Message types whose arrival counts as a sign of life; None = any datagram."""
     announces: str | None = None
-    """Reason text of the close message that the side which times out still sends; None = it falls
-    silent.
+    """Input of the STATE event of the message that the side which times out still sends; None = it
+    falls silent. After a silence of that length the input becomes `timeout`.
     """
 
 

@@ -143,6 +143,12 @@ class ConnectionReport:
     """Named bound -> how often it was hit."""
     explain: tuple[str, ...] = ()
     """Evidence of the recognition."""
+    clocks: tuple[RttSummary, RttSummary] = field(
+        default_factory=lambda: (RttSummary(), RttSummary())
+    )
+    """Direction -> capture time less the sender's own clock: the way to the capture plus the offset
+    of that clock. Not a round trip; may be negative.
+    """
 
 
 @dataclass(slots=True)

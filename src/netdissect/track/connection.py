@@ -7,13 +7,14 @@ from typing import Any
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.model.policy import Exhausted, Policy
+from netdissect.model.policy import Exhausted, Policy, TimeoutRule
 from netdissect.model.reports import ConnectionReport, TimeoutVerdict
+from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.machine import StateRunner
 from netdissect.track.recorder import Recorder
-from netdissect.track.timeouts import verdict
+from netdissect.track.timeouts import announced, verdict
 from netdissect.track.vantage import Vantage
 
 __all__ = ["MAX_IDENTITY", "Connection"]
@@ -70,6 +71,9 @@ class Connection:
         self.lanes = [Lane(policies[d], d, findings, recorder) for d in (0, 1)]
         self.machine = StateRunner(policies[0].machine or policies[1].machine)
         self.vantage = Vantage()
+        self.declared = Declared()
+        self.announced: dict[int, TimeoutVerdict] = {}
+        """Side -> the timeout that it announced on the wire."""
         self.identity: dict[str, Any] = {}
         self.started = False
         """True where the first datagram is one that begins a connection."""
@@ -90,10 +94,13 @@ class Connection:
             int(Ev.RESEND_REQUEST): self._resend_request,
             _PLAIN_UNIT: self._plain_unit,
             _NUMBER: self._number,
+            int(Ev.TALLY): self._tally,
+            int(Ev.CLOCK): self._clock,
         }
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_quicker = self._judge
+                space.in_stream = transport == "tcp"
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -234,7 +241,15 @@ class Connection:
             lane.measured(value)
 
     def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        self._step(event[1], event[2], lane.direction, frame, time_ns)
+        name = event[1]
+        side = lane.direction
+        rule = self._timeout_rules()[side]
+        if rule is not None and rule.announces == name and not self.machine.over:
+            found = announced(side, rule, self.lanes[1 - side], time_ns)
+            if found is not None:
+                self.announced[side] = found
+                name = "timeout"
+        self._step(name, event[2], side, frame, time_ns)
 
     def _step(
         self, name: str, detail: str | None, direction: int, frame: int, time_ns: int
@@ -266,6 +281,19 @@ class Connection:
                 "reset", time_ns, frame, lane.direction, f"{event[1]} numbers restart",
                 {"space": event[1]},
             )  # fmt: skip
+
+    def _tally(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        _, name, sent, received = event
+        evidence = self.declared.tally(name, sent, received, lane.direction, self.lanes)
+        if self.recorder is not None:
+            text = "states {sent} sent ({sent_seen} seen), {received} received ({received_seen} seen)"
+            self.recorder.event(
+                "tally", time_ns, frame, lane.direction, text.format(**evidence), evidence
+            )
+
+    def _clock(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        del frame
+        self.declared.clock(event[1], lane.direction, time_ns)
 
     def _note(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         detail = event[2]
@@ -348,6 +376,7 @@ class Connection:
             complete=self._complete(),
             limits_hit=self._limits(),
             explain=self.explain,
+            clocks=(self.declared.clocks[0].summary(), self.declared.clocks[1].summary()),
         )
 
     def _slowest_ms(self) -> float:
@@ -377,14 +406,16 @@ class Connection:
                 )  # fmt: skip
                 return
 
-    def _timeouts(self, end_ns: int) -> list[TimeoutVerdict]:
+    def _timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         policy = self.lanes[0].policy
-        rules = policy.state_timeouts.get(self.machine.state, policy.timeouts)
+        return policy.state_timeouts.get(self.machine.state, policy.timeouts)
+
+    def _timeouts(self, end_ns: int) -> list[TimeoutVerdict]:
         verdicts = []
-        for side, rule in enumerate(rules):
+        for side, rule in enumerate(self._timeout_rules()):
             if rule is None:
                 continue
-            found = verdict(
+            found = self.announced.get(side) or verdict(
                 side, rule, heard=self.lanes[1 - side], own=self.lanes[side], end_ns=end_ns,
                 near=self.vantage.near[side], over=self.machine.over or self.machine.close is not None,
             )  # fmt: skip

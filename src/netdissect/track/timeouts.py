@@ -6,10 +6,12 @@ from netdissect.model.policy import TimeoutRule
 from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.lane import Lane
 
-__all__ = ["verdict"]
+__all__ = ["ANNOUNCE_SLACK_NS", "announced", "verdict"]
 
 _SIDES = ("client", "server")
 _MS = 1_000_000
+ANNOUNCE_SLACK_NS = 250_000_000
+"""A side that goes by its peer's time stamps counts from before their arrival."""
 
 
 def verdict(
@@ -49,3 +51,20 @@ def verdict(
     else:
         fired = True
     return TimeoutVerdict(_SIDES[side], last_ns, frame, due, latest, fired)
+
+
+def announced(side: int, rule: TimeoutRule, heard: Lane, now_ns: int) -> TimeoutVerdict | None:
+    """Return the timeout that a side announces, None where its peer was not silent for so long.
+
+    A side may send the same message for other reasons, and for other peers.
+    """
+    sign = heard.last_of(rule.refreshed_by)
+    if sign is None:
+        return None
+    last_ns, frame = sign
+    due = last_ns + int(rule.idle_ms * _MS)
+    if now_ns < due - ANNOUNCE_SLACK_NS:
+        return None
+    return TimeoutVerdict(
+        _SIDES[side], last_ns, frame, due, due + int(rule.check_ms * _MS), fired=True
+    )

@@ -36,10 +36,10 @@ _EXODIA: Final = StateMachine(
         "TIMED_OUT": "timed_out",
     },
     transitions={
-        **{(state, "connect", 0): "CONNECTING" for state in ("IDLE", "CLOSED", "REJECTED")},
+        **{(state, "connect", 0): "CONNECTING" for state in ("IDLE", "CLOSED", "REJECTED", "TIMED_OUT")},
         ("IDLE", "alive", 0): "JOINED",
         ("IDLE", "alive", 1): "JOINED",
-        **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", "CLOSED")},
+        **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", "CLOSED", "TIMED_OUT")},
         ("CONNECTING", "reject", 1): "REJECTED",
         **{(state, "disconnect", 0): "CLOSED" for state in ("IDLE", "CONNECTING", *_OPEN)},
         **{(state, "timeout", 1): "TIMED_OUT" for state in ("CONNECTING", *_OPEN)},
