@@ -1,0 +1,65 @@
+"""What the peers state about themselves: their own counts of datagrams, and their clocks.
+
+Neither is trusted: both stand in the report beside what the capture shows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from netdissect.track.reservoir import RttReservoir
+
+if TYPE_CHECKING:
+    from netdissect.track.lane import Lane
+
+__all__ = ["MAX_OFFSET_NS", "Declared"]
+
+MAX_OFFSET_NS = 1 << 62
+"""A clock further off than this (146 years) is no sample."""
+
+
+class Declared:
+    """Statements of both sides of one connection."""
+
+    __slots__ = ("_marks", "clocks")
+
+    def __init__(self) -> None:
+        self._marks = ([0, 0], [0, 0])
+        """Side -> datagrams of each direction when that side began its present count."""
+        self.clocks = (RttReservoir(), RttReservoir())
+        """Direction -> capture time less the sender's clock, ns."""
+
+    def tally(
+        self, name: str, sent: int, received: int, direction: int, lanes: list[Lane]
+    ) -> dict[str, Any]:
+        """Take the counts that one side states; return them beside those of the capture.
+
+        A side counts from the last statement that it sent or received. The datagram at hand is
+        counted by its sender in the next period, and by its receiver in the present one.
+        """
+        own, other = lanes[direction], lanes[1 - direction]
+        mark = self._marks[direction]
+        seen_sent = own.datagrams - 1 - mark[direction]
+        seen_received = other.datagrams - mark[1 - direction]
+        mark[direction] = own.datagrams - 1
+        mark[1 - direction] = other.datagrams
+        peer = self._marks[1 - direction]
+        peer[direction] = own.datagrams
+        peer[1 - direction] = other.datagrams
+        own.add(f"{name}_sent", sent)
+        own.add(f"{name}_sent_seen", seen_sent)
+        own.add(f"{name}_received", received)
+        own.add(f"{name}_received_seen", seen_received)
+        return {
+            "kind": name,
+            "sent": sent,
+            "sent_seen": seen_sent,
+            "received": received,
+            "received_seen": seen_received,
+        }
+
+    def clock(self, stamp_ms: float, direction: int, time_ns: int) -> None:
+        """Take the sender's clock."""
+        offset = time_ns - int(stamp_ms * 1e6)
+        if -MAX_OFFSET_NS < offset < MAX_OFFSET_NS:
+            self.clocks[direction].add(offset)
