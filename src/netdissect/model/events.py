@@ -80,8 +80,10 @@ class Ev(IntEnum):
     It keeps the number out of `never_seen` and counts nothing.
     """
     TALLY = 16
-    """(TALLY, name, sent, received): datagrams that the sender of this one counted itself since its
-    last TALLY, or the last one that it received. The tracker sets its own count beside it.
+    """(TALLY, name, sent, received, taken): datagrams that the sender of this one counted itself
+    since its last TALLY, or the last one that it took. The tracker sets its own count beside it.
+
+    `taken`: False where its receiver will not take it.
     """
     CLOCK = 17
     """(CLOCK, ms): the sender's clock when it made this datagram, milliseconds since the Unix epoch.

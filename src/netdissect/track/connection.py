@@ -14,8 +14,9 @@ from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.machine import StateRunner
 from netdissect.track.recorder import Recorder
+from netdissect.track.reservoir import RttReservoir
 from netdissect.track.timeouts import announced, verdict
-from netdissect.track.vantage import Vantage
+from netdissect.track.vantage import MIN_ANSWERS, Sight, Vantage
 
 __all__ = ["MAX_IDENTITY", "Connection"]
 
@@ -99,7 +100,7 @@ class Connection:
         }
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.on_quicker = self._judge
+                space.on_sight = self._judge
                 space.in_stream = transport == "tcp"
 
     # -- input -------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ class Connection:
             )  # fmt: skip
         if self.vantage.near[asker.direction] is not False:
             asker.measured(max(1.0, sample / 1e6))
-        if track.quickest_ns < quickest:
+        if track.quickest_ns < quickest or track.rtt.samples <= MIN_ANSWERS:
             self._judge()
 
     def _rtt(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
@@ -283,8 +284,10 @@ class Connection:
             )  # fmt: skip
 
     def _tally(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        _, name, sent, received = event
-        evidence = self.declared.tally(name, sent, received, lane.direction, self.lanes)
+        _, name, sent, received, taken = event
+        evidence = self.declared.tally(
+            name, sent, received, taken=taken, direction=lane.direction, lanes=self.lanes
+        )
         if self.recorder is not None:
             text = "states {sent} sent ({sent_seen} seen), {received} received ({received_seen} seen)"
             self.recorder.event(
@@ -320,14 +323,18 @@ class Connection:
     # -- conclusions -------------------------------------------------------------------------------
 
     def _judge(self) -> None:
-        """Conclude the vantage anew after a quicker answer than any before."""
-        server, client = (lane.quickest_ns() for lane in self.lanes)
-        if not self.vantage.update(client, server):
+        """Conclude anew where the capture was taken."""
+        client, server = self.lanes
+        sights = (
+            Sight(*server.answers(), client.disorder()),
+            Sight(*client.answers(), server.disorder()),
+        )
+        if not self.vantage.update(*sights):
             return
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.sender_near = self.vantage.near[lane.direction]
-                space.receiver_near = self.vantage.near[1 - lane.direction]
+                near = self.vantage.near
+                space.place(near[lane.direction], near[1 - lane.direction])
 
     def finish(self, end_ns: int) -> ConnectionReport:
         """Conclude and report; `end_ns` is the time up to which the capture shows this flow."""
@@ -382,9 +389,9 @@ class Connection:
     def _slowest_ms(self) -> float:
         """Return the longest usual round trip, for how long an acknowledgement may take."""
         slow = [
-            track.rtt.percentile(0.95) or 0.0
+            track.percentile(0.95) or 0.0
             for lane in self.lanes
-            for track in (*lane.spaces.values(), *lane.probes.values())
+            for track in _round_trips(lane)
         ]
         return max(slow, default=0.0)
 
@@ -478,6 +485,11 @@ class Connection:
     def _complete(self) -> bool:
         both = all(lane.datagrams for lane in self.lanes) or self.unreachable > 0
         return self.started and both and not self.evicted and not self.mid_stream
+
+
+def _round_trips(lane: Lane) -> list[RttReservoir]:
+    spaces = [space.rtt for space in lane.spaces.values()]
+    return spaces + [track.rtt for track in lane.probes.values()]
 
 
 def _counts(lane: Lane) -> dict[str, int]:

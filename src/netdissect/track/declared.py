@@ -30,11 +30,11 @@ class Declared:
         """Direction -> capture time less the sender's clock, ns."""
 
     def tally(
-        self, name: str, sent: int, received: int, direction: int, lanes: list[Lane]
+        self, name: str, sent: int, received: int, *, taken: bool, direction: int, lanes: list[Lane]
     ) -> dict[str, Any]:
         """Take the counts that one side states; return them beside those of the capture.
 
-        A side counts from the last statement that it sent or received. The datagram at hand is
+        A side counts from the last statement that it sent or took. The datagram at hand is
         counted by its sender in the next period, and by its receiver in the present one.
         """
         own, other = lanes[direction], lanes[1 - direction]
@@ -43,9 +43,10 @@ class Declared:
         seen_received = other.datagrams - mark[1 - direction]
         mark[direction] = own.datagrams - 1
         mark[1 - direction] = other.datagrams
-        peer = self._marks[1 - direction]
-        peer[direction] = own.datagrams
-        peer[1 - direction] = other.datagrams
+        if taken:
+            peer = self._marks[1 - direction]
+            peer[direction] = own.datagrams
+            peer[1 - direction] = other.datagrams
         own.add(f"{name}_sent", sent)
         own.add(f"{name}_sent_seen", seen_sent)
         own.add(f"{name}_received", received)

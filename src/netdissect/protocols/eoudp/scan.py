@@ -253,7 +253,8 @@ def _packet_info(
         text = f"received {received}, sent {sent}: counters do not go below zero"
         events.append((_NOTE, "eoudp-negative-count", text))
     else:
-        events.append((_TALLY, "packet_info", sent, received))
+        # Real receivers take no PACKET_INFO but one of 8 octets.
+        events.append((_TALLY, "packet_info", sent, received, size == _PAIR))
     if size > _PAIR:
         code = "eoudp-pairs" if direction else "eoudp-content-size"
         events.append((_NOTE, code, f"counters of {size // _PAIR} clients, its own come last"))
@@ -420,7 +421,7 @@ def _meaning(
         if received < 0 or sent < 0:
             events.append((_NOTE, "eoudp-negative-count", f"received {received}, sent {sent}"))
         else:
-            events.append((_TALLY, "packet_info", sent, received))
+            events.append((_TALLY, "packet_info", sent, received, True))
     elif name == "CONNECT":
         return _connect(events, payload, row.start, direction, hints)
     elif name in ("CONNECT_REJECT", "DISCONNECT"):
