@@ -9,12 +9,44 @@ from struct import pack
 
 import pytest
 import zstandard
-from packetbuild import block, enhanced, frame, interface, ipv4, option, pcap_file, section, tcp, udp
 
 from netdissect.capture import CaptureError, open_capture
 from netdissect.flow import Decapsulator
+from packetbuild import (
+    block,
+    enhanced,
+    frame,
+    interface,
+    ipv4,
+    option,
+    pcap_file,
+    section,
+    tcp,
+    udp,
+)
 
-_NASTY = [0, 1, 2, 3, 4, 7, 8, 11, 12, 16, 28, 32, 0x7FFF, 0xFFFF, 1 << 18, 1 << 24, 2**31 - 1, 2**31, 2**32 - 4, 2**32 - 1]
+_NASTY = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    11,
+    12,
+    16,
+    28,
+    32,
+    0x7FFF,
+    0xFFFF,
+    1 << 18,
+    1 << 24,
+    2**31 - 1,
+    2**31,
+    2**32 - 4,
+    2**32 - 1,
+]
 
 
 def seeds():
@@ -28,7 +60,9 @@ def seeds():
     yield plain
     yield pcap_file(records, order=">", magic=0xA1B23C4D)
     ng = section("<", option("<", 1, b"comment")) + interface(options=option("<", 9, b"\x09"))
-    ng += b"".join(enhanced("<", i, data, options=option("<", 1, b"n")) for i, data in enumerate(packets))
+    ng += b"".join(
+        enhanced("<", i, data, options=option("<", 1, b"n")) for i, data in enumerate(packets)
+    )
     ng += block("<", 3, pack("<I", 60) + packets[0])
     ng += block("<", 2, pack("<HHIIII", 0, 1, 0, 9, len(packets[1]), 90) + packets[1])
     ng += block("<", 5, pack("<III", 0, 0, 9) + option("<", 5, pack("<Q", 1)))
@@ -62,7 +96,7 @@ def mutate(content: bytes, rng: random.Random) -> bytes:
 
 
 def check(rounds: int, seed: int) -> None:
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311
     originals = list(seeds())
     for _ in range(rounds):
         content = mutate(rng.choice(originals), rng)

@@ -10,12 +10,12 @@ from struct import pack
 
 import pytest
 import zstandard
-from packetbuild import block, enhanced, interface, option, pcap_file, section
 
 from netdissect.capture import CaptureError, open_capture
 from netdissect.capture.account import MAX_COMMENTS, MAX_TEXT
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import MAX_BLOCK_OCTETS, MAX_INTERFACES
+from packetbuild import block, enhanced, interface, option, pcap_file, section
 
 RECORDS = [(10, 20, b"abc", 3), (11, 999_999, b"", 0), (4_294_967_295, 1, b"xyz!" * 30, 500)]
 CAPTURES = Path(__file__).parents[2] / "captures"
@@ -60,7 +60,9 @@ def test_flags_in_the_link_type_word_are_no_part_of_it():
 
 
 def test_times_are_the_earliest_and_the_latest():
-    _, reader = read(pcap_file([(5, 0, b"a", 1), (3, 0, b"b", 1), (9, 0, b"c", 1), (7, 0, b"d", 1)]))
+    _, reader = read(
+        pcap_file([(5, 0, b"a", 1), (3, 0, b"b", 1), (9, 0, b"c", 1), (7, 0, b"d", 1)])
+    )
     assert (reader.info.first_time_ns, reader.info.last_time_ns) == (3 * 10**9, 9 * 10**9)
 
 
@@ -162,7 +164,9 @@ def test_compression_is_seen_through_by_content(pack_it, tmp_path):
 
 def test_several_members_and_padding_are_one_file():
     content = pcap_file(RECORDS)
-    assert read(gzip.compress(content[:60]) + gzip.compress(content[60:]) + bytes(9))[0] == expected(1000)
+    assert read(gzip.compress(content[:60]) + gzip.compress(content[60:]) + bytes(9))[
+        0
+    ] == expected(1000)
     frames, reader = read(zstandard.compress(content[:60]) + zstandard.compress(content[60:]))
     assert frames == expected(1000)
     assert reader.info.format == "pcap.zst"
@@ -172,7 +176,7 @@ def test_several_members_and_padding_are_one_file():
 
 @pytest.mark.parametrize("pack_it", [gzip.compress, zstandard.compress])
 def test_damage_in_compressed_octets_ends_the_frames(pack_it):
-    noise = random.Random(1)
+    noise = random.Random(1)  # noqa: S311
     content = pcap_file([(i, 0, noise.randbytes(200), 200) for i in range(5000)])
     packed = pack_it(content)
     frames, reader = read(packed[: len(packed) // 2])
@@ -203,6 +207,7 @@ def test_records_are_handed_on_as_they_arrive():
         reader = open_capture(source)
         frames = iter(reader)
         assert next(frames) == expected(1000)[0]
+
         # Later octets come only after the first frame was handed on, in single octets.
         def feed():
             for octet in content[43:]:
@@ -227,7 +232,10 @@ def test_standard_input_is_named_by_a_dash(monkeypatch):
     assert not Stdin.buffer.closed
 
 
-@pytest.mark.parametrize("content", [b"", b"\xd4", b"PK\x03\x04zip", b"\x1f\x8b", gzip.compress(b"text"), b"\x1f\x8b" + b"x" * 40])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xd4", b"PK\x03\x04zip", b"\x1f\x8b", gzip.compress(b"text"), b"\x1f\x8b" + b"x" * 40],
+)
 def test_what_is_no_capture_is_refused(content):
     with pytest.raises(CaptureError):
         open_capture(io.BytesIO(content))
@@ -284,7 +292,9 @@ def test_impossible_blocks_are_damage_behind_what_was_read(tail):
 
 def test_options_that_overrun_end_the_options_only():
     wrong = pack("<HH", 1, 500) + b"text"
-    frames, reader = read(section() + interface(options=wrong) + enhanced("<", 1, b"x", options=wrong))
+    frames, reader = read(
+        section() + interface(options=wrong) + enhanced("<", 1, b"x", options=wrong)
+    )
     assert len(frames) == 1
     assert reader.info.comments == []
     assert reader.damage is None
@@ -328,7 +338,9 @@ def test_the_callers_file_stays_open():
 
 def test_batches_are_the_same_frames():
     content = pcap_file(RECORDS * 400)
-    assert [f for batch in open_capture(io.BytesIO(content)).batches() for f in batch] == read(content)[0]
+    assert [f for batch in open_capture(io.BytesIO(content)).batches() for f in batch] == read(
+        content
+    )[0]
 
 
 @pytest.mark.parametrize("name", ["knet/udp_any_interface.pcapng", "netplay/bin1_types.pcap"])

@@ -60,7 +60,9 @@ def row(first, second, first_sent, second_sent):
 def tshark_conversations(path, kind):
     result = subprocess.run(
         ["tshark", "-n", "-q", "-z", f"conv,{kind}", "-r", path],
-        capture_output=True, text=True, check=True,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     rows = [
         row(first, second, (int(sent), sent_size), (int(back), back_size))
@@ -70,7 +72,7 @@ def tshark_conversations(path, kind):
 
 
 def our_conversations(path):
-    """Return the conversations of a capture: UDP by addresses and ports, TCP by connection as well."""
+    """Return the conversations of a capture; TCP apart by connection."""
     sizes = {}
     totals = {kind: defaultdict(lambda: [0, 0]) for kind in (PacketKind.UDP, PacketKind.TCP)}
 

@@ -140,7 +140,9 @@ def test_capinfos_accepts_both_formats(tmp_path):
     for name in ("a.pcap", "b.pcapng"):
         result = subprocess.run(
             ["capinfos", "-T", "-r", "-m", "-c", "-a", "-e", "-S", tmp_path / name],
-            capture_output=True, text=True, check=True,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         _, count, first, last = result.stdout.strip().split(",")
         assert (count, first, last) == ("3", "1700000000.123456789", "1700000000.123456796")

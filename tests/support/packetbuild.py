@@ -19,12 +19,17 @@ LINK_WRAPPERS = {
     "ip-only": (None, lambda p, _: p),
     "cooked": (113, lambda p, kind: pack(">HHH8sH", 0, 1, 6, bytes(8), kind) + p),
     "cooked2": (276, lambda p, kind: pack(">HHIHBB8s", kind, 0, 3, 1, 0, 6, bytes(8)) + p),
-    "snap": (1, lambda p, kind: bytes(12) + pack(">H", 40) + b"\xaa\xaa\x03\0\0\0" + pack(">H", kind) + p),
+    "snap": (
+        1,
+        lambda p, kind: bytes(12) + pack(">H6sH", 40, b"\xaa\xaa\x03\0\0\0", kind) + p,
+    ),
     "pppoe": (
         1,
-        lambda p, kind: bytes(12)
-        + pack(">HBBHHH", 0x8864, 0x11, 0, 1, len(p) + 2, 0x21 if kind == 0x800 else 0x57)
-        + p,
+        lambda p, kind: (
+            bytes(12)
+            + pack(">HBBHHH", 0x8864, 0x11, 0, 1, len(p) + 2, 0x21 if kind == 0x800 else 0x57)
+            + p
+        ),
     ),
 }
 """Name -> (link type, function of IP packet and Ethernet type). Link type None: 228 or 229 by version."""
@@ -37,14 +42,14 @@ def link_frame(name, packet):
     return (228 if kind == 0x0800 else 229) if link is None else link, wrap(packet, kind)
 
 
-def ipv4(payload, protocol=17, src=A4, dst=B4, ident=1, bits=0, options=b"", total=None):
+def ipv4(payload, protocol=17, *, src=A4, dst=B4, ident=1, bits=0, options=b"", total=None):
     size = 20 + len(options)
     total = size + len(payload) if total is None else total
     head = pack(">BBHHHBBH", 0x40 | size // 4, 0, total, ident, bits, 64, protocol, 0)
     return head + src + dst + options + payload
 
 
-def ipv6(payload, protocol=17, src=A6, dst=B6, extensions=b"", length=None):
+def ipv6(payload, protocol=17, *, src=A6, dst=B6, extensions=b"", length=None):
     """`protocol` is the first next-header value; `extensions` stand before the payload."""
     length = len(extensions) + len(payload) if length is None else length
     return pack(">IHBB", 6 << 28, length, protocol, 64) + src + dst + extensions + payload
@@ -56,7 +61,9 @@ def udp(payload, sport=4000, dport=7777, length=None):
 
 def tcp(payload=b"", *, seq=0, ack=0, flags=0x10, sport=4000, dport=7777, options=b"", window=500):
     size = 20 + len(options)
-    head = pack(">HHIIBBHHH", sport, dport, seq % 2**32, ack % 2**32, size // 4 << 4, flags, window, 0, 0)
+    head = pack(
+        ">HHIIBBHHH", sport, dport, seq % 2**32, ack % 2**32, size // 4 << 4, flags, window, 0, 0
+    )
     return head + options + payload
 
 
@@ -72,7 +79,8 @@ def fragments4(payload, sizes, *, ident=7, protocol=17, src=A4, dst=B4):
     packets, pos = [], 0
     for size in [*sizes, len(payload) - sum(sizes)]:
         more = 0x2000 if pos + size < len(payload) else 0
-        packets.append(ipv4(payload[pos : pos + size], protocol, src, dst, ident, more | pos // 8))
+        piece, bits = payload[pos : pos + size], more | pos // 8
+        packets.append(ipv4(piece, protocol, src=src, dst=dst, ident=ident, bits=bits))
         pos += size
     return packets
 
