@@ -29,11 +29,12 @@ class Scope(dict[str, Any]):
     Stands in for the packet when Field objects ask for other fields.
     """
 
-    __slots__ = ("outer",)
+    __slots__ = ("layer", "outer")
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(self, outer: Scope | None = None, layer: type[Layer] | None = None) -> None:
         super().__init__()
         self.outer = outer
+        self.layer = layer
 
     def __missing__(self, name: str) -> Any:
         if self.outer is None:
@@ -104,7 +105,7 @@ class Walker:
         Returns its node, its scope and the number of octets that it took.
         """
         node = FieldNode(name or str(layer._name or layer.__name__), None, base, 0, buffer=self._buffer)
-        scope = Scope(outer)
+        scope = Scope(outer, layer)
         state: Any = data
         total = 8 * len(data)
         faulty = False
@@ -267,7 +268,7 @@ class Walker:
         """Add generated values, apply the soft rules, record the message."""
         for gen in layer.generated:
             value = _try(gen.value, scope)
-            if value is None:
+            if value is None and not gen.keeps_none:
                 continue
             scope[gen.name] = value
             node.children.append(

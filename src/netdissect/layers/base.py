@@ -26,6 +26,8 @@ class Gen:
     """Name in the tree and in `fields`."""
     value: Callable[[Any], Any]
     """Called with the mapping of the fields read; None = leave it out."""
+    keeps_none: bool = False
+    """True: None is shown as such instead."""
 
 
 @dataclass(frozen=True, slots=True)

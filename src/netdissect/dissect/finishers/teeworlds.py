@@ -1,0 +1,144 @@
+"""What the header of a Teeworlds packet alone does not tell: its body, compressed or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.dissect.catalogue import Catalogue
+from netdissect.dissect.finishers.teeworlds_lines import message_line
+from netdissect.dissect.walker import Scope, Walker
+from netdissect.layers.base import Layer
+from netdissect.layers.teeworlds.codes import CODES
+from netdissect.layers.teeworlds.packets import PAYLOAD_LIMITS, body_layer
+from netdissect.model.dissection import Buffer, Dissection, FieldNode
+from netdissect.wire import huffman
+
+__all__ = ["finish"]
+
+MAX_PACKET = 1400
+"""Octets of a datagram at most. Source: docs/protocols/teeworlds.md."""
+_BEHIND_END = 1
+"""Octets that an encoder may write after the one with the end symbol."""
+
+
+def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Complete the tree of one datagram."""
+    root = dissection.root
+    payload = dissection.buffers[0].data
+    if len(payload) > MAX_PACKET:
+        excess = 8 * (len(payload) - MAX_PACKET)
+        text = f"{len(payload)} octets, packets have {MAX_PACKET} at most"
+        walker.note("teeworlds-oversize", text, 8 * MAX_PACKET, excess)
+    _generate(root, "length", len(payload))
+    fields = {node.name: node for node in root.children}
+    if "message_fields" in fields:
+        _generate(root, "type", "connless")
+    elif "flags" in fields and "num_chunks" in fields and ("token" in fields or _tokenless(fields)):
+        _body(dissection, request, walker, fields)
+    dissection.summary = "; ".join(_lines(dissection))
+
+
+def _tokenless(fields: dict[str, FieldNode]) -> bool:
+    """Return True where the dialect has no token in the header, or this packet carries none."""
+    flag = fields.get("token_flag")
+    compressed_first = next(iter(fields)) == "compressed_flag"
+    return compressed_first and (flag is None or not flag.value)
+
+
+def _generate(node: FieldNode, name: str, value: Any) -> None:
+    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
+
+
+def _body(
+    dissection: Dissection, request: Any, walker: Walker, fields: dict[str, FieldNode]
+) -> None:
+    """Read what follows the header, from a second buffer where it is compressed."""
+    root, payload = dissection.root, dissection.buffers[0].data
+    control = bool(fields["control_flag"].value)
+    start = walker.used
+    data, reader = payload[start:], walker
+    _generate(root, "type", "control" if control else "chunks")
+    walker.used = len(payload)
+    root.bit_length = 8 * len(payload)
+    if fields["compressed_flag"].value:
+        opened = _open(dissection, request, walker, start)
+        if opened is None:
+            return
+        data, reader, start = opened, Walker(Catalogue(CODES), buffer=1), 0
+    dialect = request.dialect.removeprefix("teeworlds-")
+    layer = body_layer(dialect if dialect in PAYLOAD_LIMITS else "0.7", data, control=control)
+    node = _walk(layer, data, start, fields, request, reader)
+    root.children.extend(node.children)
+    if control and all(child.name != "reason" for child in node.children):
+        close = any(child.name == "control" and child.value == "close" for child in node.children)
+        if close:
+            _generate(root, "reason", None)
+    _contradictions(root, reader)
+    if reader is not walker:
+        walker.annotations.extend(reader.annotations)
+        walker.messages.extend(reader.messages)
+
+
+def _contradictions(root: FieldNode, reader: Walker) -> None:
+    """Show the number that receivers read where the two copies of its bits differ."""
+    at = [note.bit_offset for note in reader.annotations if note.code == "teeworlds-sequence-copies"]
+    chunks = next((child for child in root.children if child.name == "chunks"), None)
+    if not at or chunks is None:
+        return
+    for chunk in chunks.children:
+        if chunk.bit_offset <= at[0] < chunk.bit_offset + chunk.bit_length:
+            read = next(child.value for child in chunk.children if child.name == "sequence")
+            _generate(root, "sequence_reference", read)
+
+
+def _walk(
+    layer: type[Layer],
+    data: bytes,
+    start: int,
+    fields: dict[str, FieldNode],
+    request: Any,
+    reader: Walker,
+) -> FieldNode:
+    around = Scope()
+    around["_direction"] = request.direction
+    around["num_chunks"] = fields["num_chunks"].value
+    node, _scope, used = reader.walk(layer, data, base=8 * start, outer=around)
+    reader.trailing(node, data, used)
+    return node
+
+
+def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> bytes | None:
+    """Decompress the body into the second buffer; None where it cannot be done."""
+    packed = dissection.buffers[0].data[start:]
+    limit = PAYLOAD_LIMITS.get(request.dialect.removeprefix("teeworlds-"), PAYLOAD_LIMITS["0.7"])
+    node = FieldNode("compressed", packed, 8 * start, 8 * len(packed), packed.hex())
+    dissection.root.children.append(node)
+    try:
+        opened = huffman.decompress(packed, limit)
+    except huffman.HuffmanError as fault:
+        walker.note("teeworlds-huffman", str(fault), 8 * start, 8 * len(packed))
+        return None
+    end = huffman.inspect(packed)
+    if end is not None and len(packed) - end > _BEHIND_END:
+        text = f"{len(packed) - end} octets behind the end symbol"
+        walker.note("teeworlds-huffman-tail", text, 8 * (start + end), 8 * (len(packed) - end))
+    dissection.buffers.append(Buffer("decompressed", opened))
+    _generate(dissection.root, "decompressed_hex", opened.hex())
+    _generate(dissection.root, "decompressed_length", len(opened))
+    return opened
+
+
+def _lines(dissection: Dissection) -> list[str]:
+    """Return one line per message; also kept with each of them."""
+    for message in dissection.messages:
+        message.summary = message_line(message, dissection)
+    return [message.summary for message in dissection.messages] or [_bare(dissection)]
+
+
+def _bare(dissection: Dissection) -> str:
+    """Return the line of a packet without messages."""
+    fields = {node.name: node.value for node in dissection.root.children}
+    flags = fields.get("flags") or {}
+    if flags.get("resend_requested"):
+        return f"asks for a resend after {fields.get('ack')}"
+    return f"no message, ack {fields.get('ack')}" if "ack" in fields else "undecoded"

@@ -1,0 +1,104 @@
+"""Scapy layers of Teeworlds: packets, chunks and every message of 0.6, 0.6.5, DDNet and 0.7.
+
+The classes of messages are made from the table and named after it: `Tw07SysInput`,
+`Tw06GameSvChat`, `TwExSysCapabilities`; a chunk carries one in its field `body`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scapy.packet import bind_bottom_up
+
+from netdissect.layers.base import Layer
+from netdissect.layers.teeworlds import controls, messages, packets
+from netdissect.layers.teeworlds.codes import CODES
+from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public names are the package's
+from netdissect.layers.teeworlds.messages import *  # noqa: F403
+from netdissect.layers.teeworlds.packets import *  # noqa: F403
+
+_MADE: dict[str, type[Layer]] = {
+    layer.__name__: layer
+    for group in (
+        *messages.MESSAGES.values(),
+        *messages.CONNLESS.values(),
+        messages.UUID_MESSAGES,
+        *controls.CONTROLS.values(),
+    )
+    for layer in group.values()
+}
+"""Classes made from tables, by name."""
+globals().update(_MADE)
+
+__all__ = [  # noqa: PLE0604 - the lists of the modules are strings
+    "CODES",
+    "READERS",
+    "bind",
+    "root",
+    *controls.__all__,
+    *messages.__all__,
+    *packets.__all__,
+    *sorted(_MADE),
+]
+
+DEFAULT_PORT = 8303
+"""Game servers without another setting. Source: docs/protocols/teeworlds.md."""
+CONNLESS_BIT = 0x20
+
+ROOTS: dict[str, type[packets.TwPacket]] = {
+    "teeworlds-0.6": packets.Tw06,
+    "teeworlds-0.6.5": packets.Tw065,
+    "teeworlds-ddnet-0.6": packets.TwDdnet,
+    "teeworlds-0.7": packets.Tw07,
+}
+"""Dialect -> header."""
+
+
+def root(payload: bytes, request: Any) -> type[Layer]:
+    """Return the layer that reads `payload`: a packet, or a connectionless one."""
+    return packet_layer(payload, request.dialect)
+
+
+def packet_layer(payload: bytes, dialect: str) -> type[Layer]:
+    """Return the header of a dialect, or the connectionless form where its bit is set."""
+    header = ROOTS.get(dialect, packets.Tw07)
+    if payload[:1] and payload[0] & CONNLESS_BIT:
+        return packets.Tw07Connless if header is packets.Tw07 else packets.Tw06Connless
+    return header
+
+
+class Teeworlds07(packets.Tw07):
+    """0.7 packets for Scapy: dispatches connectionless ones."""
+
+    name = "Teeworlds 0.7"
+    fields_desc = list(packets.Tw07.fields_desc)
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kargs: Any) -> type[Layer]:
+        """Return the class for these octets."""
+        if _pkt is None:
+            return cls
+        return packet_layer(bytes(_pkt), "teeworlds-0.7")
+
+
+def bind(port: int = DEFAULT_PORT) -> None:
+    """Let Scapy dissect UDP from and to `port` as Teeworlds 0.7."""
+    from scapy.layers.inet import UDP  # noqa: PLC0415 - slow import, wanted only here
+
+    for direction in ("sport", "dport"):
+        bind_bottom_up(UDP, Teeworlds07, {direction: port})
+
+
+_BODY = ("body",)
+READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
+    (packets.Tw06, ()),
+    (packets.Tw065, ()),
+    (packets.Tw07, ()),
+    (packets.Tw06Chunk, _BODY),
+    (packets.Tw07Chunk, _BODY),
+    (packets.Tw06Connless, _BODY),
+    (packets.Tw07Connless, _BODY),
+    (controls.CONTROLS["0.7"][5], ()),
+    (controls.CONTROLS["0.7"][1], ()),
+]
+"""Layers whose derived readers `protocols/teeworlds` calls."""

@@ -1,0 +1,207 @@
+"""The control messages of every dialect. *Source:* docs/protocols/teeworlds.md.
+
+They are few and differ in what cannot be told by a table: optional tokens, and a close reason that
+a DDNet token may follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from scapy.fields import ByteField
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.fields import IfLeft, Tail
+from netdissect.layers.teeworlds.fields import Maybe, Octets, OptionalTail, Text
+from netdissect.wire.teeworlds import CONTROL_NAMES
+
+__all__ = ["CONTROLS", "TwControl", "TwControlEmpty", "TwControlUnknown", "control_layer"]
+
+TOKEN_MAGIC = b"TKEN"
+_TOKEN_OCTETS = 4
+_PADDED_OCTETS = 512
+"""Body of requests that no short packet may cause a longer answer to."""
+
+
+class TwControl(Layer):
+    """A control message: `control_id`, then its own fields."""
+
+    control_name: ClassVar[str] = ""
+    checks = (
+        Check(
+            lambda fields: bool(fields["trailing"]),
+            "teeworlds-extra",
+            "trailing",
+            "octets behind the known fields",
+        ),
+    )
+    generated: ClassVar[tuple[Gen, ...]] = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Give every message its name."""
+        super().__init_subclass__(**kwargs)
+        kind = Gen("control", lambda _fields, name=cls.control_name: name or None)
+        cls.generated = (kind, *(gen for gen in cls.generated if gen.name != "control"))
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the type under which it counts, such as `control.close`."""
+        del fields
+        return f"control.{cls.control_name}" if cls.control_name else None
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        return f"{self.name}"
+
+
+class TwControlEmpty(TwControl):
+    """A control packet without a message."""
+
+    name = "Teeworlds empty control"
+    fields_desc = []
+    checks = (
+        Check(
+            lambda _fields: True, "teeworlds-control-missing", "", "no octet names the message"
+        ),
+    )
+
+
+class TwControlUnknown(TwControl):
+    """A control message that the dialect does not define."""
+
+    name = "Teeworlds unknown control"
+    fields_desc = [ByteField("control_id", 255), Tail("data")]
+    checks = (
+        Check(
+            lambda fields: fields["control_id"] is not None,
+            "teeworlds-control-unknown",
+            "control_id",
+            "control message {control_id}",
+        ),
+    )
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return `control.unknown`."""
+        return "control.unknown" if fields["control_id"] is not None else None
+
+
+_BODY_LENGTH = Gen(
+    "body_len", lambda fields: len(fields["response_token"]) + len(fields["padding"] or b"")
+)
+_MAGIC = Gen("magic", lambda fields: fields["magic_octets"].decode("latin-1"))
+
+
+def _token(name: str, default: bytes = bytes(_TOKEN_OCTETS)) -> Octets:
+    return Octets(name, default, _TOKEN_OCTETS)
+
+
+def _optional(name: str) -> IfLeft:
+    """Return a token that may be missing, which it is where too little is left."""
+    return IfLeft(_token(name), 8 * _TOKEN_OCTETS)
+
+
+def _absent(name: str) -> IfLeft:
+    """Return a token that is not built unless it is given."""
+    field = _optional(name)
+    field.default = None
+    return field
+
+
+def _reason() -> Maybe:
+    return Maybe(Text("reason"))
+
+
+def _request() -> list[Any]:
+    """Return the fields of a request whose body is padded to 512 octets."""
+    return [_token("response_token"), Tail("padding", bytes(_PADDED_OCTETS - _TOKEN_OCTETS))]
+
+
+_LAYOUTS: dict[str, dict[int, list[Any]]] = {
+    "0.6": {0: [], 1: [], 2: [], 3: [], 4: [_reason()]},
+    "0.6.5": {
+        0: [],
+        1: [
+            _optional("padding_a"),
+            _optional("client_token"),
+            Tail("padding_b", bytes(_PADDED_OCTETS - 2 * _TOKEN_OCTETS)),
+        ],
+        2: [_optional("server_token")],
+        3: [],
+        4: [_reason()],
+    },
+    "ddnet-0.6": {
+        0: [_optional("token")],
+        1: [_token("magic_octets", TOKEN_MAGIC), _token("token", b"\xff" * _TOKEN_OCTETS)],
+        2: [
+            IfLeft(_token("magic_octets", TOKEN_MAGIC), 8 * _TOKEN_OCTETS),
+            _optional("token"),
+        ],
+        3: [_optional("token")],
+        4: [_reason(), _absent("token")],
+    },
+    "0.7": {
+        0: [],
+        1: _request(),
+        2: [_absent("accept_extra")],
+        4: [_reason()],
+        5: _request(),
+    },
+}
+"""Dialect -> control id -> fields. DDNet servers append their own token to the accept of 0.7."""
+
+
+def _make(dialect: str, number: int, fields: list[Any]) -> type[TwControl]:
+    family = "0.7" if dialect == "0.7" else "0.6"
+    control = CONTROL_NAMES[family][number]
+    prefix = {"0.6": "Tw06", "0.6.5": "Tw065", "ddnet-0.6": "TwDdnet", "0.7": "Tw07"}[dialect]
+    camel = "".join(part.capitalize() for part in control.split("_"))
+    names = {field.name for field in fields}
+    gens = [_BODY_LENGTH] if "response_token" in names else []
+    gens += [_MAGIC] if "magic_octets" in names else []
+    # A tail takes everything: nothing can follow it.
+    tail = [] if fields and isinstance(fields[-1], Tail) else [OptionalTail()]
+    body = {
+        "__doc__": f"Control message `{control}` of {dialect}.",
+        "__module__": __name__,
+        "name": f"Teeworlds control {control}",
+        "control_name": control,
+        "generated": tuple(gens),
+        "fields_desc": [ByteField("control_id", number), *fields, *tail],
+    }
+    return type(f"{prefix}Control{camel}", (TwControl,), body)
+
+
+CONTROLS: dict[str, dict[int, type[TwControl]]] = {
+    dialect: {number: _make(dialect, number, fields) for number, fields in layouts.items()}
+    for dialect, layouts in _LAYOUTS.items()
+}
+"""Dialect (without prefix) -> control id -> layer."""
+
+
+class TwDdnetControlCloseBare(TwControl):
+    """Control message `close` of ddnet-0.6 without a reason: the token follows at once."""
+
+    name = "Teeworlds control close"
+    control_name = "close"
+    fields_desc = [ByteField("control_id", 4), _token("token")]
+
+
+_CLOSE = 4
+_REASON_OCTETS = 3
+
+
+def control_layer(dialect: str, payload: bytes) -> type[Layer]:
+    """Return the layer of a control message.
+
+    Four octets behind a DDNet close are its token, unless they are three letters and a NUL.
+    """
+    if not payload:
+        return TwControlEmpty
+    number = payload[0]
+    if dialect == "ddnet-0.6" and number == _CLOSE and len(payload) == 1 + _TOKEN_OCTETS:
+        reason = payload[1 : 1 + _REASON_OCTETS]
+        if payload[-1] or not (reason.isascii() and reason.decode().isprintable()):
+            return TwDdnetControlCloseBare
+    return CONTROLS[dialect].get(number, TwControlUnknown)

@@ -1,0 +1,275 @@
+"""Field classes of Teeworlds: its numbers, strings and repeated values.
+
+A field's value is what stands on the wire (octets for strings); `plain` is what the tree shows.
+`shown` is the name in the tree where Scapy keeps the table's name for itself (`name`, `time`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scapy.fields import BitField, Field
+from scapy.volatile import RandBin, RandNum
+
+from netdissect.layers.fields import FieldFault, IfLeft, NulString, Tail, Varint
+from netdissect.wire.varint import TEEWORLDS
+
+__all__ = [
+    "ArrayOf",
+    "Decimal",
+    "Flag",
+    "Maybe",
+    "Number",
+    "Octets",
+    "OptionalTail",
+    "Size",
+    "Text",
+    "text",
+]
+
+_SPACE = 32
+KEPT_CONTROLS = frozenset(b"\r\n\t")
+"""Controls that the ordinary sanitiser leaves. Source: docs/protocols/teeworlds.md."""
+
+
+def text(octets: bytes) -> str:
+    """Return octets as text; what is not UTF-8 is kept as lone surrogates."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def octets_of(value: Any) -> bytes:
+    """Return the octets of a text, or of what is octets already."""
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
+
+
+class Flag(BitField):  # type: ignore[misc]
+    """One bit, shown as a truth value. The default None is filled in when the packet is built."""
+
+    def __init__(self, name: str, default: int | None = 0) -> None:
+        BitField.__init__(self, name, default, 1)
+
+    def plain(self, value: int) -> bool:
+        """Return the bit as a truth value."""
+        return bool(value)
+
+
+class Octets(Field):  # type: ignore[misc]
+    """A fixed number of octets, such as a token."""
+
+    def __init__(self, name: str, default: bytes, size: int) -> None:
+        Field.__init__(self, name, default, f"!{size}s")
+
+    def i2m(self, pkt: Any, x: Any) -> bytes:
+        """Return the octets; struct cuts or fills them to the width."""
+        return octets_of(x or b"")
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the octets as hex."""
+        return bytes(x or b"").hex()
+
+    def randval(self) -> Any:
+        """Return random octets of that width."""
+        return RandBin(RandNum(self.sz, self.sz))
+
+
+class Number(Varint):
+    """A varint with the range and the names that the table states."""
+
+    __slots__ = ["flags", "highest", "lowest", "shown"]
+
+    def __init__(
+        self,
+        name: str,
+        default: int = 0,
+        *,
+        limits: tuple[int | None, int | None] = (None, None),
+        names: dict[int, str] | None = None,
+        flags: dict[int, str] | None = None,
+        shown: str | None = None,
+    ) -> None:
+        Varint.__init__(self, name, default, TEEWORLDS, names)
+        self.lowest, self.highest = limits
+        self.flags = flags
+        self.shown = shown or name
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the value with its name, or with the names of its bits."""
+        if self.flags is None or not isinstance(x, int):
+            return str(Varint.i2repr(self, pkt, x))
+        set_bits = [name for bit, name in self.flags.items() if x & bit]
+        return f"{'|'.join(set_bits)} ({x:#x})" if set_bits else repr(x)
+
+    def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
+        """Return the soft findings: overlong, or outside the range of the table."""
+        found = Varint.findings(self, value, raw)
+        low, high = self.lowest, self.highest
+        if (low is not None and value < low) or (high is not None and value > high):
+            found.append(("teeworlds-range", f"{self.shown} = {value}, allowed {low} to {high}"))
+        return found
+
+
+class Size(Number):
+    """The length in octets of a later field; filled in from it when the message is built."""
+
+    __slots__ = ["of", "unit"]
+
+    def __init__(self, name: str, of: str, *, unit: int = 1, highest: int | None = None) -> None:
+        Number.__init__(self, name, limits=(0, highest))
+        self.default = None
+        self.of = of
+        self.unit = unit
+
+    def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
+        """Append the length, the real one unless a value was given."""
+        if val is None and pkt is not None:
+            val = self.unit * len(pkt.getfieldval(self.of) or ())
+        return s + TEEWORLDS.write(val or 0)
+
+
+class Text(NulString):
+    """A string up to its NUL. `strict`: its receivers replace every control character."""
+
+    __slots__ = ["shown", "strict"]
+
+    def __init__(
+        self, name: str, default: bytes = b"", *, strict: bool = False, shown: str | None = None
+    ) -> None:
+        NulString.__init__(self, name, default)
+        self.strict = strict
+        self.shown = shown or name
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Accept text for its octets."""
+        return octets_of(x) if isinstance(x, str) else x
+
+    def plain(self, value: bytes) -> str:
+        """Return the text."""
+        return text(value)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the text as Python would write it."""
+        return repr(text(octets_of(x or b"")))
+
+    def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding for characters that receivers replace by spaces."""
+        kept: frozenset[int] | tuple[()] = () if self.strict else KEPT_CONTROLS
+        if any(octet < _SPACE and octet not in kept for octet in value):
+            return [("teeworlds-sanitised", f"{self.shown} holds control characters")]
+        return []
+
+
+class Decimal(Text):
+    """A number as decimal digits and a NUL; anything else stays the text that it is."""
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Accept a number for its digits."""
+        return str(x).encode() if isinstance(x, int) else Text.any2i(self, pkt, x)
+
+    def plain(self, value: bytes) -> int | str:  # type: ignore[override]
+        """Return the number where the digits are one in its usual form."""
+        try:
+            number = int(value)
+        except ValueError:
+            return text(value)
+        return number if str(number).encode() == value else text(value)
+
+    def findings(self, value: bytes, raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding for what is no number."""
+        if isinstance(self.plain(value), str):
+            return [("teeworlds-number-text", f"{self.shown} is no decimal number")]
+        return []
+
+    def randval(self) -> Any:
+        """Return digits."""
+        return str(int(RandNum(0, 9999))).encode()
+
+
+class ArrayOf(Field):  # type: ignore[misc]
+    """Values of one field in a row: `count` of them, or up to the end of the message (None)."""
+
+    __slots__ = ["count", "item", "shown"]
+    islist = 1
+    ismutable = True
+
+    def __init__(
+        self,
+        name: str,
+        item: Any,
+        count: Callable[[Any], int] | None,
+        *,
+        default: list[Any] | None = None,
+        shown: str | None = None,
+    ) -> None:
+        self.item = item
+        self.count = count
+        self.shown = shown or name
+        Field.__init__(self, name, default or [])
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[Any]]:
+        """Read the values; every one takes an octet at least, so a count can claim nothing."""
+        values: list[Any] = []
+        wanted = None if self.count is None else int(self.count(pkt))
+        while s if wanted is None else len(values) < wanted:
+            try:
+                s, value = self.item.getfield(pkt, s)
+            except FieldFault as fault:
+                raise FieldFault(fault.code, f"{self.shown}: {fault}", self.plain(values)) from None
+            values.append(value)
+        return s, values
+
+    def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
+        """Append them."""
+        for value in val or ():
+            s = self.item.addfield(pkt, s, self.item.any2i(pkt, value))
+        return s
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Accept what the item accepts."""
+        return [self.item.any2i(pkt, value) for value in x or ()]
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        """Return the number of values."""
+        return len(x or ())
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the values in brackets."""
+        return f"[{', '.join(self.item.i2repr(pkt, value) for value in x or ())}]"
+
+    def plain(self, value: list[Any]) -> list[Any]:
+        """Return the values as the tree shows them."""
+        plain = getattr(self.item, "plain", None)
+        return list(value) if plain is None else [plain(item) for item in value]
+
+    def randval(self) -> Any:
+        """Return the default: Scapy's random values make no lists."""
+        return list(self.default)
+
+
+class OptionalTail(IfLeft):
+    """What the message holds beyond its fields: allowed for later versions, hence only noted."""
+
+    def __init__(self, name: str = "trailing") -> None:
+        IfLeft.__init__(self, Tail(name), 8)
+        self.default = None
+
+
+class Maybe(IfLeft):
+    """A field that the message may end before. A string needs no octet more than its NUL."""
+
+    __slots__ = ["shown"]
+
+    def __init__(self, fld: Any) -> None:
+        IfLeft.__init__(self, fld, 8)
+        self.shown = fld.shown
+        self.default = None
+
+    def plain(self, value: Any) -> Any:
+        """Return what the inner field shows."""
+        plain = getattr(self.fld, "plain", None)
+        return value if plain is None else plain(value)
+
+    def findings(self, value: Any, raw: bytes) -> list[tuple[str, str]]:
+        """Return the findings of the inner field."""
+        findings = getattr(self.fld, "findings", None)
+        return [] if findings is None else list(findings(value, raw))

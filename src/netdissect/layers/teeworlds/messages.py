@@ -1,0 +1,413 @@
+"""The messages of Teeworlds as Scapy layers, made from the table: one class per message and family.
+
+A class is named after its family and row: `Tw07SysInput`, `Tw06GameSvChat`, `TwExSysWhatIs` (named
+by UUID). Nothing is typed here that the table says. *Source:* docs/protocols/teeworlds.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from keyword import iskeyword
+from typing import Any, ClassVar
+
+from scapy.fields import ByteField, ShortField
+from scapy.packet import Packet
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items, SizedBytes, Tail
+from netdissect.layers.teeworlds.fields import (
+    ArrayOf,
+    Decimal,
+    Maybe,
+    Number,
+    Octets,
+    OptionalTail,
+    Size,
+    Text,
+)
+from netdissect.wire.teeworlds import (
+    FAMILIES,
+    MessageRow,
+    connless_rows,
+    message_rows,
+    object_rows,
+    table,
+    uuid_rows,
+)
+from netdissect.wire.varint import TEEWORLDS, VarintError
+
+__all__ = ["CONNLESS", "MESSAGES", "UUID_MESSAGES", "TwMessage", "connless_layer", "message_layer"]
+
+UUID_OCTETS = 16
+_WIDEST_CLIENT = {"0.6": 127, "0.7": 63}
+"""Highest client id that a server of the family sends. DDNet servers have up to 128 slots."""
+_MAX_PARTS, _MAX_PART_SIZE = 64, 900
+
+
+class TwMessage(Layer):
+    """A message: its fields, and what a later version may have added behind them."""
+
+    is_item: ClassVar[bool] = True
+    row: ClassVar[MessageRow | None] = None
+    """Its row in the table."""
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return kind and name, such as `sys.input`."""
+        del fields
+        return None if cls.row is None else cls.row.type
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        return str(self.name if self.row is None else self.row.type)
+
+
+class TwUnknown(TwMessage):
+    """A message that no known release defines."""
+
+    name = "Teeworlds unknown message"
+    fields_desc = [Number("message_id", 0), Tail("data")]
+    checks = (
+        Check(
+            lambda fields: fields["message_id"] is not None,
+            "teeworlds-unknown-message",
+            "message_id",
+            "message id {message_id} (id << 1 | system) is not defined",
+        ),
+    )
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return `sys.unknown` or `game.unknown`; the number is in the fields."""
+        return "sys.unknown" if fields["message_id"] & 1 else "game.unknown"
+
+
+class TwUnknownUuid(TwMessage):
+    """A message with a UUID that is not in the table."""
+
+    name = "Teeworlds unknown UUID message"
+    fields_desc = [
+        Number("message_id", 0),
+        Octets("message_uuid", bytes(UUID_OCTETS), UUID_OCTETS),
+        Tail("data"),
+    ]
+    checks = (
+        Check(
+            lambda fields: fields["message_uuid"] is not None,
+            "teeworlds-unknown-uuid",
+            "message_uuid",
+            "the UUID is not known",
+        ),
+    )
+    message_type = TwUnknown.message_type
+
+
+class TwEmpty(TwMessage):
+    """A chunk of size 0."""
+
+    name = "Teeworlds empty chunk"
+    fields_desc = []
+    checks = (
+        Check(lambda _fields: True, "teeworlds-chunk-empty", "", "the chunk holds no message"),
+    )
+
+
+class TwOpaque(Layer):
+    """Octets that stay undecoded."""
+
+    name = "Teeworlds octets"
+    fields_desc = [Tail("data")]
+
+
+# -- fields of a row ------------------------------------------------------------------------------
+
+
+def _limits(row: dict[str, Any], family: str) -> tuple[int | None, int | None]:
+    if row["type"] == "bool":
+        return 0, 1
+    low, high = row.get("min"), row.get("max")
+    symbol = row.get("max_symbol", "")
+    if symbol.startswith("MAX_CLIENTS"):
+        high = _WIDEST_CLIENT[family] + (symbol == "MAX_CLIENTS")
+    return low, high
+
+
+def _names(kind: str, group: str | None, family: str) -> dict[int, str] | None:
+    """Return the names of an enumeration or of flag bits; DDNet's own where the family has none."""
+    if group is None:
+        return None
+    for dialect in (family, "ddnet-0.6", "0.7"):
+        found = table()[kind].get(dialect, {}).get(group)
+        if found is not None:
+            return {int(number): name for number, name in found.items()}
+    return None
+
+
+def _number(row: dict[str, Any], name: str, family: str) -> Number:
+    return Number(
+        name,
+        int(row.get("default") or row.get("min") or 0),
+        limits=_limits(row, family),
+        names=_names("enums", row.get("enum"), family),
+        flags=_names("flags", row.get("flags"), family),
+        shown=row.get("name"),
+    )
+
+
+def _array(row: dict[str, Any], name: str, family: str) -> ArrayOf:
+    item = _field({"name": row["name"], **row["item"]}, family)
+    return ArrayOf(
+        name, item, E(str(row["count"])), default=[item.default] * row["count"], shown=row["name"]
+    )
+
+
+def _object(row: dict[str, Any], name: str, family: str) -> ArrayOf:
+    """Return the integers of a snapshot object."""
+    item = Number(row["name"])
+    ints = object_rows(family)[_object_number(row["object"], family)]["ints"]
+    if "length_field" in row:
+        length = row["length_field"]
+        return ArrayOf(name, item, E(f"{length} // 4"), default=[0] * ints, shown=row["name"])
+    return ArrayOf(name, item, E(str(ints)), default=[0] * ints, shown=row["name"])
+
+
+def _object_number(name: str, family: str) -> int | bytes:
+    rows = object_rows(family)
+    return next(number for number, entry in rows.items() if entry["name"] == name)
+
+
+def _raw(row: dict[str, Any], name: str) -> Any:
+    if "length_field" in row:
+        return SizedBytes(name, b"", E(row["length_field"]))
+    return Octets(name, bytes.fromhex(row.get("value", "")) or bytes(row["length"]), row["length"])
+
+
+def _list(row: dict[str, Any], name: str, family: str) -> Items:
+    """Return the list of the objects that fill the rest of a message."""
+    item = type(
+        f"Tw{family.replace('.', '')}{_camel(row['name'])}Item",
+        (Layer,),
+        {
+            "__doc__": f"One entry of `{row['name']}`.",
+            "__module__": __name__,
+            "name": row["name"],
+            "is_item": True,
+            "fields_desc": [_field(entry, family) for entry in row["item"]],
+        },
+    )
+    return Items(name, item)
+
+
+def _field(row: dict[str, Any], family: str) -> Any:
+    """Return the field of one row of the table."""
+    shown = row["name"]
+    # Attributes of every Scapy packet and Python's keywords get a final underscore in Scapy.
+    name = f"{shown}_" if hasattr(Packet, shown) or iskeyword(shown) else shown
+    match row["type"]:
+        case "string":
+            field: Any = Text(name, strict="skip_leading" in row.get("sanitize", ""), shown=shown)
+        case "int_string":
+            field = Decimal(name, b"0", shown=shown)
+        case "raw":
+            field = _raw(row, name)
+        case "rest":
+            field = Tail(name)
+        case "uuid":
+            field = Octets(name, bytes(UUID_OCTETS), UUID_OCTETS)
+        case "token4" | "u32be":
+            field = Octets(name, bytes.fromhex(row.get("value", "00000000")), 4)
+        case "u8":
+            field = ByteField(name, 0)
+        case "u16be":
+            field = ShortField(name, 0)
+        case "array":
+            field = _array(row, name, family)
+        case "strings":
+            field = ArrayOf(name, Text(name), E(row["count_field"]), shown=shown)
+        case "strings_to_end":
+            field = ArrayOf(name, Text(name), None, shown=shown)
+        case "ints_to_end":
+            field = ArrayOf(name, Number(name), None, shown=shown)
+        case "object":
+            field = _object(row, name, family)
+        case "repeat_to_end":
+            field = _list(row, name, family)
+        case _:
+            field = _number(row, name, family)
+    return Maybe(field) if row.get("optional") else field
+
+
+def _fields(row: MessageRow, family: str) -> list[Any]:
+    """Return the fields of a message, its length fields tied to what they measure."""
+    fields: list[Any] = []
+    measured = {entry["length_field"]: entry for entry in row.fields if "length_field" in entry}
+    counted = {entry["count_field"]: entry for entry in row.fields if "count_field" in entry}
+    for entry in row.fields:
+        name = entry["name"]
+        if name in measured:
+            unit = 4 if measured[name]["type"] == "object" else 1
+            highest = entry.get("max")
+            fields.append(Size(name, measured[name]["name"], unit=unit, highest=highest))
+        elif name in counted:
+            fields.append(Size(name, counted[name]["name"]))
+        else:
+            fields.append(_field(entry, family))
+    return fields
+
+
+# -- rules ----------------------------------------------------------------------------------------
+
+_BASE_CHECKS = (
+    Check(
+        lambda fields: bool(fields["trailing"]),
+        "teeworlds-extra",
+        "trailing",
+        "octets behind the known fields",
+    ),
+)
+_SNAP_CHECKS = (
+    Check(
+        lambda fields: not (
+            0 < fields["num_parts"] <= _MAX_PARTS and 0 <= fields["part"] < fields["num_parts"]
+        ),
+        "teeworlds-snap-part",
+        "part",
+        "part {part} of {num_parts}",
+    ),
+)
+_SIZE_CHECK = Check(
+    lambda fields: not 0 <= fields["part_size"] <= _MAX_PART_SIZE,
+    "teeworlds-snap-part",
+    "part_size",
+    "part of {part_size} octets",
+)
+_INPUT_CHECK = Check(
+    lambda fields: fields["size"] % 4 or fields["size"] < 0,
+    "teeworlds-input-size",
+    "size",
+    "input of {size} octets",
+)
+
+
+def _checks(row: MessageRow) -> tuple[Check, ...]:
+    """Return the soft rules of a message."""
+    found = list(_BASE_CHECKS)
+    sender, name = row.sender, row.type
+    if sender is not None:
+        found.append(
+            Check(
+                lambda fields: fields["_direction"] not in (None, sender),
+                "teeworlds-wrong-direction",
+                "message_id",
+                f"{name} is sent by the {'server' if sender else 'client'} only",
+            )
+        )
+    if row.vital:
+        found.append(
+            Check(
+                lambda fields: not fields["vital"],
+                "teeworlds-not-vital",
+                "message_id",
+                f"{name} counts in a vital chunk only",
+            )
+        )
+    if row.name == "snap":
+        found.extend((*_SNAP_CHECKS, _SIZE_CHECK))
+    elif row.name == "snap_single":
+        found.append(_SIZE_CHECK)
+    elif row.name == "input":
+        found.append(_INPUT_CHECK)
+    return tuple(found)
+
+
+def _gens(row: MessageRow, family: str) -> tuple[Gen, ...]:
+    """Return the concluded values of a message: the named integers of an input."""
+    if row.name != "input":
+        return ()
+    names = tuple(
+        entry["name"] for entry in object_rows(family)[_object_number("player_input", family)]["fields"]
+    )
+    return (
+        Gen(
+            "player_input",
+            lambda fields: dict(zip(names, fields["input"], strict=False)) or None,
+        ),
+    )
+
+
+# -- classes --------------------------------------------------------------------------------------
+
+
+def _camel(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _make(row: MessageRow, family: str, prefix: str, head: list[Any]) -> type[TwMessage]:
+    name = f"{prefix}{_camel(row.kind)}{_camel(row.name)}"
+    body = {
+        "__doc__": f"Message `{row.type}`.",
+        "__module__": __name__,
+        "name": f"Teeworlds {row.type}",
+        "row": row,
+        "fields_desc": [*head, *_fields(row, family), OptionalTail()],
+        "checks": _BASE_CHECKS if row.kind == "connless" else _checks(row),
+        "generated": _gens(row, family),
+    }
+    return type(name, (TwMessage,), body)
+
+
+def _numbered(family: str) -> dict[int, type[TwMessage]]:
+    prefix = f"Tw{family.replace('.', '')}"
+    return {
+        head: _make(row, family, prefix, [Number("message_id", head)])
+        for head, row in message_rows(family).items()
+    }
+
+
+def _connless(family: str) -> dict[bytes, type[TwMessage]]:
+    prefix = f"Tw{family.replace('.', '')}"
+    return {
+        magic: _make(row, family, prefix, [Octets("magic_octets", magic, len(magic))])
+        for magic, row in connless_rows(family).items()
+    }
+
+
+MESSAGES: dict[str, dict[int, type[TwMessage]]] = {family: _numbered(family) for family in FAMILIES}
+"""Family -> first number of a message (id << 1 | system) -> its layer."""
+UUID_MESSAGES: dict[bytes, type[TwMessage]] = {
+    uuid: _make(
+        row, "0.6", "TwEx", [Number("message_id", row.head), Octets("message_uuid", uuid, UUID_OCTETS)]
+    )
+    for uuid, row in uuid_rows().items()
+}
+"""UUID -> layer; the same in every dialect."""
+CONNLESS: dict[str, dict[bytes, type[TwMessage]]] = {
+    family: _connless(family) for family in FAMILIES
+}
+"""Family -> the 8 octets that name a connectionless message -> its layer."""
+
+MAGIC_OCTETS = 8
+
+
+def message_layer(octets: bytes, family: str) -> type[Layer]:
+    """Return the layer of the message in a chunk."""
+    if not octets:
+        return TwEmpty
+    try:
+        head, position = TEEWORLDS.read(octets, 0, len(octets))
+    except VarintError:
+        return TwUnknown
+    if head >> 1:
+        return MESSAGES[family].get(head, TwUnknown)
+    uuid = octets[position : position + UUID_OCTETS]
+    if len(uuid) < UUID_OCTETS:
+        return TwUnknownUuid
+    layer = UUID_MESSAGES.get(uuid)
+    matches = layer is not None and layer.row is not None and layer.row.head == head
+    return layer if layer is not None and matches else TwUnknownUuid
+
+
+def connless_layer(octets: bytes, family: str) -> type[Layer]:
+    """Return the layer of a connectionless message."""
+    return CONNLESS[family].get(octets[:MAGIC_OCTETS], TwOpaque)
