@@ -18,6 +18,7 @@ from typing import Any
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
+from netdissect.wire.inflate import Bounds
 
 __all__ = ["Request", "dissect", "layer_module"]
 
@@ -44,6 +45,8 @@ class Request:
     """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
     hints: Any = None
     """`Hints.extra` of the connection, or None."""
+    bounds: Bounds = Bounds()
+    """How far compressed bodies are inflated."""
 
 
 def summarise(kind: str, node: FieldNode) -> str:

@@ -46,10 +46,14 @@ class SchemaError(ValueError):
 class SchemaMismatch(ValueError):  # noqa: N818 - names a condition
     """A payload does not fit its schema, from bit `position` on."""
 
-    def __init__(self, message: str, position: int, nodes: list[FieldNode]) -> None:
+    def __init__(
+        self, message: str, position: int, nodes: list[FieldNode], cause: Exception
+    ) -> None:
         super().__init__(message)
         self.position = position
         self.nodes = nodes
+        self.short = isinstance(cause, OutOfData) or getattr(cause, "short", False)
+        """True where the payload ends too early; False where the schema is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,8 @@ class MessageSchema:
     name: str
     fields: tuple[SchemaField, ...]
     direction: str | None = None
+    dialects: tuple[str, ...] = ()
+    """Dialects that know the message, without their protocol's prefix; empty = all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +144,10 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
         if not isinstance(row, dict):
             raise SchemaError(f"{where}: an object with name and fields is wanted")
         message = MessageSchema(
-            str(row.get("name", key)), _fields(row.get("fields", []), where), row.get("direction")
+            str(row.get("name", key)),
+            _fields(row.get("fields", []), where),
+            row.get("direction"),
+            _names(row.get("dialects", ()), where),
         )
         messages[str(key)] = message
         messages.setdefault(message.name, message)
@@ -151,6 +160,12 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
             raise SchemaError(f"{origin}: enums.{name}: numbers to names are wanted") from None
         enum_types[name] = str(row.get("type", "int"))
     return Schema(data.get("protocol"), messages, objects, enums, enum_types)
+
+
+def _names(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise SchemaError(f"{where}: dialects must be a list of names")
+    return tuple(str(name) for name in value)
 
 
 def _table(data: dict[str, Any], key: str, origin: str) -> dict[str, Any]:
@@ -204,7 +219,7 @@ class Decoder:
                 raise
             except (OutOfData, ValueError) as fault:
                 raise SchemaMismatch(
-                    f"{item.name} ({item.type.text}): {fault}", start, nodes
+                    f"{item.name} ({item.type.text}): {fault}", start, nodes, fault
                 ) from None
             nodes.append(node)
         return nodes
@@ -253,7 +268,7 @@ class Decoder:
             except (OutOfData, ValueError) as fault:
                 node.bit_length = before - start
                 raise SchemaMismatch(
-                    f"{name}[{index}] of {count}: {fault}", before, [node]
+                    f"{name}[{index}] of {count}: {fault}", before, [node], fault
                 ) from None
         node.bit_length = cursor.position - start
         return node
@@ -265,7 +280,9 @@ class Decoder:
         children = self.fields(self._schema.objects[kind], inner, depth + 1)
         if inner is not cursor:
             cursor.position = inner.end
-        node = FieldNode(name, None, start, cursor.position - start, buffer=self._buffer)
+        # An object without fields is an empty object, not null.
+        value = None if children else {}
+        node = FieldNode(name, value, start, cursor.position - start, buffer=self._buffer)
         node.children = children
         return node
 
@@ -309,7 +326,8 @@ class _Encoder:
     def _value(self, ref: TypeRef, value: Any, depth: int) -> None:
         if depth > DEPTH_LIMIT:
             raise ValueError("too deeply nested values")
-        self._values.put_present(self._sink, present=value is not None)
+        if not self._values.put_present(self._sink, present=value is not None):
+            return
         if ref.dimensions:
             self._array(ref, value or [], depth)
         elif ref.base in self._schema.objects:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 
-__all__ = ["Inflated", "inflate"]
+__all__ = ["Bounds", "Inflated", "inflate"]
 
 GZIP_WBITS = 31
 ZLIB_WBITS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far a compressed body of one message is inflated; users may change it."""
+
+    octets: int = 1 << 20
+    """Inflated octets at most."""
+    ratio: int = 200
+    """Inflated octets at most, as a multiple of the compressed ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,8 +41,8 @@ class Values(Protocol):
     def present(self, cursor: Cursor) -> bool:
         """Read what precedes every value; False = the value is null."""
 
-    def put_present(self, sink: Sink, *, present: bool) -> None:
-        """Append what precedes every value."""
+    def put_present(self, sink: Sink, *, present: bool) -> bool:
+        """Append what precedes every value; returns whether the value itself follows."""
 
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Read the head of an object; returns the cursor for its fields, None for a null object."""

@@ -77,8 +77,9 @@ class _Values:
         """Every value is there."""
         return True
 
-    def put_present(self, sink: Sink, *, present: bool) -> None:
-        """Nothing precedes a value."""
+    def put_present(self, sink: Sink, *, present: bool) -> bool:
+        """Nothing precedes a value; a missing one is written as zero."""
+        return True
 
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Objects are their fields."""

@@ -1,0 +1,284 @@
+"""What one layer of Netplay cannot tell: messages of a stream, compressed bodies, values, JSON."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from netdissect.dissect.schema import (
+    Decoder,
+    MessageSchema,
+    Schema,
+    SchemaMismatch,
+    parse_schema,
+)
+from netdissect.dissect.walker import Scope, Walker
+from netdissect.layers.netplay import NetplayChunk, NetplayFrame, NetplayShortFrame, NetplayText
+from netdissect.model.dissection import Buffer, Dissection, FieldNode
+from netdissect.wire.cursor import Cursor
+from netdissect.wire.inflate import Bounds
+from netdissect.wire.netplay import (
+    CHUNK_NAMES,
+    ENCRYPTED,
+    RECEIVE_BUFFER,
+    SHORTEST,
+    chunk_header,
+    chunk_spans,
+    frame_spans,
+    line_spans,
+    unpack_body,
+)
+from netdissect.wire.netplay_text import judge
+from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
+
+__all__ = ["finish", "sample_schema"]
+
+INFLATED_TOTAL = 16 << 20
+"""Octets inflated for one piece of stream at most, over all its messages."""
+SUMMARY_VALUES = 6
+"""Values that the one-line form of a message shows."""
+SUMMARY_OCTETS = 160
+"""Octets of a body, or characters of one value, that the one-line form shows."""
+_ERRORS = {
+    "compressed-flag-not-zlib": "java.util.zip.DataFormatException: incorrect header check",
+    "zlib-checksum-error": "java.util.zip.DataFormatException: incorrect data check",
+    "payload-underrun": "java.io.EOFException",
+}
+"""Finding -> what the library throws: it logs it and drops the message."""
+
+
+@cache
+def sample_schema() -> Schema:
+    """Return the built-in schema: the library's sample messages and those of our captures."""
+    text = resources.files("netdissect.data").joinpath("netplay.schema.json").read_text("utf-8")
+    return parse_schema(json.loads(text), origin="netplay.schema.json")
+
+
+def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Cut the stream into messages and read each."""
+    root = dissection.root
+    root.children.clear()
+    dialect = request.dialect.removeprefix("netplay-")
+    reader = _Reader(dissection, request, dialect)
+    payload = dissection.buffers[0].data
+    if dialect == "text":
+        reader.lines(payload, walker)
+    elif dialect == "bin3":
+        reader.chunks(payload, walker)
+    else:
+        reader.frames(payload, walker)
+    walker.used = len(payload)
+    root.bit_length = 8 * len(payload)
+    codes = list(dict.fromkeys(note.code for note in walker.annotations))
+    if codes:
+        root.children.append(FieldNode("flags", codes, 0, 0, generated=True))
+
+
+class _Reader:
+    """Reads the messages of one piece of stream into the tree."""
+
+    def __init__(self, dissection: Dissection, request: Any, dialect: str) -> None:
+        self._dissection = dissection
+        self._dialect = dialect
+        self._own = request.schema is not None
+        self._schema: Schema = request.schema if self._own else sample_schema()
+        self._values = PLAIN_VALUES if dialect == "bin1" else NULLABLE_VALUES
+        self._bounds: Bounds = request.bounds
+        self._budget = INFLATED_TOTAL
+
+    # -- bin1, bin2 --------------------------------------------------------------------------------
+
+    def frames(self, data: bytes, walker: Walker, buffer: int = 0) -> None:
+        """Read the frames of bin1 or bin2, or those taken out of bin3's chunks."""
+        around = Scope()
+        around["_direction"] = self._dissection.direction
+        holder = FieldNode("messages", None, 0, 8 * len(data), buffer=buffer, is_list=True)
+        self._dissection.root.children.append(holder)
+        for start, end, length in frame_spans(data):
+            layer = NetplayShortFrame if 0 <= length < SHORTEST else NetplayFrame
+            before = len(walker.annotations)
+            node, scope, _used = walker.walk(
+                layer, data[start:end], base=8 * start, outer=around, name="message"
+            )
+            holder.children.append(node)
+            if end > len(data):
+                del walker.annotations[before:]
+                missing = end - len(data)
+                text = f"{missing} octets are missing" if length >= 0 else "one octet of a length"
+                walker.note("incomplete-frame-at-close", text, 8 * start, 8 * (len(data) - start))
+            if self._dialect != "bin3" and length + 2 > RECEIVE_BUFFER:
+                text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
+                walker.note("frame-above-receiver-buffer", text, 8 * start, 16)
+            if layer is NetplayFrame and "body" in scope:
+                self._body(node, scope, walker, buffer)
+
+    def _body(self, node: FieldNode, scope: Scope, walker: Walker, buffer: int) -> None:
+        """Inflate the body of a frame and read its values."""
+        body = next(child for child in node.children if child.name == "body")
+        body.name = "payload_hex"
+        options, kind = scope["options"], scope["type"]
+        bounds = Bounds(min(self._bounds.octets, max(1, self._budget)), self._bounds.ratio)
+        content = unpack_body(options, body.value, bounds)
+        codes = [code for code, _ in content.findings]
+        for code, text in content.findings:
+            walker.note(code, text, body.bit_offset, body.bit_length)
+        octets = self._dissection.buffers[buffer].data
+        cursor = Cursor(octets, body.bit_offset, body.bit_offset + body.bit_length)
+        if content.inflated:
+            self._budget -= len(content.data)
+            _generate(node, "inflated_len", len(content.data))
+            buffer = len(self._dissection.buffers)
+            self._dissection.buffers.append(Buffer("decompressed", content.data))
+            cursor = Cursor(content.data)
+        if options & ENCRYPTED:
+            text = "no release encrypts: the application's own mark"
+            walker.note("encrypted-flag-set", text, node.bit_offset + 16, 8)
+        row = self._row(str(kind))
+        message = walker.messages[-1]
+        if row is None:
+            text = f"type {kind} is not in the schema"
+            walker.note("unknown-type", text, node.bit_offset + 24, 16)
+        else:
+            _generate(node, "schema_name", row.name)
+            sure = content.usable and not options & ENCRYPTED and not codes
+            codes += self._decode(node, row, cursor, walker, buffer, sure=sure)
+        message.summary = _summary(str(kind), row, node)
+        for code in codes:
+            if code in _ERRORS:
+                _generate(node, "library_error", _ERRORS[code])
+                break
+
+    def _row(self, key: str) -> MessageSchema | None:
+        row = self._schema.message(key)
+        return None if row is None or (row.dialects and self._dialect not in row.dialects) else row
+
+    def _decode(
+        self,
+        node: FieldNode,
+        row: MessageSchema,
+        cursor: Cursor,
+        walker: Walker,
+        buffer: int,
+        *,
+        sure: bool,
+    ) -> list[str]:
+        """Add the values by schema; where the octets are not `sure` to be values, they must fit."""
+        start, end = cursor.position, cursor.end
+        side = Walker(walker.catalogue, buffer=buffer)
+        codes: list[str] = []
+        try:
+            nodes = Decoder(self._schema, self._values, buffer=buffer).fields(row.fields, cursor)
+        except SchemaMismatch as fault:
+            nodes = fault.nodes
+            code = "payload-underrun" if fault.short else "schema-mismatch"
+            side.note(code, str(fault), fault.position, end - fault.position)
+            codes.append(code)
+        else:
+            if cursor.left:
+                text = f"{cursor.left // 8} octets after the last value"
+                side.note("payload-trailing-bytes", text, cursor.position, cursor.left)
+                codes.append("payload-trailing-bytes")
+        if codes and not sure:
+            return []
+        _check_values(nodes, self._dissection.buffers[buffer].data, side, self._dialect)
+        walker.annotations += side.annotations
+        empty: dict[str, Any] | None = None if nodes else {}
+        decoded = FieldNode("decoded", empty, start, cursor.position - start, buffer=buffer)
+        decoded.generated = True
+        decoded.children = nodes
+        node.children.append(decoded)
+        return codes
+
+    # -- bin3 --------------------------------------------------------------------------------------
+
+    def chunks(self, data: bytes, walker: Walker) -> None:
+        """Read the chunks, put the frames together in a second buffer, read those."""
+        holder = FieldNode("chunks", None, 0, 8 * len(data), is_list=True)
+        self._dissection.root.children.append(holder)
+        frames = bytearray()
+        for start, end, position, need in chunk_spans(data):
+            node, scope, _used = walker.walk(
+                NetplayChunk, data[start:end], base=8 * start, name="chunk"
+            )
+            _generate(node, "offset", start)
+            holder.children.append(node)
+            frames += scope.get("data", b"")
+            head = scope.get("chunk_header")
+            if need >= 0 and head in CHUNK_NAMES and head != chunk_header(position, need):
+                text = f"chunk header {head:#04x} at octet {position} of a frame of {need}"
+                walker.note("chunk-header-unexpected", text, 8 * start, 8)
+        whole = bytes(frames)
+        self._dissection.buffers.append(Buffer("reassembled", whole))
+        inner = Walker(walker.catalogue, buffer=1)
+        self.frames(whole, inner, buffer=1)
+        walker.annotations += inner.annotations
+        walker.messages += inner.messages
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def lines(self, data: bytes, walker: Walker) -> None:
+        """Read class lines and bodies."""
+        holder = FieldNode("messages", None, 0, 8 * len(data), is_list=True)
+        self._dissection.root.children.append(holder)
+        for start, end, _complete in line_spans(data):
+            node, scope, _used = walker.walk(
+                NetplayText, data[start:end], base=8 * start, name="message"
+            )
+            holder.children.append(node)
+            if "body" not in scope:
+                continue
+            verdict = judge(scope["class_name"], scope["body"])
+            if verdict.known:
+                known = self._schema.messages
+                name = verdict.class_name
+                if name not in known and name not in self._schema.objects:
+                    text = f"{name} is not in the schema"
+                    walker.note("unknown-class", text, 8 * start, 8 * len(scope["class_name"]))
+            for code, text, line in verdict.findings:
+                place = next(child for child in node.children if child.name == line)
+                walker.note(code, text, place.bit_offset, place.bit_length)
+            if verdict.valid:
+                _generate(node, "json", verdict.value)
+            body = scope["body"][:SUMMARY_OCTETS].decode("utf-8", "replace")
+            walker.messages[-1].summary = f"{verdict.class_name} {body}"
+
+
+def _generate(node: FieldNode, name: str, value: Any) -> None:
+    node.children.append(
+        FieldNode(name, value, node.bit_offset, 0, buffer=node.buffer, generated=True)
+    )
+
+
+def _summary(kind: str, row: MessageSchema | None, node: FieldNode) -> str:
+    """Return one line for people: the name that the schema has for the type, and the values."""
+    if row is None:
+        return f"type {kind}"
+    decoded = next((child for child in node.children if child.name == "decoded"), None)
+    values = [] if decoded is None else decoded.children[:SUMMARY_VALUES]
+    shown = (f"{child.name}={json.dumps(child.value, ensure_ascii=False)}" for child in values)
+    return " ".join([f"{row.name} ({kind})", *(text[:SUMMARY_OCTETS] for text in shown)])
+
+
+_CANONICAL = (0, 1)
+
+
+def _check_values(nodes: list[FieldNode], data: bytes, side: Walker, dialect: str) -> None:
+    """Report values that are read differently by other receivers, or that no sender writes."""
+    nullable = dialect != "bin1"
+    for node in nodes:
+        if node.children:
+            _check_values(node.children, data, side, dialect)
+        raw = data[node.bit_offset >> 3 : (node.bit_offset + node.bit_length) >> 3]
+        if nullable and raw and raw[0] not in _CANONICAL:
+            text = f"{node.name}: presence byte {raw[0]:#04x}"
+            side.note("non-canonical-presence", text, node.bit_offset, 8)
+        if isinstance(node.value, bool) and raw[-1] not in _CANONICAL:
+            text = f"{node.name} is {raw[-1]:#04x}"
+            side.note("non-canonical-boolean", text, node.bit_offset, node.bit_length)
+        elif isinstance(node.value, str) and "\ufffd" in node.value:
+            octets = raw[3 if nullable else 2 :]
+            if octets.decode("utf-8", "replace").encode() != octets:
+                text = f"{node.name} holds octets that are no UTF-8"
+                side.note("invalid-utf8", text, node.bit_offset, node.bit_length)

@@ -1,0 +1,135 @@
+"""Binary Netplay: the frame of bin1 and bin2, the chunks that bin3 cuts it into.
+
+    0               1               2               3               4               5
+    +-------------------------------+---------------+-------------------------------+---
+    |            length             |    options    |             type              | body ...
+    +-------------------------------+---------------+-------------------------------+---
+
+Source: docs/protocols/netplay.md sections 2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scapy.fields import ByteEnumField, ShortField, XByteField
+from scapy.packet import Packet
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import SizedBytes, Tail
+from netdissect.wire.netplay import (
+    CHUNK_NAMES,
+    COMPRESSED,
+    ENCRYPTED,
+    RESERVED,
+    SHORTEST,
+    split_frame,
+)
+
+__all__ = ["NetplayChunk", "NetplayFrame", "NetplayShortFrame", "chunks"]
+
+_LENGTH = 2
+
+
+class _Lengthy(Layer):
+    """Fills in the length, modulo 65536 as the library does, unless it was given."""
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the length unless it was given."""
+        if self.fields.get("length") is None:
+            size = len(pkt) - _LENGTH + len(pay)
+            pkt = (size & 0xFFFF).to_bytes(_LENGTH, "big") + pkt[_LENGTH:]
+        return pkt + pay
+
+
+class NetplayFrame(_Lengthy):
+    """One message. `length` counts what follows it; the body is one message's values."""
+
+    name = "Netplay frame"
+    fields_desc = [
+        ShortField("length", None),
+        XByteField("options", 0),
+        ShortField("type", 0),
+        SizedBytes("body", b"", E("length - 3")),
+    ]
+    generated = (
+        Gen("compressed", lambda fields: bool(fields["options"] & COMPRESSED)),
+        Gen("encrypted", lambda fields: bool(fields["options"] & ENCRYPTED)),
+        Gen("reserved_bits", lambda fields: fields["options"] >> 2),
+        Gen("payload_len", lambda fields: len(fields["body"])),
+    )
+    checks = (
+        Check(
+            lambda fields: fields["options"] & RESERVED,
+            "reserved-option-bits",
+            "options",
+            "options {options:#04x}: bits 2 to 7 are reserved",
+        ),
+    )
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kwargs: Any) -> type[Packet]:
+        """Choose the layer of a frame whose length leaves no room for options and type."""
+        if _pkt and len(_pkt) >= _LENGTH and int.from_bytes(_pkt[:2], "big") < SHORTEST:
+            return NetplayShortFrame
+        return cls
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the type id: names are in schemas only, never on the wire."""
+        return str(fields["type"]) if "body" in fields else None
+
+
+class NetplayShortFrame(_Lengthy):
+    """A frame with a length of 0, 1 or 2: no message. A server closes the connection for it."""
+
+    name = "Netplay frame without type"
+    fields_desc = [ShortField("length", None), SizedBytes("octets", b"", E("length"))]
+    generated = (
+        Gen("frame_error", lambda fields: "length below 3" if "length" in fields else None),
+        Gen("library_error", lambda fields: "java.io.EOFException" if "length" in fields else None),
+    )
+    checks = (
+        Check(
+            lambda fields: fields["length"] < SHORTEST,
+            "frame-length-below-3",
+            "length",
+            "length {length}: options and type alone take 3 octets",
+        ),
+    )
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return "?": there is no type."""
+        return "?" if "length" in fields else None
+
+
+class NetplayChunk(Layer):
+    """One chunk of bin3: a header octet and up to 1023 octets of a frame."""
+
+    name = "Netplay chunk"
+    fields_desc = [ByteEnumField("chunk_header", 0, CHUNK_NAMES), Tail("data")]
+    generated = (
+        Gen("header", lambda fields: f"0x{fields['chunk_header']:02x}"),
+        Gen("continuation", lambda fields: bool(fields["chunk_header"] & 0x80)),
+        Gen("more", lambda fields: bool(fields["chunk_header"] & 0x40)),
+        Gen("data_bytes", lambda fields: len(fields["data"])),
+    )
+    checks = (
+        Check(
+            lambda fields: fields["chunk_header"] not in CHUNK_NAMES,
+            "chunk-header-invalid",
+            "chunk_header",
+            "chunk header {chunk_header:#04x}",
+        ),
+    )
+
+
+def chunks(frame: Packet | bytes) -> list[NetplayChunk]:
+    """Return the chunks of one frame, as bin3 sends them: each wants a segment of its own.
+
+    The real receiver takes what one read returns as one chunk, so pause between them.
+    """
+    return [NetplayChunk(chunk) for chunk in split_frame(bytes(frame))]

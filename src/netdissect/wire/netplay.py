@@ -1,0 +1,188 @@
+"""Netplay's framing and bodies as octets: where frames, chunks and lines end, what a body holds.
+
+The layers, the framers and `scan` share these rules. Nothing here keeps state or knows a capture.
+Source: docs/protocols/netplay.md sections 2 to 5 and 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from netdissect.wire.inflate import Bounds, inflate
+
+__all__ = [
+    "CHUNK_DATA",
+    "CHUNK_NAMES",
+    "COMPRESSED",
+    "DIALECTS",
+    "ENCRYPTED",
+    "RECEIVE_BUFFER",
+    "RESERVED",
+    "SHORTEST",
+    "Body",
+    "chunk_header",
+    "chunk_spans",
+    "frame_spans",
+    "line_spans",
+    "split_frame",
+    "unpack_body",
+]
+
+DIALECTS: Final = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
+SHORTEST: Final = 3
+"""Smallest legal value of a frame's length: options and type."""
+RECEIVE_BUFFER: Final = 1024
+"""Octets that the real receiver of bin1 and bin2 can hold of one frame, length field included."""
+CHUNK_DATA: Final = 1023
+"""Frame octets in every chunk but the last. Source: section 4."""
+COMPRESSED: Final = 0x01
+ENCRYPTED: Final = 0x02
+RESERVED: Final = 0xFC
+
+ONLY, FIRST, LAST, MIDDLE = 0x00, 0x40, 0x80, 0xC0
+CHUNK_NAMES: Final = {ONLY: "only", FIRST: "first", MIDDLE: "middle", LAST: "last"}
+"""Values of a chunk header: bit 7 = continuation, bit 6 = more follow."""
+
+_GZIP = b"\x1f\x8b"
+_HEADER_OCTETS = 2
+_DICTIONARY = 0x20
+_MODULUS = 31
+"""The two header octets of zlib, read as one number, are a multiple of this. Source: RFC 1950."""
+
+
+def frame_spans(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, length field) of each frame; the last may end behind the data.
+
+    A length below 3 is taken as it stands: such a "frame" has 2 + length octets. A lone first octet
+    of a length gives (start, start + 2, -1).
+    """
+    start, size = 0, len(data)
+    while start < size:
+        if start + 2 > size:
+            yield start, start + 2, -1
+            return
+        length = data[start] << 8 | data[start + 1]
+        end = start + 2 + length
+        yield start, end, length
+        start = end
+
+
+def chunk_header(position: int, need: int) -> int:
+    """Return the header that belongs to a chunk at frame offset `position` of `need` octets."""
+    more = FIRST if need - position > CHUNK_DATA else 0
+    return more | (LAST if position else 0)
+
+
+def chunk_spans(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (start, end, frame offset, frame octets) of each chunk; the last may be cut short.
+
+    `end` counts the header; frame octets is -1 where the data ends before the length field.
+    """
+    start, size = 0, len(data)
+    while start < size:
+        if start + 3 > size:
+            yield start, start + 3, 0, -1
+            return
+        need = (data[start + 1] << 8 | data[start + 2]) + 2
+        position = 0
+        while position < need:
+            part = min(CHUNK_DATA, need - position)
+            yield start, start + 1 + part, position, need
+            start += 1 + part
+            position += part
+            if start >= size:
+                return
+
+
+def split_frame(frame: bytes) -> list[bytes]:
+    """Return the chunks of one bin3 frame, headers included."""
+    return [
+        bytes([chunk_header(position, len(frame))]) + frame[position : position + CHUNK_DATA]
+        for position in range(0, len(frame), CHUNK_DATA)
+    ]
+
+
+def line_spans(data: bytes) -> Iterator[tuple[int, int, bool]]:
+    """Yield (start, end, complete) of each text message: a class line and a body line."""
+    start, size = 0, len(data)
+    while start < size:
+        first = data.find(b"\n", start)
+        second = -1 if first < 0 else data.find(b"\n", first + 1)
+        if second < 0:
+            yield start, size, False
+            return
+        yield start, second + 1, True
+        start = second + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What the payload of a binary frame holds."""
+
+    data: bytes
+    """The octets of the values: inflated where that was possible, else as on the wire."""
+    inflated: bool
+    """True where `data` is not what was on the wire."""
+    usable: bool
+    """False where the values in `data` are cut or damaged, so that a mismatch means nothing."""
+    findings: tuple[tuple[str, str], ...]
+    """(catalogue code, sentence)."""
+
+
+def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
+    """Return what a payload holds behind the options bits of its frame; never raises.
+
+    An empty payload is never compressed. What is flagged as compressed and is none is given as it
+    stands (an application can set the flag alone); gzip is inflated, which the library refuses.
+    """
+    if not options & COMPRESSED or not body:
+        return Body(body, inflated=False, usable=True, findings=())
+    if not _is_zlib(body):
+        return _foreign(body, bounds)
+    if len(body) >= _HEADER_OCTETS and body[1] & _DICTIONARY:
+        text = "the stream wants a preset dictionary: known to hang the receiver"
+        return Body(b"", inflated=True, usable=False, findings=(("zlib-preset-dictionary", text),))
+    result = inflate(body, limit=bounds.octets, ratio=bounds.ratio)
+    findings: list[tuple[str, str]] = []
+    if result.limited:
+        findings.append(_limit(result.data, body))
+    elif result.error is not None:
+        findings.append(_fault(result.error))
+    if result.trailing:
+        findings.append(("zlib-trailing-bytes", f"{result.trailing} octets after the zlib stream"))
+    return Body(result.data, inflated=True, usable=result.complete, findings=tuple(findings))
+
+
+def _is_zlib(body: bytes) -> bool:
+    """Return whether the octets begin as RFC 1950 wants; a single octet may be the start of it."""
+    if body[0] & 0x0F != 8 or body[0] >> 4 > 7:  # noqa: PLR2004 - deflate, windows up to 32 KiB
+        return False
+    return len(body) < _HEADER_OCTETS or (body[0] << 8 | body[1]) % _MODULUS == 0
+
+
+def _foreign(body: bytes, bounds: Bounds) -> Body:
+    text = f"flagged as compressed, but begins with {body[:2].hex()}: no zlib header"
+    findings = [("compressed-flag-not-zlib", text)]
+    if not body.startswith(_GZIP):
+        return Body(body, inflated=False, usable=True, findings=tuple(findings))
+    findings.append(("gzip-payload", "gzip: inflated here, refused by the library"))
+    result = inflate(body, limit=bounds.octets, ratio=bounds.ratio, gzip=True)
+    if result.limited:
+        findings.append(_limit(result.data, body))
+    elif result.error is not None:
+        findings.append(_fault(result.error))
+    return Body(result.data, inflated=True, usable=result.complete, findings=tuple(findings))
+
+
+def _limit(data: bytes, body: bytes) -> tuple[str, str]:
+    return "decompression-limit", f"{len(body)} octets stopped at {len(data)} inflated ones"
+
+
+def _fault(error: str) -> tuple[str, str]:
+    if "data check" in error:
+        return "zlib-checksum-error", "the Adler-32 at the end is wrong: the receiver drops this"
+    if "before its end" in error:
+        return "zlib-truncated", "the stream stops early: known to hang the receiver"
+    return "zlib-data-error", f"damaged stream: {error}"

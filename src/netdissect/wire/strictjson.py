@@ -1,0 +1,100 @@
+"""Strict JSON of bounded depth, and what is odd about a text. Never raises on input."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["DEPTH_LIMIT", "Json", "read_json"]
+
+DEPTH_LIMIT: Final = 64
+"""Arrays and objects inside each other at most; deeper texts are legal JSON but are not read."""
+_LONGEST_INTEGER: Final = 4000
+"""Digits of an integer kept exact; longer ones are read as floating point."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A text read as JSON."""
+
+    value: Any
+    """The value; None also where there is none."""
+    valid: bool
+    """True where `value` is the text's value."""
+    fault: str | None
+    """Why it is not valid JSON; None for valid JSON and where it nests too deeply to tell."""
+    too_deep: bool = False
+    """Nested deeper than DEPTH_LIMIT."""
+    duplicate_key: str | None = None
+    """A key that one object states twice; the last value wins."""
+    lone_surrogate: bool = False
+    """A \\u escape of half a surrogate pair: no character."""
+
+
+class _NotStrictError(ValueError):
+    pass
+
+
+def read_json(text: str) -> Json:
+    """Return the value of a JSON text and what is odd about it."""
+    if text.count("[") + text.count("{") > DEPTH_LIMIT and _depth(text) > DEPTH_LIMIT:
+        return Json(None, valid=False, fault=None, too_deep=True)
+    twice: list[str] = []
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items) and not twice:
+            seen: set[str] = set()
+            twice.extend(key for key, _ in items if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        return found
+
+    try:
+        value = json.loads(
+            text, object_pairs_hook=pairs, parse_constant=_constant, parse_int=_integer
+        )
+    except (ValueError, RecursionError) as fault:
+        return Json(None, valid=False, fault=str(fault))
+    lone = _SURROGATE.search(text) is not None and _has_lone(value)
+    return Json(
+        value,
+        valid=True,
+        fault=None,
+        duplicate_key=twice[0] if twice else None,
+        lone_surrogate=lone,
+    )
+
+
+def _constant(word: str) -> Any:
+    raise _NotStrictError(f"{word} is no JSON")
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
+
+
+def _depth(text: str) -> int:
+    """Return how deep brackets nest outside strings, counting no further than needed."""
+    depth = deepest = 0
+    for match in _TOKEN.finditer(text):
+        mark = match[0]
+        if mark in "[{":
+            depth += 1
+            if depth > deepest:
+                deepest = depth
+                if deepest > DEPTH_LIMIT:
+                    break
+        elif mark in "]}":
+            depth -= 1
+    return deepest
+
+
+def _has_lone(value: Any) -> bool:
+    if isinstance(value, str):
+        return any(0xD800 <= ord(char) <= 0xDFFF for char in value)  # noqa: PLR2004
+    if isinstance(value, dict):
+        return any(_has_lone(key) or _has_lone(inner) for key, inner in value.items())
+    return isinstance(value, list) and any(_has_lone(inner) for inner in value)
