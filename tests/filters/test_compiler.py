@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdissect.filters import Names, Scope, compile_column, compile_filter
+from netdissect.model.annotations import Severity
 from netdissect.model.errors import FilterError
 from netdissect.model.names import FieldInfo
-from netdissect.model.records import MessageRecord, Reliability
+from netdissect.model.records import ConnectionFacts, Finding, MessageRecord, Reliability
 
 NAMES = Names(
     {
@@ -109,7 +110,19 @@ def test_connection_fields_come_from_the_report() -> None:
 
 
 def test_findings_of_the_tracker_count() -> None:
-    assert matches("anomaly == ack-of-never-sent", None, anomalies=[samples.anomaly()])
+    record = samples.datagram(findings=(Finding("ack-of-unsent", Severity.WARN),))
+    assert matches("anomaly == ack-of-unsent and anomaly.severity == warn", record)
+    assert not matches("anomaly == ack-of-unsent")
+
+
+def test_what_is_known_so_far_serves_until_the_report_is_there() -> None:
+    record = samples.datagram(facts=ConnectionFacts("open", "accepted", "a:1", "b:2", "client"))
+    assert matches("conn.state == open and conn.vantage == client", record)
+    assert matches("conn.state == closed", record, connection=samples.connection())
+
+
+def test_a_filter_tells_which_names_it_uses() -> None:
+    assert compile_filter("conn.state == open or udp", NAMES).names == {"conn.state", "udp"}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per,
 from netdissect.filters.regex import PatternError, search
 from netdissect.model.errors import FilterError
 from netdissect.model.records import DatagramRecord, MessageRecord
-from netdissect.model.reports import Anomaly, ConnectionReport
+from netdissect.model.reports import ConnectionReport
 
 __all__ = ["Filter", "compile_column", "compile_filter"]
 
@@ -34,9 +34,11 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class Filter:
     """A compiled filter."""
 
-    def __init__(self, text: str, predicate: _Predicate, first_ns: int = 0) -> None:
+    def __init__(self, text: str, predicate: _Predicate, names: frozenset[str], first_ns: int = 0) -> None:
         """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
         self.text = text
+        self.names = names
+        """Names that the text uses."""
         self.first_ns = first_ns
         self._predicate = predicate
 
@@ -44,20 +46,18 @@ class Filter:
         self,
         record: DatagramRecord,
         connection: ConnectionReport | None = None,
-        anomalies: Sequence[Anomaly] = (),
     ) -> bool:
         """Return whether the datagram as a whole matches."""
-        return self._predicate(Scope(record, record.messages, connection, anomalies, self.first_ns))
+        return self._predicate(Scope(record, record.messages, connection, self.first_ns))
 
     def matches_message(
         self,
         record: DatagramRecord,
         item: MessageRecord,
         connection: ConnectionReport | None = None,
-        anomalies: Sequence[Anomaly] = (),
     ) -> bool:
         """Return whether one message of the datagram matches on its own."""
-        return self._predicate(Scope(record, (item,), connection, anomalies, self.first_ns, single=True))
+        return self._predicate(Scope(record, (item,), connection, self.first_ns, single=True))
 
 
 def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
@@ -67,7 +67,9 @@ def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
         FilterError: unknown field, wrong grammar or a pattern that cannot be used, with its place.
 
     """
-    return Filter(text, _Compiler(text, names).node(parse(text)), first_ns)
+    compiler = _Compiler(text, names)
+    predicate = compiler.node(parse(text))
+    return Filter(text, predicate, frozenset(compiler.used), first_ns)
 
 
 def compile_column(name: str, names: Names) -> Getter:
@@ -86,6 +88,7 @@ class _Compiler:
     def __init__(self, text: str, names: Names) -> None:
         self.text = text
         self.names = names
+        self.used: set[str] = set()
 
     def fault(self, message: str, span: Span) -> FilterError:
         return FilterError(message, text=self.text, start=span.start, end=span.end)
@@ -108,7 +111,7 @@ class _Compiler:
 
         def each(scope: Scope) -> list[bool]:
             return [
-                inner(Scope(scope.record, (item,), scope.connection, scope.anomalies, scope.first_ns, single=True))
+                inner(Scope(scope.record, (item,), scope.connection, scope.first_ns, single=True))
                 for item in scope.items
             ]
 
@@ -117,6 +120,7 @@ class _Compiler:
         return lambda scope: any(each(scope))
 
     def getter(self, name: str, span: Span) -> Getter:
+        self.used.add(name)
         found = self.names.resolve(name)
         if found is None:
             near = self.names.suggest(name)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from netdissect.model.names import FieldInfo
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
-from netdissect.model.reports import Anomaly, ConnectionReport
+from netdissect.model.reports import ConnectionReport
 
 __all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope"]
 
@@ -27,9 +27,7 @@ class Scope:
     items: Sequence[MessageRecord]
     """Its messages; exactly one inside `any(msg: ...)` and `all(msg: ...)`."""
     connection: ConnectionReport | None = None
-    """The connection, where it is known."""
-    anomalies: Sequence[Anomaly] = ()
-    """Findings on this frame."""
+    """The connection's final report; None = what was known when the record was made."""
     first_ns: int = 0
     """Time of the first frame."""
     single: bool = False
@@ -65,7 +63,11 @@ def _ports(transport: str, *sides: str) -> Getter:
 
 
 def _report(attribute: str) -> Getter:
-    return lambda scope: () if scope.connection is None else _one(getattr(scope.connection, attribute))
+    def get(scope: Scope) -> Sequence[Any]:
+        known = scope.connection or scope.record.facts
+        return () if known is None else _one(getattr(known, attribute))
+
+    return get
 
 
 def _each(read: Callable[[MessageRecord], Any]) -> Getter:
@@ -100,7 +102,7 @@ def _found(attribute: str) -> Getter:
 
     def get(scope: Scope) -> Sequence[Any]:
         values = [getattr(note, attribute) for item in scope.items for note in item.annotations]
-        values += [getattr(finding, attribute) for finding in scope.anomalies]
+        values += [getattr(finding, attribute) for finding in scope.record.findings]
         if attribute == "code":
             values += scope.record.faults
             return values

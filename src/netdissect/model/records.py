@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from netdissect.model.annotations import Annotation
+from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection
 
-__all__ = ["DatagramRecord", "MessageRecord", "Reliability"]
+__all__ = ["ConnectionFacts", "DatagramRecord", "Finding", "MessageRecord", "Reliability"]
+
+
+class Finding(NamedTuple):
+    """A finding of the tracker on one datagram."""
+
+    code: str
+    severity: Severity
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionFacts:
+    """What is known of a connection when one of its datagrams is shown; a report has the same names."""
+
+    state: str
+    """The contract's word."""
+    handshake: str
+    client: str
+    server: str
+    vantage: str
 
 
 @dataclass(slots=True)
@@ -89,5 +108,9 @@ class DatagramRecord:
     """The tree; None for an unknown protocol."""
     messages: list[MessageRecord] = field(default_factory=list)
     """At least one for a known protocol."""
+    findings: tuple[Finding, ...] = ()
+    """What the tracker found on this datagram, repeats included."""
+    facts: ConnectionFacts | None = None
+    """The connection as it was known when the record was made."""
     faults: tuple[str, ...] = ()
     """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""

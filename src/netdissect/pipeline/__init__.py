@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import IO
 
-from netdissect.capture import open_capture
+from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet
 from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
@@ -18,10 +19,15 @@ from netdissect.track.recorder import Recorder
 
 __all__ = ["Analysis", "DecodeAs", "Options", "Pipeline", "analyze", "decode_as", "iter_timeline"]
 
-Source = str | os.PathLike[str] | IO[bytes]
+Source = str | os.PathLike[str] | IO[bytes] | CaptureReader
 
 _FLUSH_PACKETS = 256
 """The timeline is looked through for settled records after so many packets."""
+
+
+def opened(source: Source) -> AbstractContextManager[CaptureReader]:
+    """Return a context with the reader of a capture; one that is open already is left open."""
+    return nullcontext(source) if isinstance(source, CaptureReader) else open_capture(source)
 
 
 def analyze(source: Source, *, options: Options | None = None) -> Analysis:
@@ -41,7 +47,7 @@ def analyze(source: Source, *, options: Options | None = None) -> Analysis:
     if options.on_anomaly is None:
         options = replace(options, on_anomaly=anomalies.append)
     pipeline = Pipeline(options)
-    with open_capture(source) as reader:
+    with opened(source) as reader:
         pipeline.run(Decapsulator().packets(reader))
         pipeline.finish()
         return Analysis(
@@ -69,7 +75,7 @@ def iter_timeline(
     recorder = pipeline.recorder
     if recorder is None:
         return
-    with open_capture(source) as reader:
+    with opened(source) as reader:
         packets: Iterator[Packet] = Decapsulator().packets(reader)
         for count, packet in enumerate(packets):
             pipeline.feed(packet)

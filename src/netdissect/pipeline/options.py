@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from netdissect.model.errors import UsageError
@@ -21,6 +21,8 @@ class Options:
     """Rules that take flows by port; the first that fits counts."""
     without: frozenset[str] = frozenset()
     """Names of protocols that are not to be recognised."""
+    dialects: Mapping[str, str] = field(default_factory=dict)
+    """Protocol -> full name of the dialect to use wherever the protocol is found."""
     strict: bool = False
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
     on_anomaly: Callable[[Anomaly], None] | None = None

@@ -10,16 +10,22 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netdissect.capture import open_capture
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import Decapsulator
-from netdissect.model.annotations import Annotation
+from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.claims import Hints
 from netdissect.model.dissection import Dissection, MessageView
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import Packet, flow_endpoints
-from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
-from netdissect.model.reports import Copy, UnitRecord
+from netdissect.model.records import (
+    ConnectionFacts,
+    DatagramRecord,
+    Finding,
+    MessageRecord,
+    Reliability,
+)
+from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.pipeline import Source, opened
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow
 from netdissect.pipeline.table import Pipeline
@@ -27,22 +33,22 @@ from netdissect.protocols.base import Protocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
 
-__all__ = ["MAX_HELD_RECORDS", "Records", "iter_records"]
+__all__ = ["MAX_HELD_RECORDS", "Records", "iter_both", "iter_records"]
 
 MAX_HELD_RECORDS = 16_384
 """Datagrams held back at most until their units are settled; beyond, the oldest leaves as it stands."""
 
+MAX_FINDINGS = 1000
+"""Findings kept per datagram."""
+
 _TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
-
-Source = Any
-
 
 class _Seen:
     """One datagram as the pipeline showed it."""
 
     __slots__ = (
-        "connection", "direction", "events", "extra", "frame", "frames", "packet", "payload", "protocol", "time_ns",
+        "connection", "direction", "events", "extra", "findings", "frame", "frames", "packet", "payload", "protocol", "time_ns",
         "touched",
     )
 
@@ -58,6 +64,7 @@ class _Seen:
         self.extra: Any = None
         self.frames: tuple[int, ...] = ()
         self.touched: tuple[tuple[UnitRecord, Copy], ...] = ()
+        self.findings: tuple[Finding, ...] = ()
 
     def settled(self, now_ns: int) -> bool:
         """Return whether nothing more can be learnt about it."""
@@ -77,6 +84,7 @@ class Records:
         self.schemas = dict(schemas or {})
         self.strict = strict
         self.live = live
+        self._findings: list[tuple[int | None, Finding]] = []
         self._held: list[tuple[int, int, _Seen]] = []
         self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
@@ -98,6 +106,9 @@ class Records:
         item.connection, item.protocol, item.direction = connection, flow.protocol, direction
         item.events, item.extra, item.frames = events, hints.extra, frames
         item.touched = tuple(self.recorder.touched)
+        if self._findings:
+            item.findings = tuple(finding for where, finding in self._findings if where == frame)
+            self._findings.clear()
         self._hold(item)
 
     def other(self, packet: Packet) -> None:
@@ -105,6 +116,11 @@ class Records:
         item = _Seen(packet[1], packet[2], packet[4])
         item.packet = packet
         self._hold(item)
+
+    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
+        """Take a finding on the datagram that is about to be seen."""
+        if len(self._findings) < MAX_FINDINGS:
+            self._findings.append((frame, Finding(code, severity)))
 
     def _hold(self, item: _Seen) -> None:
         heapq.heappush(self._held, (item.frame, self._count, item))
@@ -164,6 +180,10 @@ class Records:
             frames=item.frames,
             payload=item.payload,
             dissection=tree,
+            findings=item.findings,
+            facts=ConnectionFacts(
+                connection.machine.word, connection.machine.handshake, *connection.endpoints, connection.vantage.word
+            ),
         )
         record.messages = self._messages(item, protocol, dialect, tree)
         return record
@@ -283,27 +303,39 @@ def iter_records(
     options: Options | None = None,
     schemas: Mapping[str, Any] | None = None,
     live: bool = False,
-    pipeline: Pipeline | None = None,
 ) -> Iterator[DatagramRecord]:
     """Yield a record per datagram of a capture, in order of frames.
 
     Args:
-        source: a path, `-` for standard input, or an open binary file.
+        source: a path, `-` for standard input, an open binary file or reader.
         options: decode-as rules and the like.
         schemas: user schemas by protocol.
         live: hand records on as they come, without waiting for what becomes of their units.
-        pipeline: one whose observer is a `Records`, to look at its reports afterwards.
 
     """
     records = Records(schemas=schemas, strict=bool(options and options.strict), live=live)
-    pipeline = pipeline or Pipeline(options, recorder=records.recorder, observer=records)
-    if isinstance(pipeline.observer, Records):
-        records = pipeline.observer
-    with open_capture(source) as reader:
+    pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+    for item in iter_both(source, records, pipeline):
+        if isinstance(item, DatagramRecord):
+            yield item
+
+
+def iter_both(
+    source: Source, records: Records, pipeline: Pipeline
+) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
+    """Yield records of datagrams and the timeline in one pass, each in its own order, as they settle.
+
+    Args:
+        source: a path, `-` for standard input, an open binary file or reader.
+        records: the pipeline's observer.
+        pipeline: its recorder is that of `records`.
+
+    """
+    with opened(source) as reader:
         for packet in Decapsulator().packets(reader):
             pipeline.feed(packet)
-            for _ in records.recorder.ready(pipeline.now_ns):
-                pass
+            yield from records.recorder.ready(pipeline.now_ns)
             yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)
         pipeline.finish()
+    yield from records.recorder.rest()
     yield from records.rest()

@@ -12,7 +12,7 @@ from typing import Protocol as Shape
 
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
-from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.annotations import COMMON_CODES, CodeRow, Severity
 from netdissect.model.claims import Claim, Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import (
@@ -79,6 +79,9 @@ class Observer(Shape):
     def other(self, packet: Packet) -> None:
         """Take a packet of no known protocol."""
 
+    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
+        """Take a finding of the tracker, repeats included; that on a datagram comes before it is seen."""
+
 
 class Pipeline:
     """Takes packets one by one (`feed`) or many (`run`); `finish` ends everything."""
@@ -120,6 +123,7 @@ class Pipeline:
     def run(self, packets: Iterable[Packet]) -> None:
         """Take packets."""
         find = self._table.get
+        time_ns = self.now_ns
         for packet in packets:
             kind, frame, time_ns, key, payload, _, faults = packet
             if kind == _UDP and not faults:
@@ -130,6 +134,7 @@ class Pipeline:
                         self._tidy(time_ns)
                     continue
             self.feed(packet)
+        self.now_ns = max(self.now_ns, time_ns)
 
     def feed(self, packet: Packet) -> None:
         """Take one packet."""
@@ -259,6 +264,10 @@ class Pipeline:
         if claim is None:
             self._let_go(flow)
             return
+        dialect = self.options.dialects.get(claim.protocol)
+        if dialect is not None:
+            reasons = (*claim.reasons, f"dialect {dialect} was asked for")
+            claim = replace(claim, dialects=(dialect, dialect), reasons=reasons)
         flow.claim = claim
         flow.protocol = next(p for p in candidates if p.name == claim.protocol)
         flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
@@ -316,6 +325,8 @@ class Pipeline:
             recorder=self.recorder,
             explain=(f"score {claim.score}", *claim.reasons),
         )
+        if self.observer is not None:
+            connection.findings.every = self.observer.finding
         flow.connection = connection
         flow.assembler = protocol.assembler()
         counts = self.counts.setdefault(protocol.name, {"datagrams": 0, "connections": 0})

@@ -76,7 +76,7 @@ _ROWS = {row.code: row for row in TRACK_CODES}
 class Findings:
     """Counts of one connection, and the place where its anomalies go."""
 
-    __slots__ = ("_connection", "_rows", "_sink", "by_severity", "repeats")
+    __slots__ = ("_connection", "_rows", "_sink", "by_severity", "every", "repeats")
 
     def __init__(
         self,
@@ -87,6 +87,8 @@ class Findings:
         self._connection = connection
         self._rows = rows
         self._sink = sink
+        self.every: Callable[[str, Severity, int | None], None] | None = None
+        """Told code, severity and frame of every finding, repeats included; None = nobody wants them."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
         self.by_severity = [0, 0, 0, 0]
@@ -104,6 +106,8 @@ class Findings:
         """Count one finding and report it where its number of repeats is a power of ten."""
         row = _ROWS.get(code) or self._rows[code]
         self.by_severity[row.severity] += 1
+        if self.every is not None:
+            self.every(code, row.severity, frame)
         repeats = self.repeats.get(code, 0) + 1
         if repeats > 1 or len(self.repeats) < MAX_CODES:
             self.repeats[code] = repeats
