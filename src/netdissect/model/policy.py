@@ -117,11 +117,15 @@ class SpaceRule:
     """The first number that a sender uses; None where it is arbitrary."""
     duplicate_window_ms: float = 0.0
     """A second identical copy closer than this to the previous one, arriving at its receiver, is a
-    network copy, milliseconds. The guard of `resend` counts as well: the larger one decides.
-    Without `resend` every further copy is the network's.
+    network copy, milliseconds; 0 = the guard of `resend`. Without `resend` every further copy is
+    the network's.
     """
     burst: int = 1
     """Copies that a sender sends back to back on purpose; only those beyond can be the network's.
+    """
+    copies_take_numbers: bool = False
+    """True: each copy that the sender makes uses up a number though it keeps its own. The number
+    after it then tells the sender's copies from the network's.
     """
     consecutive: bool = True
     """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""

@@ -95,10 +95,18 @@ class Lane:
         cells = [cell for name, cell in self.messages.items() if name in types]
         return max(((cell[1], cell[2]) for cell in cells), default=None)
 
-    def quickest_ns(self) -> int | None:
-        """Return the quickest answer that this direction got from its peer, ns."""
-        quickest = min(
-            (track.quickest_ns for track in (*self.spaces.values(), *self.probes.values())),
-            default=1 << 62,
-        )
-        return quickest if quickest < 1 << 62 else None
+    def answers(self) -> tuple[int | None, int]:
+        """Return (quickest answer that this direction got from its peer in ns, how many)."""
+        quickest = 1 << 62
+        count = 0
+        for space in self.spaces.values():
+            quickest = min(quickest, space.quickest_ns)
+            count += space.rtt.samples
+        for track in self.probes.values():
+            quickest = min(quickest, track.quickest_ns)
+            count += track.rtt.samples
+        return (quickest if count else None), count
+
+    def disorder(self) -> int:
+        """Return how many units of this direction were captured out of order."""
+        return sum(space.disorder for space in self.spaces.values() if not space.in_stream)

@@ -87,8 +87,8 @@ class Recorder:
         frame: int,
         time_ns: int,
         due_ns: int,
-    ) -> None:
-        """Add a further copy."""
+    ) -> Copy:
+        """Add a further copy; return it."""
         copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
         if labelled:
             copy.basis = "declared"
@@ -106,6 +106,7 @@ class Recorder:
             record.copies.append(copy)
         else:
             self.dropped_copies += 1
+        return copy
 
     def late(
         self,
@@ -116,13 +117,13 @@ class Recorder:
         frame: int,
         time_ns: int,
         due_ns: int,
-    ) -> None:
-        """Add a copy of a unit that is settled already."""
+    ) -> Copy | None:
+        """Add a copy of a unit that is settled already; return it, None where that has left."""
         record = self._records.get(id(space), {}).get(seq)
         if record is None:
             self.dropped_copies += 1
-            return
-        self.again(space, record, copied, labelled, frame, time_ns, due_ns)
+            return None
+        return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
 
     def acked(self, record: UnitRecord, copies: int, frame: int, time_ns: int) -> None:
         """Note the first acknowledgement."""

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
-from netdissect.model.reports import SpaceReport
+from netdissect.model.reports import Copy, SpaceReport
+from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.vantage import MIN_ANSWERS, MIN_DISORDER
 
 if TYPE_CHECKING:
     from netdissect.track.recorder import Recorder
@@ -28,6 +30,8 @@ MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
 SUSPICIOUS_JUMP = 1024
 """A step of more numbers than this is reported."""
+MAX_DOUBTFUL = 256
+"""Copies per space whose kind is open until it is known where the capture was taken."""
 EXPIRY_NS = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
 
@@ -83,6 +87,8 @@ class Space:
         self.missing: set[int] = set()
         self.limits: dict[str, int] = {}
         """Named bound -> how often it was hit."""
+        self.in_stream = False
+        """True over TCP, which hands no octet on twice: every further copy is the sender's."""
         self.sender_near: bool | None = None
         """True: no network lies between the sender and the capture; None: not known."""
         self.receiver_near: bool | None = None
@@ -93,8 +99,14 @@ class Space:
         """Copies closer than this are the network's."""
         self.quickest_ns = 1 << 62
         """Shortest unambiguous time from a unit to its acknowledgement."""
-        self.on_quicker: Callable[[], None] | None = None
-        """Called where `quickest_ns` has fallen."""
+        self.on_sight: Callable[[], None] | None = None
+        """Called where something new is known that tells where the capture was taken."""
+        self.disorder = 0
+        """First copies out of order that only a network explains."""
+        self._doubtful: list[tuple[Unit | int, Copy | None]] = []
+        self._counted = CountedCopies()
+        """Copies since the newest number, which the next number judges."""
+        """Duplicates judged before it was known where the capture was taken."""
         self.gave_up_ns: int | None = None
         """When the sender gave up the last unit that it had sent as often as it may."""
         self._never_before = 0
@@ -127,7 +139,7 @@ class Space:
             self.delay_ns = int(delay_ms * _MS)
             factor = resend.guard_rtt_factor
             own = factor * (smoothed_ms or 0.0) if known and factor else resend.guard_ms
-            guard_ms = max(guard_ms, own)
+            guard_ms = guard_ms or own
         self.guard_ns = int(guard_ms * _MS)
 
     # -- units -------------------------------------------------------------------------------------
@@ -152,6 +164,8 @@ class Space:
         if ahead > 0:
             if ahead > 1:
                 self._gap(last, seq, frame, time_ns)
+            if self._counted:
+                self._counted.judge(ahead - 1)
             self.last = seq
         else:
             known = self.outstanding.get(seq)
@@ -206,6 +220,8 @@ class Space:
         if ahead > 0:
             if ahead > 1:
                 self._gap(last, seq, frame, time_ns)
+            if self._counted:
+                self._counted.judge(ahead - 1)
             self.last = seq
             self.skipped += 1
         elif seq in self.missing:
@@ -263,9 +279,15 @@ class Space:
                 self._reused(seq, frame, time_ns)
             self.findings.add("retransmission", frame, time_ns, self.direction)
             unit[COPIES] += 1
+        copy = None
         if self.recorder is not None and unit[RECORD] is not None:
-            self.recorder.again(self, unit[RECORD], copied, labelled, frame, time_ns, unit[DUE])
-        if not copied:
+            due = unit[DUE]
+            copy = self.recorder.again(self, unit[RECORD], copied, labelled, frame, time_ns, due)
+        if self.rule.copies_take_numbers:
+            self._count_copy(unit, copy, time_ns - unit[LAST], copied=copied)
+        if copied:
+            self._doubt(unit, copy)
+        else:
             unit[LAST] = time_ns
             unit[CONTENT] = content
             unit[DUE] = time_ns + self.delay_ns
@@ -281,6 +303,8 @@ class Space:
         copies: int,
     ) -> bool:
         """Return True where a further copy was made by the network, not by the sender."""
+        if self.in_stream:
+            return False
         if self.rule.resend is None:
             return True
         if not same or copies < self.rule.burst:
@@ -288,6 +312,56 @@ class Space:
         if labelled is False:
             return True
         return gap_ns < self.guard_ns and not self.sender_near
+
+    def _doubt(self, unit: Unit | int, copy: Copy | None) -> None:
+        """Note a duplicate that is none if the sender turns out to be next to the capture."""
+        rule = self.rule
+        if self.sender_near is None and rule.resend is not None and not rule.copies_take_numbers:
+            if len(self._doubtful) < MAX_DOUBTFUL:
+                self._doubtful.append((unit, copy))
+            else:
+                self._hit("MAX_DOUBTFUL")
+
+    def _count_copy(
+        self, unit: Unit | int, copy: Copy | None, gap_ns: int, *, copied: bool
+    ) -> None:
+        """Keep a further copy in mind until the next number shows who made it."""
+
+        def turn(by_network: bool) -> None:  # noqa: FBT001
+            step = 1 if by_network else -1
+            self.duplicates += step
+            self.retransmissions -= step
+            if isinstance(unit, int):
+                self._recount(unit, -step)
+            else:
+                unit[COPIES] -= step
+            if copy is not None:
+                copy.kind = "duplicate" if by_network else "retransmission"
+
+        self._counted.add(gap_ns, turn, copied=copied)
+
+    def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
+        """Take what has become known about where the capture was taken."""
+        self.sender_near, self.receiver_near = sender_near, receiver_near
+        if sender_near is None:
+            return
+        for unit, copy in self._doubtful if sender_near else ():
+            self.duplicates -= 1
+            self.retransmissions += 1
+            if isinstance(unit, int):
+                self._recount(unit)
+            else:
+                unit[COPIES] += 1
+            if copy is not None:
+                copy.kind = "retransmission"
+        self._doubtful.clear()
+
+    def _recount(self, seq: int, step: int = 1) -> None:
+        """Count one transmission more (or less) of a settled unit."""
+        slot = seq & (self.rule.memory - 1)
+        if self._seqs is not None and self._seqs[slot] == seq:
+            self._counts[slot] += step
+            self.max_copies = max(self.max_copies, self._counts[slot])
 
     def _reused(self, seq: int, frame: int, time_ns: int) -> None:
         self.findings.add(
@@ -338,6 +412,10 @@ class Space:
             return True
         elif seq < self.first:
             self.first = seq
+        if self.rule.consecutive and (self.started or seq > self.first):
+            self.disorder += 1
+            if self.disorder <= MIN_DISORDER and self.on_sight is not None:
+                self.on_sight()
         self.out_of_order += 1
         self.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
@@ -367,10 +445,15 @@ class Space:
             elif self._keeps:
                 self.findings.add("acked-yet-resent", frame, time_ns, self.direction)
             self._contents[slot] = content
+        copy = None
         if self.recorder is not None:
             due = self._times[slot] + self.delay_ns
-            self.recorder.late(self, seq, copied, labelled, frame, time_ns, due)
-        if not copied:
+            copy = self.recorder.late(self, seq, copied, labelled, frame, time_ns, due)
+        if self.rule.copies_take_numbers:
+            self._count_copy(seq, copy, time_ns - self._times[slot], copied=copied)
+        if copied:
+            self._doubt(seq, copy)
+        else:
             self._times[slot] = time_ns
         self.current = None
 
@@ -491,10 +574,10 @@ class Space:
             sample = time_ns - unit[FIRST]
             if sample >= 0:
                 self.rtt.add(sample)
-                if sample < self.quickest_ns:
-                    self.quickest_ns = sample
-                    if self.on_quicker is not None:
-                        self.on_quicker()
+                if sample < self.quickest_ns or self.rtt.samples <= MIN_ANSWERS:
+                    self.quickest_ns = min(sample, self.quickest_ns)
+                    if self.on_sight is not None:
+                        self.on_sight()
         else:
             self.rtt.ambiguous += 1
         if self.quality is not None and self.quality.rule.measure == "attempts":

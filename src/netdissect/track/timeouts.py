@@ -1,4 +1,4 @@
-"""Idle timers: when a side last heard of its peer, when it was due to give it up, whether it did."""
+"""Idle timers: when a side last heard of its peer, when it was due to give up, whether it did."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def verdict(
     due = last_ns + int(rule.idle_ms * _MS)
     latest = due + int(rule.check_ms * _MS)
     fired: bool | None
-    if over or own.last_ns > latest or end_ns < due:
+    if over or own.last_ns > latest:
         fired = False
     elif near is False or end_ns < latest:
-        # A far side may not have got what was captured; before `latest` the check may be to come.
+        # A far side may not have got what was captured; before `latest` it was not yet due.
         fired = None
     else:
         fired = True

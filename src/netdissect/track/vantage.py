@@ -1,68 +1,112 @@
-"""Where the capture was taken, inferred from how quickly each side answers.
+"""Where the capture was taken, inferred from the answers of both sides and the order of numbers.
 
-Next to a side its answers follow at once; the other side's answers take a network round trip.
+Next to a side its answers follow as soon as its program looks at the network; the answers of the
+other side take a network round trip more. Numbers that arrive out of order have crossed a network.
 """
 
 from __future__ import annotations
 
-__all__ = ["Vantage"]
+from typing import NamedTuple
+
+__all__ = ["Sight", "Vantage"]
 
 NEAR_NS = 5_000_000
-"""A side that has answered within this time may be next to the capture."""
-RATIO = 3
-"""The far side's quickest answer takes at least so many times as long as the near side's."""
+"""A side whose quickest answer took at most this is next to the capture, or as good as."""
+FAR_NS = 11_000_000
+"""Quicker answers can be the program's own tick: they prove no network."""
+MARGIN_NS = 7_000_000
+"""The far side's quickest answer is at least so much slower than the near side's ..."""
+RATIO = 1.5
+"""... and takes at least so many times as long."""
+MIN_ANSWERS = 3
+"""Answers of a side before the quickest of them means anything."""
+MIN_DISORDER = 2
+"""Units out of order before a network is concluded from them."""
+
+
+class Sight(NamedTuple):
+    """What the capture shows of one side."""
+
+    quickest_ns: int | None
+    """Its quickest answer; None without any."""
+    answers: int
+    """Answers that were measured."""
+    disorder: int
+    """Units that it sent and that were captured out of order."""
 
 
 class Vantage:
-    """Quickest answers of both sides and what follows from them."""
+    """What follows from the sights of client and server."""
 
-    __slots__ = ("client_ns", "near", "server_ns")
+    __slots__ = ("near", "sights")
 
     def __init__(self) -> None:
-        self.client_ns: int | None = None
-        """Quickest answer of the client, ns; None without any."""
-        self.server_ns: int | None = None
+        nothing = Sight(None, 0, 0)
+        self.sights = (nothing, nothing)
         self.near: tuple[bool | None, bool | None] = (None, None)
         """(client next to the capture, server next to the capture); None = not known."""
 
-    def update(self, client_ns: int | None, server_ns: int | None) -> bool:
-        """Take the quickest answers; return True where the conclusion has changed."""
-        self.client_ns, self.server_ns = client_ns, server_ns
-        near = self._conclude()
-        changed = near != self.near
-        self.near = near
+    def update(self, client: Sight, server: Sight) -> bool:
+        """Take the sights; return True where the conclusion has changed."""
+        self.sights = (client, server)
+        far = (_far(client, server), _far(server, client))
+        near = (
+            _near(client, other_far=far[1]) and not far[0],
+            _near(server, other_far=far[0]) and not far[1],
+        )
+        if True in far or near == (True, True):
+            found = tuple(False if f else n or None for f, n in zip(far, near, strict=True))
+        else:
+            found = (None, None)
+        changed = found != self.near
+        self.near = (found[0], found[1])
         return changed
-
-    def _conclude(self) -> tuple[bool | None, bool | None]:
-        client, server = self.client_ns, self.server_ns
-        if client is None or server is None:
-            return (None, None)
-        if client < NEAR_NS and server < NEAR_NS:
-            return (True, True)
-        if server > RATIO * client:
-            return (True, False)
-        if client > RATIO * server:
-            return (False, True)
-        if client >= NEAR_NS and server >= NEAR_NS:
-            return (False, False)
-        return (None, None)
 
     @property
     def word(self) -> str:
         """Return the contract's word: `client`, `server`, `middle` or `unknown`."""
-        words = {(True, False): "client", (False, True): "server", (False, False): "middle"}
-        return words.get((bool(self.near[0]), bool(self.near[1])), "unknown") if None not in self.near else "unknown"
+        return _WORDS.get(self.near, "unknown")
 
     @property
     def basis(self) -> str:
         """Return one sentence: what the vantage rests on."""
-        client, server = self.client_ns, self.server_ns
-        if client is None and server is None:
-            return "no answer of either side is in the capture"
-        if client is None or server is None:
-            side = "client" if client is not None else "server"
-            return f"only answers of the {side} are in the capture"
-        times = f"quickest answers: client {client / 1e6:.1f} ms, server {server / 1e6:.1f} ms"
+        names = ("client", "server")
+        facts = [
+            f"quickest of {sight.answers} answers of the {name} {sight.quickest_ns / 1e6:.1f} ms"
+            for name, sight in zip(names, self.sights, strict=True)
+            if sight.quickest_ns is not None
+        ]
+        facts += [
+            f"{sight.disorder} units of the {name} out of order"
+            for name, sight in zip(names, self.sights, strict=True)
+            if sight.disorder
+        ]
         if self.near == (True, True):
-            return f"{times}: no network between the two is visible"
-        return times
+            facts.append("no network between the two is visible")
+        return "; ".join(facts) or "no answer of either side is in the capture"
+
+
+_WORDS = {
+    (True, False): "client",
+    (None, False): "client",
+    (False, True): "server",
+    (False, None): "server",
+    (False, False): "middle",
+}
+
+
+def _far(side: Sight, other: Sight) -> bool:
+    """Return True where a network lies between this side and the capture."""
+    if side.disorder >= MIN_DISORDER:
+        return True
+    mine, others = side.quickest_ns, other.quickest_ns
+    if mine is None or others is None or side.answers < MIN_ANSWERS:
+        return False
+    return mine > FAR_NS and mine - others > MARGIN_NS and mine > RATIO * others
+
+
+def _near(side: Sight, *, other_far: bool) -> bool:
+    """Return True where this side is next to the capture."""
+    if side.quickest_ns is None:
+        return False
+    return side.quickest_ns <= NEAR_NS or (other_far and side.quickest_ns <= FAR_NS)

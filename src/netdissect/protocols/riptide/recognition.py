@@ -99,7 +99,7 @@ def _judge(sample: Sequence[Sample], packing: str, client: int, *, final: bool) 
     _handshake(messages, client, evidence)
     if messages and len(messages) == len(sample):
         _heartbeats(messages, client, evidence)
-        _acks(messages, client, evidence)
+        _acks(messages, evidence)
         _refusal(messages, client, evidence, final=final)
         if final:
             _knocks(messages, client, evidence)
@@ -219,7 +219,7 @@ def _heartbeats(messages: list[_Message], client: int, evidence: _Evidence) -> N
         evidence.add(score, f"{runs + 1} heartbeats a second apart, answered with their ids")
 
 
-def _acks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+def _acks(messages: list[_Message], evidence: _Evidence) -> None:
     """Reliable messages, each followed by an Ack of the other side that names it."""
     waiting: tuple[set[int], set[int]] = (set(), set())
     named: tuple[set[int], set[int]] = (set(), set())
@@ -234,7 +234,17 @@ def _acks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
     count = len(named[0]) + len(named[1])
     if count >= _PAIRS_NEEDED:
         evidence.add(ACKED_THRICE, f"{count} reliable messages acknowledged by their sequence ids")
-    del client
+    elif count and count + _notify_steps(messages) > _PAIRS_NEEDED:
+        evidence.add(ACKED_THRICE, "reliable messages acknowledged, and Notify ids that count up")
+
+
+def _notify_steps(messages: list[_Message]) -> int:
+    """Return how often a Notify carries the id after that of the one before from its side."""
+    steps = 0
+    for side in (0, 1):
+        ids = [m.values[3] for m in messages if m.type == "Notify" and m.side == side]
+        steps += sum((b - a) & 0xFFFF == 1 for a, b in zip(ids, ids[1:], strict=False))
+    return steps
 
 
 def _acked(message: _Message) -> int:

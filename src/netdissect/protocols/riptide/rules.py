@@ -56,30 +56,45 @@ MACHINE: Final = StateMachine(
 )
 """Section 6, seen from the wire. `connected before`: the capture starts mid-connection."""
 
-_RESEND = {
-    # Section 7.1: 50 ms before the first RTT, then max(10, 1.2 x SmoothRTT); guard 25 ms, then
-    # half of SmoothRTT; 15 attempts.
-    "initial_ms": 50.0, "rtt_factor": 1.2, "floor_ms": 10.0, "guard_ms": 25.0,
-    "guard_rtt_factor": 0.5, "attempts": 15,
-}  # fmt: skip
+_COPY_MS: Final = 5.0
+"""Network copies follow within a few ms (section 8). The guard would not do: next to the receiver
+jitter brings a resend and the copy before it closer together than they were sent.
+"""
+
+
+def _resend(exhausted: Exhausted, reason: str = "") -> ResendRule:
+    """Return section 7.1: 50 ms before the first RTT, then max(10, 1.2 x SmoothRTT); guard 25 ms,
+    then half of SmoothRTT; 15 attempts.
+    """
+    return ResendRule(
+        initial_ms=50.0,
+        rtt_factor=1.2,
+        floor_ms=10.0,
+        guard_ms=25.0,
+        guard_rtt_factor=0.5,
+        attempts=15,
+        exhausted=exhausted,
+        exhausted_reason=reason,
+    )
+
 
 _RELIABLE_20 = SpaceRule(
     name="reliable",
     bits=16,
     ack=AckRule.BITS_BEFORE,
     ack_bits=16,
-    resend=ResendRule(**_RESEND, exhausted=Exhausted.DROP),  # type: ignore[arg-type]
+    resend=_resend(Exhausted.DROP),
     first_seq=1,
+    duplicate_window_ms=_COPY_MS,
 )
 _RELIABLE_21 = SpaceRule(
     name="reliable",
     bits=16,
     ack=AckRule.BITS_BEFORE,
     ack_bits=16,
-    resend=ResendRule(  # type: ignore[arg-type]
-        **_RESEND, exhausted=Exhausted.CLOSE, exhausted_reason="PoorConnection"
-    ),
+    resend=_resend(Exhausted.CLOSE, "PoorConnection"),
     first_seq=1,
+    duplicate_window_ms=_COPY_MS,
     # Section 7.1: mean attempts of the last 64 acked messages > 5, 64 times in a row.
     quality=QualityRule("attempts", 64, 5.0, 64, "PoorConnection"),
     remarks={
@@ -118,6 +133,7 @@ def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
             "pending": _PENDING,
             "connecting": (None, None),
             "not connected": (None, None),
+            "rejected": (None, None),
         },
         rtt_smoothing=0.3,
     )
