@@ -67,7 +67,7 @@ class Recorder:
             rtt_ambiguous=False,
             outcome="unknown",
             delivered_order=order if space.receiver_near else None,
-            next_resend_due_ns=None if resend is None else time_ns + space.delay_ns,
+            next_resend_due_ns=time_ns + space.delay_ns if space.delay_ns else None,
         )
         self.pending.append(record)
         records = self._records.setdefault(id(space), {})
@@ -96,8 +96,9 @@ class Recorder:
             copy.basis = "observed" if space.sender_near else "inferred"
         resend = space.rule.resend
         if resend is not None and not copied:
-            copy.due_ns = due_ns
-            record.next_resend_due_ns = time_ns + space.delay_ns
+            if space.delay_ns:
+                copy.due_ns = due_ns
+                record.next_resend_due_ns = time_ns + space.delay_ns
             if resend.attempts is not None and space.sender_near is not False:
                 sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
                 copy.attempts_left = max(0, resend.attempts - sent)

@@ -75,18 +75,21 @@ _LATE: Final = SpaceRule(
     # No release has a timer; the re-sending branch repeats once per tick and every copy takes a
     # number, which is how its copies are told from those of the network.
     resend=ResendRule(initial_ms=0.0, guard_ms=_TICK_MS),
+    copies_take_numbers=True,
     memory=1024,
 )
 _DOUBLE: Final = replace(
     _LATE,
     # Every message is handed to the socket twice; nothing is ever sent again later.
     resend=ResendRule(initial_ms=0.0, guard_ms=_BURST_GUARD_MS),
+    copies_take_numbers=False,
     burst=2,
 )
 _RFC: Final = replace(
     _LATE,
     # The documents give no timer; a copy within 50 ms is nobody's retransmission.
     resend=ResendRule(initial_ms=0.0, guard_ms=50.0),
+    copies_take_numbers=False,
 )
 
 _PACKET_INFO: Final = ProbeRule("packet_info", 32, 1000.0)

@@ -421,7 +421,8 @@ def _meaning(
         if received < 0 or sent < 0:
             events.append((_NOTE, "eoudp-negative-count", f"received {received}, sent {sent}"))
         else:
-            events.append((_TALLY, "packet_info", sent, received, True))
+            # "Since last second" or "since last call": receiving one resets nothing here.
+            events.append((_TALLY, "packet_info", sent, received, False))
     elif name == "CONNECT":
         return _connect(events, payload, row.start, direction, hints)
     elif name in ("CONNECT_REJECT", "DISCONNECT"):
