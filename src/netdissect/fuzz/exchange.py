@@ -59,7 +59,8 @@ def exchange(
                 f"{target} lets no {dialect} session in: {driver.close_reason or 'no answer'} "
                 "(--no-session sends without one)"
             )
-        driver.pump()
+        # What answers the connection's own messages is out of the way before the message goes out.
+        driver.alive(wait)
         driver.link.journal.clear()
         data, key = driver.stamp(Step(octets)) if live else (octets, None)
         driver.send(data, key)

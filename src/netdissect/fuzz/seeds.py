@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import IO
 
 from netdissect.capture import open_capture
-from netdissect.dissect.engine import Request, dissect, layer_module
+from netdissect.dissect.engine import Request, layer_module
 from netdissect.fuzz.layers import build, message_types, read_types
 from netdissect.layers.base import Layer
-from netdissect.model.annotations import Severity
+from netdissect.model.claims import STRONG
 from netdissect.model.packets import Direction, FlowKey, PacketKind, reverse_key
+from netdissect.protocols import registry
 
 __all__ = ["Seed", "SeedPool", "make_seed", "seeds_from_capture", "seeds_from_layers"]
 
@@ -21,6 +22,10 @@ PER_TYPE = 400
 """Distinct seeds kept of one message type and direction: variety, bounded."""
 STREAM_LIMIT = 1 << 20
 """Octets of one TCP direction that are cut into messages."""
+HELD_LIMIT = 256
+"""Datagrams of one flow that wait for the flow to be recognised and its client to be known."""
+_SAMPLE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 64, HELD_LIMIT)
+"""Numbers of datagrams at which a protocol is asked whether the flow is its own."""
 
 Splitter = Callable[[bytes], Iterable[bytes]]
 """Cuts the start of a TCP stream into whole frames, each with its framing."""
@@ -113,10 +118,7 @@ def seeds_from_capture(
     transport: str = "udp",
     split: Splitter | None = None,
 ) -> SeedPool:
-    """Return the distinct messages of a capture that read as the protocol.
-
-    The side that speaks first in a flow is taken for the client. Flows of which less than half
-    reads without an error are left out.
+    """Return the distinct messages of a capture's flows that are recognised as the protocol.
 
     Args:
         protocol: name of the protocol.
@@ -128,47 +130,90 @@ def seeds_from_capture(
     Raises:
         CaptureError: the file is missing or no capture.
     """
+    from netdissect.flow import packets  # noqa: PLC0415 - only captures need it
+
     name = os.path.basename(source) if isinstance(source, (str, os.PathLike)) else "capture"  # noqa: PTH119
     pool = SeedPool()
-    flows: dict[FlowKey, list[Seed]] = {}
-    faults: Counter[FlowKey] = Counter()
-    for key, direction, octets, place in _messages(source, transport, split):
-        request = Request(dialect, direction, transport)
-        dissection = dissect(protocol, octets, request)
-        faults[key] += any(note.severity >= Severity.ERROR for note in dissection.annotations)
-        kind = dissection.messages[0].type if dissection.messages else "unknown"
-        seed = make_seed(protocol, octets, request, f"{name} {place}", type_name=kind)
-        flows.setdefault(key, []).append(seed)
-    for key, seeds in flows.items():
-        if 2 * faults[key] >= len(seeds):
-            pool.skipped[f"not {dialect}"] += len(seeds)
-            continue
-        for seed in seeds:
-            pool.add(seed)
+    flows: dict[FlowKey, _Flow] = {}
+    with open_capture(source) as capture:
+        for kind, frame, time_ns, key, payload, segment, _faults in packets(capture):
+            back = reverse_key(key) in flows
+            flow = flows.get(reverse_key(key) if back else key)
+            if flow is None:
+                flow = flows[key] = _Flow(pool, protocol, dialect, transport, name)
+            if kind is PacketKind.UDP and transport == "udp":
+                flow.datagram(int(back), time_ns, payload, frame)
+            elif segment is not None and transport == "tcp":
+                for piece in segment.stream:
+                    flow.piece(int(back), time_ns, piece.data)
+    for flow in flows.values():
+        flow.finish(split)
     return pool
 
 
-def _messages(
-    source: str | os.PathLike[str] | IO[bytes], transport: str, split: Splitter | None
-) -> Iterator[tuple[FlowKey, int, bytes, str]]:
-    """Yield (key of the client's direction, direction, message, place in the capture)."""
-    from netdissect.flow import packets  # noqa: PLC0415 - only captures need it
+class _Flow:
+    """The messages of one flow: held back until the flow is recognised, then made seeds."""
 
-    streams: dict[tuple[FlowKey, int], bytearray] = {}
-    clients: set[FlowKey] = set()
-    with open_capture(source) as capture:
-        for kind, frame, _time, key, payload, segment, _faults in packets(capture):
-            if reverse_key(key) in clients:
-                client, direction = reverse_key(key), Direction.S2C
-            else:
-                clients.add(key)
-                client, direction = key, Direction.C2S
-            if kind is PacketKind.UDP and transport == "udp" and payload:
-                yield client, direction, payload, f"frame {frame}"
-            elif segment is not None and transport == "tcp":
-                stream = streams.setdefault((client, direction), bytearray())
-                for piece in segment.stream:
-                    stream += piece.data[: STREAM_LIMIT - len(stream)]
-    for (client, direction), stream in streams.items():
-        for index, octets in enumerate(split(bytes(stream)) if split else ()):
-            yield client, direction, octets, f"message {index} of a stream"
+    def __init__(self, pool: SeedPool, protocol: str, dialect: str, transport: str, name: str) -> None:
+        self._pool = pool
+        self._protocol = registry.get(protocol)
+        self._dialect = dialect
+        self._transport = transport
+        self._name = name
+        self._held: list[tuple[int, int, bytes, str]] = []
+        self._streams = (bytearray(), bytearray())
+        self._client: int | None = None
+        self._foreign = False
+
+    def datagram(self, end: int, time_ns: int, payload: bytes, frame: int) -> None:
+        """Take one datagram of endpoint 0 (which spoke first) or 1."""
+        where = f"frame {frame}"
+        if self._client is not None:
+            self._seed(end, payload, where)
+        elif self._foreign:
+            self._pool.skipped[f"not {self._protocol.name}"] += 1
+        else:
+            self._held.append((end, time_ns, payload, where))
+            if len(self._held) in _SAMPLE_SIZES:
+                self._decide(final=len(self._held) == HELD_LIMIT)
+
+    def piece(self, end: int, time_ns: int, data: bytes) -> None:
+        """Take a piece of a TCP stream."""
+        stream = self._streams[end]
+        stream += data[: STREAM_LIMIT - len(stream)]
+        if data and len(self._held) < _SAMPLE_SIZES[-1]:
+            self._held.append((end, time_ns, data, ""))
+
+    def finish(self, split: Splitter | None) -> None:
+        """Decide about what is held back; cut the streams into messages."""
+        if self._transport == "udp":
+            if self._client is None and self._held:
+                self._decide(final=True)
+            return
+        self._decide(final=True)
+        if self._client is None or split is None:
+            return
+        for end, stream in enumerate(self._streams):
+            for index, octets in enumerate(split(bytes(stream))):
+                self._seed(end, octets, f"message {index} of a stream")
+
+    def _decide(self, *, final: bool) -> None:
+        sample = [(end, time_ns, payload) for end, time_ns, payload, _where in self._held]
+        claim = self._protocol.recognise(sample, self._transport, final=final)
+        strong = claim is not None and claim.score >= STRONG
+        if claim is not None and strong and (final or claim.client is not None):
+            self._client = claim.client or 0
+        elif final:
+            self._foreign = True
+        else:
+            return
+        held, self._held = self._held, []
+        for end, time_ns, payload, where in held if self._transport == "udp" else ():
+            self.datagram(end, time_ns, payload, int(where.rpartition(" ")[2]))
+
+    def _seed(self, end: int, octets: bytes, where: str) -> None:
+        if not octets:
+            return
+        direction = Direction.C2S if end == self._client else Direction.S2C
+        request = Request(self._dialect, direction, self._transport)
+        self._pool.add(make_seed(self._protocol.name, octets, request, f"{self._name} {where}"))

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from agreement import CAPTURES
+
+from netdissect.fuzz import CONNECTED, Generator, Seed, Step, Traits, driver_class, seeds_from_capture
+from netdissect.fuzz.drivers.riptide import RiptideDriver
+from netdissect.model.errors import UsageError
+
+CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
+HASH_OF_10000 = "4ecac08cea9f9808103c259d160b834c5aa61f7031743b620d75a2efe1ab551d"
+
+
+def generator(seed: int = 1) -> Generator:
+    pool = seeds_from_capture("riptide", "riptide-2.2", CLEAN)
+    return Generator(pool.seeds, RiptideDriver.traits, seed)
+
+
+def digest(cases: Generator, count: int) -> str:
+    total = hashlib.sha256()
+    for number in range(count):
+        case = cases.case(number)
+        row = [case.number, case.mutation, case.stage, [step.to_json() for step in case.steps]]
+        total.update(json.dumps(row, sort_keys=True).encode())
+    return total.hexdigest()
+
+
+def test_ten_thousand_cases_are_the_same_everywhere() -> None:
+    """The hash is written down: any machine, any supported Python, any hash seed gives it."""
+    assert digest(generator(), 10_000) == HASH_OF_10000
+
+
+def test_hash_seed_of_the_interpreter_does_not_matter() -> None:
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1].split('|')\n"
+        "from test_generator import digest, generator\n"
+        "print(digest(generator(5), 300))"
+    )
+    here = "|".join([*(str(CAPTURES.parent / "tests" / name) for name in ("fuzz", "support"))])
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", script, here],
+            env={"PYTHONHASHSEED": number, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True, text=True, check=True, timeout=120,
+        ).stdout.strip()
+        for number in ("0", "4242")
+    }  # fmt: skip
+    assert printed == {digest(generator(5), 300)}
+
+
+def test_a_case_needs_no_case_before_it() -> None:
+    assert generator().case(777) == generator().case(777)
+    assert generator(1).case(777) != generator(2).case(777)
+
+
+def test_every_kind_of_mutation_is_made() -> None:
+    cases = generator()
+    kinds = Counter(cases.case(number).mutation.split(" ")[0].split("+")[0] for number in range(4000))
+    for kind in (
+        "none", "field:boundary", "field:neighbour", "field:flip", "field:content", "field:remove",
+        "field:duplicate", "field:splice", "octets:flip", "octets:truncate", "order:repeat",
+        "order:swap", "order:drop", "order:sequence", "order:ack",
+    ):  # fmt: skip
+        assert kinds[kind] > 5, kind
+    assert any(kind.startswith("direction:") for kind in kinds)
+
+
+def test_controls_are_what_was_captured() -> None:
+    pool = seeds_from_capture("riptide", "riptide-2.2", CLEAN)
+    cases = Generator(pool.seeds, RiptideDriver.traits, 1)
+    known = {seed.octets for seed in pool.seeds if seed.type == "Reliable" and seed.direction == 0}
+    controls = [case for case in map(cases.case, range(2000)) if case.is_control]
+    assert 100 < len(controls) < 400
+    assert all(case.steps[0].octets in known and case.stage == CONNECTED for case in controls)
+
+
+def test_cases_come_in_every_state() -> None:
+    cases = generator()
+    stages = Counter(cases.case(number).stage for number in range(3000))
+    assert set(stages) == set(RiptideDriver.traits.stages)
+    assert stages[CONNECTED] > 2500
+
+
+def test_mutated_numbers_are_not_overwritten_later() -> None:
+    cases = generator()
+    for case in map(cases.case, range(3000)):
+        if case.mutation.startswith("field:boundary") and case.mutation.endswith(" sequence_id"):
+            assert case.steps[0].hold == ("sequence",)
+            break
+    else:
+        pytest.fail("no case mutates a sequence id")
+
+
+def test_no_seed_is_refused() -> None:
+    with pytest.raises(UsageError, match="no seed"):
+        Generator([], Traits(), 1)
+
+
+def test_what_no_layer_reads_is_mutated_as_octets() -> None:
+    cases = Generator([Seed(b"\x01\x02\x03\x04", "unknown", 0, None, "test")], Traits(), 1)
+    mutations = {cases.case(number).mutation.split(":")[0] for number in range(200)}
+    assert mutations <= {"octets", "order"}
+
+
+def test_steps_survive_json() -> None:
+    step = Step(b"\x01\xff", "Reliable", ("ack",), (("sequence", -3),), 0)
+    assert Step.from_json(json.loads(json.dumps(step.to_json()))) == step
+
+
+def test_drivers_name_fields_that_layers_have() -> None:
+    assert driver_class("riptide") is RiptideDriver
+    with pytest.raises(UsageError, match="riptide"):
+        driver_class("nonsense")

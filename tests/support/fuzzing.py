@@ -1,0 +1,47 @@
+"""Servers on loopback for the tests of the fuzzer: in a thread, or as a command for `exec:`."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from netdissect.fuzz import Target
+from netdissect.fuzz.servers import Server, make_server, serve_udp
+
+__all__ = ["free_target", "running", "server_command"]
+
+
+def free_target(kind: int = socket.SOCK_DGRAM) -> Target:
+    """Return an address on loopback at which nobody listens."""
+    with socket.socket(socket.AF_INET, kind) as taken:
+        taken.bind(("127.0.0.1", 0))
+        return Target("127.0.0.1", taken.getsockname()[1])
+
+
+def server_command(protocol: str, target: Target, *bugs: str, dialect: str | None = None) -> str:
+    """Return the monitor that runs the minimal server as a process."""
+    words = [sys.executable, "-m", "netdissect.fuzz.servers", protocol, "--port", str(target.port)]
+    words += ["--dialect", dialect] if dialect else []
+    words += [f"--bug={bug}" for bug in bugs]
+    return f"exec:{' '.join(words)}"
+
+
+@contextmanager
+def running(protocol: str, dialect: str | None = None, *bugs: str) -> Iterator[tuple[Target, Server]]:
+    """Serve from a thread."""
+    server = make_server(protocol, dialect, frozenset(bugs))
+    done = threading.Event()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        thread = threading.Thread(
+            target=serve_udp, args=(server, listener), kwargs={"stop": done.is_set}
+        )
+        thread.start()
+        try:
+            yield Target("127.0.0.1", listener.getsockname()[1]), server
+        finally:
+            done.set()
+            thread.join()
