@@ -370,7 +370,7 @@ class Connection:
             datagrams=(first.datagrams, second.datagrams),
             octets=(first.octets, second.octets),
             messages=(_counts(first), _counts(second)),
-            spaces=[report for report in spaces if report.copies],
+            spaces=[report for report in spaces if report.last_seq is not None],
             probes=[
                 track.report()
                 for lane in self.lanes

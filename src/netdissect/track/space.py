@@ -227,6 +227,15 @@ class Space:
         elif seq in self.missing:
             self.missing.discard(seq)
             self.skipped += 1
+        elif seq < self.first:
+            self._lower(seq)
+            self.skipped += 1
+
+    def _lower(self, seq: int) -> None:
+        """Take a number below all so far: those in between are still to come."""
+        if self.rule.consecutive:
+            self._miss(seq + 1, self.first)
+        self.first = seq
 
     def _begin(self, wire_seq: int) -> int:
         """Take the first number of an epoch as base; return the number before it."""
@@ -248,14 +257,18 @@ class Space:
                 f"{self.rule.name} number jumps ahead by {step}",
                 {"space": self.rule.name, "from": last, "to": seq},
             )  # fmt: skip
+        self._miss(last + 1, seq)
+        if self.recorder is not None:
+            self.recorder.gap(self, last + 1, seq - 1, frame, time_ns)
+
+    def _miss(self, low: int, end: int) -> None:
+        """Remember the newest of the numbers from `low` to before `end` as not seen."""
         missing = self.missing
-        missing.update(range(max(last + 1, seq - MAX_MISSING), seq))
+        missing.update(range(max(low, end - MAX_MISSING), end))
         if len(missing) > MAX_MISSING:
             self._hit("MAX_MISSING")
             for old in sorted(missing)[: len(missing) - MAX_MISSING // 2]:
                 missing.discard(old)
-        if self.recorder is not None:
-            self.recorder.gap(self, last + 1, seq - 1, frame, time_ns)
 
     def _again(
         self,
@@ -411,7 +424,7 @@ class Space:
             self.current = None
             return True
         elif seq < self.first:
-            self.first = seq
+            self._lower(seq)
         if self.rule.consecutive and (self.started or seq > self.first):
             self.disorder += 1
             if self.disorder <= MIN_DISORDER and self.on_sight is not None:
