@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -21,11 +22,13 @@ from netdissect.protocols.base import Protocol
 
 __all__ = [
     "catalogue",
+    "chosen_dialects",
     "collect_fields",
     "decode_payload",
     "doctor_checks",
     "field_table",
     "full_dialect",
+    "known_protocols",
     "load_schemas",
     "loaded_protocols",
     "protocol_infos",
@@ -85,6 +88,38 @@ def full_dialect(protocol: str, dialect: str | None) -> str:
         names = ", ".join(row.name for row in known.dialects)
         raise UsageError(f"{protocol} has no dialect {dialect!r}; known: {names}")
     return row.name
+
+
+def known_protocols(given: Iterable[str]) -> frozenset[str]:
+    """Return the names; each must be a protocol's.
+
+    Raises:
+        UsageError: one is not.
+
+    """
+    return frozenset(registry.get(name).name for name in given)
+
+
+def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
+    """Return protocol -> full dialect name; each is given in full, or short where only one protocol has it.
+
+    Raises:
+        UsageError: no protocol has such a dialect, or several do.
+
+    """
+    chosen: dict[str, str] = {}
+    for name in given:
+        rows = [
+            (protocol.name, row.name)
+            for protocol in loaded_protocols()
+            if (row := protocol.dialect_row(name)) is not None
+        ]
+        if not rows:
+            raise UsageError(f"no protocol has a dialect {name!r}; `netdissect protocols` lists them")
+        if len(rows) > 1:
+            raise UsageError(f"{name!r} may be {' or '.join(row[1] for row in rows)}; say which")
+        chosen[rows[0][0]] = rows[0][1]
+    return chosen
 
 
 def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from netdissect.capture.source import CaptureError, Window, open_window
 from netdissect.model.reports import CaptureInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from netdissect.model.packets import Frame
@@ -64,6 +64,17 @@ class CaptureReader:
         its end).
         """
         return self.info.damage
+
+    def on_batch(self, call: Callable[[], None]) -> None:
+        """Have `call` called after each batch of frames: for showing progress."""
+        batches = self._batches
+
+        def watched() -> Iterator[list[Frame]]:
+            for batch in batches:
+                yield batch
+                call()
+
+        self._batches = watched()
 
     def progress(self) -> tuple[int, int | None]:
         """Return (octets read of the underlying file, its size or None where it has none)."""

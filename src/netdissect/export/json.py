@@ -43,6 +43,7 @@ __all__ = [
     "field",
     "message",
     "protocol",
+    "shown",
     "unit",
 ]
 
@@ -424,4 +425,29 @@ def difference(item: Difference) -> dict[str, Any]:
         "ours": item.ours,
         "theirs": item.theirs,
         "known": item.known or None,
+    }
+
+
+def shown(record: DatagramRecord) -> dict[str, Any]:
+    """Return the object of `show`: the datagram with its tree as plain values and its buffers."""
+    tree = record.dissection
+    return {
+        "schema": SCHEMA,
+        "frame": record.frame,
+        "frames": list(record.frames),
+        "time_ns": record.time_ns,
+        "connection": record.connection,
+        "direction": _label(record.direction),
+        "transport": record.transport,
+        "src": record.src,
+        "dst": record.dst,
+        "protocol": record.protocol,
+        "dialect": record.dialect,
+        "length": record.length,
+        "fields": tree.fields if tree else {},
+        "buffers": [{"name": buffer.name, "data": buffer.data} for buffer in tree.buffers]
+        if tree
+        else [{"name": "payload", "data": record.payload}],
+        "messages": [message(record, item) for item in record.messages],
+        "annotations": [annotation(note) for note in tree.annotations] if tree else [],
     }

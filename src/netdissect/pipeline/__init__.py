@@ -17,7 +17,18 @@ from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.recorder import Recorder
 
-__all__ = ["Analysis", "DecodeAs", "Options", "Pipeline", "analyze", "decode_as", "iter_timeline"]
+__all__ = [
+    "Analysis",
+    "DecodeAs",
+    "Options",
+    "Pipeline",
+    "Recorder",
+    "analyze",
+    "decode_as",
+    "iter_timeline",
+    "open_capture",
+    "opened",
+]
 
 Source = str | os.PathLike[str] | IO[bytes] | CaptureReader
 

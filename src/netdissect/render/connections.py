@@ -20,14 +20,18 @@ _TABLE_FROM = 120
 _STATE_STYLES = {"open": "good", "closed": "dim", "timed_out": "bad", "rejected": "bad", "unknown": "note"}
 
 
-def show_connections(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> None:
-    """Print all connections."""
+def show_connections(
+    screen: Screen, reports: Sequence[ConnectionReport], clock: Clock, *, explain: bool = False
+) -> None:
+    """Print all connections; with `explain` also what their recognition rests on."""
     if not reports:
         screen.text("No connection of a known protocol.")
     elif screen.width < _TABLE_FROM or not _table(screen, reports, clock):
         for report in reports:
             for line in connection_brief(report, clock):
                 screen.line(*line, cut=True)
+    for report in reports if explain else ():
+        screen.line((f"#{report.connection} is {report.protocol}: ", "title"), ("; ".join(report.explain), ""))
 
 
 def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:

@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
-from netdissect.render.connections import timeout_text
+from netdissect.render.connections import connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, fit
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, direction_style, duration, seconds
 
-__all__ = ["LEGEND", "Item", "overview", "show_items"]
+__all__ = ["LEGEND", "Item", "overview", "show_items", "show_timeline", "show_timeouts"]
 
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
@@ -208,3 +208,39 @@ def show_timeouts(screen: Screen, report: ConnectionReport, clock: Clock) -> Non
     for verdict in report.timeouts:
         style = "bad" if verdict.fired else "dim"
         screen.line((f"{verdict.side} idle timer: ", style), (timeout_text(verdict, clock), ""))
+
+
+def show_timeline(
+    screen: Screen,
+    reports: Sequence[ConnectionReport],
+    items: Sequence[Item],
+    shown: Sequence[Item],
+    clock: Clock,
+) -> None:
+    """Print for each connection its overview, then the units and events of all.
+
+    Args:
+        screen: where to print.
+        reports: the connections.
+        items: everything that is to stand in the lanes.
+        shown: what is to have a line.
+        clock: how times are written.
+
+    """
+    if not reports:
+        screen.text("No connection of a known protocol.")
+        return
+    for report in reports:
+        mine = [item for item in items if item.connection == report.connection]
+        for line in connection_brief(report, clock):
+            screen.line(*line, cut=True)
+        overview(
+            screen,
+            report,
+            [item for item in mine if isinstance(item, UnitRecord)],
+            [item for item in mine if isinstance(item, ConnectionEvent)],
+        )
+        show_timeouts(screen, report, clock)
+        screen.text()
+    if shown:
+        show_items(screen, shown, clock, several=len(reports) > 1)

@@ -34,7 +34,8 @@ def value_text(value: Any, display: str = "") -> str:
         text = f"{value:.9g}" if math.isfinite(value) else str(value)
     else:
         text = safe(str(value), _TEXT_LIMIT)
-    return f"{text} ({safe(display, _TEXT_LIMIT)})" if display and display != text else text
+    meaning = display.removesuffix(f" ({text})")
+    return f"{text} ({safe(meaning, _TEXT_LIMIT)})" if meaning and meaning != text else text
 
 
 def _octets_text(data: bytes) -> str:

@@ -1,0 +1,78 @@
+"""`netdissect anomalies`: what is wrong, or worth knowing."""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Match, Session, select
+from netdissect.model.annotations import Severity
+from netdissect.model.reports import Anomaly
+
+__all__ = ["command"]
+
+_LEVELS = {severity.label: severity for severity in Severity}
+
+
+@click.command("anomalies")
+@options.capture()
+@options.display_filter
+@options.count
+@click.option("--min", "least", type=click.Choice(list(_LEVELS)), default="chat", help="Only this bad, or worse.")
+@click.option(
+    "--fail-on", type=click.Choice(list(_LEVELS)), help="End with status 7 if something this bad, or worse, is found."
+)
+@options.json_output
+@options.time_style
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    display_filter: str | None,
+    limit: int | None,
+    least: str,
+    fail_on: str | None,
+    as_json: bool,
+    times: str,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """List what is wrong or worth knowing, worst first.
+
+    Repeats of a finding on one connection are reported the 1st, 10th, 100th ... time. `netdissect explain
+    CODE` says what a finding means.
+    """
+    del verbose
+    with Session(file, choices, quiet=quiet) as session:
+        found = [item for item in _found(session, display_filter) if item.severity >= _LEVELS[least]]
+        failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in found)
+        shown = found[:limit]
+        if as_json:
+            from netdissect.export import json  # noqa: PLC0415
+
+            print_json(json.anomaly(item) for item in shown)
+        else:
+            from netdissect.render.findings import show_anomalies  # noqa: PLC0415
+            from netdissect.render.units import Clock  # noqa: PLC0415
+
+            show_anomalies(make_screen(color, width), shown, Clock(times, session.first_ns))
+        status = session.status()
+    return EXIT.FOUND if failed else status
+
+
+def _found(session: Session, display_filter: str | None) -> list[Anomaly]:
+    match = Match.of(display_filter, session)
+    if match.filter is None:
+        return _sorted(session.analysis().anomalies)
+    frames = select(session, match).frames
+    return _sorted([item for item in session.anomalies if item.frame in frames])
+
+
+def _sorted(found: list[Anomaly]) -> list[Anomaly]:
+    """Return findings in time; those of no frame come last."""
+    return sorted(found, key=lambda item: (item.frame is None, item.frame or 0, item.connection or 0))

@@ -1,0 +1,86 @@
+"""`netdissect connections`: who talked to whom, and how it went."""
+
+from __future__ import annotations
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Match, Session, select
+from netdissect.model.errors import UsageError
+from netdissect.model.reports import ConnectionReport
+
+__all__ = ["command"]
+
+_SORTS = {
+    "frame": lambda report: report.first_frame,
+    "datagrams": lambda report: -sum(report.datagrams),
+    "octets": lambda report: -sum(report.octets),
+    "resent": lambda report: -sum(space.retransmissions for space in report.spaces),
+    "duration": lambda report: report.first_time_ns - report.last_time_ns,
+}
+
+
+@click.command("connections")
+@options.capture({"connection": click.IntRange(min=1)})
+@options.display_filter
+@options.count
+@click.option("--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first.")
+@click.option("--explain", is_flag=True, help="Say why each was taken for its protocol.")
+@options.json_output
+@options.time_style
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    connection: int | None,
+    display_filter: str | None,
+    limit: int | None,
+    sort: str,
+    explain: bool,
+    as_json: bool,
+    times: str,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Show the connections of a capture, or one of them in full.
+
+    A table on wide screens, a few lines each on narrow ones. `netdissect connections FILE 2` prints
+    everything about connection 2: messages by type, sequence spaces, probes, timers.
+    """
+    del verbose
+    from netdissect.render.units import Clock  # noqa: PLC0415
+
+    with Session(file, choices, quiet=quiet) as session:
+        reports = sorted(_reports(session, display_filter), key=_SORTS[sort])
+        if connection is not None:
+            reports = [report for report in reports if report.connection == connection]
+            if not reports:
+                raise UsageError(f"there is no connection {connection}")
+        reports = reports[:limit]
+        clock = Clock(times, session.first_ns)
+        if as_json:
+            from netdissect.export import json  # noqa: PLC0415
+
+            print_json(json.connection(report) for report in reports)
+        else:
+            from netdissect.render.connections import show_connection, show_connections  # noqa: PLC0415
+
+            screen = make_screen(color, width)
+            if connection is None:
+                show_connections(screen, reports, clock, explain=explain)
+            else:
+                show_connection(screen, reports[0], clock, explain=explain)
+        return session.status()
+
+
+def _reports(session: Session, display_filter: str | None) -> list[ConnectionReport]:
+    match = Match.of(display_filter, session)
+    if match.filter is None:
+        return session.analysis().connections
+    wanted = select(session, match).connections
+    return [report for report in session.reports if report.connection in wanted]
+

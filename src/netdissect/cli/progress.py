@@ -1,0 +1,56 @@
+"""How far a long run is, on a standard error that is a terminal, from its second second on."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import IO, Any
+
+__all__ = ["Progress"]
+
+_AFTER_SECONDS = 1.0
+_EVERY_SECONDS = 0.2
+_BAR_COLUMNS = 30
+
+
+class Progress:
+    """Draws one line and clears it again."""
+
+    def __init__(self, *, enabled: bool = True, stream: IO[str] | None = None) -> None:
+        """Take whether to draw at all; never where the stream is no terminal."""
+        self.stream = sys.stderr if stream is None else stream
+        self.enabled = enabled and self.stream.isatty()
+        self._begin = time.monotonic()
+        self._last = 0.0
+        self._drawn = False
+
+    def watch(self, reader: Any) -> Any:
+        """Make a reader report its progress while it is read; return it."""
+        if self.enabled:
+            reader.on_batch(lambda: self.step(*reader.progress()))
+        return reader
+
+    def step(self, done: int, total: int | None) -> None:
+        """Draw, if it is time to."""
+        now = time.monotonic()
+        if now - self._begin < _AFTER_SECONDS or now - self._last < _EVERY_SECONDS:
+            return
+        self._last = now
+        self._drawn = True
+        self.stream.write("\r" + self._line(done, total) + "\x1b[K")
+        self.stream.flush()
+
+    @staticmethod
+    def _line(done: int, total: int | None) -> str:
+        if not total:
+            return f"{done / 1e6:.0f} MB read"
+        filled = min(_BAR_COLUMNS, _BAR_COLUMNS * done // total)
+        return f"[{'=' * filled}{' ' * (_BAR_COLUMNS - filled)}] {100 * done // total}% of {total / 1e6:.0f} MB"
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._drawn:
+            self._drawn = False
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+

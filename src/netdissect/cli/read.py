@@ -1,0 +1,137 @@
+"""`netdissect read`: the datagrams of a capture, as they come."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import FIELD
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Match, Session
+from netdissect.model.records import DatagramRecord, MessageRecord
+
+__all__ = ["command"]
+
+_Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
+
+
+@click.command("read")
+@options.capture()
+@options.display_filter
+@options.count
+@click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
+@click.option("-x", "hexed", is_flag=True, help="The octets below each line.")
+@click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
+@click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
+@click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns instead of lines; -e names them.")
+@click.option("-e", "columns", multiple=True, metavar="FIELD", type=FIELD, help="A column of -T; repeatable.")
+@click.option("--csv-safe", is_flag=True, help="Put ' before cells that a spreadsheet would run.")
+@click.option("-l", "flush", is_flag=True, help="Hand every line on at once; the default for standard input.")
+@options.json_output
+@options.time_style
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    display_filter: str | None,
+    limit: int | None,
+    tree: bool,
+    hexed: bool,
+    messages: bool,
+    everything: bool,
+    table: str | None,
+    columns: tuple[str, ...],
+    csv_safe: bool,
+    flush: bool,
+    as_json: bool,
+    times: str,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Show the datagrams of a capture, one line each.
+
+    Resends, network copies and findings are marked. `-V` adds the tree of fields, `-x` the octets. With
+    `--json` and `-T` there is one object or row per message.
+
+    \b
+    netdissect read game.pcap -Y 'conn.id == 2 and msg.resend' -c 20
+    ssh host tcpdump -U -w - | netdissect read -r -
+    """
+    del verbose
+    with Session(file, choices, quiet=quiet, streams=True) as session:
+        match = Match.of(display_filter, session)
+        rows = _limited(_rows(session, match, everything=everything), limit, messages or as_json or bool(table))
+        flush = flush or session.live
+        if table:
+            _print_table(rows, table, columns, guard=csv_safe)
+        elif as_json:
+            from netdissect.export import json  # noqa: PLC0415
+
+            print_json(
+                (json.message(record, item) for record, items in rows for item in items or [None]), flush=flush
+            )
+        else:
+            _print_lines(rows, session, times, make_screen(color, width, flush=flush), (messages, tree, hexed))
+        return session.status()
+
+
+def _rows(session: Session, match: Match, *, everything: bool) -> _Rows:
+    """Yield the datagrams that are wanted, each with the messages that are."""
+    for record in session.records():
+        if record.protocol is None and not everything:
+            continue
+        if match.datagram(record, session.first_ns):
+            yield record, match.messages(record)
+
+
+def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
+    """Yield at most `limit` datagrams, or messages where these are the lines of output."""
+    left = limit
+    for record, items in rows:
+        if left is None:
+            yield record, items
+            continue
+        taken = items[:left] if each_message else items
+        yield record, taken
+        left -= max(1, len(taken)) if each_message else 1
+        if left <= 0:
+            return
+
+
+def _print_lines(rows: _Rows, session: Session, times: str, screen: Any, parts: tuple[bool, bool, bool]) -> None:
+    from netdissect.render.read import ReadView  # noqa: PLC0415
+    from netdissect.render.units import Clock  # noqa: PLC0415
+
+    messages, tree, hexed = parts
+    clock = Clock(times)
+    view = ReadView(screen, clock, messages=messages, tree=tree, hexed=hexed)
+    for record, items in rows:
+        clock.first_ns = session.first_ns
+        view.show(record, items)
+
+
+def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: bool) -> None:
+    from netdissect.cli.naming import names  # noqa: PLC0415
+    from netdissect.export.table import write_rows  # noqa: PLC0415
+    from netdissect.filters import Scope, compile_column  # noqa: PLC0415
+
+    if not columns:
+        raise click.UsageError("-T needs columns: -e frame.number -e msg.type")
+    getters = [compile_column(name, names()) for name in columns]
+
+    def cells() -> Iterator[list[Any]]:
+        first_ns = None
+        for record, items in rows:
+            first_ns = record.time_ns if first_ns is None else first_ns
+            for group in [(item,) for item in items] or [()]:
+                scope = Scope(record, group, None, first_ns, single=bool(group))
+                yield [get(scope) for get in getters]
+
+    write_rows(sys.stdout, columns, cells(), kind=kind, guard=guard)

@@ -1,0 +1,235 @@
+"""One run of a command over one capture: options to the pipeline, progress, and how the run ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from netdissect.cli.errors import EXIT
+from netdissect.filters import Filter, compile_filter
+from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.render.safe import safe
+
+if TYPE_CHECKING:
+    from netdissect.pipeline import Analysis, Options
+
+__all__ = ["Choices", "Match", "Session", "select"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What decides how datagrams are understood."""
+
+    decode_as: tuple[str, ...] = ()
+    dialects: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
+    schemas: tuple[str, ...] = ()
+    strict: bool = False
+
+    def options(self, **hooks: Any) -> Options:
+        """Return the pipeline's options.
+
+        Raises:
+            UsageError: a rule, protocol, dialect or schema that does not exist.
+
+        """
+        from netdissect import lookup  # noqa: PLC0415
+        from netdissect.pipeline import Options, decode_as  # noqa: PLC0415
+
+        return Options(
+            decode_as=tuple(decode_as(rule) for rule in self.decode_as),
+            without=lookup.known_protocols(self.disabled),
+            dialects=lookup.chosen_dialects(self.dialects),
+            strict=self.strict,
+            **hooks,
+        )
+
+
+class Session:
+    """An open capture; use as a context manager, then ask for `status`."""
+
+    def __init__(
+        self, file: str, choices: Choices | None = None, *, quiet: bool = False, streams: bool = False
+    ) -> None:
+        """Open the capture.
+
+        Args:
+            file: path, or `-`.
+            choices: how datagrams are understood.
+            quiet: no progress and no note on a cut-short file.
+            streams: the command prints while it reads, so progress would tear its lines apart.
+
+        """
+        from netdissect.cli.progress import Progress  # noqa: PLC0415
+        from netdissect.pipeline import open_capture  # noqa: PLC0415
+
+        self.file = file
+        self.choices = choices or Choices()
+        self.quiet = quiet
+        self.progress = Progress(enabled=not quiet and not streams)
+        self.reader = self.progress.watch(open_capture(file))
+        self.reports: list[ConnectionReport] = []
+        self.anomalies: list[Anomaly] = []
+
+    @property
+    def live(self) -> bool:
+        """Return True where the capture arrives on standard input."""
+        return self.file == "-"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.clear()
+        self.reader.close()
+
+    @property
+    def first_ns(self) -> int | None:
+        """Return the time of the first frame; None before it is read."""
+        return self.reader.info.first_time_ns
+
+    def status(self) -> int:
+        """Say on standard error where the file is cut short, and return the exit status so far."""
+        self.progress.clear()
+        info = self.reader.info
+        if info.truncated_at is None:
+            return EXIT.DONE
+        if not self.quiet:
+            reason = f": {info.damage}" if info.damage else ""
+            print(  # noqa: T201 - the message of the contract
+                f"netdissect: {safe(self.file)} is cut short at offset {info.truncated_at}{safe(reason)}; "
+                "everything before it was read",
+                file=sys.stderr,
+            )
+        return EXIT.CUT_SHORT
+
+    # -- what commands ask for ---------------------------------------------------------------------
+
+    def analysis(self) -> Analysis:
+        """Return everything that the capture holds."""
+        from netdissect.pipeline import analyze  # noqa: PLC0415
+
+        found = analyze(self.reader, options=self.choices.options())
+        self.reports, self.anomalies = found.connections, found.anomalies
+        return found
+
+    def timeline(self) -> Iterator[UnitRecord | ConnectionEvent]:
+        """Yield the timeline; afterwards `reports` and `anomalies` are filled."""
+        from netdissect.pipeline import Pipeline, Recorder, iter_timeline  # noqa: PLC0415
+
+        options = self.choices.options(on_anomaly=self.anomalies.append)
+        pipeline = Pipeline(options, recorder=Recorder())
+        yield from iter_timeline(self.reader, pipeline=pipeline)
+        self._collect(pipeline)
+
+    def records(self) -> Iterator[DatagramRecord]:
+        """Yield a record per datagram, in order of frames."""
+        for item in self.both():
+            if isinstance(item, DatagramRecord):
+                yield item
+
+    def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
+        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled."""
+        from netdissect import lookup  # noqa: PLC0415
+        from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline.records import Records, iter_both  # noqa: PLC0415
+
+        schemas = lookup.load_schemas(self.choices.schemas)
+        records = Records(schemas=schemas, strict=self.choices.strict, live=self.live)
+        options = self.choices.options(on_anomaly=self.anomalies.append)
+        pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+        yield from iter_both(self.reader, records, pipeline)
+        self._collect(pipeline)
+
+    def _collect(self, pipeline: Any) -> None:
+        self.reports = sorted(pipeline.reports, key=lambda report: report.first_frame)
+
+
+@dataclass(slots=True)
+class Match:
+    """A display filter, and the final reports that its `conn.*` fields read."""
+
+    filter: Filter | None = None
+    reports: dict[int, ConnectionReport] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, text: str | None, session: Session) -> Match:
+        """Compile a filter; where it asks how connections end, and the file can be read twice, find out."""
+        if text is None:
+            return cls()
+        from netdissect.cli.naming import names  # noqa: PLC0415
+
+        found = cls(compile_filter(text, names()))
+        asks = any(name.startswith("conn.") and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
+        if asks and not session.live:
+            with Session(session.file, session.choices, quiet=True) as ahead:
+                found.reports = {report.connection: report for report in ahead.analysis().connections}
+        return found
+
+    def datagram(self, record: DatagramRecord, first_ns: int | None) -> bool:
+        """Return whether a datagram matches."""
+        if self.filter is None:
+            return True
+        self.filter.first_ns = first_ns or 0
+        return self.filter.matches(record, self._report(record))
+
+    def messages(self, record: DatagramRecord) -> list[MessageRecord]:
+        """Return the messages of a matching datagram that match on their own; all where it takes several."""
+        wanted, report = self.filter, self._report(record)
+        if wanted is None:
+            return record.messages
+        alone = [item for item in record.messages if wanted.matches_message(record, item, report)]
+        return alone or record.messages
+
+    def _report(self, record: DatagramRecord) -> ConnectionReport | None:
+        return None if record.connection is None else self.reports.get(record.connection)
+
+
+@dataclass(slots=True)
+class Selected:
+    """What a filter left of a capture."""
+
+    items: list[UnitRecord | ConnectionEvent]
+    """The timeline of what matches."""
+    frames: set[int]
+    """Matching frames."""
+    connections: set[int]
+    """Numbers of the connections with a matching datagram."""
+
+
+def select(session: Session, match: Match) -> Selected:
+    """Read the capture once and return what of its timeline lies on matching datagrams."""
+    items: list[UnitRecord | ConnectionEvent] = []
+    frames: set[int] = set()
+    units: set[tuple[int, str, int, int]] = set()
+    connections: set[int] = set()
+    for item in session.both():
+        if not isinstance(item, DatagramRecord):
+            items.append(item)
+            continue
+        if not match.datagram(item, session.first_ns):
+            continue
+        frames.add(item.frame)
+        if item.connection is None:
+            continue
+        connections.add(item.connection)
+        for message in match.messages(item):
+            facts = message.reliability
+            if facts is not None:
+                units.add((item.connection, facts.space, item.direction or 0, facts.seq))
+    kept = [item for item in items if _kept(item, frames, units)]
+    return Selected(kept, frames, connections)
+
+
+def _kept(
+    item: UnitRecord | ConnectionEvent, frames: set[int], units: set[tuple[int, str, int, int]]
+) -> bool:
+    if isinstance(item, UnitRecord):
+        return (item.connection, item.space, item.direction, item.seq) in units
+    return item.frame in frames

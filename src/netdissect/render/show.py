@@ -1,0 +1,70 @@
+"""One datagram in full: where it travelled, its tree, what became of its units, its octets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netdissect.model.errors import UsageError
+from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.render.console import Line, Screen
+from netdissect.render.hexdump import hex_rows
+from netdissect.render.read import record_title
+from netdissect.render.tree import find_node, hex_views, tree_lines
+from netdissect.render.units import Clock, duration
+
+__all__ = ["show_record"]
+
+
+def show_record(screen: Screen, record: DatagramRecord, clock: Clock, *, hexed: bool, field: str | None) -> None:
+    """Print one datagram.
+
+    Args:
+        screen: where to print.
+        record: what to print.
+        clock: how times are written.
+        hexed: the octets too.
+        field: name (or dotted path) of a field to mark.
+
+    Raises:
+        UsageError: there is no such field.
+
+    """
+    screen.line(*record_title(record, clock))
+    tree = record.dissection
+    if tree is None:
+        for line in hex_rows(record.payload, width=screen.width):
+            screen.line(*line)
+        return
+    chosen = find_node(tree, field) if field else None
+    if field and chosen is None:
+        raise UsageError(f"frame {record.frame} has no field {field!r}")
+    for line in tree_lines(tree, chosen=chosen):
+        screen.line(*line)
+    for item in record.messages:
+        for line in _fate(item):
+            screen.line(*line)
+    if hexed or field:
+        for line in hex_views(tree, width=screen.width, chosen=chosen):
+            screen.line(*line)
+
+
+def _fate(item: MessageRecord) -> Iterator[Line]:
+    """Yield what the tracker knows of a message's unit."""
+    facts = item.reliability
+    if facts is None:
+        return
+    line: Line = [(f"[{facts.space} {facts.seq}", "generated")]
+    if facts.kind in {"retransmission", "duplicate"}:
+        word = "sent again, first" if facts.kind == "retransmission" else "network copy, first"
+        style = "resend" if facts.kind == "retransmission" else "duplicate"
+        line.append((f", {word} in #{facts.of_frame}", style))
+        if facts.since_ms is not None:
+            line.append((f", {duration(facts.since_ms)} after the copy before", "dim"))
+    if facts.acked_in is not None:
+        line.append((f", acknowledged in #{facts.acked_in}", "good"))
+        if facts.rtt_ms is not None:
+            line.append((f" after {duration(facts.rtt_ms)}", "dim"))
+    elif facts.reliable:
+        line.append((", no acknowledgement in this capture", "note"))
+    line.append(("]", "generated"))
+    yield line
