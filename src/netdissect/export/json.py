@@ -14,6 +14,7 @@ from typing import Any
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
+from netdissect.model.intervals import Interval
 from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
@@ -41,6 +42,7 @@ __all__ = [
     "dump",
     "event",
     "field",
+    "interval",
     "message",
     "protocol",
     "shown",
@@ -450,4 +452,23 @@ def shown(record: DatagramRecord) -> dict[str, Any]:
         else [{"name": "payload", "data": record.payload}],
         "messages": [message(record, item) for item in record.messages],
         "annotations": [annotation(note) for note in tree.annotations] if tree else [],
+    }
+
+
+def interval(row: Interval) -> dict[str, Any]:
+    """Return one object of `stats`."""
+    return {
+        "schema": SCHEMA,
+        "start_ns": row.start_ns,
+        "span_ms": _ms(row.span_ns),
+        "direction": _label(row.direction),
+        "datagrams": row.datagrams,
+        "octets": row.octets,
+        "goodput_octets_per_s": round(row.goodput, 3),
+        "units": row.units,
+        "copies": row.copies,
+        "retransmissions": row.retransmissions,
+        "unacked": row.unacked,
+        "rtt_ms": _round(row.rtt_ms),
+        "rtt_samples": row.rtt_samples,
     }

@@ -15,11 +15,13 @@ from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
 from netdissect.pipeline.options import Analysis, Options, decode_as
 from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.claiming import DecodeAs
+from netdissect.track.intervals import Intervals
 from netdissect.track.recorder import Recorder
 
 __all__ = [
     "Analysis",
     "DecodeAs",
+    "Intervals",
     "Options",
     "Pipeline",
     "Recorder",

@@ -21,7 +21,7 @@ _OVERVIEW_COLUMNS = 120
 _LABEL_COLUMNS = 10
 _TYPE_COLUMNS = 18
 
-LEGEND = "· sent  » again  ○ copy  ? fate unknown  ✗ never acked  ! event  ~ ambiguous"
+LEGEND = "· sent  » again  ○ copy  ? unknown  ✗ never acked  ! event  ~ ambiguous"
 
 _RANKS: dict[str, tuple[int, str]] = {
     " ": (0, ""),
@@ -67,7 +67,7 @@ def overview(
         label = "client →" if way is Direction.C2S else "server ←"
         screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *_lane(lane))
     screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(flags), "note"))
-    screen.line((" " * _LABEL_COLUMNS + LEGEND, "dim"), cut=True)
+    screen.line((LEGEND, "dim"), cut=True)
 
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
@@ -182,9 +182,9 @@ def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
         details.append(f"due +{duration((copy.due_ns - first.time_ns) / 1e6)}, {duration(abs(late))} {word}")
     if copy.attempts_left is not None:
         details.append(f"{copy.attempts_left} left")
+    details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
     if copy.basis != "observed":
         details.append(copy.basis)
-    details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
     line.append((f"  {'; '.join(details)}", "dim"))
     return line
 

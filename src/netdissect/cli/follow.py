@@ -1,0 +1,70 @@
+"""`netdissect follow`: what the application got, in order, once each."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Match, Session
+
+__all__ = ["command"]
+
+
+@click.command("follow")
+@options.capture({"connection": click.IntRange(min=1)})
+@options.display_filter
+@options.count
+@click.option("--as", "form", type=click.Choice(["line", "hex", "tree"]), default="line", help="How each is shown.")
+@options.json_output
+@options.time_style
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    connection: int | None,
+    display_filter: str | None,
+    limit: int | None,
+    form: str,
+    as_json: bool,
+    times: str,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Show the reliable messages of a connection in order, once each.
+
+    Each stands in the order of its numbers, at the time of its first copy, one colour a side; those that were
+    sent again say so. Without a number connection 1 is followed.
+    """
+    del verbose
+    from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
+
+    with Session(file, choices, quiet=quiet, streams=True) as session:
+        match = Match.of(display_filter, session)
+        wanted = connection or 1
+        records = (record for record in session.records() if record.connection == wanted)
+        found = (
+            (record, item)
+            for record, item in delivered(records)
+            if match.datagram(record, session.first_ns) and item in match.messages(record)
+        )
+        rows = islice(found, limit)
+        if as_json:
+            from netdissect.export import json  # noqa: PLC0415
+
+            print_json((json.message(record, item) for record, item in rows), flush=session.live)
+        else:
+            from netdissect.render.follow import FollowView  # noqa: PLC0415
+            from netdissect.render.units import Clock  # noqa: PLC0415
+
+            clock = Clock(times)
+            view = FollowView(make_screen(color, width, flush=session.live), clock, form)
+            for record, item in rows:
+                clock.first_ns = session.first_ns
+                view.show(record, item)
+        return session.status()

@@ -1,0 +1,32 @@
+"""Times on the command line: `3s`, `250ms`, `1.5m`; a bare number means seconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+__all__ = ["SPAN"]
+
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000, "m": 60_000_000_000}
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|)\Z")
+_MAX_NS = 10**18
+
+
+class _Span(click.ParamType):
+    """A span of time, in nanoseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return nanoseconds."""
+        if isinstance(value, int):
+            return value
+        match = _TEXT.match(str(value))
+        if match is None:
+            self.fail(f"{value!r} is no time; write 3s, 250ms or 1.5m.", param, ctx)
+        return min(_MAX_NS, round(float(match[1]) * _UNITS[match[2]]))
+
+
+SPAN = _Span()

@@ -1,0 +1,44 @@
+"""The lines of `follow`: one reliable message each, one colour a side."""
+
+from __future__ import annotations
+
+from netdissect.model.packets import Direction
+from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.render.console import Screen
+from netdissect.render.hexdump import hex_rows
+from netdissect.render.summary import message_summary
+from netdissect.render.tree import value_text
+from netdissect.render.units import Clock, direction_style
+
+__all__ = ["FollowView"]
+
+
+class FollowView:
+    """Prints messages as they are delivered."""
+
+    def __init__(self, screen: Screen, clock: Clock, form: str) -> None:
+        """Take where to print and how: `line`, `hex` or `tree`."""
+        self.screen = screen
+        self.clock = clock
+        self.form = form
+
+    def show(self, record: DatagramRecord, item: MessageRecord) -> None:
+        """Print one message."""
+        style = direction_style(record.direction)
+        arrow = "←" if record.direction == Direction.S2C else "→"
+        facts = item.reliability
+        number = "" if facts is None else f"{facts.space} {facts.seq}"
+        self.screen.line(
+            (f"{self.clock.show(record.time_ns):>11}  ", "time"),
+            (f"{arrow} {number:<14} ", style),
+            (message_summary(record, item), style),
+            (f"  #{record.frame}", "frame"),
+            cut=True,
+        )
+        if self.form == "hex":
+            data = record.dissection.buffers[item.buffer].data if record.dissection else record.payload
+            for line in hex_rows(data[item.offset : item.offset + item.length], width=self.screen.width):
+                self.screen.line(*line)
+        elif self.form == "tree":
+            for name, value in item.fields.items():
+                self.screen.line((f"{'':>13}{name}", "name"), (f" = {value_text(value)}", ""))
