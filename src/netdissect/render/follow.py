@@ -31,8 +31,8 @@ class FollowView:
         self.screen.line(
             (f"{self.clock.show(record.time_ns):>11}  ", "time"),
             (f"{arrow} {number:<14} ", style),
+            (f"{f'#{record.frame}':<6} ", "frame"),
             (message_summary(record, item), style),
-            (f"  #{record.frame}", "frame"),
             cut=True,
         )
         if self.form == "hex":

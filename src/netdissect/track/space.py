@@ -662,6 +662,8 @@ class Space:
                 if delivered:
                     self._settle(number, unit, frame, time_ns)
                 else:
+                    if unit[RECORD] is not None:
+                        unit[RECORD].extra["reported"] = "assumed lost" if delivered is None else "lost"
                     self._end(number, unit, seen=delivered is not None)
             elif delivered and number in self.missing:
                 self._unseen(number, frame, time_ns)
