@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import console_docs
+import pytest
+
+from netdissect import lookup
+from netdissect.cli import COMMANDS, cli
+
+ROOT = console_docs.ROOT
+PAGES = sorted((ROOT / "docs" / "commands").glob("*.md"))
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_every_command_has_a_page_and_every_page_a_command() -> None:
+    assert {page.stem for page in PAGES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_output_in_the_pages_is_real(page: Path, update_expected: bool) -> None:
+    text = page.read_text()
+    current = console_docs.refreshed(text)
+    if update_expected:
+        page.write_text(current)
+    assert page.read_text() == current
+    assert f"$ netdissect {page.stem} --help" in text
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_and_option_has_help(name: str) -> None:
+    command = cli.get_command(None, name)  # type: ignore[arg-type]
+    assert command is not None
+    assert (command.help or "").strip()
+    assert COMMANDS[name][1].endswith(".")
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            assert getattr(parameter, "help", None), f"{name} {parameter.name}"
+
+
+def anomalies_page() -> str:
+    rows = lookup.catalogue().values()
+    lines = [
+        "# Findings",
+        "",
+        "Written by `python -m pytest tests/test_docs.py --update-expected` from the catalogue; `netdissect explain CODE`",
+        "prints the same.",
+        "",
+    ]
+    for row in rows:
+        lines += [f"## {row.code}", "", f"{row.severity.label}, {row.group}: {row.title}.", "", row.meaning, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def test_the_catalogue_of_findings_is_current(update_expected: bool) -> None:
+    page = ROOT / "docs" / "anomalies.md"
+    if update_expected:
+        page.write_text(anomalies_page())
+    assert page.read_text() == anomalies_page()
+
+
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in _LINK.findall(page.read_text()):
+            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
