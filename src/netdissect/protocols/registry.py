@@ -14,6 +14,7 @@ __all__ = ["get", "names", "protocols"]
 
 _MODULES: dict[str, str] = {
     "riptide": "netdissect.protocols.riptide",
+    "teeworlds": "netdissect.protocols.teeworlds",
     "eoudp": "netdissect.protocols.eoudp",
 }
 """Name -> module that holds `PROTOCOL`; imported on first use."""

@@ -1,0 +1,48 @@
+"""Teeworlds and DDNet over UDP: dialects 0.6, 0.6.5, ddnet-0.6 and 0.7."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.policy import Policy
+from netdissect.protocols.base import DialectRow, Protocol
+from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
+from netdissect.protocols.teeworlds.recognition import recognise
+from netdissect.protocols.teeworlds.rules import POLICIES
+from netdissect.protocols.teeworlds.scan import scan
+from netdissect.wire.teeworlds import type_names
+
+__all__ = ["PROTOCOL", "Teeworlds"]
+
+
+class Teeworlds(Protocol):
+    """Teeworlds. Source: docs/protocols/teeworlds.md."""
+
+    name = "teeworlds"
+    title = "Teeworlds and DDNet"
+    dialects = (
+        DialectRow(D07, "0.7.0 to 0.7.5, and 0.7 clients at DDNet servers", type_names("0.7")),
+        DialectRow(D06, "0.6.0 to 0.6.4, and whoever declines tokens", type_names("0.6")),
+        DialectRow(D065, "0.6.5: a token in the header", type_names("0.6")),
+        DialectRow(DDNET, "DDNet: a token at the end of the payload", type_names("0.6")),
+    )
+    transports = ("udp",)
+    default_ports = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
+    codes = CODES
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow. See `recognition`."""
+        return recognise(sample, transport, final=final)
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a dialect."""
+        return POLICIES.get(dialect, POLICIES[D07])
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one datagram. See `scan`."""
+        return scan(payload, direction, hints)
+
+
+PROTOCOL = Teeworlds()

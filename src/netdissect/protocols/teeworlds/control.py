@@ -1,0 +1,314 @@
+"""Control and connectionless packets of Teeworlds: handshakes, tokens, closes, server info."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.protocols.teeworlds.learnt import (
+    ACCEPTED,
+    ASKED,
+    CLOSED,
+    ONLINE,
+    UNKNOWN,
+    Learnt,
+    learnt_of,
+)
+from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET, PAYLOAD_LIMITS, connless_types
+from netdissect.wire.huffman import HuffmanError, decompress
+from netdissect.wire.teeworlds import CONTROL_NAMES
+
+__all__ = ["TIMEOUT_REASON", "control", "outside"]
+
+_MESSAGE, _ACK, _STATE = int(Ev.MESSAGE), int(Ev.ACK), int(Ev.STATE)
+_IDENTITY, _RESTART, _NOTE, _HINTS = (
+    int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE), int(Ev.HINTS),
+)  # fmt: skip
+_RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
+_MAGIC = b"TKEN"
+_NO_TOKEN = b"\xff\xff\xff\xff"
+_TOKEN_OCTETS = 4
+_CONNLESS_06, _CONNLESS_07 = 6, 9
+"""Octets before the message of a connectionless packet."""
+_CONNLESS_VERSION = 1
+TIMEOUT_REASON: Final = "Timeout"
+"""Reason of the close that a vanilla peer sends when it gives its silent peer up."""
+_REASON_LIMIT = 200
+"""Characters of a close reason that are kept. Receivers cut it at 127."""
+
+
+def outside(payload: bytes, dialect: str) -> list[Event]:
+    """Return the events of a connectionless packet, or of what is too short to be any."""
+    start = _CONNLESS_07 if dialect == D07 else _CONNLESS_06
+    if not payload or not payload[0] & 0x20 or len(payload) < start:
+        return [(_NOTE, "truncated", "shorter than a header")]
+    if dialect == D07 and payload[0] & 3 != _CONNLESS_VERSION:
+        return [(_NOTE, "teeworlds-connless-version", f"version {payload[0] & 3}")]
+    name = connless_types("0.7" if dialect == D07 else "0.6").get(payload[start : start + 8])
+    return [] if name is None else [(_MESSAGE, name)]
+
+
+def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -> list[Event]:
+    """Return the events of a packet with the control flag."""
+    dialect = hints.dialects[direction]
+    dialect = dialect if dialect in PAYLOAD_LIMITS else D07
+    flagged = dialect == D065 and payload[0] & 0x08
+    start = 7 if dialect == D07 or flagged else 3
+    header = payload[3:7] if start == 7 else None  # noqa: PLR2004 - with a token
+    body = payload[start:]
+    if len(payload) < start:
+        return [(_NOTE, "truncated", "shorter than a header")]
+    if compressed:
+        try:
+            body = decompress(body, PAYLOAD_LIMITS[dialect])
+        except HuffmanError as fault:
+            return [(_NOTE, "teeworlds-huffman", str(fault))]
+    if not body:
+        return [(_NOTE, "teeworlds-control-missing", "")]
+    family = "0.7" if dialect == D07 else "0.6"
+    name = CONTROL_NAMES[family].get(body[0])
+    if name is None:
+        note = (_NOTE, "teeworlds-control-unknown", f"control message {body[0]}")
+        return [(_MESSAGE, "control.unknown"), note]
+    events: list[Event] = []
+    step = _Step(events, direction, hints, dialect, header, body)
+    handler = _HANDLERS.get((name, direction))
+    if handler is not None:
+        handler(step)
+    events.append((_MESSAGE, f"control.{name}"))
+    if name in ("keepalive", "close", "accept") and not (family == "0.7" and name == "accept"):
+        ack = (payload[0] & 3) << 8 | payload[1]
+        token = step.known
+        if token is None or _carried(step) in (token, None):
+            events.append((_ACK, "vital", ack, 0))
+        elif name == "keepalive":
+            events.append((_NOTE, "teeworlds-wrong-token", ""))
+    return events
+
+
+class _Step:
+    """One control packet on its way to events."""
+
+    __slots__ = ("body", "dialect", "direction", "events", "header", "hints", "learnt")
+
+    def __init__(
+        self,
+        events: list[Event],
+        direction: int,
+        hints: Hints,
+        dialect: str,
+        header: bytes | None,
+        body: bytes,
+    ) -> None:
+        self.events = events
+        self.direction = direction
+        self.hints = hints
+        self.dialect = dialect
+        self.header = header
+        """Token in the header, if any."""
+        self.body = body
+        """Control id and what follows."""
+        self.learnt = learnt_of(hints)
+
+    @property
+    def known(self) -> bytes | None:
+        """Return the token that packets of this direction must carry."""
+        return self.learnt.tokens[self.direction]
+
+    def learn(self, learnt: Learnt, dialect: str | None = None) -> None:
+        """Replace the hints."""
+        self.learnt = learnt
+        dialects = (dialect, dialect) if dialect else self.hints.dialects
+        self.hints = Hints(dialects, learnt)
+        self.events.append((_HINTS, self.hints))
+
+    def state(self, name: str, detail: str | None = None) -> None:
+        """Add an input of the state machine."""
+        self.events.append((_STATE, name, detail))
+
+    def identity(self, key: str, value: object) -> None:
+        """Add a fact about the connection."""
+        self.events.append((_IDENTITY, key, value))
+
+    def restart(self, scope: str) -> None:
+        """Begin a new connection, or hold the packet that may."""
+        self.events.insert(0, (_RESTART, scope))
+
+
+def _carried(step: _Step) -> bytes | None:
+    """Return the token that a packet carries in its own dialect's place."""
+    if step.header is not None:
+        return step.header
+    if step.dialect == DDNET:
+        return _close_parts(step.body)[1] if step.body[0] == 4 else step.body[1:5] or None  # noqa: PLR2004
+    return None
+
+
+# -- client ---------------------------------------------------------------------------------------
+
+
+def _request(step: _Step) -> None:
+    """0.7: the client asks for a token and tells its own, which names this attempt."""
+    token = step.body[1:5]
+    learnt = step.learnt
+    begins = learnt.client_token is not None and token != learnt.client_token
+    if begins or learnt.phase == CLOSED or (learnt.phase == ONLINE and not learnt.client_token):
+        step.restart("*")
+        learnt = Learnt()
+    if learnt.phase == UNKNOWN:
+        step.learn(Learnt(ASKED, (None, token), token))
+    step.state("request")
+    step.identity("client_token", token.hex())
+
+
+def _connect(step: _Step) -> None:
+    """Ask for a connection. On a live one it may be a new program on the same port, or a late copy."""
+    learnt = step.learnt
+    if step.dialect == D07:
+        _connect_07(step)
+        return
+    token = step.body[5:9] if step.dialect == D065 and len(step.body) > 9 else None  # noqa: PLR2004
+    other = token is not None and learnt.client_token is not None and token != learnt.client_token
+    if learnt.phase == CLOSED or other:
+        step.restart("*")
+        learnt = Learnt()
+    elif learnt.phase == ONLINE:
+        step.restart("?")
+        step.learn(learnt._replace(knocking=True))
+        step.state("connect")
+        return
+    if learnt.phase == UNKNOWN:
+        offered = step.hints.dialects[0]
+        if step.body[1:5] == _MAGIC:
+            offered = DDNET
+        elif len(step.body) == 513:  # noqa: PLR2004 - id and 512 octets
+            offered = D065
+            token = step.body[5:9]
+        else:
+            offered = D06
+        dialect = offered if offered != step.hints.dialects[0] else None
+        step.learn(Learnt(ASKED, (None, None), token, offered), dialect)
+        if token is not None:
+            step.identity("client_token", token.hex())
+    step.state("connect")
+
+
+def _connect_07(step: _Step) -> None:
+    learnt = step.learnt
+    if step.header not in (None, _NO_TOKEN, learnt.tokens[0]) and learnt.phase in (UNKNOWN, ASKED):
+        token = step.body[1:5]
+        step.learn(learnt._replace(phase=ASKED, tokens=(step.header, token), client_token=token))
+        step.identity("client_token", token.hex())
+        step.identity("server_token", (step.header or b"").hex())
+    step.state("connect")
+
+
+def _confirm(step: _Step) -> None:
+    step.state("confirm")
+
+
+# -- server ---------------------------------------------------------------------------------------
+
+
+def _token(step: _Step) -> None:
+    """0.7: the server answers with the token that packets to it must carry."""
+    token, learnt = step.body[1:5], step.learnt
+    if learnt.phase in (UNKNOWN, ASKED):
+        client = step.header if step.header != _NO_TOKEN else None
+        step.learn(
+            learnt._replace(
+                phase=ASKED, tokens=(token, client), client_token=learnt.client_token or client
+            )
+        )
+        step.identity("server_token", token.hex())
+    step.state("token")
+
+
+def _accept_07(step: _Step) -> None:
+    learnt = step.learnt
+    if learnt.phase in (UNKNOWN, ASKED):
+        step.learn(learnt._replace(phase=ACCEPTED))
+    step.state("accept")
+
+
+def _connect_accept(step: _Step) -> None:
+    """0.6 family: the server accepts, and its answer says whether it takes up the offered tokens."""
+    learnt = step.learnt
+    if learnt.knocking:
+        step.restart("*")
+        step.learn(learnt._replace(knocking=False))
+        return
+    if learnt.phase in (UNKNOWN, ASKED):
+        dialect, token = _answered(step)
+        offered = learnt.offered
+        if offered not in (None, dialect):
+            step.identity("offered_dialect", offered)
+            step.identity("token_unsupported_by_server", True)  # noqa: FBT003 - a value
+        if token is not None:
+            step.identity("server_token", token.hex())
+        tokens = (token, token)
+        changed = dialect if dialect != step.hints.dialects[1] else None
+        step.learn(learnt._replace(phase=ACCEPTED, tokens=tokens), changed)
+    step.state("accept")
+
+
+def _answered(step: _Step) -> tuple[str, bytes | None]:
+    """Return the dialect that a connect_accept settles, and the server's token."""
+    body = step.body
+    if body[1:5] == _MAGIC and len(body) >= 9:  # noqa: PLR2004 - magic and token
+        return DDNET, body[5:9]
+    if step.header is not None and len(body) >= 5:  # noqa: PLR2004 - token
+        return D065, body[1:5]
+    return D06, None
+
+
+# -- both -----------------------------------------------------------------------------------------
+
+
+def _close_parts(body: bytes) -> tuple[bytes | None, bytes | None]:
+    """Return (reason, DDNet token) of a close; see `layers.teeworlds.controls.control_layer`."""
+    rest = body[1:]
+    if not rest:
+        return None, None
+    if len(rest) == _TOKEN_OCTETS:
+        letters = rest[:3]
+        if rest[-1] or not (letters.isascii() and letters.decode().isprintable()):
+            return None, rest
+    stop = rest.find(b"\0")
+    if stop < 0:
+        return rest, None
+    token = rest[stop + 1 : stop + 5]
+    return rest[:stop], token if len(token) == _TOKEN_OCTETS else None
+
+
+def _close(step: _Step) -> None:
+    """End the connection, unless the packet carries another connection's token."""
+    if step.dialect == DDNET:
+        reason, token = _close_parts(step.body)
+    else:
+        stop = step.body.find(b"\0", 1)
+        reason = step.body[1:stop] if stop > 0 else step.body[1:] or None
+        token = step.header
+    known = step.known
+    if known is not None and token not in (None, known):
+        step.events.append((_NOTE, "teeworlds-wrong-token", "a close with another token"))
+        return
+    text = None
+    if reason:
+        text = reason.decode("utf-8", "surrogateescape")[:_REASON_LIMIT]
+    step.state("give_up" if text == TIMEOUT_REASON else "close", text)
+    step.learn(step.learnt._replace(phase=CLOSED))
+
+
+_HANDLERS = {
+    ("token", 0): _request,
+    ("connect", 0): _connect,
+    ("accept", 0): _confirm,
+    ("token", 1): _token,
+    ("accept", 1): _accept_07,
+    ("connect_accept", 1): _connect_accept,
+    ("close", 0): _close,
+    ("close", 1): _close,
+}
+"""(control message, direction) -> what it means."""

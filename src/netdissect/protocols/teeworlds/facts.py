@@ -1,0 +1,56 @@
+"""Facts about a connection that rare messages state: versions, the map, the player's name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.events import Ev, Event
+from netdissect.wire.varint import TEEWORLDS, VarintError
+
+__all__ = ["TYPES", "facts"]
+
+_IDENTITY, _RESTART = int(Ev.IDENTITY), int(Ev.RESTART)
+_UUID_OCTETS = 16
+
+TYPES: Final = frozenset(
+    ("sys.info", "sys.map_change", "game.cl_start_info", "sys.client_version")
+)
+"""Messages that state such facts."""
+
+
+def facts(name: str, data: bytes, position: int, end: int) -> list[Event]:
+    """Return the events of one message whose fields start at `position`."""
+    found: list[Event] = []
+    if name == "sys.client_version":
+        # Two UUIDs: that of the message, and that of the connection.
+        version = _number(data, position + 2 * _UUID_OCTETS, end)
+        return [] if version is None else [(_IDENTITY, "ddnet_version", version)]
+    text, position = _text(data, position, end)
+    if text is None:
+        return found
+    if name == "sys.info":
+        found.append((_IDENTITY, "version", text))
+        _password, position = _text(data, position, end)
+        version = _number(data, position, end)
+        if version is not None:
+            found.append((_IDENTITY, "client_version", version))
+    elif name == "sys.map_change":
+        # A map change sets the server's tick back.
+        found += [(_IDENTITY, "map", text), (_RESTART, "snapshot")]
+    else:
+        found.append((_IDENTITY, "player_name", text))
+    return found
+
+
+def _text(data: bytes, position: int, end: int) -> tuple[str | None, int]:
+    stop = data.find(b"\0", position, end)
+    if stop < 0:
+        return None, end
+    return data[position:stop].decode("utf-8", "surrogateescape"), stop + 1
+
+
+def _number(data: bytes, position: int, end: int) -> int | None:
+    try:
+        return TEEWORLDS.read(data, position, end)[0]
+    except VarintError:
+        return None

@@ -1,0 +1,151 @@
+"""Is this flow Teeworlds, which dialect, and which side is the client?
+
+A handshake settles it. Without one every packet is put to the strict test of every dialect, and two
+packets that pass under the same single dialect settle it too. *Source:* docs/protocols/teeworlds.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from netdissect.model.claims import Claim, Sample
+from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET
+from netdissect.protocols.teeworlds.strict import Accepted, accepts, connless
+
+__all__ = ["recognise"]
+
+_DIALECTS: Final = (D07, DDNET, D06, D065)
+REQUEST, ANSWERED, TWO_PACKETS, MORE_PACKETS, CONNLESS, ANSWERED_INFO, KNOCKS = (
+    85, 98, 75, 90, 80, 95, 62,
+)  # fmt: skip
+"""Scores of the evidence; see `model.claims.STRONG`."""
+_MORE = 4
+_PAIR = 2
+_CONNECT, _CONNECT_ACCEPT, _TOKEN = 1, 2, 5
+
+_FIRST: Final = (
+    # length, start, dialect, what it is
+    (520, bytes.fromhex("040000ffffffff05"), D07, "0.7 token request, 512 octets"),
+    (12, bytes.fromhex("10000001544b454effffffff"), DDNET, "0.6 connect with TKEN"),
+    (516, bytes.fromhex("10000001"), D065, "0.6.5 connect with a client token"),
+)
+"""First packets that no other protocol sends. Source: table of first packets."""
+_PLAIN_CONNECT: Final = bytes.fromhex("10000001")
+
+
+def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+    """Return the claim on a flow, or None. Pure."""
+    if transport != "udp" or not sample:
+        return None
+    return _handshake(sample, final=final) or _structure(sample) or _outside(sample)
+
+
+# -- handshakes -----------------------------------------------------------------------------------
+
+
+def _handshake(sample: Sequence[Sample], *, final: bool) -> Claim | None:
+    """Look for a first packet and what the other side answers."""
+    side, _, first = sample[0]
+    for length, start, dialect, title in _FIRST:
+        if len(first) == length and first.startswith(start) and accepts(first, dialect):
+            return _settled(sample, side, dialect, title)
+    if first != _PLAIN_CONNECT:
+        return None
+    # Four octets alone could be anything: the answer, or a patient repetition, settles it.
+    answer = next((octets for who, _, octets in sample if who != side), None)
+    if answer is not None:
+        found = accepts(answer, D06)
+        if found is not None and found.control in (2, 4):
+            reason = "0.6 connect, answered by the server"
+            return Claim("teeworlds", ANSWERED, (D06, D06), side, "handshake", (reason,))
+        return None
+    if final and len(sample) >= _PAIR and all(octets == first for _, _, octets in sample):
+        reason = f"{len(sample)} equal 0.6 connects without an answer"
+        return Claim("teeworlds", KNOCKS, (D06, D06), side, "handshake", (reason,))
+    return None
+
+
+def _settled(sample: Sequence[Sample], side: int, dialect: str, title: str) -> Claim:
+    """Return the claim of a known first packet, with the dialect that the answer settles."""
+    answer = next((octets for who, _, octets in sample if who != side), None)
+    if answer is None:
+        return Claim("teeworlds", REQUEST, (dialect, dialect), side, "handshake", (title,))
+    reasons = [title]
+    if accepts(answer, dialect):
+        reasons.append("the answer is of the same dialect")
+    elif dialect != D07 and accepts(answer, D06):
+        reasons.append("the server declines the token: 0.6")
+    else:
+        return Claim("teeworlds", REQUEST, (dialect, dialect), side, "handshake", (title,))
+    return Claim("teeworlds", ANSWERED, (dialect, dialect), side, "handshake", tuple(reasons))
+
+
+# -- packets in the middle ------------------------------------------------------------------------
+
+
+def _structure(sample: Sequence[Sample]) -> Claim | None:
+    """Count the packets that pass under exactly one dialect."""
+    passed: dict[str, int] = dict.fromkeys(_DIALECTS, 0)
+    clients: set[int] = set()
+    failed = 0
+    strong: dict[str, int] = dict.fromkeys(_DIALECTS, 0)
+    for side, _, octets in sample:
+        if connless(octets) is not None:
+            continue
+        found = {name: what for name in _DIALECTS if (what := accepts(octets, name)) is not None}
+        if not found:
+            failed += 1
+            continue
+        if len(found) == 1:
+            ((name, what),) = found.items()
+            passed[name] += 1
+            strong[name] += what.control is None or len(octets) > 12  # noqa: PLR2004 - header, token
+            _roles(what, side, clients)
+    dialect = max(passed, key=lambda name: passed[name])
+    count = passed[dialect]
+    others = sum(passed.values()) - count + failed
+    if count < _PAIR or not strong[dialect] or others * 4 > count:
+        return None
+    client = next(iter(clients)) if len(clients) == 1 else None
+    score = MORE_PACKETS if count >= _MORE else TWO_PACKETS
+    return Claim(
+        "teeworlds",
+        score,
+        (dialect, dialect),
+        client,
+        "protocol" if client is not None else "first_frame",
+        (f"{count} packets that only {dialect} sends: chunks fill them exactly, every id is known",),
+    )
+
+
+def _roles(what: Accepted, side: int, clients: set[int]) -> None:
+    """Conclude who is the client from who sent a message of one side."""
+    for sender in what.senders:
+        clients.add(side if sender == 0 else 1 - side)
+
+
+# -- connectionless -------------------------------------------------------------------------------
+
+
+def _outside(sample: Sequence[Sample]) -> Claim | None:
+    """Take a flow of connectionless messages alone: server info, master servers."""
+    found = [(side, connless(octets)) for side, _, octets in sample]
+    if any(what is None for _, what in found):
+        return None
+    known = [(side, what) for side, what in found if what is not None]
+    dialect = known[0][1][0]
+    clients = {
+        side if what[1] == 0 else 1 - side for side, what in known if what[1] is not None
+    }
+    client = next(iter(clients)) if len(clients) == 1 else None
+    sides = {side for side, _ in known}
+    title = known[0][1][2]
+    return Claim(
+        "teeworlds",
+        ANSWERED_INFO if len(sides) > 1 else CONNLESS,
+        (dialect, dialect),
+        client,
+        "protocol" if client is not None else "first_frame",
+        (f"connectionless message {title.removeprefix('connless.')} with its 8 octets",),
+    )

@@ -1,0 +1,113 @@
+"""Teeworlds' reliability rules as rows. Source: docs/protocols/teeworlds.md, states and timers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from netdissect.model.policy import (
+    AckRule,
+    Policy,
+    ProbeRule,
+    ResendRule,
+    SpaceRule,
+    StateMachine,
+    TimeoutRule,
+)
+from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET
+
+__all__ = ["POLICIES"]
+
+_BEFORE: Final = ("idle", "token wait", "connecting")
+_LIVE: Final = ("pending", "joining", "online", "online before")
+
+MACHINE: Final = StateMachine(
+    initial="idle",
+    states={
+        "idle": "unknown",
+        "token wait": "unknown",
+        "token known": "unknown",
+        "connecting": "unknown",
+        "pending": "open",
+        "joining": "open",
+        "online": "open",
+        "online before": "open",
+        "refused": "rejected",
+        "closed": "closed",
+        "timed out": "timed_out",
+    },
+    transitions={
+        ("idle", "request", 0): "token wait",
+        ("idle", "token", 1): "token known",
+        ("token wait", "token", 1): "token known",
+        **{(state, "connect", 0): "connecting" for state in ("idle", "token wait", "token known")},
+        **{(state, "accept", 1): "pending" for state in (*_BEFORE, "token known")},
+        ("pending", "data", 0): "joining",
+        ("pending", "data", 1): "online",
+        ("joining", "data", 1): "online",
+        **{("idle", "data", side): "online before" for side in (0, 1)},
+        # A close of the server before its first data refuses the client.
+        **{(state, "close", 1): "refused" for state in (*_BEFORE, "token known", "pending", "joining")},
+        **{(state, "close", 0): "closed" for state in (*_BEFORE, "token known", *_LIVE)},
+        **{(state, "close", 1): "closed" for state in ("online", "online before")},
+        **{
+            (state, name, side): "timed out" if name == "timeout" else "closed"
+            for state in (*_BEFORE, "token known", *_LIVE)
+            for name in ("give_up", "timeout")
+            for side in (0, 1)
+        },
+    },
+    handshake={
+        "token wait": "unanswered",
+        "token known": "unanswered",
+        "connecting": "unanswered",
+        "pending": "accepted",
+        "refused": "rejected",
+    },
+    begins=frozenset({"request", "connect"}),
+)
+"""Seen from the wire. `joining`: the client has sent data, the server not yet. `online before`: the
+capture starts in the middle."""
+
+VITAL: Final = SpaceRule(
+    name="vital",
+    bits=10,
+    ack=AckRule.CUMULATIVE,
+    # One second after the last copy, then every second, plus the flush delay of half a second; on
+    # request at once, so that only equal datagrams close together are the network's.
+    resend=ResendRule(initial_ms=1000.0, guard_ms=400.0),
+    first_seq=1,
+)
+SNAPSHOT: Final = SpaceRule(
+    name="snapshot",
+    bits=32,
+    ack=AckRule.EXACT,
+    consecutive=False,
+    duplicate_window_ms=0.0,
+)
+"""Ticks of the server. The client acknowledges the newest snapshot that it has with every input."""
+
+_PROBES: Final = (
+    ProbeRule("input", 32, 20.0),
+    ProbeRule("ping", 0),
+    ProbeRule("ping_ex", 128),
+)
+_VANILLA: Final = TimeoutRule(10_000.0, 500.0, None, "give_up")
+"""10 s without an accepted packet, then a close with the reason "Timeout"."""
+_DDNET: Final = TimeoutRule(100_000.0, 500.0, None, None)
+"""conn_timeout, 100 s unless configured; nothing is sent."""
+
+POLICIES: Final = {
+    D06: Policy(
+        dialect=D06,
+        spaces=(VITAL, SNAPSHOT),
+        probes=_PROBES,
+        timeouts=(_VANILLA, _VANILLA),
+        machine=MACHINE,
+        # No side gives up before the handshake is through.
+        state_timeouts=dict.fromkeys((*_BEFORE, "token known"), (None, None)),
+    ),
+}
+POLICIES[D065] = replace(POLICIES[D06], dialect=D065)
+POLICIES[D07] = replace(POLICIES[D06], dialect=D07)
+POLICIES[DDNET] = replace(POLICIES[D06], dialect=DDNET, timeouts=(_DDNET, _DDNET))
