@@ -90,3 +90,5 @@ class Ev(IntEnum):
 
     Capture time less this is the way from the sender plus the offset of its clock.
     """
+    NUMBERED = 18
+    """(NUMBERED, type, space, wire_seq): a MESSAGE and the NUMBER that it uses, in one."""

@@ -14,7 +14,6 @@ from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.machine import StateRunner
 from netdissect.track.recorder import Recorder
-from netdissect.track.reservoir import RttReservoir
 from netdissect.track.timeouts import announced, verdict
 from netdissect.track.vantage import MIN_ANSWERS, Sight, Vantage
 
@@ -30,7 +29,7 @@ MIN_PATIENCE_NS = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
 
 _MESSAGE, _UNIT, _ACK, _NACK = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.NACK)
-_PLAIN_UNIT, _NUMBER = int(Ev.PLAIN_UNIT), int(Ev.NUMBER)
+_PLAIN_UNIT, _NUMBER, _NUMBERED = int(Ev.PLAIN_UNIT), int(Ev.NUMBER), int(Ev.NUMBERED)
 _SIDES = ("client", "server")
 
 
@@ -143,6 +142,16 @@ class Connection:
                     cell[0] += 1
                     cell[1] = time_ns
                     cell[2] = frame
+            elif kind == _NUMBERED:
+                _, type_, space, wire_seq = event
+                cell = lane.messages.get(type_)
+                if cell is None:
+                    lane.count(type_, time_ns, frame)
+                else:
+                    cell[0] += 1
+                    cell[1] = time_ns
+                    cell[2] = frame
+                lane.spaces[space].number(wire_seq, frame, time_ns)
             elif kind == _NACK:
                 self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
             else:
@@ -219,7 +228,7 @@ class Connection:
     def _reply(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         asker = self.lanes[1 - lane.direction]
         track = asker.probes[event[1]]
-        quickest = track.quickest_ns
+        lowest = track.rtt.lowest
         sample = track.answer(event[2], time_ns)
         if sample is None:
             return
@@ -230,7 +239,7 @@ class Connection:
             )  # fmt: skip
         if self.vantage.near[asker.direction] is not False:
             asker.measured(max(1.0, sample / 1e6))
-        if track.quickest_ns < quickest or track.rtt.samples <= MIN_ANSWERS:
+        if sample < lowest or track.rtt.samples <= MIN_ANSWERS:
             self._judge()
 
     def _rtt(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
@@ -391,7 +400,7 @@ class Connection:
         slow = [
             track.percentile(0.95) or 0.0
             for lane in self.lanes
-            for track in _round_trips(lane)
+            for track in lane.round_trips()
         ]
         return max(slow, default=0.0)
 
@@ -485,11 +494,6 @@ class Connection:
     def _complete(self) -> bool:
         both = all(lane.datagrams for lane in self.lanes) or self.unreachable > 0
         return self.started and both and not self.evicted and not self.mid_stream
-
-
-def _round_trips(lane: Lane) -> list[RttReservoir]:
-    spaces = [space.rtt for space in lane.spaces.values()]
-    return spaces + [track.rtt for track in lane.probes.values()]
 
 
 def _counts(lane: Lane) -> dict[str, int]:

@@ -25,7 +25,7 @@ from netdissect.wire.eoudp_names import (
 __all__ = ["Learnt", "scan"]
 
 _MESSAGE, _UNIT, _PLAIN_UNIT = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)
-_ACK, _NUMBER, _PROBE, _STATE = int(Ev.ACK), int(Ev.NUMBER), int(Ev.PROBE), int(Ev.STATE)
+_ACK, _NUMBERED, _PROBE, _STATE = int(Ev.ACK), int(Ev.NUMBERED), int(Ev.PROBE), int(Ev.STATE)
 _IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
 _HINTS, _TALLY, _CLOCK = int(Ev.HINTS), int(Ev.TALLY), int(Ev.CLOCK)
 
@@ -76,63 +76,57 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     head = row.read(payload, 0, size)
     if head is None:
         return [(_NOTE, "truncated", f"{size} octets, the header of {row.name} has {row.start}")]
-    if head[-2] + row.start != size:
+    if head[-2] + head[-1] != size:
         return _mismatch(row, head, payload, direction, hints)
     if row.document:
         return _document(row, head, payload, direction, hints)
-    command, stamp, number = head[0], head[1], head[2]
+    if row.flagged:
+        command, stamp, number, flag, _, start = head
+    else:
+        command, stamp, number, _, start = head
+        flag = command in row.must
     events: list[Event] = []
-    flag = head[3] if row.flagged else 0
     if flag > 1 or number >= FAR_ID or size > RECEIVE_LIMIT or not (
         _CLOCK_LOW <= stamp < _CLOCK_HIGH
     ):
         events += _oddities(row, stamp, number, flag, size)
-    extra = hints.extra
-    opener = extra.openers[direction]
     learnt = None
-    if (number <= 1 or opener is None) and command != _ACCEPT:
+    if (number <= 1 or hints.extra.openers[direction] is None) and command != _ACCEPT:
         learnt = _epoch(events, row, payload, number, direction, hints)
-    _, name = entry = _ENTRIES[command] if command != _DISCONNECT else _goodbye(row, size)
+    name = _NAMES[command] if command != _DISCONNECT else type_name(row.name, command, size - start)
     if command == _ACCEPT or number >= FAR_ID:
         # The server accepts with the id 0 of a counter that it then throws away.
-        events.append(entry)
-    elif flag or command in row.must:
-        if row.acked is None or command in row.acked:
-            events.append((_UNIT, name, SPACE, number, None, payload))
-        else:
-            events.append((_PLAIN_UNIT, name, SPACE, number, payload))
+        events.append((_MESSAGE, name))
+    elif not flag:
+        events.append((_NUMBERED, name, SPACE, number))
+    elif row.acked is None or command in row.acked:
+        events.append((_UNIT, name, SPACE, number, None, payload))
     else:
-        events.append(entry)
-        events.append((_NUMBER, SPACE, number))
+        events.append((_PLAIN_UNIT, name, SPACE, number, payload))
     if command == _COMPONENT:
-        at = row.start + (4 if row.long32 else 8)
-        # Name and data lengths; most of all datagrams are components.
+        # Most of all datagrams are components: the two lengths must lead to the end.
+        at = start + (4 if row.long32 else 8)
         if size < at + 8 or size < (after := at + 4 + _U32(payload, at)[0]) + 4 or (
             after + 4 + _U32(payload, after)[0] != size
         ):
-            events.append(_illegal(name, size - row.start))
+            events.append(_illegal(name, size - start))
+        if learnt is None:
+            return events
     else:
         handler = _HANDLERS.get(command)
         if handler is not None:
-            learnt = handler(events, payload, row.start, direction, learnt or hints) or learnt
-        if size - row.start != _USUAL_SIZES.get(command):
-            name = command_name(row.name, command, size - row.start)
-            if not legal(row, name, payload[row.start :]):
+            learnt = handler(events, payload, start, direction, learnt or hints) or learnt
+        if size - start != _USUAL_SIZES.get(command):
+            name = command_name(row.name, command, size - start)
+            if not legal(row, name, payload[start:]):
                 events += _remark(row, command, size)
     if learnt is not None:
         events.append((_HINTS, learnt))
     return events
 
 
-_ENTRIES: Final = [
-    (_MESSAGE, type_name("exodia-late", command, 0)) for command in range(256)
-]
-"""Command -> its MESSAGE event."""
-
-
-def _goodbye(row: Row, size: int) -> tuple[int, str]:
-    """Return the event of command 0x82, which v1.0 uses for keys."""
-    return _MESSAGE, type_name(row.name, _DISCONNECT, size - row.start)
+_NAMES: Final = [type_name("exodia-late", command, 0) for command in range(256)]
+"""Command -> name under which it is counted, but for 0x82, which v1.0 uses for keys."""
 
 
 # -- findings --------------------------------------------------------------------------------------
@@ -374,7 +368,7 @@ def _document(
         key = payload[:1] + payload[row.stamp_end :]
         events.append((_UNIT, type_, SPACE, number, None, key))
     else:
-        events += [(_MESSAGE, type_), (_NUMBER, SPACE, number)]
+        events.append((_NUMBERED, type_, SPACE, number))
     learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
     if command not in COMMANDS or not legal(row, name, content):
         events += _remark(row, command, len(payload))
