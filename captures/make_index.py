@@ -19,7 +19,8 @@ _HEAD = """\
 # Captures
 
 Real traffic of real implementations, each file with a `.truth.json` beside it: how it was
-made, with which versions, and what the programs themselves counted. Made by `python captures/make_index.py`; do not edit by hand.
+made, with which versions, and what the programs themselves counted. Made by
+`python captures/make_index.py`; do not edit by hand.
 """
 
 

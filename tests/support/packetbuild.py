@@ -32,7 +32,7 @@ LINK_WRAPPERS = {
         ),
     ),
 }
-"""Name -> (link type, function of IP packet and Ethernet type). Link type None: 228 or 229 by version."""
+"""Name -> (link type, function of IP packet and Ethernet type). None: 228 or 229 by IP version."""
 
 
 def link_frame(name, packet):

@@ -13,6 +13,7 @@ __all__ = [
     "TCP_OUT_OF_WINDOW",
     "TCP_OVERLAP",
     "UDP_LENGTH",
+    "joined",
 ]
 
 SNAPPED = "snapped"
@@ -74,3 +75,8 @@ FLOW_CODES: tuple[CodeRow, ...] = (
     ),
 )
 """Codes that `Packet` tuples carry, besides `snapped`."""
+
+
+def joined(faults: tuple[str, ...], *more: str) -> tuple[str, ...]:
+    """Return fault codes with some added, each once, in order of discovery."""
+    return tuple(dict.fromkeys((*faults, *more)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH
+from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
 from netdissect.flow.fragments import Fragment, FragmentTable
 from netdissect.flow.ip import IP_READERS, IpHeader
@@ -128,7 +128,7 @@ class Decapsulator:
         if header is None:
             self.stats.malformed += 1
             return []
-        header = header._replace(faults=faults + header.faults) if faults else header
+        header = header._replace(faults=joined(faults, *header.faults)) if faults else header
         if header.fragment is None:
             return self._transport(frame, data, header, depth)
         return self._fragment(frame, data, header, depth)
@@ -142,19 +142,19 @@ class Decapsulator:
         identity, offset, more = header.fragment
         octets = data[header.start : header.end]
         piece = Fragment(identity, offset, more, octets, header.protocol, header.faults)
-        joined = self._fragments.add(piece, frame[1])
-        if joined is None:
+        found = self._fragments.add(piece, frame[1])
+        if found is None:
             return []
         whole = IpHeader(
-            protocol=joined.protocol,
+            protocol=found.protocol,
             addresses=header.addresses,
             start=0,
-            end=len(joined.data),
+            end=len(found.data),
             ip_id=header.ip_id,
             fragment=None,
-            faults=joined.faults,
+            faults=found.faults,
         )
-        return self._transport(frame, joined.data, whole, depth)
+        return self._transport(frame, found.data, whole, depth)
 
     def _transport(self, frame: Frame, data: bytes, header: IpHeader, depth: int) -> list[Packet]:
         protocol = header.protocol
@@ -181,12 +181,12 @@ class Decapsulator:
             return []
         length = int.from_bytes(data[start + 4 : start + 6], "big")
         if length != end - start:
-            faults = (*faults, UDP_LENGTH)
+            faults = joined(faults, UDP_LENGTH)
             if _UDP_HEADER <= length < end - start:
                 end = start + length
         if end > len(data):
             self.stats.snapped += 1
-            faults = (*faults, SNAPPED)
+            faults = joined(faults, SNAPPED)
         if data[start + 2 : start + 4] == _VXLAN_PORT:
             inner = inside_udp(data, body)
             if inner is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from netdissect.flow.codes import FRAGMENT_OVERLAP
+from netdissect.flow.codes import FRAGMENT_OVERLAP, joined
 from netdissect.flow.pieces import PieceBuffer
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class FragmentTable:
                 self._stats.fragments_overlapping += 1
                 faults = (*faults, FRAGMENT_OVERLAP)
         if faults:
-            entry.faults = tuple(dict.fromkeys((*entry.faults, *faults)))
+            entry.faults = joined(entry.faults, *faults)
 
     def _forget(self, identity: bytes) -> None:
         self._cost -= self._unfinished.pop(identity).cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from netdissect.flow.codes import SNAPPED
+from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
 from netdissect.flow.segments import ACK, FIN, RST, SYN
 from netdissect.model.packets import PacketKind, TcpSegment, reverse_key
@@ -75,10 +75,10 @@ class TcpStreams:
         if length and side.base is not None and not flags & RST:
             pieces, fault = side.take(offset, payload, length, frame)
             if fault is not None:
-                faults = (*faults, fault)
+                faults = joined(faults, fault)
         if len(payload) < length:
             self._stats.snapped += 1
-            faults = (*faults, SNAPPED)
+            faults = joined(faults, SNAPPED)
         if flags & FIN and side.end is None and offset - side.next < MAX_AHEAD:
             side.end = offset + length
         if flags & ACK and peer.base is not None:
