@@ -22,6 +22,7 @@ __all__ = ["command", "fields_of"]
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @click.option("--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix.")
 @click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
+@click.option("--bare", is_flag=True, help="The message alone, without the packet that carries it.")
 @options.json_output
 def command(
     protocol: str,
@@ -29,6 +30,7 @@ def command(
     fields: tuple[str, ...],
     dialect: str | None,
     transport: str | None,
+    bare: bool,
     as_json: bool,
 ) -> None:
     """Build one message from fields and print its octets as hexadecimal digits.
@@ -49,7 +51,8 @@ def command(
         _again(protocol, dialect, transport, as_json=as_json)
         return
     name = full_dialect(protocol, dialect)
-    octets = encode_text(protocol, name, transport or _transport(protocol), message, fields_of(fields))
+    carrier = transport or _transport(protocol)
+    octets = encode_text(protocol, name, carrier, message, fields_of(fields), bare=bare)
     _print(protocol, name, message, octets, as_json=as_json)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdissect.fuzz.layers import message_layer
+from netdissect.fuzz.wrapping import wrap
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import LsbTail
 from netdissect.model.errors import UsageError
@@ -24,7 +25,13 @@ def field_names(layer: type[Layer]) -> list[str]:
 
 
 def encode_text(
-    protocol: str, dialect: str, transport: str, name: str, values: Mapping[str, str]
+    protocol: str,
+    dialect: str,
+    transport: str,
+    name: str,
+    values: Mapping[str, str],
+    *,
+    bare: bool = False,
 ) -> bytes:
     """Return the octets of a message whose fields are given as text.
 
@@ -38,6 +45,7 @@ def encode_text(
         transport: `udp` or `tcp`.
         name: message type or layer class.
         values: field -> text.
+        bare: the message alone, without the packet that carries it.
 
     Raises:
         UsageError: no such message or field, or a value that does not fit.
@@ -50,7 +58,7 @@ def encode_text(
             packet.fields[key] = _from_text(field, text)
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{key}={text!r}: {error}") from error
-    return _octets(packet)
+    return _octets(packet if bare else wrap(protocol, dialect, packet))
 
 
 def encode_decoded(

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect, layer_module
+from netdissect.fuzz.wrapping import wrap
 from netdissect.layers.base import Layer
 from netdissect.model.errors import UsageError
 
@@ -24,7 +25,7 @@ def exported_layers(protocol: str) -> dict[str, type[Layer]]:
     return {
         name: layer
         for name, layer in sorted(found.items())
-        if inspect.isclass(layer) and issubclass(layer, Layer) and not layer.is_item
+        if inspect.isclass(layer) and issubclass(layer, Layer)
     }
 
 
@@ -45,13 +46,14 @@ def read_types(protocol: str, octets: bytes, request: Request) -> tuple[str, ...
 def message_types(protocol: str, dialect: str, transport: str) -> dict[str, type[Layer]]:
     """Return the layer of each message type that a dialect has, by type name.
 
-    A layer belongs to a dialect when the default packet of the layer is read back as that layer.
+    A layer belongs to a dialect when its default packet, in what carries it, is read back.
     """
     request = Request(dialect, None, transport, unframed=True)
     types: dict[str, type[Layer]] = {}
     for layer in exported_layers(protocol).values():
-        octets = build(layer())
-        if not octets or layer_module(protocol).root(octets, request) is not layer:
+        carrier = wrap(protocol, dialect, layer())
+        octets = None if carrier is None else build(carrier)
+        if not octets or layer_module(protocol).root(octets, request) is not type(carrier):
             continue
         for name in read_types(protocol, octets, request)[:1]:
             types.setdefault(name, layer)

@@ -11,6 +11,7 @@ from typing import IO
 from netdissect.capture import open_capture
 from netdissect.dissect.engine import Request, layer_module
 from netdissect.fuzz.layers import build, message_types, read_types
+from netdissect.fuzz.wrapping import wrap
 from netdissect.layers.base import Layer
 from netdissect.model.claims import STRONG
 from netdissect.model.packets import Direction, FlowKey, PacketKind, reverse_key
@@ -104,7 +105,7 @@ def seeds_from_layers(protocol: str, dialect: str, transport: str = "udp") -> Se
     pool = SeedPool()
     request = Request(dialect, None, transport, unframed=True)
     for layer in message_types(protocol, dialect, transport).values():
-        octets = build(layer())
+        octets = build(wrap(protocol, dialect, layer()))
         if octets:
             pool.add(make_seed(protocol, octets, request, f"layer {layer.__name__}"))
     return pool

@@ -11,6 +11,7 @@ __all__ = ["DRIVERS", "Driver", "Key", "driver_class"]
 
 DRIVERS: dict[str, str] = {
     "riptide": "RiptideDriver",
+    "teeworlds": "TeeworldsDriver",
 }
 """Protocol -> name of its driver in the module of the same name."""
 

@@ -161,6 +161,13 @@ class Driver(ABC):
         if kind is not None:
             self.accepted[kind] += 1
 
+    def forget_mutant(self, key: Key) -> bool:
+        """Wait for a mutant no longer: something else goes out under its number."""
+        if self._pending.get(key) != "mutant":
+            return False
+        del self._pending[key]
+        return True
+
     def answered(self, type_name: str) -> None:
         """Count a message of the target that was understood."""
         self.answers += 1
@@ -198,8 +205,8 @@ class Driver(ABC):
         self.close_reason = reason
 
     def close(self) -> None:
-        """Leave, and close the socket."""
-        if self.is_open:
+        """Leave, also a session that may have ended already, and close the socket."""
+        if not self.link.closed:
             self.leave()
         self.link.close()
         self.state = "closed"

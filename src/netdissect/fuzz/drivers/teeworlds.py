@@ -1,0 +1,412 @@
+"""A Teeworlds client of any dialect: handshake, login, input, acknowledgements, resends.
+
+A mutant in a vital chunk may never be accepted, and a server takes nothing behind a missing number.
+So when the server asks for what it misses, a harmless message goes out under the mutant's number:
+the connection lives on, and only the mutant counts as not accepted.
+Source: docs/protocols/teeworlds.md sections 6 and 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from netdissect.fuzz.cases import CONNECTED, Step
+from netdissect.fuzz.chance import Chance
+from netdissect.fuzz.drivers.base import Driver, Key
+from netdissect.fuzz.drivers.teeworlds_form import (
+    FORMS,
+    RESEND,
+    SPAN,
+    VITAL,
+    ChunkHead,
+    Opened,
+    chunk_heads,
+    number_chunks,
+)
+from netdissect.fuzz.generator import Traits
+from netdissect.layers import teeworlds as layers
+from netdissect.layers.teeworlds.messages import message_layer
+from netdissect.wire import huffman
+
+__all__ = ["TeeworldsDriver"]
+
+KEEP_SECONDS = 0.5
+"""Silence after which a keepalive goes out; real clients wait 1 s."""
+REPEAT_SECONDS = 0.5
+INPUT_SECONDS = 0.1
+RESEND_SECONDS = 0.05
+"""Between two answers to requests for a resend: the server repeats its request in every packet."""
+FRESH_SECONDS = 0.12
+"""A server in a game sends 25 snapshots a second: one heard of so lately is alive."""
+_BACKROOM = 512
+_PACKET_LIMIT = 1200
+_OUTBOX_LIMIT = 400
+_FILLERS = 100
+"""Harmless messages in one packet."""
+_VERSIONS = {"0.6": b"0.6 626fce9a778df4d4", "0.7": b"0.7 802f1be60a05665f"}
+_NO_TOKEN = b"\xff\xff\xff\xff"
+_MAGIC = b"TKEN"
+_KEEPALIVE, _CONNECT, _ACCEPTED, _ACCEPT, _CLOSE, _TOKEN = range(6)
+_PREFIX = {"0.6": "Tw06", "0.7": "Tw07"}
+
+
+def _bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
+    """Return a packet that says that it is compressed, and holds something else."""
+    form = FORMS["teeworlds-0.7" if len(data) > 7 and not data[0] & 0xC0 else "teeworlds-0.6"]  # noqa: PLR2004
+    if len(data) <= form.head or data[0] & (form.connless | form.control):
+        return None
+    head = bytes([data[0] | form.compressed]) + data[1 : form.head]
+    plain = data[form.head :]
+    if data[0] & form.compressed:
+        try:
+            plain = huffman.decompress(plain, 1400)
+        except huffman.HuffmanError as fault:
+            plain = bytes(fault.args[1]) if len(fault.args) > 1 else b""
+    code = huffman.compress(plain)
+    # Octet 0 takes one bit: the code with the highest ratio.
+    made = {
+        "not compressed": plain,
+        "no end": code[: max(1, len(code) // 2)],
+        "too much": huffman.compress(bytes(chance.choice((1391, 1392, 1395, 1400, 2048, 8000, 10000)))),
+        "endless": bytes([0xFF]) * chance.choice((16, 175, 1300)),
+        "octets behind the end": code + chance.octets(chance.between(1, 8)),
+        "noise": chance.octets(chance.between(1, 64)),
+        "empty": b"",
+    }
+    note = chance.choice(list(made))
+    return head + made[note][:1400], note
+
+
+class TeeworldsDriver(Driver):
+    """One connection."""
+
+    protocol = "teeworlds"
+    dialects = tuple(["teeworlds-0.7", *(name for name in FORMS if name != "teeworlds-0.7")])
+    traits = Traits(
+        live_fields={
+            "token": "token",
+            "ack": "ack",
+            "sequence_high": "sequence",
+            "sequence_low": "sequence",
+        },
+        span=SPAN,
+        stages=("fresh", "connecting", CONNECTED),
+        controls=frozenset(
+            {"game.cl_say", "game.cl_emoticon", "game.cl_set_team", "game.cl_kill", "game.cl_vote"}
+        ),
+        closing=frozenset({"control.close"}),
+        lies=(_bad_code,),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._form = FORMS[self.dialect]
+        self._chance = Chance("token", self.link.local[1])
+        self._my_token = self._chance.octets(4)
+        self._token = _NO_TOKEN
+        self._token_used = self._form.token_at is not None
+        self._received = 0
+        self._number = 0
+        self._acked = 0
+        self._want_resend = False
+        self._outbox: dict[int, tuple[bytes, Key | None]] = {}
+        self._step = "fresh"
+        self._tick = -1
+        self._heard = self._sent = self._resent = self._inputs = self._repeated = 0.0
+        self._pongs = 0
+        self._units = 0
+        self._fillers: list[int] = []
+
+    # --- messages -----------------------------------------------------------------------------
+
+    def _message(self, name: str, **fields: Any) -> bytes:
+        return bytes(getattr(layers, _PREFIX[self._form.family] + name)(**fields))
+
+    def _put(self, head: bytes, payload: bytes) -> None:
+        if self._form.token_last and self._token_used:
+            payload += self._token
+        self._sent = self.clock()
+        self.link.send(head + payload)
+
+    def _head(self, flags: int, chunks: int) -> bytes:
+        opened = Opened(self._form, bytearray(self._form.head), bytearray(), False, False)
+        opened.head[0] = flags | (self._form.resend if self._want_resend and chunks else 0)
+        opened.ack = self._received
+        opened.head[2] = chunks
+        if self._form.token_flag and self._token_used:
+            opened.head[0] |= self._form.token_flag
+            opened.head += bytes(4)
+        if self._form.token_at is not None or self._form.token_flag:
+            opened.token = self._token
+        return bytes(opened.head)
+
+    def _control(self, number: int, body: bytes = b"") -> None:
+        self._put(self._head(self._form.control, 0), bytes([number]) + body)
+
+    def _chunk(self, message: bytes, number: int | None = None, flags: int = 0) -> bytes:
+        shift = 4 if self._form.family == "0.6" else 6
+        size = len(message)
+        head = bytearray([flags | size >> shift & 0x3F, size & ((1 << shift) - 1), 0])
+        if number is None:
+            return bytes(head[:2]) + message
+        head[0] |= VITAL
+        ChunkHead(head, 0, self._form.family).number = number
+        return bytes(head) + message
+
+    def _say(self, message: bytes, *, vital: bool = True) -> None:
+        number = self._next() if vital else None
+        if number is not None:
+            self._outbox[number] = (message, None)
+        self._put(self._head(0, 1), self._chunk(message, number))
+
+    def _next(self) -> int:
+        self._number = (self._number + 1) % SPAN
+        return self._number
+
+    # --- session ------------------------------------------------------------------------------
+
+    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
+        """Shake hands, log in, enter the game."""
+        if stage == "fresh":
+            return True
+        self.state = "connecting"
+        self._step = "token" if self._form.token_at is not None else "connect"
+        self._repeat(self.clock())
+        if stage == "connecting":
+            return self.until(lambda: self._step == "online", timeout)
+        return self.until(lambda: self.state == CONNECTED, timeout)
+
+    def _repeat(self, now: float) -> None:
+        """Send the message of the handshake that is due."""
+        self._repeated = now
+        padded = self._my_token + bytes(508)
+        if self._step == "token":
+            self._control(_TOKEN, padded)
+        elif self._step == "connect" and self._form.family == "0.7":
+            self._control(_CONNECT, padded)
+        elif self._step == "connect" and self._form.token_last:
+            self._put(self._head(self._form.control, 0), bytes([_CONNECT]) + _MAGIC + _NO_TOKEN)
+        elif self._step == "connect" and self._form.token_flag:
+            self._control(_CONNECT, bytes(4) + self._my_token + bytes(504))
+        elif self._step == "connect":
+            self._control(_CONNECT)
+
+    def handle(self, data: bytes, now: float) -> None:
+        """Take one packet of the server."""
+        if data[:1] and data[0] & self._form.connless:
+            self.answered("connless")
+            return
+        opened = Opened.of(data, self._form)
+        if opened is None or opened.sealed:
+            self.received["unreadable", self.state] += 1
+            return
+        self._heard = now
+        if opened.is_control:
+            self._handle_control(bytes(opened.payload), opened)
+            return
+        self._acknowledge(opened.ack)
+        if opened.head[0] & self._form.resend:
+            self._resend(now)
+        for head in chunk_heads(opened.payload, opened.head[2], self._form.family):
+            self._handle_chunk(head)
+
+    def _handle_control(self, body: bytes, opened: Opened) -> None:
+        number = body[0] if body else _KEEPALIVE
+        names = ("keepalive", "connect", "accepted", "accept", "close", "token")
+        self.answered(f"control.{names[number] if number < len(names) else 'unknown'}")
+        if number == _CLOSE:
+            reason = body[1:].split(b"\0")[0].decode("utf-8", "replace")
+            self.end(f"refused: {reason}" if self.state != CONNECTED else f"closed: {reason}")
+        elif number == _TOKEN and self._step == "token":
+            self._token, self._step = body[1:5].ljust(4, b"\0"), "connect"
+            self._repeat(self.clock())
+        elif number == _ACCEPTED and self._step == "connect":
+            self._accepted(body, opened)
+
+    def _accepted(self, body: bytes, opened: Opened) -> None:
+        self._step = "online"
+        if self._form.token_last and body[1:5] == _MAGIC:
+            self._token, self._token_used = body[5:9], True
+        elif self._form.token_flag and opened.head[0] & self._form.token_flag:
+            self._token, self._token_used = body[1:5], True
+        if self._form.family == "0.6" and not self._form.token_flag:
+            self._control(_ACCEPT)
+        fields: dict[str, Any] = {"version": _VERSIONS[self._form.family]}
+        if self._form.family == "0.7":
+            fields["client_version"] = 0x0705
+        self._say(self._message("SysInfo", **fields))
+
+    def _handle_chunk(self, head: ChunkHead) -> None:
+        if head.vital:
+            ahead = (head.number - self._received) % SPAN
+            if ahead != 1:
+                # A number of the last 512 was here before; any other lies behind a gap.
+                self._want_resend |= ahead != 0 and ahead < SPAN - _BACKROOM
+                return
+            self._received, self._want_resend = head.number, False
+        message = head.message
+        row = getattr(message_layer(message, self._form.family), "row", None)
+        name = "unknown" if row is None else str(row.name)
+        self.answered("unknown" if row is None else str(row.type))
+        reaction: Callable[[bytes], None] | None = {
+            "map_change": self._on_map,
+            "con_ready": self._on_ready,
+            "sv_ready_to_enter": self._on_enter,
+            "ping": lambda _message: self._say(self._message("SysPingReply"), vital=False),
+            "ping_reply": self._on_pong,
+        }.get(name, self._on_snap if name.startswith("snap") else None)
+        if reaction is not None:
+            reaction(message)
+
+    def _on_map(self, _message: bytes) -> None:
+        self._say(self._message("SysReady"))
+
+    def _on_ready(self, _message: bytes) -> None:
+        self._say(self._message("GameClStartInfo", name_=b"netdissect", skin=b"default")
+                  if self._form.family == "0.6"
+                  else self._message("GameClStartInfo", name_=b"netdissect"))  # fmt: skip
+
+    def _on_enter(self, _message: bytes) -> None:
+        self._say(self._message("SysEnterGame"))
+        if self.state == "connecting":
+            self.state = CONNECTED
+
+    def _on_pong(self, _message: bytes) -> None:
+        self._pongs += 1
+
+    def _on_snap(self, message: bytes) -> None:
+        packet: Any = message_layer(message, self._form.family)(message)
+        self._tick = max(self._tick, getattr(packet, "tick", None) or 0)
+
+    # --- reliability --------------------------------------------------------------------------
+
+    def _acknowledge(self, number: int) -> None:
+        ahead = (number - self._acked) % SPAN
+        if ahead and ahead <= _BACKROOM:
+            self._acked = number
+        for sent in list(self._outbox):
+            if (number - sent) % SPAN <= _BACKROOM:
+                _message, key = self._outbox.pop(sent)
+                if key is not None:
+                    self.acknowledged(key)
+
+    def _resend(self, now: float) -> None:
+        """Send what is not acknowledged again; a harmless message in place of each mutant."""
+        if now - self._resent < RESEND_SECONDS or not self._outbox:
+            return
+        self._resent = now
+        ordered = sorted(self._outbox, key=lambda number: (number - self._acked) % SPAN)
+        chunks: list[bytes] = []
+        for number in ordered:
+            message, key = self._outbox[number]
+            if key is not None and self.forget_mutant(key):
+                message = self._message("SysPing")
+                self._outbox[number] = (message, None)
+            chunk = self._chunk(message, number, RESEND)
+            if sum(map(len, chunks)) + len(chunk) > _PACKET_LIMIT:
+                self._put(self._head(0, len(chunks)), b"".join(chunks))
+                chunks = []
+            chunks.append(chunk)
+        self._put(self._head(0, len(chunks)), b"".join(chunks))
+
+    def tick(self, now: float) -> None:
+        """Repeat the handshake, send inputs, resend what is old, keep the connection alive."""
+        if self._step in ("token", "connect"):
+            if now - self._repeated >= REPEAT_SECONDS:
+                self._repeat(now)
+            return
+        if self._step != "online":
+            return
+        if self._fillers:
+            self._fill()
+        if self.state == CONNECTED and now - self._inputs >= INPUT_SECONDS:
+            self._inputs = now
+            fields = {"ack_game_tick": self._tick, "intended_tick": self._tick + 3}
+            self._say(self._message("SysInput", **fields), vital=False)
+        if self._outbox and now - max(self._resent, self._sent) >= 1.0:
+            self._resend(now)
+        if self._want_resend and now - self._sent >= RESEND_SECONDS:
+            self._put(self._head(self._form.resend, 0), b"")
+        elif now - self._sent >= KEEP_SECONDS:
+            self._control(_KEEPALIVE)
+
+    def probe(self, now: float) -> None:
+        """Send what a living server answers: a ping in a connection, else the handshake."""
+        if self._step == "online":
+            self._say(self._message("SysPing"), vital=False)
+        else:
+            self._step = "token" if self._form.token_at is not None else "connect"
+            self._repeat(now)
+
+    def proofs(self) -> int:
+        """Return how many pings were answered."""
+        return self._pongs if self._step == "online" else self.answers
+
+    def alive(self, timeout: float) -> bool:
+        """Return whether the server answers; in a game its snapshots are answer enough."""
+        self.pump()
+        if not self.is_open:
+            return False
+        if self.state == CONNECTED and self.clock() - self._heard < FRESH_SECONDS:
+            return True
+        return super().alive(timeout)
+
+    def leave(self) -> None:
+        """Send a close without a reason."""
+        self._control(_CLOSE)
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def stamp(self, step: Step) -> tuple[bytes, Key | None]:
+        """Put in token, ack and the numbers of vital chunks."""
+        data = step.octets
+        if data[:1] and data[0] & self._form.connless:
+            return self._stamp_connless(data, step), None
+        opened = Opened.of(data, self._form)
+        if opened is None:
+            return data, None
+        shift = dict(step.shift)
+        if "ack" not in step.hold:
+            opened.ack = (self._received + shift.get("ack", 0)) % SPAN
+        if "token" not in step.hold and self._token_used:
+            opened.token = self._token
+        if "sequence" in step.hold or len(self._outbox) >= _OUTBOX_LIMIT:
+            return opened.octets(), None
+        return self._stamp_chunks(opened, step, shift.get("sequence", 0))
+
+    def _stamp_chunks(self, opened: Opened, step: Step, shift: int) -> tuple[bytes, Key | None]:
+        base = self._number
+        heads = number_chunks(opened, self._next)
+        numbers = [head.number for head in heads]
+        if not step.advance:
+            self._number = base
+        for head in heads if shift else ():
+            head.number = (head.number + shift) % SPAN
+        if not numbers or not step.advance:
+            return opened.octets(), None
+        for number in numbers:
+            self._outbox[number] = (self._message("SysPing"), None)
+        refused = {"ack", "token"} & {*step.hold, *dict(step.shift)}
+        if shift or refused or not opened.is_whole:
+            # The server will not take it: what follows must not wait behind its numbers.
+            self._fillers += numbers
+            return opened.octets(), None
+        self._units += 1
+        key = f"{self._units}:{numbers[-1]}"
+        self._outbox[numbers[-1]] = (heads[-1].message, key)
+        return opened.octets(), key
+
+    def _fill(self) -> None:
+        """Send something harmless under the numbers of messages that were not taken."""
+        numbers, self._fillers = self._fillers, []
+        waiting = [number for number in numbers if number in self._outbox]
+        chunks = [self._chunk(self._outbox[number][0], number, RESEND) for number in waiting]
+        for at in range(0, len(chunks), _FILLERS):
+            part = chunks[at : at + _FILLERS]
+            self._put(self._head(0, len(part)), b"".join(part))
+
+    def _stamp_connless(self, data: bytes, step: Step) -> bytes:
+        if self._form.token_at is None or "token" in step.hold or len(data) < 9:  # noqa: PLR2004
+            return data
+        return data[:1] + self._token + self._my_token + data[9:]

@@ -1,0 +1,41 @@
+"""Puts a message layer into the layers that carry it: a chunk and a packet, a frame.
+
+A protocol without a row here has messages that are datagrams themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["wrap"]
+
+
+def wrap(protocol: str, dialect: str, packet: Any) -> Any:
+    """Return what carries a message in one dialect, None where the dialect does not have it."""
+    carrier = _CARRIERS.get(protocol)
+    return packet if carrier is None else carrier(dialect, packet)
+
+
+def _teeworlds(dialect: str, packet: Any) -> Any:
+    from netdissect.layers import teeworlds as layers  # noqa: PLC0415 - only where it is asked for
+    from netdissect.layers.teeworlds import controls, messages  # noqa: PLC0415
+
+    header = layers.ROOTS[dialect]
+    family = "0.7" if header is layers.Tw07 else "0.6"
+    kind = type(packet)
+    extra: dict[str, Any] = {"token_flag": 1} if header is layers.Tw065 else {}
+    if kind in controls.CONTROLS[header.dialect].values():
+        return header(control_flag=1, num_chunks=0, **extra) / packet
+    if kind in messages.CONNLESS[family].values():
+        return (layers.Tw07Connless if family == "0.7" else layers.Tw06Connless)(body=packet)
+    if kind in (*messages.MESSAGES[family].values(), *messages.UUID_MESSAGES.values()):
+        chunk = layers.Tw07Chunk if family == "0.7" else layers.Tw06Chunk
+        chunks = {"0.7": layers.Tw07Chunks, "ddnet-0.6": layers.TwDdnetChunks}.get(
+            header.dialect, layers.Tw06Chunks
+        )
+        return header(**extra) / chunks(chunks=[chunk(vital=1, sequence=1, body=packet)])
+    return packet if kind in (header, layers.Tw06Connless, layers.Tw07Connless) else None
+
+
+_CARRIERS: dict[str, Callable[[str, Any], Any]] = {"teeworlds": _teeworlds}
