@@ -67,6 +67,7 @@ class Decapsulator:
         unpack = _USUAL.unpack_from
         stats = self.stats
         udp_kind = PacketKind.UDP
+        take = self._streams.take
         for frame in frames:
             number, time_ns, link, data, _ = frame
             stats.frames += 1
@@ -84,6 +85,17 @@ class Decapsulator:
                 ):
                     stats.udp += 1
                     yield (udp_kind, number, time_ns, key, data[42 : total + 14], None, ())
+                    continue
+                if (
+                    protocol == _TCP
+                    and kind == ETHERTYPE_IPV4
+                    and version == _NO_OPTIONS
+                    and not fragment & 0x3FFF
+                    and len(data) >= total + 14
+                    and (segment := read_segment(data, 34, total + 14)) is not None
+                ):
+                    ip_id = data[18] << 8 | data[19]
+                    yield from take(key, segment, number, time_ns, ip_id, faults=())
                     continue
             yield from self._frame(frame)
         self._fragments.finish()
@@ -204,14 +216,8 @@ class Decapsulator:
             self.stats.malformed += 1
             return []
         key = header.addresses + data[header.start : header.start + 4]
-        return self._streams.take(
-            key,
-            segment,
-            frame=frame[0],
-            time_ns=frame[1],
-            ip_id=header.ip_id,
-            faults=header.faults,
-        )
+        number, time_ns = frame[:2]
+        return self._streams.take(key, segment, number, time_ns, header.ip_id, faults=header.faults)
 
     def _icmp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
         """Return the packet of a port-unreachable error that quotes a UDP datagram."""

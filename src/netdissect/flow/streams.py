@@ -57,10 +57,10 @@ class TcpStreams:
         self,
         key: FlowKey,
         header: SegmentHeader,
-        *,
         frame: int,
         time_ns: int,
         ip_id: int | None,
+        *,
         faults: tuple[str, ...],
     ) -> list[Packet]:
         """Return the packet of one segment, behind whatever else it released."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Address
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 __all__ = [
     "Direction",
@@ -86,8 +86,7 @@ class Direction(IntEnum):
         return "c2s" if self is Direction.C2S else "s2c"
 
 
-@dataclass(frozen=True, slots=True)
-class StreamPiece:
+class StreamPiece(NamedTuple):
     """Consecutive octets of a TCP direction that have just become readable in order."""
 
     offset: int
@@ -104,8 +103,7 @@ class StreamPiece:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class TcpSegment:
+class TcpSegment(NamedTuple):
     """One TCP segment, and what it meant for the stream of its direction."""
 
     seq: int
