@@ -129,6 +129,11 @@ class SpaceRule:
     """
     consecutive: bool = True
     """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""
+    in_order_receiver: bool = False
+    """True: the receiver takes units in order only, and drops a whole datagram whose cumulative ack
+    lies outside the window from the last one to its own newest unit. In `scan` the ACK of a
+    datagram then stands before its units.
+    """
     acked_with: str | None = None
     """Space whose units carry the units of this one: these are acknowledged with those."""
     memory: int = 256
@@ -214,6 +219,10 @@ class Policy:
         default_factory=dict
     )
     """State of the machine -> rules that replace `timeouts` while a connection is in that state."""
+    answer_ms: tuple[float, float] = (0.0, 0.0)
+    """How long (client, server) may hold an answer back by their own schedule, milliseconds: a
+    quicker one proves no network between that side and the capture.
+    """
     rtt_smoothing: float = 0.0
     """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers
     keep none.

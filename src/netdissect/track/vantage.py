@@ -38,9 +38,11 @@ class Sight(NamedTuple):
 class Vantage:
     """What follows from the sights of client and server."""
 
-    __slots__ = ("near", "sights")
+    __slots__ = ("_tick_ns", "near", "sights")
 
-    def __init__(self) -> None:
+    def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Take how long each side's program may hold an answer back, in milliseconds."""
+        self._tick_ns = tuple(max(FAR_NS, int(1e6 * ms)) for ms in tick_ms)
         nothing = Sight(None, 0, 0)
         self.sights = (nothing, nothing)
         self.near: tuple[bool | None, bool | None] = (None, None)
@@ -49,10 +51,11 @@ class Vantage:
     def update(self, client: Sight, server: Sight) -> bool:
         """Take the sights; return True where the conclusion has changed."""
         self.sights = (client, server)
-        far = (_far(client, server), _far(server, client))
+        slow, slower = self._tick_ns
+        far = (_far(client, server, slow), _far(server, client, slower))
         near = (
-            _near(client, other_far=far[1]) and not far[0],
-            _near(server, other_far=far[0]) and not far[1],
+            _near(client, slow, other_far=far[1]) and not far[0],
+            _near(server, slower, other_far=far[0]) and not far[1],
         )
         if True in far or near == (True, True):
             found = tuple(False if f else n or None for f, n in zip(far, near, strict=True))
@@ -95,18 +98,18 @@ _WORDS = {
 }
 
 
-def _far(side: Sight, other: Sight) -> bool:
+def _far(side: Sight, other: Sight, tick_ns: int) -> bool:
     """Return True where a network lies between this side and the capture."""
     if side.disorder >= MIN_DISORDER:
         return True
     mine, others = side.quickest_ns, other.quickest_ns
     if mine is None or others is None or side.answers < MIN_ANSWERS:
         return False
-    return mine > FAR_NS and mine - others > MARGIN_NS and mine > RATIO * others
+    return mine > tick_ns and mine - others > MARGIN_NS and mine > RATIO * others
 
 
-def _near(side: Sight, *, other_far: bool) -> bool:
+def _near(side: Sight, tick_ns: int, *, other_far: bool) -> bool:
     """Return True where this side is next to the capture."""
     if side.quickest_ns is None:
         return False
-    return side.quickest_ns <= NEAR_NS or (other_far and side.quickest_ns <= FAR_NS)
+    return side.quickest_ns <= NEAR_NS or (other_far and side.quickest_ns <= tick_ns)

@@ -1,0 +1,108 @@
+"""A space whose receiver takes units in order only, and drops whole datagrams with a stale ack.
+
+The receiver keeps nothing out of order: after a gap it throws units away until the missing one
+comes again (go-back-N). It also looks at the acknowledgement of a datagram before anything else in
+it, and drops the datagram where that lies outside the window from the last one to the newest unit
+that it has sent itself. The capture shows what such a receiver did where it is next to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.track.space import Space
+
+__all__ = ["InOrderSpace"]
+
+
+class InOrderSpace(Space):
+    """Units of one direction, and a model of the receiver at its end."""
+
+    __slots__ = ("accepted", "acknowledged", "gaps", "old", "passes", "settle", "stale", "taken", "twin")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.twin: InOrderSpace | None = None
+        """The same space of the other direction: what the receiver sends itself."""
+        self.accepted = 0
+        """Newest number that the receiver took."""
+        self.acknowledged = 0
+        """Newest acknowledgement that the receiver got."""
+        self.passes = True
+        """False while the datagram at hand is one that the receiver drops."""
+        self.taken = 0
+        """Units that the receiver took."""
+        self.gaps = 0
+        """Copies thrown away because a unit before them is missing."""
+        self.old = 0
+        """Copies of units that the receiver had already."""
+        self.stale = 0
+        """Datagrams dropped because of their acknowledgement."""
+        self.settle = self.ack
+        self.ack = self._ack_first
+
+    def _ack_first(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
+        twin = self.twin
+        if twin is not None:
+            twin.gate(base, 0 if self.last is None else self.last & self._mask)
+        self.settle(base, bits, frame, time_ns)
+
+    def gate(self, base: int, sent: int) -> None:
+        """Judge a datagram by its acknowledgement `base`; `sent`: the receiver's newest number."""
+        before = self.acknowledged
+        if sent >= before:
+            self.passes = before <= base <= sent
+        else:
+            # The receiver's own numbers have wrapped since the last acknowledgement.
+            self.passes = not sent < base < before
+        if self.passes:
+            self.acknowledged = base
+        else:
+            self.stale += 1
+
+    def unit(
+        self,
+        wire_seq: int,
+        labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
+        content: Any,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        """Take one copy of a unit."""
+        if self.last is None and not self.started:
+            # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
+            self.accepted = (wire_seq - 1) & self._mask
+        if self.passes:
+            ahead = (wire_seq - self.accepted) & self._mask
+            if ahead == 1:
+                self.accepted = wire_seq
+                self.taken += 1
+            elif ahead == 0 or ahead >= self._half:
+                self.old += 1
+            else:
+                self.gaps += 1
+        Space.unit(self, wire_seq, labelled, content, type_, frame, time_ns)
+
+    def restart(self) -> None:
+        """Begin a new epoch: both sides number afresh."""
+        super().restart()
+        self.accepted = self.acknowledged = 0
+        self.passes = True
+
+    def _extra(self) -> dict[str, Any]:
+        """Return the model's figures where the receiver is next to the capture."""
+        extra = super()._extra()
+        if self.receiver_near is not False and self.units:
+            extra["receiver"] = self.receiver()
+        return extra
+
+    def receiver(self) -> dict[str, int]:
+        """Return what the receiver did, as far as the captured datagrams reached it."""
+        return {
+            "accepted_in_order": self.taken,
+            "old_duplicates": self.old,
+            "gap_rejected": self.gaps,
+            "packets_with_stale_ack_rejected": self.stale,
+        }
