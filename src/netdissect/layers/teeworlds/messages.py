@@ -79,8 +79,11 @@ class TwUnknown(TwMessage):
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return `sys.unknown` or `game.unknown`; the number is in the fields."""
-        return "sys.unknown" if fields["message_id"] & 1 else "game.unknown"
+        """Return `sys.unknown`, `game.unknown`, or `unknown` where not even the id can be read."""
+        head = fields.get("message_id")
+        if head is None:
+            return "unknown"
+        return "sys.unknown" if head & 1 else "game.unknown"
 
 
 class TwUnknownUuid(TwMessage):
@@ -104,13 +107,14 @@ class TwUnknownUuid(TwMessage):
 
 
 class TwEmpty(TwMessage):
-    """A chunk of size 0."""
+    """A chunk of size 0. It counts as `unknown`: a sequence number it may have all the same."""
 
     name = "Teeworlds empty chunk"
     fields_desc = []
     checks = (
         Check(lambda _fields: True, "teeworlds-chunk-empty", "", "the chunk holds no message"),
     )
+    message_type = TwUnknown.message_type
 
 
 class TwOpaque(Layer):

@@ -77,12 +77,13 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
     if handler is not None:
         handler(step)
     events.append((_MESSAGE, f"control.{name}"))
-    if name in ("keepalive", "close", "accept") and not (family == "0.7" and name == "accept"):
+    # A peer that gets a close applies its ack no more; connect and token carry none.
+    if name == "keepalive":
         ack = (payload[0] & 3) << 8 | payload[1]
         token = step.known
         if token is None or _carried(step) in (token, None):
             events.append((_ACK, "vital", ack, 0))
-        elif name == "keepalive":
+        else:
             events.append((_NOTE, "teeworlds-wrong-token", ""))
     return events
 

@@ -130,11 +130,14 @@ def _roles(what: Accepted, side: int, clients: set[int]) -> None:
 
 def _outside(sample: Sequence[Sample]) -> Claim | None:
     """Take a flow of connectionless messages alone: server info, master servers."""
-    found = [(side, connless(octets)) for side, _, octets in sample]
-    if any(what is None for _, what in found):
+    found = [(side, octets, connless(octets)) for side, _, octets in sample]
+    known = [(side, what) for side, _, what in found if what is not None]
+    if not known:
         return None
-    known = [(side, what) for side, what in found if what is not None]
     dialect = known[0][1][0]
+    # The tokens that 0.7 wants first travel in control packets.
+    if any(what is None and accepts(octets, dialect) is None for _, octets, what in found):
+        return None
     clients = {
         side if what[1] == 0 else 1 - side for side, what in known if what[1] is not None
     }

@@ -77,6 +77,7 @@ VITAL: Final = SpaceRule(
     # request at once, so that only equal datagrams close together are the network's.
     resend=ResendRule(initial_ms=1000.0, guard_ms=400.0),
     first_seq=1,
+    in_order_receiver=True,
 )
 SNAPSHOT: Final = SpaceRule(
     name="snapshot",
@@ -104,6 +105,8 @@ POLICIES: Final = {
         probes=_PROBES,
         timeouts=(_VANILLA, _VANILLA),
         machine=MACHINE,
+        # A client sends once in a tick of 20 ms, with what it has read in the tick before.
+        answer_ms=(25.0, 0.0),
         # No side gives up before the handshake is through.
         state_timeouts=dict.fromkeys((*_BEFORE, "token known"), (None, None)),
     ),

@@ -216,23 +216,12 @@ def _chunks(
         if after > end:
             append((_NOTE, "length-beyond-end", f"chunk of {size} octets, {end - position} left"))
             return
-        if not size:
-            append((_NOTE, "teeworlds-chunk-empty", ""))
-            continue
-        head = data[position]
+        head = data[position] if size else 0x40
         position += 1
-        if head >= 0x40:  # noqa: PLR2004 - sign or continuation
-            try:
-                head, position = _read(data, position - 1, after)
-            except VarintError:
-                append((_NOTE, "truncated", "message id"))
-                position = after
-                continue
-        kind = kinds.get(head)
-        if kind is None:
-            kind = _other(data, position, after, head)
-            if kind.special == UNKNOWN:
-                append((_NOTE, "teeworlds-unknown-message", f"message id {head >> 1}"))
+        if head < 0x40 and head in kinds:  # noqa: PLR2004 - no sign, no second octet
+            kind = kinds[head]
+        else:
+            kind, position = _rare(events, data, position - 1, after, kinds)
         if vital:
             append((_UNIT, kind.type, "vital", sequence, flags >= 0x80, content))  # noqa: PLR2004
             if flags >= 0x80:  # noqa: PLR2004 - the resend mark
@@ -248,7 +237,25 @@ def _chunks(
 
 UNKNOWN, PING_EX, PONG_EX = 8, 9, 10
 _NOT_KNOWN: Final = tuple(_Kind((_MESSAGE, name), name, UNKNOWN) for name in _UNKNOWN)
+_UNREADABLE: Final = _Kind((_MESSAGE, "unknown"), "unknown", UNKNOWN)
 _SPECIAL_UUID: Final = {"sys.ping_ex": PING_EX, "sys.pong_ex": PONG_EX}
+
+
+def _rare(
+    events: list[Event], data: bytes, position: int, end: int, kinds: dict[int, _Kind]
+) -> tuple[_Kind, int]:
+    """Return the kind of a message with a long id, a UUID or no known id, and where it goes on."""
+    try:
+        head, position = _read(data, position, end)
+    except VarintError:
+        code = "truncated" if position < end else "teeworlds-chunk-empty"
+        events.append((_NOTE, code, "message id"))
+        return _UNREADABLE, end
+    kind = kinds.get(head) or _other(data, position, end, head)
+    if kind.special == UNKNOWN:
+        code = "teeworlds-unknown-message" if head >> 1 else "teeworlds-unknown-uuid"
+        events.append((_NOTE, code, f"message id {head >> 1}"))
+    return kind, position
 
 
 def _other(data: bytes, position: int, end: int, head: int) -> _Kind:
