@@ -96,6 +96,10 @@ class _Writer:
                 raise TypeError(f"{self.layer.__name__}: {rule!r} names an unknown field")
         return rule.translate({name: f"({self.rename[name]} or 0)" for name in rule.names})
 
+    def usual(self, field: Any) -> None:
+        """Write what the field's base class would; for fields that add to it."""
+        _snippet(field)(self, field)
+
     def need(self, octets: str) -> None:
         """Stop where fewer than `octets` are left."""
         self.put(f"if p + {octets} > end: return None")
@@ -245,11 +249,16 @@ def _octet_body(writer: _Writer, fields: list[Any]) -> None:
     writer.flush()
 
 
-def _one(writer: _Writer, field: Any) -> None:
-    """Write one unconditional field."""
-    snippet = _SNIPPETS.get(type(field)) or next(
+def _snippet(field: Any) -> Any:
+    """Return the code of a field's class or of the nearest class above it; None without one."""
+    return _SNIPPETS.get(type(field)) or next(
         (code for kind, code in _SNIPPETS.items() if isinstance(field, kind)), None
     )
+
+
+def _one(writer: _Writer, field: Any) -> None:
+    """Write one unconditional field."""
+    snippet = _snippet(field)
     own = getattr(field, "derive", None)
     if own is not None:
         writer.flush()

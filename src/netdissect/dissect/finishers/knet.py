@@ -1,0 +1,257 @@
+"""What a kNet payload is as a whole: its kind, flat messages, findings about size and position."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from netdissect.dissect.schema import Decoder, SchemaMismatch
+from netdissect.dissect.walker import Walker
+from netdissect.layers.knet.datagrams import KnetConnect
+from netdissect.layers.knet.values import VALUES
+from netdissect.model.annotations import Severity
+from netdissect.model.dissection import Dissection, FieldNode, MessageView
+from netdissect.wire.cursor import Cursor
+from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, SERVER_LIMIT, acknowledged
+from netdissect.wire.knet_findings import DROPS, MALFORMED
+
+__all__ = ["finish"]
+
+_HEADER_OCTETS = 3
+_CUT = frozenset({"truncated", "length-beyond-end"})
+_ACKS_SHOWN = 4
+
+
+def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Complete the tree of one payload."""
+    root = dissection.root
+    if request.transport == "tcp":
+        _stream(dissection, request, walker)
+    elif root.name == KnetConnect._name:
+        _connect(root, walker)
+    else:
+        _datagram(dissection, request, walker)
+    for view in dissection.messages:
+        if view.node is not None:
+            view.summary = _summary(view)
+            if request.schema is not None:
+                _decode(view.node, request, walker)
+
+
+def _front(node: FieldNode, name: str, value: Any) -> None:
+    """Add a concluded value before everything else."""
+    node.children.insert(0, FieldNode(name, value, node.bit_offset, 0, generated=True))
+
+
+def _generate(node: FieldNode, name: str, value: Any) -> None:
+    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
+
+
+def _child(node: FieldNode, name: str) -> FieldNode | None:
+    return next((child for child in node.children if child.name == name), None)
+
+
+def _connect(root: FieldNode, walker: Walker) -> None:
+    """Show what an application put into its connect datagram as text where it is text."""
+    data = _child(root, "payload")
+    null = _child(root, "null")
+    _front(root, "kind", "connect")
+    if data is None or null is None or null.value:
+        return
+    try:
+        text = bytes(data.value).decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    _generate(root, "payload_text", text)
+    if len(data.value) > SERVER_LIMIT:
+        _oversize(len(data.value), walker)
+
+
+def _datagram(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Complete a message datagram, whole or broken."""
+    root, payload = dissection.root, dissection.buffers[0].data
+    messages = _child(root, "messages")
+    for node in messages.children if messages is not None else ():
+        _flatten(node, payload)
+    _recode(dissection, payload)
+    if not payload:
+        walker.note("knet-empty-datagram", "no octets", 0)
+    if len(payload) > LARGEST_SENT:
+        _oversize(len(payload), walker)
+    _kind(root, walker, "datagram" if payload else "empty")
+    dissection.summary = _datagram_summary(dissection)
+
+
+def _oversize(size: int, walker: Walker) -> None:
+    text = f"{size} octets; kNet sends less than {LARGEST_SENT}, a server takes {SERVER_LIMIT}"
+    walker.note("knet-oversize", text, 8 * LARGEST_SENT, 8 * (size - LARGEST_SENT))
+
+
+def _flatten(node: FieldNode, payload: bytes) -> None:
+    """Put the fields of a message's content beside those of its header."""
+    content = _child(node, "content")
+    if content is None or not content.children:
+        return
+    place = node.children.index(content)
+    node.children[place : place + 1] = content.children
+    number = _child(content, "message_id")
+    if number is not None and _child(content, "payload") is None:
+        start = (number.bit_offset + number.bit_length) >> 3
+        end = (content.bit_offset + content.bit_length) >> 3
+        octets = payload[start:end]
+        node.children.insert(
+            place + 1,
+            FieldNode(
+                "payload", octets, 8 * start, 0, octets.hex(), buffer=node.buffer, generated=True
+            ),
+        )
+
+
+def _recode(dissection: Dissection, payload: bytes) -> None:
+    """Give a cut header its own code: what a receiver does depends on where the cut is."""
+    if _child(dissection.root, "messages") is not None:
+        return
+    code = "knet-header" if len(payload) < _HEADER_OCTETS else "knet-no-base"
+    text = {"knet-header": "header needs 3 octets", "knet-no-base": "reliable base missing"}[code]
+    for index, note in enumerate(dissection.annotations):
+        if note.code in _CUT:
+            dissection.annotations[index] = replace(note, code=code, message=text)
+
+
+def _kind(root: FieldNode, walker: Walker, whole: str) -> None:
+    """Say what the payload is, and what a real receiver does where it is malformed."""
+    codes = {note.code for note in walker.annotations} & MALFORMED
+    if not codes:
+        _front(root, "kind", whole)
+        return
+    acks = "knet-control-size" in codes and any(
+        item.value == PACKET_ACK and _child(node, "acked_packet_id") is None
+        for holder in root.children
+        if holder.is_list
+        for node in holder.children
+        for item in node.children
+        if item.name == "message_name"
+    )
+    _front(root, "receiver_drops_connection", acks or any(DROPS.get(code) for code in codes))
+    _front(root, "kind", "malformed")
+
+
+def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
+    """Complete a piece of stream, or one message that was taken out of its framing."""
+    root, payload = dissection.root, dissection.buffers[0].data
+    messages = _child(root, "messages")
+    if request.unframed:
+        _flatten(root, payload)
+        _generate(root, "content_length", len(payload))
+        _kind(root, walker, "tcp_message")
+        return
+    for node in messages.children if messages is not None else ():
+        _generate(node, "offset", node.bit_offset >> 3)
+        _flatten(node, payload)
+    if messages is not None and messages.children:
+        _incomplete(dissection, messages, walker)
+    _kind(root, walker, "tcp_stream")
+
+
+def _incomplete(dissection: Dissection, messages: FieldNode, walker: Walker) -> None:
+    """Take the last message out of the list where the stream ends inside it."""
+    last = messages.children[-1]
+    notes = [
+        note for note in walker.annotations if note.code in _CUT and note.bit_offset >= last.bit_offset
+    ]
+    length = _child(last, "content_length")
+    end = len(dissection.buffers[0].data)
+    start = last.bit_offset >> 3
+    if length is not None and (length.bit_offset + length.bit_length) // 8 + length.value <= end:
+        return
+    if not notes:
+        return
+    for note in notes:
+        walker.annotations.remove(note)
+    messages.children.remove(last)
+    messages.bit_length = last.bit_offset - messages.bit_offset
+    why = "incomplete length"
+    if length is not None:
+        have = end - (length.bit_offset + length.bit_length) // 8
+        why = f"incomplete message need {length.value} have {have}"
+    root = dissection.root
+    root.children.append(FieldNode("incomplete", None, last.bit_offset, 8 * (end - start)))
+    root.children[-1].children = [child for child in last.children if not child.is_list]
+    _generate(root, "incomplete_at", start)
+    _generate(root, "incomplete_why", why)
+    walker.note("knet-incomplete", why, last.bit_offset, 8 * (end - start))
+
+
+def _value(node: FieldNode, name: str) -> Any:
+    child = _child(node, name)
+    return None if child is None else child.value
+
+
+def _summary(view: MessageView) -> str:
+    """Return one line about a message: its type, its numbers, its size."""
+    node = view.node
+    if node is None:
+        return view.type
+    facts = [view.type]
+    application = _value(node, "application_name")
+    if application is not None:
+        facts[0] = f"{application} ({view.type})"
+    if _value(node, "acked_packet_id") is not None:
+        named = acknowledged(_value(node, "acked_packet_id"), _value(node, "sequence_bits"))
+        more = f" and {len(named) - _ACKS_SHOWN} more" if len(named) > _ACKS_SHOWN else ""
+        facts.append("of " + ", ".join(f"#{number}" for number in named[:_ACKS_SHOWN]) + more)
+    elif _value(node, "ping_id") is not None:
+        facts.append(str(_value(node, "ping_id")))
+    elif isinstance(_value(node, "payload"), bytes) and _value(node, "payload"):
+        facts.append(f"{len(_value(node, 'payload'))} B")
+    if _value(node, "transfer_id") is not None:
+        part = _value(node, "fragment_number") or 0
+        count = _value(node, "fragment_count")
+        of = "" if count is None else f" of {count}"
+        facts.append(f"transfer {_value(node, 'transfer_id')} fragment {part}{of}")
+    number = _value(node, "reliable_number")
+    if number is not None:
+        facts.append(f"reliable {number}")
+    if _value(node, "in_order"):
+        facts.append("in-order requested")
+    return " ".join(facts)
+
+
+def _datagram_summary(dissection: Dissection) -> str:
+    number = _value(dissection.root, "packet_id")
+    if number is None:
+        return "empty datagram" if not dissection.buffers[0].data else "malformed datagram"
+    facts = [_summary(view) for view in dissection.messages]
+    broken = any(note.severity is Severity.ERROR for note in dissection.annotations)
+    return f"#{number} " + ("; ".join(facts) or "no messages") + (" [malformed]" if broken else "")
+
+
+def _decode(node: FieldNode, request: Any, walker: Walker) -> None:
+    """Read an application payload by the user's schema into `decoded`."""
+    payload = _child(node, "payload")
+    number = _value(node, "message_id")
+    if payload is None or number is None or _value(node, "fragment_start"):
+        return
+    message = request.schema.message(number, _value(node, "application_name"))
+    if message is None:
+        return
+    cursor = Cursor(bytes(payload.value), 0, 8 * len(payload.value))
+    try:
+        nodes = Decoder(request.schema, VALUES).fields(message.fields, cursor)
+    except SchemaMismatch as fault:
+        nodes = fault.nodes
+        at = min(fault.position, 8 * len(payload.value))
+        walker.note(
+            "schema-mismatch", str(fault), payload.bit_offset + at, 8 * len(payload.value) - at
+        )
+    _shift(nodes, payload.bit_offset)
+    decoded = FieldNode("decoded", None, payload.bit_offset, cursor.position, generated=True)
+    decoded.display = message.name
+    decoded.children = nodes
+    node.children.append(decoded)
+
+
+def _shift(nodes: list[FieldNode], by: int) -> None:
+    for node in nodes:
+        node.bit_offset += by
+        _shift(node.children, by)

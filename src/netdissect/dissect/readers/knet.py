@@ -1,0 +1,258 @@
+"""Derived readers of knet: generated from the layers, do not edit.
+
+Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
+the next offset, or None where the octets do not suffice.
+"""
+
+# ruff: noqa
+# mypy: ignore-errors
+from __future__ import annotations
+
+from struct import Struct
+from netdissect.wire import varint
+
+_S0_Knet2010Datagram = Struct("<H").unpack_from
+_S0_Knet2010Message = Struct("!B").unpack_from
+_S0_KnetDatagram = Struct("<H").unpack_from
+_S0_KnetMessage = Struct("!B").unpack_from
+_S1_KnetPacketAck = Struct("<I").unpack_from
+_read_KNET_15_16 = varint.KNET_15_16.read
+_read_KNET_7_7_16 = varint.KNET_7_7_16.read
+_read_KNET_7_8 = varint.KNET_7_8.read
+
+
+def read_KnetMessage(buf, off, end):
+    """Return (fragment_start, fragment, in_order, reliable, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
+    p = off
+    if p + 1 > end: return None
+    v_content_length_low, = _S0_KnetMessage(buf, p)
+    p += 1
+    if p + 1 > end: return None
+    n = buf[p]
+    v_fragment_start = n >> 7
+    v_fragment = n >> 6 & 0x1
+    v_in_order = n >> 5 & 0x1
+    v_reliable = n >> 4 & 0x1
+    v_unused = n >> 3 & 0x1
+    v_content_length_high = n & 0x7
+    p += 1
+    if (v_reliable or 0):
+        if p >= end: return None
+        v_reliable_delta = buf[p]
+        if v_reliable_delta < 0x80: p += 1
+        else:
+            try:
+                v_reliable_delta, p = _read_KNET_7_8(buf, p, end)
+            except ValueError:
+                return None
+    else:
+        v_reliable_delta = None
+    if (v_fragment_start or 0):
+        if p >= end: return None
+        v_fragment_count = buf[p]
+        if v_fragment_count < 0x80: p += 1
+        else:
+            try:
+                v_fragment_count, p = _read_KNET_7_7_16(buf, p, end)
+            except ValueError:
+                return None
+        if not 2 <= v_fragment_count <= 1073741823: return None
+    else:
+        v_fragment_count = None
+    if (v_fragment_start or 0) or (v_fragment or 0):
+        if p + 1 > end: return None
+        v_transfer_id, = _S0_KnetMessage(buf, p)
+        p += 1
+    else:
+        v_transfer_id = None
+    if (v_fragment or 0) and (not (v_fragment_start or 0)):
+        if p >= end: return None
+        v_fragment_number = buf[p]
+        if v_fragment_number < 0x80: p += 1
+        else:
+            try:
+                v_fragment_number, p = _read_KNET_7_7_16(buf, p, end)
+            except ValueError:
+                return None
+    else:
+        v_fragment_number = None
+    k = (v_content_length_high or 0) << 8 | (v_content_length_low or 0)
+    if k < 1 or p + k > end: return None
+    if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (not (v_fragment_start or 0))): return None
+    v_content = buf[p:p + k]
+    p += k
+    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+
+
+def read_KnetDatagram(buf, off, end):
+    """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
+    p = off
+    if p + 1 > end: return None
+    n = buf[p]
+    v_in_order = n >> 7
+    v_reliable = n >> 6 & 0x1
+    v_packet_id_low = n & 0x3f
+    p += 1
+    if p + 2 > end: return None
+    v_packet_id_high, = _S0_KnetDatagram(buf, p)
+    p += 2
+    if (v_reliable or 0):
+        try:
+            v_reliable_base, p = _read_KNET_15_16(buf, p, end)
+        except ValueError:
+            return None
+    else:
+        v_reliable_base = None
+    v_messages = []
+    while p < end:
+        item = read_KnetMessage(buf, p, end)
+        if item is None: return None
+        v_messages.append(item)
+        p = item[-1]
+    return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
+
+
+def read_Knet2010Message(buf, off, end):
+    """Return (fragment_start, fragment, in_order, reliable, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
+    p = off
+    if p + 1 > end: return None
+    v_content_length_low, = _S0_Knet2010Message(buf, p)
+    p += 1
+    if p + 1 > end: return None
+    n = buf[p]
+    v_fragment_start = n >> 7
+    v_fragment = n >> 6 & 0x1
+    v_in_order = n >> 5 & 0x1
+    v_reliable = n >> 4 & 0x1
+    v_unused = n >> 3 & 0x1
+    v_content_length_high = n & 0x7
+    p += 1
+    if (v_reliable or 0):
+        if p >= end: return None
+        v_reliable_delta = buf[p]
+        if v_reliable_delta < 0x80: p += 1
+        else:
+            try:
+                v_reliable_delta, p = _read_KNET_7_8(buf, p, end)
+            except ValueError:
+                return None
+    else:
+        v_reliable_delta = None
+    if (v_fragment_start or 0):
+        if p >= end: return None
+        v_fragment_count = buf[p]
+        if v_fragment_count < 0x80: p += 1
+        else:
+            try:
+                v_fragment_count, p = _read_KNET_7_7_16(buf, p, end)
+            except ValueError:
+                return None
+        if not 2 <= v_fragment_count <= 1073741823: return None
+    else:
+        v_fragment_count = None
+    if (v_fragment_start or 0) or ((v_fragment or 0) and (v_reliable or 0)):
+        if p + 1 > end: return None
+        v_transfer_id, = _S0_Knet2010Message(buf, p)
+        p += 1
+    else:
+        v_transfer_id = None
+    if (v_fragment or 0) and (v_reliable or 0) and (not (v_fragment_start or 0)):
+        if p >= end: return None
+        v_fragment_number = buf[p]
+        if v_fragment_number < 0x80: p += 1
+        else:
+            try:
+                v_fragment_number, p = _read_KNET_7_7_16(buf, p, end)
+            except ValueError:
+                return None
+    else:
+        v_fragment_number = None
+    k = (v_content_length_high or 0) << 8 | (v_content_length_low or 0)
+    if k < 1 or p + k > end: return None
+    if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (v_reliable or 0) and (not (v_fragment_start or 0))): return None
+    v_content = buf[p:p + k]
+    p += k
+    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+
+
+def read_Knet2010Datagram(buf, off, end):
+    """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
+    p = off
+    if p + 1 > end: return None
+    n = buf[p]
+    v_in_order = n >> 7
+    v_reliable = n >> 6 & 0x1
+    v_packet_id_low = n & 0x3f
+    p += 1
+    if p + 2 > end: return None
+    v_packet_id_high, = _S0_Knet2010Datagram(buf, p)
+    p += 2
+    if (v_reliable or 0):
+        try:
+            v_reliable_base, p = _read_KNET_15_16(buf, p, end)
+        except ValueError:
+            return None
+    else:
+        v_reliable_base = None
+    v_messages = []
+    while p < end:
+        item = read_Knet2010Message(buf, p, end)
+        if item is None: return None
+        v_messages.append(item)
+        p = item[-1]
+    return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
+
+
+def read_KnetContent(buf, off, end):
+    """Return (message_id, next offset)."""
+    p = off
+    if p >= end: return None
+    v_message_id = buf[p]
+    if v_message_id < 0x80: p += 1
+    else:
+        try:
+            v_message_id, p = _read_KNET_7_7_16(buf, p, end)
+        except ValueError:
+            return None
+    p = end
+    return (v_message_id, p,)
+
+
+def read_KnetPacketAck(buf, off, end):
+    """Return (message_id, acked_packet_id, sequence_bits, next offset)."""
+    p = off
+    if p >= end: return None
+    v_message_id = buf[p]
+    if v_message_id < 0x80: p += 1
+    else:
+        try:
+            v_message_id, p = _read_KNET_7_7_16(buf, p, end)
+        except ValueError:
+            return None
+    if p + 3 > end: return None
+    v_acked_packet_id = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16
+    p += 3
+    if p + 4 > end: return None
+    v_sequence_bits, = _S1_KnetPacketAck(buf, p)
+    p += 4
+    return (v_message_id, v_acked_packet_id, v_sequence_bits, p,)
+
+
+def read_KnetTcpMessage(buf, off, end):
+    """Return (content_length, content, next offset)."""
+    p = off
+    if p >= end: return None
+    v_content_length = buf[p]
+    if v_content_length < 0x80: p += 1
+    else:
+        try:
+            v_content_length, p = _read_KNET_7_7_16(buf, p, end)
+        except ValueError:
+            return None
+    if not 1 <= v_content_length <= 10485760: return None
+    k = (v_content_length or 0)
+    if k < 1 or p + k > end: return None
+    if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127): return None
+    v_content = buf[p:p + k]
+    p += k
+    return (v_content_length, v_content, p,)

@@ -1,0 +1,101 @@
+"""Scapy layers of kNet: datagrams of every dialect, TCP messages, the published document's layout.
+
+`KnetDatagram(packet_id=3, messages=[KnetMessage(content=KnetPingRequest(ping_id=1))])` builds one.
+The classes without a version in their name are those of knet-2.x.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scapy.packet import bind_bottom_up
+
+from netdissect.layers.base import Layer
+from netdissect.layers.knet import contents, datagrams, spec, streams
+from netdissect.layers.knet.contents import *  # noqa: F403 - the public names are the package's
+from netdissect.layers.knet.datagrams import *  # noqa: F403
+from netdissect.layers.knet.spec import *  # noqa: F403
+from netdissect.layers.knet.streams import *  # noqa: F403
+from netdissect.model.packets import Direction
+from netdissect.wire.knet import NULL_CONNECT, SPECIFICATION, Phase
+from netdissect.wire.knet_findings import CODES
+
+__all__ = [  # noqa: PLE0604 - the lists of the modules are strings
+    "CODES",
+    "READERS",
+    "bind",
+    "datagram_layer",
+    "parses",
+    "root",
+    *contents.__all__,
+    *datagrams.__all__,
+    *spec.__all__,
+    *streams.__all__,
+]
+
+DEFAULT_PORT = 2345
+"""Tundra and the Urho3D samples. Source: docs/protocols/knet.md section 2."""
+
+
+def datagram_layer(dialect: str) -> type[Layer]:
+    """Return the layer of a dialect's message datagrams."""
+    if dialect == SPECIFICATION:
+        return spec.KnetSpecDatagram
+    return datagrams.DATAGRAMS.get(dialect, datagrams.KnetDatagram)
+
+
+def parses(payload: bytes, dialect: str) -> bool:
+    """Return whether `payload` is a whole message datagram."""
+    packet = datagram_layer(dialect)(payload)
+    return packet.fault is None and all(
+        message.fault is None and message.content.fault is None
+        for message in packet.getfieldval("messages")
+    )
+
+
+def root(payload: bytes, request: Any) -> type[Layer]:
+    """Return the layer that reads `payload`.
+
+    The first datagram of a client is its connect datagram; where the position is not known, eight
+    zeros are one, and text that is no message datagram.
+    """
+    if request.transport == "tcp":
+        return streams.STREAMS[request.dialect][1 if request.unframed else 0]
+    if not payload:
+        return datagrams.KnetEmpty
+    if request.direction != Direction.S2C and request.dialect != SPECIFICATION:
+        phase = getattr(request.hints, "phase", None)
+        start = phase == Phase.START or (phase is None and _is_text(payload))
+        if payload == NULL_CONNECT or (start and not parses(payload, request.dialect)):
+            return datagrams.KnetConnect
+    return datagram_layer(request.dialect)
+
+
+def _is_text(payload: bytes) -> bool:
+    """Return whether the octets are printable text of more than a header's length."""
+    try:
+        return len(payload) > 3 and payload.decode("utf-8").isprintable()  # noqa: PLR2004
+    except UnicodeDecodeError:
+        return False
+
+
+def bind(port: int = DEFAULT_PORT) -> None:
+    """Let Scapy dissect UDP from and to `port` as knet-2.x datagrams, and TCP as its stream."""
+    from scapy.layers.inet import TCP, UDP  # noqa: PLC0415 - slow import, wanted only here
+
+    for direction in ("sport", "dport"):
+        bind_bottom_up(UDP, datagrams.KnetDatagram, {direction: port})
+        bind_bottom_up(TCP, streams.KnetStream, {direction: port})
+
+
+_UNREAD = ("unused", "content_length_low", "content_length_high")
+READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
+    (datagrams.KnetMessage, _UNREAD),
+    (datagrams.KnetDatagram, ()),
+    (datagrams.Knet2010Message, _UNREAD),
+    (datagrams.Knet2010Datagram, ()),
+    (contents.KnetContent, ("data",)),
+    (contents.KnetPacketAck, ()),
+    (streams.KnetTcpMessage, ()),
+]
+"""Layers whose derived readers `protocols/knet` calls. The dialects after 2010 share one layout."""

@@ -1,0 +1,339 @@
+"""What a kNet message contains: control messages, application messages, later fragments.
+
+Source: docs/protocols/knet.md sections 4 and 4.1. Every content but that of a later fragment begins
+with the message ID. IDs of the dialects differ; the layouts do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scapy.fields import BitField, ByteField, LEIntField, LEShortField
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.knet.fields import U24, PayloadTail, Vle
+from netdissect.wire.knet import (
+    APPLICATIONS,
+    CONTROLS,
+    DISCONNECT,
+    DISCONNECT_ACK,
+    FLOW_CONTROL,
+    LEGACY,
+    PACKET_ACK,
+    PING_REPLY,
+    PING_REQUEST,
+    SPECIFICATION,
+    SPECIFICATION_ONLY,
+    acknowledged,
+)
+from netdissect.wire.varint import KNET_7_7_16, VarintError
+
+__all__ = [
+    "Knet2010FlowControlRequest",
+    "Knet2010PacketAck",
+    "Knet2010PingReply",
+    "Knet2010PingRequest",
+    "KnetApplication",
+    "KnetConnectAck",
+    "KnetConnectSyn",
+    "KnetConnectSynAck",
+    "KnetContent",
+    "KnetDisconnect",
+    "KnetDisconnectAck",
+    "KnetFlowControlRequest",
+    "KnetFragmentData",
+    "KnetPacketAck",
+    "KnetPingReply",
+    "KnetPingRequest",
+    "KnetSpecPacketAck",
+    "KnetTundraApplication",
+    "KnetUrho3dApplication",
+    "KnetWrongSize",
+    "KnetWrongSize2010",
+    "chooser",
+]
+
+_ACK_OCTETS = 7
+
+
+def _id(number: int) -> Vle:
+    return Vle("message_id", number, KNET_7_7_16)
+
+
+def _name(dialect: str) -> Gen:
+    return Gen("message_name", lambda fields: CONTROLS[dialect].get(fields["message_id"]))
+
+
+def _application(dialect: str) -> Gen:
+    names = APPLICATIONS[dialect]
+    return Gen("application_name", lambda fields: names.get(fields["message_id"]))
+
+
+class KnetContent(Layer):
+    """Any content that begins with a message ID."""
+
+    name = "kNet content"
+    fields_desc = [_id(20), PayloadTail()]
+
+
+class KnetApplication(KnetContent):
+    """A message of the application, or an ID that only the specification reserves."""
+
+    generated = (
+        Gen("message_name", lambda fields: _specification_name(fields["message_id"])),
+    )
+
+
+def _specification_name(number: int) -> str | None:
+    name = SPECIFICATION_ONLY.get(number)
+    return None if name is None else f"{name} (specification)"
+
+
+class KnetUrho3dApplication(KnetApplication):
+    """A message of the Urho3D engine. Section 10.1."""
+
+    generated = (*KnetApplication.generated, _application("knet-urho3d"))
+
+
+class KnetTundraApplication(KnetApplication):
+    """A message of realXtend Tundra. Section 10.2."""
+
+    generated = (*KnetApplication.generated, _application("knet-tundra"))
+
+
+class KnetFragmentData(Layer):
+    """A later fragment: payload octets without a message ID."""
+
+    name = "kNet fragment"
+    fields_desc = [PayloadTail()]
+
+
+class KnetWrongSize(KnetContent):
+    """A control message whose payload has another size than its layout."""
+
+    generated = (_name("knet-2.x"),)
+    checks = (
+        Check(
+            lambda _fields: True,
+            "knet-control-size",
+            "payload",
+            "the payload does not have the size of this control message",
+        ),
+    )
+
+
+class KnetWrongSize2010(KnetWrongSize):
+    """The same under the message IDs of 2010."""
+
+    generated = (_name(LEGACY),)
+
+
+class KnetPingRequest(KnetContent):
+    """Asks for a PingReply with the same number."""
+
+    fields_desc = [_id(1), ByteField("ping_id", 1)]
+    generated = (_name("knet-2.x"),)
+
+
+class KnetPingReply(KnetContent):
+    """Answers a PingRequest at once."""
+
+    fields_desc = [_id(2), ByteField("ping_id", 1)]
+    generated = (_name("knet-2.x"),)
+
+
+class KnetFlowControlRequest(KnetContent):
+    """Asks for another datagram rate; never sent by the library, ignored by 2.x."""
+
+    fields_desc = [_id(3), LEShortField("rate", 15)]
+    generated = (_name("knet-2.x"),)
+
+
+_ACKNOWLEDGES = Gen(
+    "acknowledges",
+    lambda fields: acknowledged(fields["acked_packet_id"], fields["sequence_bits"]),
+)
+_ACK_CHECKS = (
+    Check(
+        lambda fields: fields["acked_packet_id"] >> 22,
+        "knet-ack-bits",
+        "acked_packet_id",
+        "bits 22-23 of {acked_packet_id:#x} are set: the base acknowledges nothing",
+    ),
+)
+
+
+class KnetPacketAck(KnetContent):
+    """Acknowledges `acked_packet_id`, and for each bit i that ID + 1 + i. Plain little endian."""
+
+    fields_desc = [_id(4), U24("acked_packet_id"), LEIntField("sequence_bits", 0)]
+    generated = (_name("knet-2.x"), _ACKNOWLEDGES)
+    checks = _ACK_CHECKS
+
+
+class Knet2010PingRequest(KnetPingRequest):
+    """Asks for a PingReply; ID of 2010."""
+
+    fields_desc = [_id(0), ByteField("ping_id", 1)]
+    generated = (_name(LEGACY),)
+
+
+class Knet2010PingReply(KnetPingReply):
+    """Answers a PingRequest; ID of 2010."""
+
+    fields_desc = [_id(1), ByteField("ping_id", 1)]
+    generated = (_name(LEGACY),)
+
+
+class Knet2010FlowControlRequest(KnetFlowControlRequest):
+    """Asks for another rate; ID of 2010."""
+
+    fields_desc = [_id(2), LEShortField("rate", 15)]
+    generated = (_name(LEGACY),)
+
+
+class Knet2010PacketAck(KnetPacketAck):
+    """Acknowledges datagrams; ID of 2010."""
+
+    fields_desc = [_id(3), U24("acked_packet_id"), LEIntField("sequence_bits", 0)]
+    generated = (_name(LEGACY), _ACKNOWLEDGES)
+
+
+class KnetSpecPacketAck(KnetContent):
+    """PacketAck of the published document: two more sequence bits above the PacketID.
+
+    The two bits of the u24 come first, then those of the u32: up to 35 acknowledged.
+    """
+
+    fields_desc = [
+        _id(4),
+        LEShortField("acked_packet_id_low", 0),
+        BitField("sequence_bits_low", 0, 2),
+        BitField("acked_packet_id_high", 0, 6),
+        LEIntField("sequence_bits_high", 0),
+    ]
+    generated = (
+        _name(SPECIFICATION),
+        Gen(
+            "acked_packet_id",
+            lambda fields: fields["acked_packet_id_high"] << 16 | fields["acked_packet_id_low"],
+        ),
+        Gen(
+            "sequence_bits",
+            lambda fields: fields["sequence_bits_high"] << 2 | fields["sequence_bits_low"],
+        ),
+        _ACKNOWLEDGES,
+    )
+
+
+_EMPTY = Check(
+    lambda fields: fields["data"],
+    "knet-disconnect-payload",
+    "payload",
+    "an empty message with a payload",
+)
+
+
+class KnetDisconnect(KnetContent):
+    """The sender closes its side and sends nothing more."""
+
+    fields_desc = [_id(0x3FFFFFFF), PayloadTail()]
+    generated = (_name("knet-2.x"),)
+    checks = (_EMPTY,)
+
+
+class KnetDisconnectAck(KnetContent):
+    """Answers a Disconnect."""
+
+    fields_desc = [_id(0x3FFFFFFE), PayloadTail()]
+    generated = (_name("knet-2.x"),)
+    checks = (_EMPTY,)
+
+
+class KnetConnectSyn(KnetApplication):
+    """First message of the published document's handshake; the implementation has no such thing."""
+
+    fields_desc = [_id(0x3FFFFFFD), PayloadTail()]
+
+
+class KnetConnectSynAck(KnetApplication):
+    """Second message of the published document's handshake."""
+
+    fields_desc = [_id(0x3FFFFFFC), PayloadTail()]
+
+
+class KnetConnectAck(KnetApplication):
+    """Third message of the published document's handshake."""
+
+    fields_desc = [_id(0x3FFFFFFB), PayloadTail()]
+
+
+_SIZES: Mapping[str, int] = {
+    PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: _ACK_OCTETS,
+}  # fmt: skip
+"""Octets of payload of the control messages that have any."""
+_LAYERS: Mapping[str, type[Layer]] = {
+    PING_REQUEST: KnetPingRequest, PING_REPLY: KnetPingReply,
+    FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,
+    DISCONNECT: KnetDisconnect, DISCONNECT_ACK: KnetDisconnectAck,
+}  # fmt: skip
+_LAYERS_2010: Mapping[str, type[Layer]] = {
+    **_LAYERS, PING_REQUEST: Knet2010PingRequest, PING_REPLY: Knet2010PingReply,
+    FLOW_CONTROL: Knet2010FlowControlRequest, PACKET_ACK: Knet2010PacketAck,
+}  # fmt: skip
+_DOCUMENT_HANDSHAKE: Mapping[int, type[Layer]] = {
+    0x3FFFFFFD: KnetConnectSyn, 0x3FFFFFFC: KnetConnectSynAck, 0x3FFFFFFB: KnetConnectAck,
+}  # fmt: skip
+
+
+def _later_fragment(fields: Any, dialect: str) -> bool:
+    """Return whether the message is a fragment without a message ID."""
+    try:
+        values = fields if isinstance(fields, Mapping) else fields.fields
+        later = values["fragment"] and not values["fragment_start"]
+        return bool(later and (dialect != LEGACY or values["reliable"]))
+    except KeyError:
+        return False
+
+
+def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
+    """Return the rule that names the layer of a content by its message ID, for one dialect."""
+    controls = CONTROLS[dialect]
+    layers = dict(_LAYERS_2010 if dialect == LEGACY else _LAYERS)
+    wrong = KnetWrongSize2010 if dialect == LEGACY else KnetWrongSize
+    others: type[Layer] = {
+        "knet-urho3d": KnetUrho3dApplication, "knet-tundra": KnetTundraApplication,
+    }.get(dialect, KnetApplication)  # fmt: skip
+    if dialect == SPECIFICATION:
+        layers[PACKET_ACK] = KnetSpecPacketAck
+    handshake = _DOCUMENT_HANDSHAKE if dialect == SPECIFICATION else {}
+
+    def choose(fields: Any, octets: bytes) -> type[Layer]:
+        if _later_fragment(fields, dialect):
+            return KnetFragmentData
+        try:
+            number, after = KNET_7_7_16.read(octets, 0, len(octets))
+        except VarintError:
+            return KnetContent
+        name = controls.get(number)
+        if name is None or _fragment_start(fields):
+            return handshake.get(number, others)
+        size = _SIZES.get(name)
+        if size is not None and len(octets) - after != size:
+            # The Urho3D fork hands message 3 to its application, whatever it holds.
+            forked = dialect == "knet-urho3d" and name == FLOW_CONTROL
+            return others if forked else wrong
+        return layers[name]
+
+    return choose
+
+
+def _fragment_start(fields: Any) -> bool:
+    values = fields if isinstance(fields, Mapping) else fields.fields
+    try:
+        return bool(values["fragment_start"])
+    except KeyError:
+        return False
+
+

@@ -1,0 +1,283 @@
+"""kNet datagrams and messages as every known program sends them.
+
+```
+ octet 0            1..2                    3..                      then
++--+--+----------+--------------------+----------------------+----------------------------+
+|IO|R |PID 5-0   | PacketID 21-6 (LE) | ReliableBase (if R)  | messages up to the end     |
++--+--+----------+--------------------+----------------------+----------------------------+
+message:
+ octet 0            1
++------------------+--+--+--+--+--+---------+-------+-------+----------+--------+---------+
+| ContentLength 7-0|FS|F |IO|R |- |CL 10-8  | Delta | Count | Transfer | Number | content |
++------------------+--+--+--+--+--+---------+-------+-------+----------+--------+---------+
+```
+Source: docs/protocols/knet.md section 4; kNet `UDPMessageConnection::ExtractMessages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items
+from netdissect.layers.knet.contents import chooser
+from netdissect.layers.knet.fields import BoundedVle, Content, Flag, PayloadTail, Vle
+from netdissect.model.annotations import Severity
+from netdissect.wire.knet import LEGACY, NULL_CONNECT, message_type
+from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
+
+__all__ = [
+    "DATAGRAMS",
+    "Knet2010Datagram",
+    "Knet2010Message",
+    "KnetConnect",
+    "KnetDatagram",
+    "KnetEmpty",
+    "KnetMessage",
+    "KnetTundraDatagram",
+    "KnetTundraMessage",
+    "KnetUrho3dDatagram",
+    "KnetUrho3dMessage",
+]
+
+_COUNT_MAX = (1 << 30) - 1
+
+
+class KnetEmpty(Layer):
+    """A datagram without octets."""
+
+    name = "kNet empty datagram"
+    fields_desc: list[Any] = []
+
+
+class KnetConnect(Layer):
+    """The client's first datagram: eight zero octets, or whatever its application supplies."""
+
+    name = "kNet connect datagram"
+    fields_desc = [PayloadTail("data")]
+    generated = (Gen("null", lambda fields: fields["data"] == NULL_CONNECT),)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not args and "data" not in kwargs:
+            self.fields["data"] = NULL_CONNECT
+
+
+def _number(fields: Any) -> int | None:
+    """Return the reliable number of a message; base 0 where the datagram has none."""
+    delta = fields["reliable_delta"]
+    base = fields["reliable_base"] or 0
+    return None if delta is None else int(base + delta)
+
+
+def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
+    """Return the fields of a message; `fragment` and `later` say when the transfer fields exist."""
+    return [
+        ByteField("content_length_low", None),
+        Flag("fragment_start"),
+        Flag("fragment"),
+        Flag("in_order"),
+        Flag("reliable"),
+        BitField("unused", 0, 1),
+        BitField("content_length_high", 0, 3),
+        ConditionalField(Vle("reliable_delta", 0, KNET_7_8), E("reliable")),
+        ConditionalField(
+            BoundedVle(
+                "fragment_count", 2, KNET_7_7_16, low=2, high=_COUNT_MAX,
+                code="knet-fragment-count",
+            ),
+            E("fragment_start"),
+        ),
+        ConditionalField(ByteField("transfer_id", 1), E(fragment)),
+        ConditionalField(Vle("fragment_number", 1, KNET_7_7_16), E(later)),
+        Content(chooser(dialect), E("content_length_high << 8 | content_length_low"), E(later)),
+    ]  # fmt: skip
+
+
+class KnetMessage(Layer):
+    """One message of a datagram; give `content` and the length is filled in."""
+
+    name = "kNet message"
+    is_item = True
+    dialect: ClassVar[str] = "knet-2.x"
+    fields_desc = _fields("knet-2.x", "fragment_start or fragment", "fragment and not fragment_start")
+    generated = (
+        Gen(
+            "content_length",
+            lambda fields: fields["content_length_high"] << 8 | fields["content_length_low"],
+        ),
+        Gen("reliable_number", _number),
+    )
+    checks = (
+        Check(lambda f: f["unused"], "knet-unused-bit", "unused", "bit 11 is set"),
+        Check(
+            lambda f: (f["fragment"] or f["fragment_start"]) and not f["reliable"],
+            "knet-unreliable-fragment",
+            "fragment",
+            "a fragment that is not reliable; a receiver without its first fragment discards it",
+        ),
+        Check(lambda f: f["transfer_id"] == 0, "knet-transfer-zero", "transfer_id", "transfer 0"),
+    )
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the type by name; the first fragment of a transfer and later ones say so."""
+        content = fields["content"]
+        number = content.get("message_id")
+        if number is None:
+            return "fragment" if "data" in content else None
+        name = message_type(number, cls.dialect)
+        return f"{name}(first fragment)" if fields["fragment_start"] else name
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the content length unless it was given."""
+        if self.fields.get("content_length_low") is None and self.content is not None:
+            size = len(bytes(self.content))
+            pkt = bytes([size & 0xFF, pkt[1] & 0xF8 | size >> 8 & 7]) + pkt[2:]
+        return pkt + pay
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        return f"{self.name} {type(self.content).__name__}"
+
+
+class Knet2010Message(KnetMessage):
+    """A message of knet-2010: one that is not reliable is no fragment, whatever the bit says.
+
+    The library leaves the flags of control messages as memory had them. Source: section 4.1.
+    """
+
+    dialect = LEGACY
+    fields_desc = _fields(
+        LEGACY, "fragment_start or fragment and reliable",
+        "fragment and reliable and not fragment_start",
+    )  # fmt: skip
+    checks = (
+        KnetMessage.checks[0],
+        KnetMessage.checks[2],
+        Check(
+            lambda f: f["fragment"] and not f["reliable"] and not f["fragment_start"],
+            "knet-stray-fragment-bit",
+            "fragment",
+            "left-over Fragment bit; read as a whole message",
+        ),
+    )
+
+
+class KnetUrho3dMessage(KnetMessage):
+    """A message of the Urho3D fork."""
+
+    dialect = "knet-urho3d"
+    fields_desc = _fields(
+        "knet-urho3d", "fragment_start or fragment", "fragment and not fragment_start"
+    )
+
+
+class KnetTundraMessage(KnetMessage):
+    """A message of realXtend Tundra."""
+
+    dialect = "knet-tundra"
+    fields_desc = _fields(
+        "knet-tundra", "fragment_start or fragment", "fragment and not fragment_start"
+    )
+
+
+def _header(item: type[KnetMessage]) -> list[Any]:
+    return [
+        Flag("in_order"),
+        Flag("reliable"),
+        BitField("packet_id_low", 0, 6),
+        LEShortField("packet_id_high", 0),
+        ConditionalField(Vle("reliable_base", 0, KNET_15_16), E("reliable")),
+        Items("messages", item),
+    ]
+
+
+def _any(fields: Any, name: str) -> bool:
+    return any(message.get(name) for message in fields["messages"])
+
+
+_NO_MESSAGES = Check(
+    lambda f: not f["messages"], "knet-no-messages", "messages", "a header and no messages"
+)
+_RELIABLE_MISMATCH = Check(
+    lambda f: f["messages"] and bool(f["reliable"]) != _any(f, "reliable"),
+    "knet-flag-mismatch",
+    "reliable",
+    "the Reliable flag is not the OR of the messages' Reliable bits",
+)
+_ORDER_MISMATCH = Check(
+    lambda f: f["messages"] and bool(f["in_order"]) != _any(f, "in_order"),
+    "knet-flag-mismatch",
+    "in_order",
+    "the InOrder flag is not the OR of the messages' InOrder bits",
+    Severity.NOTE,
+)
+
+
+class KnetDatagram(Layer):
+    """A datagram of knet-2.x; `packet_id` may be given instead of its two parts."""
+
+    name = "kNet datagram"
+    dialect: ClassVar[str] = "knet-2.x"
+    item: ClassVar[type[KnetMessage]] = KnetMessage
+    fields_desc = _header(KnetMessage)
+    generated = (
+        Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),
+    )
+    checks = (_NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
+
+    def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if packet_id is not None:
+            self.packet_id = packet_id
+
+    @property
+    def packet_id(self) -> int:
+        """Return the PacketID, 22 bits."""
+        return int((self.packet_id_high or 0) << 6 | (self.packet_id_low or 0))
+
+    @packet_id.setter
+    def packet_id(self, value: int) -> None:
+        self.setfieldval("packet_id_low", value & 0x3F)
+        self.setfieldval("packet_id_high", value >> 6 & 0xFFFF)
+
+    def mysummary(self) -> str:
+        """Return the one-line form of Scapy's `summary()`."""
+        return f"{self.name} #{self.packet_id}, {len(self.messages or ())} messages"
+
+
+class Knet2010Datagram(KnetDatagram):
+    """A datagram of knet-2010; its InOrder bits mean nothing."""
+
+    dialect = LEGACY
+    item = Knet2010Message
+    fields_desc = _header(Knet2010Message)
+    checks = (_NO_MESSAGES, _RELIABLE_MISMATCH)
+
+
+class KnetUrho3dDatagram(KnetDatagram):
+    """A datagram of the Urho3D fork."""
+
+    dialect = "knet-urho3d"
+    item = KnetUrho3dMessage
+    fields_desc = _header(KnetUrho3dMessage)
+
+
+class KnetTundraDatagram(KnetDatagram):
+    """A datagram of realXtend Tundra."""
+
+    dialect = "knet-tundra"
+    item = KnetTundraMessage
+    fields_desc = _header(KnetTundraMessage)
+
+
+DATAGRAMS: dict[str, type[KnetDatagram]] = {
+    layer.dialect: layer
+    for layer in (KnetDatagram, Knet2010Datagram, KnetUrho3dDatagram, KnetTundraDatagram)
+}
+"""Dialect -> layer of its datagrams."""

@@ -1,0 +1,173 @@
+"""Field classes of kNet: flags, variable-length numbers with limits, lists of them, contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from scapy.fields import BitField, Field, FieldListField
+from scapy.volatile import RandNum
+
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
+from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
+
+__all__ = ["BoundedVle", "Content", "Flag", "PayloadTail", "U24", "Vle", "VleList"]
+
+
+class Flag(BitField):  # type: ignore[misc]
+    """One bit that means yes or no."""
+
+    def __init__(self, name: str, default: int = 0) -> None:
+        BitField.__init__(self, name, default, 1)
+
+    def plain(self, value: int) -> bool:
+        """Return the value as the tree shows it."""
+        return bool(value)
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return True or False."""
+        return repr(bool(x))
+
+
+class Vle(Varint):
+    """A kNet variable-length number; the longer-than-needed form is kNet's own finding."""
+
+    def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
+        """Return the finding about a form that is not the shortest."""
+        if self.codec.is_minimal(raw, value):
+            return []
+        return [("knet-overlong-vle", f"{self.name} = {value} uses {len(raw)} octets")]
+
+
+class BoundedVle(Vle):
+    """A number that ends the layer where it is out of its limits."""
+
+    __slots__ = ["code", "high", "low"]
+
+    def __init__(
+        self, name: str, default: int | None, codec: VarintCodec, *, low: int, high: int, code: str
+    ) -> None:
+        Vle.__init__(self, name, default, codec)
+        self.low = low
+        self.high = high
+        self.code = code
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
+        """Read one number; FieldFault with the code of the field where it is out of limits."""
+        after, value = Vle.getfield(self, pkt, s)
+        if not self.low <= value <= self.high:
+            text = f"{self.name} is {value}, not {self.low} to {self.high}"
+            raise FieldFault(self.code, text, value)
+        return after, value
+
+    def derive(self, writer: Any) -> None:
+        """Write the reader's lines: the number, then its limits."""
+        writer.usual(self)
+        writer.put(f"if not {self.low} <= v_{self.name} <= {self.high}: return None")
+
+    def randval(self) -> Any:
+        """Return a random value within the limits."""
+        return RandNum(self.low, self.high)
+
+
+class VleList(FieldListField):  # type: ignore[misc]
+    """`count` numbers of one family."""
+
+    def __init__(self, name: str, codec: VarintCodec, count: Callable[[Any], int]) -> None:
+        FieldListField.__init__(self, name, [], Vle("", 0, codec), count_from=count)
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
+        """Read exactly `count` numbers; FieldFault `truncated` where they run out."""
+        values = []
+        for _ in range(self.count_from(pkt)):
+            s, value = self.field.getfield(pkt, s)
+            values.append(value)
+        return s, values
+
+    def randval(self) -> Any:
+        """Return no numbers: the count says how many there are."""
+        return []
+
+
+class U24(Field):  # type: ignore[misc]
+    """Three octets, little endian."""
+
+    def __init__(self, name: str, default: int = 0) -> None:
+        Field.__init__(self, name, default, "<I")
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
+        """Read three octets."""
+        if len(s) < 3:  # noqa: PLR2004 - the width
+            raise FieldFault("truncated", f"{self.name} needs 3 octets")
+        return s[3:], int.from_bytes(s[:3], "little")
+
+    def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
+        """Append three octets; a value too large is cut to them."""
+        return s + ((val or 0) & 0xFFFFFF).to_bytes(3, "little")
+
+    def i2len(self, pkt: Any, x: Any) -> int:
+        """Return 3."""
+        return 3
+
+    def derive(self, writer: Any) -> None:
+        """Write the reader's lines."""
+        writer.need("3")
+        local = writer.name(self)
+        writer.put(f"{local} = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16")
+        writer.put("p += 3")
+
+    def randval(self) -> Any:
+        """Return a random value."""
+        return RandNum(0, 0xFFFFFF)
+
+
+class PayloadTail(Tail):
+    """All remaining octets, shown as `payload` (a name that Scapy keeps for itself)."""
+
+    shown = "payload"
+
+    def __init__(self, name: str = "data") -> None:
+        Tail.__init__(self, name)
+
+
+class Content(Embedded):
+    """The content of a message: a layer in `length` octets.
+
+    No octets, or octets that end inside the message ID, end the message: its receiver stops there.
+    `unnamed` says which contents have no message ID (later fragments).
+    """
+
+    __slots__ = ["unnamed"]
+
+    def __init__(
+        self, choose: Callable[[Any, bytes], type[Any]], length: E | None, unnamed: E | None = None
+    ) -> None:
+        Embedded.__init__(self, "content", choose, length)
+        self.unnamed = unnamed
+
+    def octets(self, pkt: Any, s: bytes) -> bytes:
+        """Return the octets; FieldFault `knet-zero-content` or `truncated` where none can be read."""
+        octets = Embedded.octets(self, pkt, s)
+        if not octets:
+            raise FieldFault("knet-zero-content", "content length 0")
+        if self.unnamed is None or not self.unnamed(pkt):
+            try:
+                KNET_7_7_16.read(octets, 0, len(octets))
+            except VarintError:
+                raise FieldFault("truncated", "message ID runs past the content", octets) from None
+        return octets
+
+    def derive(self, writer: Any) -> None:
+        """Write the reader's lines: the octets of the content, of which the message ID is there."""
+        length = "end - p" if self.length is None else writer.condition(self.length)
+        writer.put(f"k = {length}")
+        writer.put("if k < 1 or p + k > end: return None")
+        named = "" if self.unnamed is None else f" and not ({writer.condition(self.unnamed)})"
+        writer.put(
+            f"if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127){named}: return None"
+        )
+        local = writer.name(self)
+        if self.name not in writer.skip:
+            writer.put(f"{local} = buf[p:p + k]")
+        writer.put("p += k")

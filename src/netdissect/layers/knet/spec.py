@@ -1,0 +1,154 @@
+"""kNet as its published document describes it. No program is known to speak it.
+
+```
+ octet 0..1                 2                        3..
++-----------------+--+--+----------+--------+----------------+------------------+----------+
+| PacketID 15-0 LE|IO|R |PID 21-16 | Count  | deltas (Count) | indexes (Count)  | messages |
++-----------------+--+--+----------+--------+----------------+------------------+----------+
+                                    only if IO
+```
+Source: kNet doc/src/KristalliNetUDP.dox, "Datagram Byte Format" and "InOrder Datagrams and Messages";
+docs/protocols/knet.md section 11 lists where implementations differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scapy.fields import BitField, ByteField, ConditionalField, FieldListField, LEShortField
+
+from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items
+from netdissect.layers.knet.contents import chooser
+from netdissect.layers.knet.datagrams import KnetDatagram, KnetMessage
+from netdissect.layers.knet.fields import BoundedVle, Content, Flag, Vle, VleList
+from netdissect.wire.knet import SPECIFICATION
+from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
+
+__all__ = ["KnetSpecDatagram", "KnetSpecMessage"]
+
+_MASK = (1 << 22) - 1
+_SINGLE, _MULTIPLE = 6, 7
+"""InOrder codes with an index, and with a list of indexes, behind the header."""
+
+
+def _depended(fields: Any) -> list[int] | None:
+    """Return the PacketIDs that messages of the datagram depend on: ID - delta - 1 each."""
+    deltas = fields["in_order_deltas"]
+    if deltas is None:
+        return None
+    number = fields["packet_id_high"] << 16 | fields["packet_id_low"]
+    return [(number - delta - 1) & _MASK for delta in deltas]
+
+
+def _depends_on(fields: Any) -> list[int] | None:
+    """Return the PacketIDs that one message depends on; indexes out of range name nothing."""
+    code = fields["in_order_code"]
+    known = _depended(fields) or []
+    if not code:
+        return None
+    if code == _MULTIPLE:
+        wanted = fields["multi_in_order_indexes"] or []
+    else:
+        wanted = [fields["single_in_order_index"] if code == _SINGLE else code - 1]
+    return [known[index] for index in wanted if index < len(known)]
+
+
+class KnetSpecMessage(Layer):
+    """A message block of the document: an InOrder code instead of the two flags."""
+
+    name = "kNet message (specification)"
+    is_item = True
+    fields_desc = [
+        ByteField("content_length_low", None),
+        Flag("fragment_start"),
+        Flag("fragment"),
+        BitField("in_order_code", 0, 3),
+        BitField("content_length_high", 0, 3),
+        ConditionalField(ByteField("single_in_order_index", 0), E("in_order_code == 6")),
+        ConditionalField(ByteField("multi_in_order_index_count", 0), E("in_order_code == 7")),
+        ConditionalField(
+            FieldListField(
+                "multi_in_order_indexes", [], ByteField("", 0),
+                count_from=E("multi_in_order_index_count"),
+            ),
+            E("in_order_code == 7"),
+        ),
+        ConditionalField(
+            BoundedVle(
+                "fragment_count", 2, KNET_7_7_16, low=2, high=(1 << 30) - 1,
+                code="knet-fragment-count",
+            ),
+            E("fragment_start"),
+        ),
+        ConditionalField(ByteField("transfer_id", 1), E("fragment_start or fragment")),
+        ConditionalField(
+            Vle("fragment_number", 1, KNET_7_7_16), E("fragment and not fragment_start")
+        ),
+        Content(
+            chooser(SPECIFICATION), E("content_length_high << 8 | content_length_low"),
+            E("fragment and not fragment_start"),
+        ),
+    ]  # fmt: skip
+    generated = (
+        KnetMessage.generated[0],
+        Gen("depends_on", _depends_on),
+    )
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the type by name, as for the implementation's messages."""
+        return KnetMessage.message_type.__func__(cls, fields)  # type: ignore[attr-defined,no-any-return]
+
+    dialect = SPECIFICATION
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the content length unless it was given."""
+        if self.fields.get("content_length_low") is None and self.content is not None:
+            size = len(bytes(self.content))
+            pkt = bytes([size & 0xFF, pkt[1] & 0xF8 | size >> 8 & 7]) + pkt[2:]
+        return pkt + pay
+
+
+class KnetSpecDatagram(Layer):
+    """A datagram of the document; `packet_id` may be given instead of its two parts."""
+
+    name = "kNet datagram (specification)"
+    dialect = SPECIFICATION
+    fields_desc = [
+        LEShortField("packet_id_low", 0),
+        Flag("in_order"),
+        Flag("reliable"),
+        BitField("packet_id_high", 0, 6),
+        ConditionalField(ByteField("in_order_delta_count", 0), E("in_order")),
+        ConditionalField(
+            VleList("in_order_deltas", KNET_7_8, E("in_order_delta_count")), E("in_order")
+        ),
+        ConditionalField(
+            VleList("in_order_datagram_indexes", KNET_7_8, E("in_order_delta_count")),
+            E("in_order"),
+        ),
+        Items("messages", KnetSpecMessage),
+    ]
+    generated = (
+        Gen("packet_id", lambda f: f["packet_id_high"] << 16 | f["packet_id_low"]),
+        Gen("depends_on_packet_ids", _depended),
+    )
+    checks: tuple[Check, ...] = (KnetDatagram.checks[0],)
+
+    def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if packet_id is not None:
+            self.packet_id = packet_id
+
+    @property
+    def packet_id(self) -> int:
+        """Return the PacketID, 22 bits."""
+        return int((self.packet_id_high or 0) << 16 | (self.packet_id_low or 0))
+
+    @packet_id.setter
+    def packet_id(self, value: int) -> None:
+        self.setfieldval("packet_id_low", value & 0xFFFF)
+        self.setfieldval("packet_id_high", value >> 16 & 0x3F)

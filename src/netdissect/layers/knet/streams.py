@@ -1,0 +1,95 @@
+"""kNet over TCP: a length, then a message ID and a payload, from the first octet on.
+
+Source: docs/protocols/knet.md section 8; kNet `TCPMessageConnection::ExtractMessages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from netdissect.layers.base import Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Items
+from netdissect.layers.knet.contents import chooser
+from netdissect.layers.knet.fields import BoundedVle, Content
+from netdissect.wire.knet import DIALECTS, TCP_LIMIT, message_type
+from netdissect.wire.varint import KNET_7_7_16
+
+__all__ = ["STREAMS", "KnetStream", "KnetTcpBody", "KnetTcpMessage"]
+
+
+class KnetTcpMessage(Layer):
+    """One message of a stream; give `content` and the length is filled in."""
+
+    name = "kNet TCP message"
+    is_item = True
+    dialect: ClassVar[str] = "knet-tcp"
+    fields_desc = [
+        BoundedVle(
+            "content_length", None, KNET_7_7_16, low=1, high=TCP_LIMIT, code="knet-tcp-length"
+        ),
+        Content(chooser("knet-tcp"), E("content_length")),
+    ]
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the type by name."""
+        number = fields["content"].get("message_id")
+        return None if number is None else message_type(number, cls.dialect)
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the content length unless it was given."""
+        if self.fields.get("content_length") is None and self.content is not None:
+            content = bytes(self.content)
+            pkt = KNET_7_7_16.write(len(content)) + content
+        return pkt + pay
+
+
+class KnetTcpBody(KnetTcpMessage):
+    """A message that has been taken out of its framing."""
+
+    name = "kNet message"
+    fields_desc = [Content(chooser("knet-tcp"), None)]
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Return the octets as they are: there is no length."""
+        return pkt + pay
+
+
+class KnetStream(Layer):
+    """Messages back to back."""
+
+    name = "kNet stream"
+    fields_desc: list[Any] = [Items("messages", KnetTcpMessage)]
+
+
+def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
+    """Return the layers of a dialect whose application messages have names."""
+    dialect = f"knet-{name}"
+    names = {"dialect": dialect}
+    message = type(
+        f"Knet{name.title()}TcpMessage",
+        (KnetTcpMessage,),
+        {
+            **names,
+            "fields_desc": [
+                KnetTcpMessage.fields_desc[0], Content(chooser(dialect), E("content_length")),
+            ],
+        },
+    )  # fmt: skip
+    stream = type(
+        f"Knet{name.title()}Stream", (KnetStream,), {"fields_desc": [Items("messages", message)]}
+    )
+    body = type(
+        f"Knet{name.title()}TcpBody",
+        (KnetTcpBody,),
+        {**names, "fields_desc": [Content(chooser(dialect), None)]},
+    )
+    return stream, body
+
+
+STREAMS: dict[str, tuple[type[KnetStream], type[KnetTcpBody]]] = {
+    dialect: (KnetStream, KnetTcpBody) for dialect in DIALECTS
+} | {f"knet-{name}": _named(name) for name in ("tundra", "urho3d")}
+"""Dialect -> (layer of its streams, layer of one message out of its framing)."""

@@ -1,0 +1,149 @@
+"""Names, numbers and position rules of kNet that both the layers and `scan` need.
+
+Source: docs/protocols/knet.md; kNet `include/kNet/MessageConnection.h`, Urho3D `Network/Protocol.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+__all__ = [
+    "APPLICATIONS",
+    "CONTROLS",
+    "DIALECTS",
+    "DISCONNECT",
+    "DISCONNECT_ACK",
+    "FIRST_IDS",
+    "FLOW_CONTROL",
+    "LARGEST_SENT",
+    "LEGACY",
+    "NULL_CONNECT",
+    "PACKET_ACK",
+    "PACKET_ID_BITS",
+    "PING_REPLY",
+    "PING_REQUEST",
+    "SERVER_LIMIT",
+    "SPECIFICATION",
+    "SPECIFICATION_ONLY",
+    "TCP_LIMIT",
+    "Phase",
+    "Progress",
+    "acknowledged",
+    "message_type",
+]
+
+LEGACY: Final = "knet-2010"
+SPECIFICATION: Final = "knet-spec"
+DIALECTS: Final = (
+    "knet-2.x", LEGACY, "knet-urho3d", "knet-tundra", "knet-tcp", SPECIFICATION,
+)  # fmt: skip
+
+PING_REQUEST: Final = "PingRequest"
+PING_REPLY: Final = "PingReply"
+FLOW_CONTROL: Final = "FlowControlRequest"
+PACKET_ACK: Final = "PacketAck"
+DISCONNECT: Final = "Disconnect"
+DISCONNECT_ACK: Final = "DisconnectAck"
+
+_ENDS: Final = {0x3FFFFFFF: DISCONNECT, 0x3FFFFFFE: DISCONNECT_ACK}
+_CONTROLS: Final = {
+    1: PING_REQUEST, 2: PING_REPLY, 3: FLOW_CONTROL, 4: PACKET_ACK, **_ENDS,
+}  # fmt: skip
+CONTROLS: Final[Mapping[str, Mapping[int, str]]] = {
+    **dict.fromkeys(DIALECTS, _CONTROLS),
+    LEGACY: {0: PING_REQUEST, 1: PING_REPLY, 2: FLOW_CONTROL, 3: PACKET_ACK, **_ENDS},
+}
+"""Dialect -> message ID -> name of the control message. Section 4.1."""
+
+SPECIFICATION_ONLY: Final = {
+    0x3FFFFFFD: "ConnectSyn", 0x3FFFFFFC: "ConnectSynAck", 0x3FFFFFFB: "ConnectAck",
+}  # fmt: skip
+"""IDs that the document reserves and no code handles. Sections 4.1 and 11, item 8."""
+
+_URHO3D: Final = {
+    5: "MSG_IDENTITY", 6: "MSG_CONTROLS", 7: "MSG_SCENELOADED", 8: "MSG_REQUESTPACKAGE",
+    9: "MSG_PACKAGEDATA", 10: "MSG_LOADSCENE", 11: "MSG_SCENECHECKSUMERROR", 12: "MSG_CREATENODE",
+    13: "MSG_NODEDELTAUPDATE", 14: "MSG_NODELATESTDATA", 15: "MSG_REMOVENODE",
+    16: "MSG_CREATECOMPONENT", 17: "MSG_COMPONENTDELTAUPDATE", 18: "MSG_COMPONENTLATESTDATA",
+    19: "MSG_REMOVECOMPONENT", 20: "MSG_REMOTEEVENT", 21: "MSG_REMOTENODEEVENT",
+    22: "MSG_PACKAGEINFO",
+}  # fmt: skip
+_TUNDRA: Final = {
+    100: "Login", 101: "LoginReply", 102: "ClientJoined", 103: "ClientLeft",
+    105: "ObserverPosition", 109: "EditEntityProperties", 110: "CreateEntity",
+    111: "CreateComponents", 112: "CreateAttributes", 113: "EditAttributes",
+    114: "RemoveAttributes", 115: "RemoveComponents", 116: "RemoveEntity",
+    117: "CreateEntityReply", 118: "CreateComponentsReply", 119: "RigidBodyUpdate",
+    120: "EntityAction", 121: "AssetDiscovery", 122: "AssetDeleted", 123: "RegisterComponentType",
+    124: "SetEntityParent",
+}  # fmt: skip
+APPLICATIONS: Final[Mapping[str, Mapping[int, str]]] = {
+    **dict.fromkeys(DIALECTS, {}), "knet-urho3d": _URHO3D, "knet-tundra": _TUNDRA,
+}  # fmt: skip
+"""Dialect -> message ID -> the application's own name. Section 10."""
+
+NULL_CONNECT: Final = bytes(8)
+"""The connect datagram of a client whose application gives nothing. Section 5.1."""
+FIRST_IDS: Final[Mapping[str, int]] = {**dict.fromkeys(DIALECTS, 1), LEGACY: 0, SPECIFICATION: 0}
+"""First PacketID of a sender. Section 6.1; the document says 0."""
+PACKET_ID_BITS: Final = 22
+LARGEST_SENT: Final = 1400
+"""Octets of a datagram that a sender stays below. Section 2."""
+SERVER_LIMIT: Final = 1536
+"""Larger datagrams are discarded by a server. Section 2."""
+TCP_LIMIT: Final = 10 * 1024 * 1024
+"""Largest TCP message, octets of message ID and payload. Section 8."""
+
+_MASK: Final = (1 << PACKET_ID_BITS) - 1
+_FIRST_HEX_ID: Final = 0x10000
+"""IDs from here on are named in hexadecimal."""
+
+
+class Phase:
+    """How far a connection is, as far as decoding needs it."""
+
+    START = 0
+    """Nothing seen: the client's first datagram may be a connect datagram."""
+    PENDING = 1
+    """The client has spoken, the server has not."""
+    OPEN = 2
+    """Both may speak messages."""
+    KNOCKING = 3
+    """A null connect datagram came on a live connection: a new client, or a copy."""
+    DISCONNECTING = 4
+    """A Disconnect was seen."""
+    CLOSED = 5
+    """A DisconnectAck was seen."""
+
+
+class Progress(NamedTuple):
+    """What `Hints.extra` holds for kNet."""
+
+    phase: int = Phase.START
+    disconnect_id: int | None = None
+    """PacketID of the datagram that carried the Disconnect."""
+
+
+def message_type(message_id: int, dialect: str) -> str:
+    """Return the name under which a message counts: `PacketAck`, `msg_20`, `msg_0x100000`."""
+    name = CONTROLS[dialect].get(message_id)
+    if name is not None:
+        return name
+    return f"msg_{message_id}" if message_id < _FIRST_HEX_ID else f"msg_{message_id:#x}"
+
+
+def acknowledged(base: int, bits: int) -> list[int]:
+    """Return the PacketIDs that a PacketAck names.
+
+    A base with bits 22-23 set matches nothing; the IDs of the bits are reduced to 22 bits.
+    Source: section 4.1; section 11, item 7.
+    """
+    found = [base] if base <= _MASK else []
+    index = 0
+    while bits:
+        if bits & 1:
+            found.append((base + 1 + index) & _MASK)
+        bits >>= 1
+        index += 1
+    return found
