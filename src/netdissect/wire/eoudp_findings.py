@@ -12,27 +12,39 @@ __all__ = ["FINDINGS"]
 FINDINGS: Final = (
     (
         "eoudp-size-mismatch", "ERROR", "malformed", "size field and datagram disagree",
-        "The header states another content size than the datagram has. Real receivers drop it: no "
-        "ACK, not counted. Happens to datagrams above 1468 octets, and to those of another dialect.",
+        (
+            "The header states another content size than the datagram has. Real receivers drop "
+            "it: no ACK, not counted. Happens to datagrams above 1468 octets, and to those of "
+            "another dialect."
+        ),
     ),
     (
         "eoudp-content-size", "WARN", "malformed", "content has an illegal size",
-        "The content does not have the size that this command needs. Real receivers acknowledge it "
-        "where it is flagged, then ignore it.",
+        (
+            "The content does not have the size that this command needs. Real receivers "
+            "acknowledge it where it is flagged, then ignore it."
+        ),
     ),
     (
         "eoudp-unknown-command", "ERROR", "malformed", "command that no revision defines",
-        "A connected peer that receives it acknowledges it where it is flagged; then its process "
-        "ends.",
+        (
+            "A connected peer that receives it acknowledges it where it is flagged; then its "
+            "process ends."
+        ),
     ),
     (
         "eoudp-unhandled-command", "WARN", "protocol", "command without a handler",
-        "A document names this command and no release handles it: the receiving process ends.",
+        (
+            "A document names this command and no release handles it: the receiving process "
+            "ends."
+        ),
     ),
     (
         "eoudp-foreign-command", "NOTE", "protocol", "command of another document revision",
-        "This number belongs to another revision than the dialect chosen: 0x11, 0x8a and 0x8c are "
-        "RFC_01's, 0x0f is RFC_02's.",
+        (
+            "This number belongs to another revision than the dialect chosen: 0x11, 0x8a and "
+            "0x8c are RFC_01's, 0x0f is RFC_02's."
+        ),
     ),
     (
         "eoudp-important-value", "WARN", "protocol", "important flag is neither 0 nor 1",
@@ -44,22 +56,31 @@ FINDINGS: Final = (
     ),
     (
         "eoudp-negative-count", "WARN", "protocol", "negative packet count",
-        "A PACKET_INFO counter below zero. Receivers accept it; their loss figures become nonsense.",
+        (
+            "A PACKET_INFO counter below zero. Receivers accept it; their loss figures become "
+            "nonsense."
+        ),
     ),
     (
         "eoudp-timestamp", "WARN", "protocol", "implausible time stamp",
-        "Not a number, infinite, negative, denormal, or outside of 2001 to 2039. Receivers accept "
-        "it. Without a hint such a datagram is not taken for EOUDP.",
+        (
+            "Not a number, infinite, negative, denormal, or outside of 2001 to 2039. Receivers "
+            "accept it. Without a hint such a datagram is not taken for EOUDP."
+        ),
     ),
     (
         "eoudp-far-id", "WARN", "sequence", "id above what a sender can count",
-        "Senders count in a signed 32-bit number that starts at 0: an id from 2^31 up is no id of "
-        "theirs.",
+        (
+            "Senders count in a signed 32-bit number that starts at 0: an id from 2^31 up is no "
+            "id of theirs."
+        ),
     ),
     (
         "eoudp-oversize", "WARN", "protocol", "larger than the receive buffer",
-        "Receivers read at most 1468 octets. The rest is cut, the size check fails, the datagram "
-        "is never acknowledged, and a re-sending peer repeats it for ever.",
+        (
+            "Receivers read at most 1468 octets. The rest is cut, the size check fails, the "
+            "datagram is never acknowledged, and a re-sending peer repeats it for ever."
+        ),
     ),
     (
         "eoudp-component-layout", "WARN", "undecoded", "component data of another layout",
@@ -71,28 +92,41 @@ FINDINGS: Final = (
     ),
     (
         "eoudp-game-event-0x0c", "WARN", "protocol", "game event sent as 0x0c",
-        "The content is no component and reads as strings: the Usage section of RFC_02 sends game "
-        "events this way.",
+        (
+            "The content is no component and reads as strings: the Usage section of RFC_02 "
+            "sends game events this way."
+        ),
     ),
     (
         "eoudp-big-endian-content", "CHAT", "protocol", "content read as big-endian",
-        "The documents name no byte order. The little-endian reading is impossible or absurd here "
-        "and the big-endian one is neither.",
+        (
+            "The documents name no byte order. The little-endian reading is impossible or "
+            "absurd here and the big-endian one is neither."
+        ),
     ),
     (
         "eoudp-ambiguous-dialect", "NOTE", "protocol", "dialect not decided",
-        "These octets mean the same in several dialects and nothing else of the flow decides.",
+        (
+            "These octets mean the same in several dialects and nothing else of the flow "
+            "decides."
+        ),
     ),
     (
         "eoudp-connect-again", "NOTE", "protocol", "CONNECT repeated",
-        "A client asks once per second until it is accepted, each time with a new id and the first time "
-        "stamp. A server that knows the endpoint answers with an ACK only, numbers afresh and joins the "
-        "client again as a new player: where the only CONNECT_ACCEPT was lost this never ends.",
+        (
+            "A client asks once per second until it is accepted, each time with a new id and "
+            "the first time stamp. A server that knows the endpoint answers with an ACK only, "
+            "numbers afresh and joins the client again as a new player: where the only "
+            "CONNECT_ACCEPT was lost this never ends."
+        ),
     ),
     (
         "eoudp-numbers-restart", "NOTE", "sequence", "ids start again",
-        "The sender counts its ids from the start again: the other side sent another CONNECT, or the "
-        "program was started anew. Ids and ACKs are matched within one such epoch.",
+        (
+            "The sender counts its ids from the start again: the other side sent another "
+            "CONNECT, or the program was started anew. Ids and ACKs are matched within one such "
+            "epoch."
+        ),
     ),
     (
         "eoudp-reject-ignored", "NOTE", "protocol", "CONNECT_REJECT on an accepted connection",
@@ -100,18 +134,25 @@ FINDINGS: Final = (
     ),
     (
         "eoudp-timeout-notice", "NOTE", "protocol", "server announces a timeout",
-        "When a server gives one client up it sends DISCONNECT to all of them, and on every tick of 16 ms "
-        "again. Clients ignore it. Only the client that has been silent for 5 s is the one given up.",
+        (
+            "When a server gives one client up it sends DISCONNECT to all of them, and on every "
+            "tick of 16 ms again. Clients ignore it. Only the client that has been silent for 5 "
+            "s is the one given up."
+        ),
     ),
     (
         "eoudp-pairs", "CHAT", "protocol", "PACKET_INFO with the counters of several clients",
-        "A server with several clients appends pair after pair to one buffer: the last is the receiver's "
-        "own. Real receivers take no PACKET_INFO but one of 8 octets.",
+        (
+            "A server with several clients appends pair after pair to one buffer: the last is "
+            "the receiver's own. Real receivers take no PACKET_INFO but one of 8 octets."
+        ),
     ),
     (
         "eoudp-other-dialect", "NOTE", "protocol", "datagram of another dialect",
-        "It fits another dialect than the rest of this direction. Receivers of one dialect drop those of "
-        "another for their size.",
+        (
+            "It fits another dialect than the rest of this direction. Receivers of one dialect "
+            "drop those of another for their size."
+        ),
     ),
 )  # fmt: skip
 """(code, name of its severity, group, title, meaning)."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from netdissect.dissect.schema import Decoder, SchemaMismatch
 from netdissect.dissect.walker import Walker
 from netdissect.layers.eoudp import header_layer
 from netdissect.layers.eoudp.components import component_layer
 from netdissect.layers.eoudp.contents import Content, EoudpPacketInfo, EoudpRaw, content_layer
-from netdissect.wire.eoudp_names import RECEIVE_LIMIT, command_name
+from netdissect.layers.eoudp.values import COMPONENT_VALUES
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
+from netdissect.wire.cursor import Cursor
+from netdissect.wire.eoudp_names import RECEIVE_LIMIT, command_name
 
 __all__ = ["finish"]
 
@@ -55,12 +58,11 @@ def _generate(node: FieldNode, name: str, value: Any) -> None:
 class _Reader:
     """Reads the content of one datagram."""
 
-    def __init__(
-        self, dissection: Dissection, request: Any, walker: Walker, start: int
-    ) -> None:
+    def __init__(self, dissection: Dissection, request: Any, walker: Walker, start: int) -> None:
         self._dissection = dissection
         self._direction = request.direction
         self._order = getattr(request.hints, "order", None)
+        self._schema = request.schema
         self._walker = walker
         self._start = start
         self._dialect = header_layer(request.dialect).dialect
@@ -83,9 +85,7 @@ class _Reader:
         self._dissection.messages.clear()
         base = 8 * self._start
         node = FieldNode("content", None, base, 8 * len(content))
-        node.children.append(
-            FieldNode("raw_hex", content, base, 8 * len(content), content.hex())
-        )
+        node.children.append(FieldNode("raw_hex", content, base, 8 * len(content), content.hex()))
         name = command_name(self._dialect, command, len(content))
         how = content_layer(self._dialect, name, content, self._order)
         trial = self._scratch()
@@ -151,7 +151,9 @@ class _Reader:
         The documents do not describe the data of a big-endian peer: it stays octets.
         """
         layer = component_layer(self._dialect, component)
-        if layer is None or how.order == ">" or not isinstance(data.value, bytes):
+        if not isinstance(data.value, bytes):
+            return
+        if self._by_schema(node, data, component) or layer is None or how.order == ">":
             return
         octets = data.value
         trial = self._scratch()
@@ -159,10 +161,36 @@ class _Reader:
         misfit = any(item.group == "malformed" for item in trial.annotations)
         if misfit or used != len(octets):
             text = f"{len(octets)} octets do not fit the layout of {component}"
-            self._walker.note(
-                "eoudp-component-layout", text, data.bit_offset, data.bit_length
-            )
+            self._walker.note("eoudp-component-layout", text, data.bit_offset, data.bit_length)
         elif opened.children:
             self._walker.annotations += trial.annotations
             opened.generated = True
             node.children.append(opened)
+
+    def _by_schema(self, node: FieldNode, data: FieldNode, component: str) -> bool:
+        """Read the data by the user's schema, which goes before a known layout."""
+        message = None if self._schema is None else self._schema.message(component)
+        if message is None:
+            return False
+        cursor = Cursor(data.value)
+        try:
+            nodes = Decoder(self._schema, COMPONENT_VALUES).fields(message.fields, cursor)
+        except SchemaMismatch as fault:
+            nodes = fault.nodes
+            at, left = data.bit_offset + fault.position, data.bit_length - fault.position
+            self._walker.note("schema-mismatch", str(fault), at, left)
+        _shift(nodes, data.bit_offset)
+        decoded = FieldNode("decoded", None, data.bit_offset, cursor.position, generated=True)
+        decoded.children = nodes
+        node.children.append(decoded)
+        if node.name == "content":
+            # The contract wants the first component's values at the top as well.
+            self._dissection.root.children.append(decoded)
+        return True
+
+
+def _shift(nodes: list[FieldNode], by: int) -> None:
+    """Move nodes whose offsets count from the start of the data."""
+    for node in nodes:
+        node.bit_offset += by
+        _shift(node.children, by)

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from scapy.fields import ConditionalField, LEIntField, LELongField, LESignedIntField, StrFixedLenField
+from scapy.fields import (
+    ConditionalField,
+    LEIntField,
+    LELongField,
+    LESignedIntField,
+    StrFixedLenField,
+)
 
 from netdissect.layers.base import Layer
 from netdissect.layers.eoudp.fields import Flag, Floats, Head, Real

@@ -15,9 +15,9 @@ from scapy.fields import FieldLenField, LEIntField, LELongField, LESignedIntFiel
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.eoudp import documents
 from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
-from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, Tail
+from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 
 __all__ = [
     "Content",

@@ -16,7 +16,6 @@ from scapy.packet import Packet_metaclass
 
 from netdissect.layers.base import Gen, Layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
-from netdissect.wire.eoudp_names import key_name
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes
 from netdissect.wire.eoudp import (
@@ -32,6 +31,7 @@ from netdissect.wire.eoudp import (
     string_end,
     text_reading,
 )
+from netdissect.wire.eoudp_names import key_name
 
 __all__ = [
     "KNOWN",
@@ -139,9 +139,7 @@ def _make(order: str, form: str) -> DocumentLayers:
     entity = _layer("Entity", suffix, [number("entity", "Q")], item=True)
     pair = _layer("Pair", suffix, [number("received", "i"), number("sent", "i")], item=True)
     return DocumentLayers(
-        strings=_layer(
-            "Strings", suffix, [Items("entries", entry)], command=0x0B, gens=(STRINGS,)
-        ),
+        strings=_layer("Strings", suffix, [Items("entries", entry)], command=0x0B, gens=(STRINGS,)),
         components=_layer(
             "Components", suffix, [*named(), *_data(order), Items("more", triple)], command=0x0C
         ),

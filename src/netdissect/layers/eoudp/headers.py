@@ -34,6 +34,7 @@ from scapy.packet import NoPayload
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.fields import Flag, Zeros
+from netdissect.layers.fields import Tail
 from netdissect.wire.eoudp_names import (
     COMMANDS,
     DOCUMENTS,
@@ -43,7 +44,6 @@ from netdissect.wire.eoudp_names import (
     plausible_timestamp,
     type_name,
 )
-from netdissect.layers.fields import Tail
 
 __all__ = [
     "HEADERS",
@@ -150,7 +150,7 @@ class EoudpHeader(Layer):
         """Return whether this is the ACK of `other`, or the acceptance of a CONNECT."""
         if not isinstance(other, EoudpHeader):
             return False
-        if self.cmd == 0x01:  # noqa: PLR2004
+        if self.cmd == 0x01:
             return bool(getattr(self.payload, "acked_id", None) == other.id)
         return bool(self.cmd in (0x02, 0x03) and other.cmd == 0x81)  # noqa: PLR2004
 

@@ -27,7 +27,9 @@ class Eoudp(Protocol):
 
     name = "eoudp"
     title = "EOUDP (Exodia On UDP)"
-    dialects = tuple(DialectRow(name, title, _types(name)) for name, title in DIALECT_TITLES.items())
+    dialects = tuple(
+        DialectRow(name, title, _types(name)) for name, title in DIALECT_TITLES.items()
+    )
     transports = ("udp",)
     default_ports = (8082, 8083)
     codes = CODES

@@ -58,6 +58,11 @@ def legal(row: Row, command: str, content: bytes) -> bool:
     kind = _TEXTS.get(command)
     if kind is None:
         return size in _FIXED.get(command, ())
+    return _text_legal(row, kind, content)
+
+
+def _text_legal(row: Row, kind: str, content: bytes) -> bool:
+    """Return whether a program's content with names in it ends where it should."""
     if kind == "strings":
         return text_reading(kind, content, LITTLE) is not None
     if row.long32:

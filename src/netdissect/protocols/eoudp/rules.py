@@ -23,6 +23,7 @@ SPACE: Final = "command"
 """
 
 _OPEN: Final = ("JOINED", "CONNECTED")
+_OVER: Final = ("CLOSED", "TIMED_OUT")
 
 _EXODIA: Final = StateMachine(
     initial="IDLE",
@@ -36,10 +37,10 @@ _EXODIA: Final = StateMachine(
         "TIMED_OUT": "timed_out",
     },
     transitions={
-        **{(state, "connect", 0): "CONNECTING" for state in ("IDLE", "CLOSED", "REJECTED", "TIMED_OUT")},
+        **{(state, "connect", 0): "CONNECTING" for state in ("IDLE", "REJECTED", *_OVER)},
         ("IDLE", "alive", 0): "JOINED",
         ("IDLE", "alive", 1): "JOINED",
-        **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", "CLOSED", "TIMED_OUT")},
+        **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", *_OVER)},
         ("CONNECTING", "reject", 1): "REJECTED",
         **{(state, "disconnect", 0): "CLOSED" for state in ("IDLE", "CONNECTING", *_OPEN)},
         **{(state, "timeout", 1): "TIMED_OUT" for state in ("CONNECTING", *_OPEN)},

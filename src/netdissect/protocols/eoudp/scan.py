@@ -29,6 +29,12 @@ _ACK, _NUMBERED, _PROBE, _STATE = int(Ev.ACK), int(Ev.NUMBERED), int(Ev.PROBE), 
 _IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
 _HINTS, _TALLY, _CLOCK = int(Ev.HINTS), int(Ev.TALLY), int(Ev.CLOCK)
 
+_Reader = Callable[[bytes, int, int], Any]
+_READ_PAIR: _Reader = read.read_EoudpPair
+_READ_ACK: _Reader = read.read_EoudpAck
+_READ_ACCEPT: _Reader = read.read_EoudpConnectAccept
+_READ_DIGITS: _Reader = read.read_EoudpConnectAcceptText
+
 FAR_ID: Final = 1 << 31
 """Senders count in a signed 32-bit number: an id from here on is none of theirs."""
 _CLOCK_LOW, _CLOCK_HIGH = 1.0e12, 2.2e12
@@ -66,11 +72,11 @@ class Learnt(NamedTuple):
 
 
 Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
-"""Handler of one command: (events, payload, start of the content, direction, hints) -> new hints."""
+"""Handler of a command: (events, payload, start of the content, direction, hints) -> new hints."""
 
 
-def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of one datagram."""
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901, PLR0912
+    """Return the events of one datagram. One function: a call costs as much as what it would do."""
     row = ROWS.get(hints.dialects[direction]) or row_of(hints.dialects[direction])
     size = len(payload)
     head = row.read(payload, 0, size)
@@ -86,8 +92,11 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         command, stamp, number, _, start = head
         flag = command in row.must
     events: list[Event] = []
-    if flag > 1 or number >= FAR_ID or size > RECEIVE_LIMIT or not (
-        _CLOCK_LOW <= stamp < _CLOCK_HIGH
+    if (
+        flag > 1
+        or number >= FAR_ID
+        or size > RECEIVE_LIMIT
+        or not (_CLOCK_LOW <= stamp < _CLOCK_HIGH)
     ):
         events += _oddities(row, stamp, number, flag, size)
     learnt = None
@@ -106,8 +115,10 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if command == _COMPONENT:
         # Most of all datagrams are components: the two lengths must lead to the end.
         at = start + (4 if row.long32 else 8)
-        if size < at + 8 or size < (after := at + 4 + _U32(payload, at)[0]) + 4 or (
-            after + 4 + _U32(payload, after)[0] != size
+        if (
+            size < at + 8
+            or size < (after := at + 4 + _U32(payload, at)[0]) + 4
+            or (after + 4 + _U32(payload, after)[0] != size)
         ):
             events.append(_illegal(name, size - start))
         if learnt is None:
@@ -194,7 +205,7 @@ def _mismatch(
 # -- epochs ----------------------------------------------------------------------------------------
 
 
-def _epoch(
+def _epoch(  # noqa: PLR0917
     events: list[Event], row: Row, payload: bytes, number: int, direction: int, hints: Hints
 ) -> Hints | None:
     """Tell whether the sender numbers afresh with this datagram; return what was learnt.
@@ -240,7 +251,7 @@ def _packet_info(
     if size < _PAIR:
         return None
     last = len(payload) - size % _PAIR - _PAIR
-    received, sent, _ = read.read_EoudpPair(payload, last, len(payload))
+    received, sent, _ = _READ_PAIR(payload, last, len(payload))
     number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
     events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
     if received < 0 or sent < 0:
@@ -262,7 +273,7 @@ def _acknowledge(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     del direction, hints
-    values = read.read_EoudpAck(payload, start, len(payload))
+    values = _READ_ACK(payload, start, len(payload))
     if values is not None:
         events.append(_ack_of(values[0]))
     return None
@@ -278,11 +289,11 @@ def _accept(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     index = None
-    values = read.read_EoudpConnectAccept(payload, start, len(payload))
+    values = _READ_ACCEPT(payload, start, len(payload))
     if values is not None and values[-1] == len(payload):
         index = values[0]
     elif hints.dialects[direction].startswith("exodia-early"):
-        digits = read.read_EoudpConnectAcceptText(payload, start, len(payload))
+        digits = _READ_DIGITS(payload, start, len(payload))
         index = None if digits is None else digits[0]
     return _accepted(events, index, hints)
 
@@ -396,7 +407,7 @@ def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
     return None if found is None else Hints(hints.dialects, hints.extra._replace(order=found[0]))
 
 
-def _meaning(
+def _meaning(  # noqa: PLR0917
     events: list[Event], name: str, payload: bytes, row: Row, direction: int, hints: Hints
 ) -> Hints | None:
     """Add what a message of the documents says beyond its own number."""
@@ -423,5 +434,3 @@ def _meaning(
         state = "reject" if name == "CONNECT_REJECT" else "disconnect"
         events.append((_STATE, state, name))
     return None
-
-
