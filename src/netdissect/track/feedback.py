@@ -3,52 +3,44 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from netdissect.model.policy import QualityRule
 
 __all__ = ["Feedback", "Quality"]
 
-MAX_ASSUMED = 65536
-"""Numbers assumed lost at once at most: one turn of a 16-bit counter."""
-
 
 class Feedback:
     """What the sender of a space was told, as far as the captured feedback says."""
 
-    __slots__ = ("assumed_lost", "delivered", "lost", "newest", "width")
+    __slots__ = ("_marked", "assumed_lost", "delivered", "lost", "newest")
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        """Units told by bits before the base."""
-        self.newest: int | None = None
-        """Newest base so far, extended."""
+    def __init__(self, newest: int) -> None:
+        self.newest = newest
+        """Newest base so far, extended; at first the number before the first unit."""
         self.delivered = 0
         self.lost = 0
         self.assumed_lost = 0
+        """Units older than the feedback's reach: nothing is known about them."""
+        self._marked: dict[str, int] | None = None
 
-    def told(self, base: int, bits: int, start: int | None) -> Iterator[tuple[int, bool | None]]:
-        """Yield (number, delivered) of every unit that this base tells; None = assumed lost.
+    def counts(self) -> dict[str, int]:
+        """Return the figures by name."""
+        return {
+            "delivered": self.delivered,
+            "lost": self.lost,
+            "assumed_lost": self.assumed_lost,
+        }
 
-        Args:
-            base: extended number that was received.
-            bits: bit i stands for base - 1 - i.
-            start: number before the first one, None where the capture starts mid-stream: the first
-                base then tells only of itself.
+    def mark(self) -> None:
+        """Note the figures of now, when the sender may have stopped listening."""
+        self._marked = self.counts()
 
-        """
-        newest = self.newest
-        if newest is None:
-            newest = base - 1 if start is None else start
-        if base <= newest:
-            return
-        self.newest = base
-        edge = base - self.width
-        for number in range(max(newest + 1, edge - MAX_ASSUMED), edge):
-            yield number, None
-        for number in range(max(newest + 1, edge), base):
-            yield number, bool(bits >> (base - 1 - number) & 1)
-        yield base, True
+    def revert(self) -> None:
+        """Return to the figures marked: what came later met a closed connection."""
+        if self._marked is not None:
+            self.delivered = self._marked["delivered"]
+            self.lost = self._marked["lost"]
+            self.assumed_lost = self._marked["assumed_lost"]
 
 
 class Quality:
@@ -70,18 +62,26 @@ class Quality:
     def outcome(self, value: int, time_ns: int) -> bool:
         """Take one outcome; return True where the rule is broken by it for the first time."""
         outcomes = self._outcomes
-        if len(outcomes) == outcomes.maxlen:
-            self._sum -= outcomes[0]
+        rule = self.rule
+        count = len(outcomes)
+        if count == rule.window:
+            value_out = outcomes[0]
+            self._sum += value - value_out
+        else:
+            self._sum += value
+            count += 1
         outcomes.append(value)
-        self._sum += value
-        divisor = self.rule.window if self.rule.fixed_divisor else len(outcomes)
-        if self._sum / divisor <= self.rule.limit:
+        if self._sum <= rule.limit * (rule.window if rule.fixed_divisor else count):
             self.above = 0
             return False
         self.above += 1
-        if self.above > self.peak:
-            self.peak = self.above
-        if self.above >= self.rule.run and self.broken_ns is None:
+        self.peak = max(self.peak, self.above)
+        if self.above >= rule.run and self.broken_ns is None:
             self.broken_ns = time_ns
             return True
         return False
+
+    def revert(self) -> None:
+        """Forget what came after the rule was broken."""
+        if self.broken_ns is not None:
+            self.peak = self.rule.run

@@ -70,6 +70,8 @@ TRACK_CODES: tuple[CodeRow, ...] = (
 )  # fmt: skip
 """Codes of the tracker itself."""
 
+_REPORTED = frozenset(10**power for power in range(19))
+"""Repeats at which a code is reported again."""
 _ROWS = {row.code: row for row in TRACK_CODES}
 
 
@@ -111,7 +113,7 @@ class Findings:
         repeats = self.repeats.get(code, 0) + 1
         if repeats > 1 or len(self.repeats) < MAX_CODES:
             self.repeats[code] = repeats
-        if self._sink is None or (repeats > 1 and not _power_of_ten(repeats)):
+        if self._sink is None or repeats not in _REPORTED:
             return
         self._sink(
             Anomaly(
@@ -127,9 +129,3 @@ class Findings:
                 repeats=repeats,
             )
         )
-
-
-def _power_of_ten(number: int) -> bool:
-    while number % 10 == 0:
-        number //= 10
-    return number == 1

@@ -30,7 +30,9 @@ class Intervals:
         self._rtts: dict[tuple[int, int], list[float]] = {}
         self._last = 0
 
-    def datagram(self, direction: int, time_ns: int, octets: int, kinds: Sequence[str] = ()) -> None:
+    def datagram(
+        self, direction: int, time_ns: int, octets: int, kinds: Sequence[str] = ()
+    ) -> None:
         """Count one datagram; `kinds` are those of the copies of units that it carries."""
         row = self._row(direction, time_ns)
         row.datagrams += 1

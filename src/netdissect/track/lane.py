@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from netdissect.model.policy import Policy
 from netdissect.track.findings import Findings
+from netdissect.track.inorder import InOrderSpace
 from netdissect.track.probes import ProbeTrack
 from netdissect.track.recorder import Recorder
+from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 
 __all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane"]
@@ -42,13 +44,23 @@ class Lane:
         self.counters: dict[str, int] = {}
         self.smoothed_ms: float | None = None
         """Smoothed round trip that the sender of this direction works with."""
-        self.spaces = {
-            rule.name: Space(rule, direction, findings, recorder) for rule in policy.spaces
+        self.spaces: dict[str, Space] = {
+            rule.name: (InOrderSpace if rule.in_order_receiver else Space)(
+                rule, direction, findings, recorder
+            )
+            for rule in policy.spaces
         }
         for space in self.spaces.values():
             if space.rule.acked_with is not None:
                 space.carrier = self.spaces[space.rule.acked_with]
         self.probes = {rule.kind: ProbeTrack(rule, direction) for rule in policy.probes}
+
+    def pair(self, other: Lane) -> None:
+        """Make spaces with an in-order receiver known to those of the other direction."""
+        for name, space in self.spaces.items():
+            twin = other.spaces.get(name)
+            if isinstance(space, InOrderSpace) and isinstance(twin, InOrderSpace):
+                space.twin, twin.twin = twin, space
 
     def adopt(self, policy: Policy) -> None:
         """Take the rules of another dialect, now that it is known. Spaces keep their counts."""
@@ -56,8 +68,7 @@ class Lane:
         for rule in policy.spaces:
             space = self.spaces.get(rule.name)
             if space is not None and space.rule.ack is rule.ack:
-                space.rule = rule
-                space.retime(self.smoothed_ms)
+                space.obey(rule, self.smoothed_ms)
 
     def measured(self, sample_ms: float) -> None:
         """Take a round trip that the sender of this direction has learnt."""
@@ -95,17 +106,16 @@ class Lane:
         cells = [cell for name, cell in self.messages.items() if name in types]
         return max(((cell[1], cell[2]) for cell in cells), default=None)
 
+    def round_trips(self) -> list[RttReservoir]:
+        """Return the measurements of how quickly the peer answered."""
+        found = [space.rtt for space in self.spaces.values()]
+        return found + [track.rtt for track in self.probes.values()]
+
     def answers(self) -> tuple[int | None, int]:
         """Return (quickest answer that this direction got from its peer in ns, how many)."""
-        quickest = 1 << 62
-        count = 0
-        for space in self.spaces.values():
-            quickest = min(quickest, space.quickest_ns)
-            count += space.rtt.samples
-        for track in self.probes.values():
-            quickest = min(quickest, track.quickest_ns)
-            count += track.rtt.samples
-        return (quickest if count else None), count
+        trips = self.round_trips()
+        count = sum(trip.samples for trip in trips)
+        return (min(trip.lowest for trip in trips) if count else None), count
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order."""

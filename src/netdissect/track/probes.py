@@ -17,8 +17,8 @@ COPY_NS = 100_000_000
 class ProbeTrack:
     """Probes of one kind in one direction."""
 
-    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "direction", "quickest_ns",
-                 "rtt", "rule", "sent")  # fmt: skip
+    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "direction", "rtt",
+                 "rule", "sent")  # fmt: skip
 
     def __init__(self, rule: ProbeRule, direction: int) -> None:
         self.rule = rule
@@ -27,7 +27,6 @@ class ProbeTrack:
         self.sent = 0
         self.answered = 0
         self.rtt = RttReservoir()
-        self.quickest_ns = 1 << 62
         self._open: dict[int, int] = {}
         self._newest: int | None = None
         self._newest_ns = 0
@@ -67,7 +66,6 @@ class ProbeTrack:
         if sample < 0:
             return None
         self.rtt.add(sample)
-        self.quickest_ns = min(self.quickest_ns, sample)
         return sample
 
     def report(self) -> ProbeReport:

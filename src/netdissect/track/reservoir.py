@@ -10,6 +10,7 @@ __all__ = ["MAX_SAMPLES", "RttReservoir"]
 
 MAX_SAMPLES = 512
 """Samples kept for the percentiles of one space or probe."""
+_NEVER = 1 << 62
 
 
 class RttReservoir:
@@ -23,29 +24,25 @@ class RttReservoir:
     def __init__(self) -> None:
         self.samples = 0
         self.ambiguous = 0
-        self.lowest = 0
-        """Smallest sample, ns; meaningless without samples."""
-        self.highest = 0
+        """Acknowledged units that gave no sample."""
+        self.lowest = _NEVER
+        """Smallest sample, ns; 2**62 without samples."""
+        self.highest = -_NEVER
         """Largest sample, ns."""
-        self._kept: array[int] | None = None
+        self._kept = array("q")
         self._step = 1
         self._skip = 0
 
     def add(self, sample_ns: int) -> None:
         """Take one unambiguous sample."""
-        kept = self._kept
-        if kept is None:
-            kept = self._kept = array("q")
-            self.lowest = self.highest = sample_ns
-        elif sample_ns < self.lowest:
-            self.lowest = sample_ns
-        elif sample_ns > self.highest:
-            self.highest = sample_ns
         self.samples += 1
+        self.lowest = min(self.lowest, sample_ns)
+        self.highest = max(self.highest, sample_ns)
         if self._skip:
             self._skip -= 1
             return
         self._skip = self._step - 1
+        kept = self._kept
         kept.append(sample_ns)
         if len(kept) >= MAX_SAMPLES:
             self._kept = kept[::2]

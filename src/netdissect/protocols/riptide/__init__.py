@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netdissect.model.claims import Claim, Hints, Sample
-from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.framing import LengthPrefixed
@@ -42,6 +41,7 @@ class Riptide(Protocol):
     transports = ("udp", "tcp")
     default_ports = (7777,)
     codes = CODES
+    scan = staticmethod(scan)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognition`."""
@@ -50,10 +50,6 @@ class Riptide(Protocol):
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a dialect."""
         return POLICIES.get(dialect, POLICIES[UNDECIDED])
-
-    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one message. See `scan`."""
-        return scan(payload, direction, hints)
 
     def next_hints(self, hints: Hints) -> Hints:
         """Return fresh hints: another release may come from the same address and port."""

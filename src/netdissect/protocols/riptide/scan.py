@@ -31,6 +31,8 @@ _HINTS = int(Ev.HINTS)
 
 _READ_RELIABLE, _READ_ACK = read.read_RiptideReliable, read.read_RiptideAck
 _READ_NOTIFY, _READ_UNRELIABLE = read.read_RiptideNotify, read.read_RiptideUnreliable
+_READ_NUMBER = read.read_RiptideInvalid
+"""Reads type and number of any reliable-class message: they stand where an invalid type has them."""
 
 UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
 """Phases: nothing known (mid-stream), Connect seen, Welcome seen, ended, Connect seen while
@@ -39,6 +41,8 @@ connected (a new connection if a first Welcome follows)."""
 _MIN_RELIABLE = 3
 _MIN_NOTIFY = 6
 """Octets below which real receivers drop silently. Source: section 3.2."""
+_WHOLE_ID = 14
+"""In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
 _HEARTBEAT_C2S, _HEARTBEAT_S2C = 4, 2
 _MISENCODED_STOP = 80
 
@@ -57,20 +61,19 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one message."""
     if not payload:
         return [(_MESSAGE, "Empty"), (_NOTE, "riptide-empty-datagram", "empty datagram")]
-    return _SCANNERS[hints.dialects[direction]](payload, direction, hints)
+    return _TABLES[hints.dialects[direction]][payload[0]](payload, direction, hints)
 
 
 # -- bit packing -----------------------------------------------------------------------------------
 
 
-def _bits(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    return _BY_NIBBLE[payload[0] & 15](payload, direction, hints)
-
-
 def _reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
+    if _WHOLE_ID <= size <= SIZE_LIMIT_21:
+        # The longest message id fits: only the number matters here.
+        return [(_UNIT, "Reliable", "reliable", _READ_NUMBER(payload, 0, size)[1], None, payload)]
     values = _READ_RELIABLE(payload, 0, size)
-    if values is not None and size > _MIN_RELIABLE and size <= SIZE_LIMIT_21:
+    if values is not None and values[2] is not None and size <= SIZE_LIMIT_21:
         return [(_UNIT, "Reliable", "reliable", values[1], None, payload)]
     return _odd_reliable(payload, "Reliable", direction, hints)
 
@@ -145,6 +148,8 @@ def _notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 def _unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     del direction, hints
     size = len(payload)
+    if _WHOLE_ID <= size <= SIZE_LIMIT_21:
+        return [(_MESSAGE, "Unreliable")]
     values = _READ_UNRELIABLE(payload, 0, size)
     if values is not None and values[1] is not None and size <= SIZE_LIMIT_21:
         return [(_MESSAGE, "Unreliable")]
@@ -167,17 +172,18 @@ def _heartbeat(
     values: tuple[Any, ...] | None, size: int, direction: int, hints: Hints
 ) -> list[Event]:
     """Return the events of a heartbeat from (type, ping id, rtt, end)."""
-    del hints
     events: list[Event] = [(_MESSAGE, "Heartbeat")]
+    if hints.extra is None:
+        events.append((_STATE, "alive", None))
     if values is None:
         return [*events, _truncated("Heartbeat")]
     _, ping, rtt, end = values
     if direction:
-        events += [(_REPLY, "heartbeat", ping), (_STATE, "alive", None)]
+        events.append((_REPLY, "heartbeat", ping))
         if size != _HEARTBEAT_S2C:
             events.append((_NOTE, "riptide-heartbeat-form", f"server heartbeat of {size} octets"))
         return events
-    events += [(_PROBE, "heartbeat", ping), (_STATE, "alive", None)]
+    events.append((_PROBE, "heartbeat", ping))
     if rtt is None:
         # A real server reads the missing field as 0. Source: section 11.
         events += [(_RTT, 0), (_NOTE, "riptide-heartbeat-form", f"client heartbeat of {size} octets")]
@@ -309,18 +315,8 @@ def _oversize(size: int, limit: int) -> list[Event]:
 # -- byte packing ----------------------------------------------------------------------------------
 
 
-def _bytes_20(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    number = payload[0]
-    if number < len(_BY_BYTE_20):
-        return _BY_BYTE_20[number](payload, direction, hints)
-    return _invalid(payload, number, direction, hints)
-
-
-def _bytes_21dev(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    number = payload[0]
-    if number < len(_BY_BYTE_21DEV):
-        return _BY_BYTE_21DEV[number](payload, direction, hints)
-    return _invalid(payload, number, direction, hints)
+def _byte_invalid(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    return _invalid(payload, payload[0], direction, hints)
 
 
 def _byte_reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -414,31 +410,35 @@ def _table(
     )
 
 
-_INVALID = (_bits_invalid,) * 5
 _BITS_OWN: dict[str, Scanner] = {
     "Unreliable": _unreliable, "Ack": _ack, "Connect": _connect, "Notify": _notify,
     "Reliable": _reliable,
 }  # fmt: skip
-_BY_NIBBLE = _table(TYPES_21, "Riptide", REJECT_REASONS, _BITS_OWN) + _INVALID
-_BY_NIBBLE_UNDECIDED = (
-    _table(TYPES_21, "Riptide", REJECT_REASONS, {**_BITS_OWN, "Ack": _undecided_ack}) + _INVALID
-)
 _BYTES_OWN: dict[str, Scanner] = {
     "Unreliable": _byte_unreliable, "Ack": _byte_ack, "AckExtra": _byte_ack_extra,
     "Connect": _connect, "Notify": _byte_notify, "Reliable": _byte_reliable,
 }  # fmt: skip
-_BY_BYTE_20 = _table(TYPES_20, "Riptide20", REJECT_REASONS_20, _BYTES_OWN)
-_BY_BYTE_21DEV = _table(TYPES_21, "Riptide21dev", REJECT_REASONS, _BYTES_OWN)
 
 
-def _undecided(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    return _BY_NIBBLE_UNDECIDED[payload[0] & 15](payload, direction, hints)
+def _by_nibble(own: dict[str, Scanner]) -> tuple[Scanner, ...]:
+    """Return a table for every first octet: the type is its low nibble."""
+    nibbles = _table(TYPES_21, "Riptide", REJECT_REASONS, own)
+    nibbles += (_bits_invalid,) * (16 - len(nibbles))
+    return nibbles * 16
 
 
-_SCANNERS: dict[str, Scanner] = {
-    BYTES_20: _bytes_20,
-    BYTES_21DEV: _bytes_21dev,
-    **dict.fromkeys(BITS, _bits),
-    UNDECIDED: _undecided,
+def _by_octet(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> tuple[Scanner, ...]:
+    """Return a table for every first octet: the type is the octet."""
+    known = _table(types, prefix, reasons, _BYTES_OWN)
+    return known + (_byte_invalid,) * (256 - len(known))
+
+
+_BITS_TABLE = _by_nibble(_BITS_OWN)
+_TABLES: dict[str, tuple[Scanner, ...]] = {
+    BYTES_20: _by_octet(TYPES_20, "Riptide20", REJECT_REASONS_20),
+    BYTES_21DEV: _by_octet(TYPES_21, "Riptide21dev", REJECT_REASONS),
+    **dict.fromkeys(BITS, _BITS_TABLE),
+    UNDECIDED: _by_nibble({**_BITS_OWN, "Ack": _undecided_ack}),
 }
+"""Dialect -> scanner by the first octet."""
 _BYTE_DIALECTS = frozenset({BYTES_20, BYTES_21DEV})

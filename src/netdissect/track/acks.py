@@ -1,0 +1,234 @@
+"""Acknowledgements of one space: which units they name, and what the first one of a unit means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from netdissect.model.policy import AckRule, SpaceRule
+from netdissect.track.feedback import Feedback
+from netdissect.track.findings import Findings
+from netdissect.track.ledger import (
+    CARRIED,
+    COPIES,
+    DUE,
+    FIRST,
+    RECORD,
+    Ledger,
+    Unit,
+)
+from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
+
+if TYPE_CHECKING:
+    from netdissect.track.recorder import Recorder
+
+__all__ = ["Acknowledged"]
+
+
+class Acknowledged(Ledger):
+    """A ledger whose units are settled by ACK and NACK events."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
+        super().__init__(rule, direction, findings, recorder)
+        self.ack = {
+            AckRule.EXACT: self._ack_exact,
+            AckRule.BITS_BEFORE: self._ack_before,
+            AckRule.BITS_AFTER: self._ack_after,
+            AckRule.CUMULATIVE: self._ack_cumulative,
+            AckRule.NONE: self._ack_exact,
+        }[rule.ack]
+
+    def _ack_exact(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        del bits
+        if self.last is None:
+            return
+        seq = self.extend(base)
+        unit = self.outstanding.pop(seq, None)
+        if unit is not None:
+            self._settle(seq, unit, frame, time_ns)
+        elif seq > self.last:
+            self._unsent(base, frame, time_ns)
+
+    def _ack_before(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        last = self.last
+        if last is None:
+            return
+        ahead = (base - last) & self._mask
+        seq = last + ahead
+        if ahead:
+            if ahead <= self._half:
+                self._unsent(base, frame, time_ns)
+            else:
+                seq -= self._modulus
+        outstanding = self.outstanding
+        unit = outstanding.pop(seq, None)
+        if unit is not None:
+            self._settle(seq, unit, frame, time_ns)
+        if bits and (outstanding or self.missing):
+            self._ack_bits(bits, seq, frame, time_ns)
+
+    def _ack_after(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        self._ack_exact(base, 0, frame, time_ns)
+        if self.last is None:
+            return
+        seq = self.extend(base)
+        while bits:
+            low = bits & -bits
+            bits ^= low
+            other = seq + low.bit_length()
+            unit = self.outstanding.pop(other, None)
+            if unit is not None:
+                self._settle(other, unit, frame, time_ns)
+
+    def _ack_bits(self, bits: int, base: int, frame: int, time_ns: int) -> None:
+        """Settle what the bit field before `base` covers."""
+        outstanding = self.outstanding
+        width = self.rule.ack_bits
+        low = base - width
+        if len(outstanding) > width:
+            covered = [seq for seq in range(low, base) if seq in outstanding]
+        else:
+            covered = [seq for seq in outstanding if low <= seq < base]
+        for seq in covered:
+            if bits >> (base - 1 - seq) & 1:
+                self._settle(seq, outstanding.pop(seq), frame, time_ns)
+        if self.missing:
+            for seq in [seq for seq in self.missing if low <= seq < base]:
+                if bits >> (base - 1 - seq) & 1:
+                    self._unseen(seq, frame, time_ns)
+
+    def _ack_cumulative(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        del bits
+        last = self.last
+        if last is None:
+            return
+        ahead = (base - last) & self._mask
+        seq = last + ahead
+        if ahead:
+            if ahead <= self._half:
+                self._unsent(base, frame, time_ns)
+                return
+            seq -= self._modulus
+        outstanding = self.outstanding
+        if outstanding:
+            for covered in [other for other in outstanding if other <= seq]:
+                self._settle(covered, outstanding.pop(covered), frame, time_ns)
+
+    def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
+        """Take the first acknowledgement of a unit."""
+        copies = unit[COPIES]
+        rtt = self.rtt
+        telling = False
+        if copies == 1:
+            sample = time_ns - unit[FIRST]
+            if sample >= 0:
+                lowest = rtt.lowest
+                rtt.add(sample)
+                telling = rtt.samples <= MIN_ANSWERS or sample < lowest > NEAR_NS
+        elif copies == self._limit and time_ns > unit[DUE]:
+            # Its sender had dropped it when this acknowledgement came.
+            self.end(seq, unit, seen=True)
+            return
+        else:
+            rtt.ambiguous += 1
+        self.acked += 1
+        quality = self._try_quality
+        if quality is not None and quality.outcome(copies, time_ns):
+            self._poor(frame, time_ns)
+        self.remember(seq, unit)
+        if telling:
+            self._sight()
+        record = unit[RECORD]
+        if record is not None and self.recorder is not None:
+            self.recorder.acked(record, copies, frame, time_ns)
+        if unit[CARRIED] is not None:
+            for space, inner in unit[CARRIED]:
+                carried = space.outstanding.pop(inner, None)
+                if carried is not None:
+                    space._settle(inner, carried, frame, time_ns)  # noqa: SLF001 - same class
+
+    def _sight(self) -> None:
+        if self.on_sight is not None:
+            self.on_sight()
+
+    # -- feedback ----------------------------------------------------------------------------------
+
+    def nack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        """Take feedback that tells once and for all what was delivered."""
+        last = self.last
+        if last is None:
+            return
+        ahead = (base - last) & self._mask
+        seq = last + ahead
+        if ahead:
+            if ahead <= self._half:
+                self._unsent(base, frame, time_ns)
+                return
+            seq -= self._modulus
+        feedback = self.feedback
+        if feedback is None:
+            start = self.rule.first_seq if self.started else None
+            newest = self.first - 1 if start is None else min(start, self.first) - 1
+            feedback = self.feedback = Feedback(newest)
+        newest = feedback.newest
+        if seq <= newest:
+            return
+        feedback.newest = seq
+        if seq - newest > 1:
+            self._told_before(newest, seq, bits, frame, time_ns)
+        self._told(seq, True, frame, time_ns)
+
+    def _told_before(self, newest: int, base: int, bits: int, frame: int, time_ns: int) -> None:
+        """Take what the feedback says of the units between the last base and this one."""
+        edge = max(base - self.rule.ack_bits, newest + 1)
+        feedback = self.feedback
+        if feedback is not None:
+            feedback.assumed_lost += edge - newest - 1
+        for number in [seq for seq in self.outstanding if newest < seq < edge]:
+            self.end(number, self.outstanding.pop(number), seen=False)
+        for number in range(edge, base):
+            self._told(number, bool(bits >> (base - 1 - number) & 1), frame, time_ns)
+
+    def _told(self, number: int, delivered: bool, frame: int, time_ns: int) -> None:  # noqa: FBT001
+        """Take what the sender is told of one unit."""
+        feedback = self.feedback
+        if feedback is None:
+            return
+        unit = self.outstanding.pop(number, None)
+        if delivered:
+            feedback.delivered += 1
+            if unit is not None:
+                self._settle(number, unit, frame, time_ns)
+            elif number in self.missing:
+                self._unseen(number, frame, time_ns)
+        else:
+            feedback.lost += 1
+            if unit is not None:
+                self.end(number, unit, seen=True)
+        quality = self._loss_quality
+        if quality is not None and quality.outcome(0 if delivered else 1, time_ns):
+            feedback.mark()
+            self._poor(frame, time_ns)
+
+    # -- findings ----------------------------------------------------------------------------------
+
+    def _unsent(self, base: int, frame: int, time_ns: int) -> None:
+        self.find(
+            "ack-of-unsent", frame, time_ns, 1 - self.direction,
+            f"{base} is acknowledged and was never sent", wire_seq=base,
+        )  # fmt: skip
+
+    def _unseen(self, seq: int, frame: int, time_ns: int) -> None:
+        self.find(
+            "ack-of-unseen", frame, time_ns, 1 - self.direction,
+            f"{seq & self._mask} is acknowledged, and no copy of it was seen", seq=seq,
+        )  # fmt: skip
+
+    def _poor(self, frame: int, time_ns: int) -> None:
+        self.find(
+            "poor-quality", frame, time_ns, self.direction,
+            "loses more than its sender tolerates",
+        )  # fmt: skip

@@ -1,0 +1,219 @@
+"""The end of a connection: timeouts, silent closes, last findings, and the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from netdissect.model.policy import Exhausted
+from netdissect.model.reports import ConnectionReport, TimeoutVerdict
+from netdissect.track.lane import Lane
+from netdissect.track.space import Space
+from netdissect.track.timeouts import verdict
+
+if TYPE_CHECKING:
+    from netdissect.track.connection import Connection
+
+__all__ = ["conclude"]
+
+MIN_REPEATS = 8
+"""So many repeats at least before a capture is called doubled."""
+REPEAT_SHARE = 0.4
+"""Share of datagrams that repeat the one before from which a capture is called doubled."""
+MIN_PATIENCE_NS = 100_000_000
+"""An acknowledgement is waited for at least so long before its absence means anything."""
+SILENCE_SHARE = 0.5
+"""A peer not heard for this share of the idle timeout is not known to be there any more."""
+
+_SIDES = ("client", "server")
+
+
+def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
+    """Settle what is open and report; `end_ns` is the time up to which the capture shows it."""
+    patience = int(max(_slowest_ms(connection) * 1e6, MIN_PATIENCE_NS))
+    for space in _spaces(connection):
+        space.end_all(end_ns, patience)
+    _silent_close(connection, end_ns)
+    timeouts = _timeouts(connection, end_ns)
+    state = _outcome(connection, timeouts, end_ns)
+    _last_findings(connection)
+    machine = connection.machine
+    first, second = connection.lanes
+    chat, note, warn, error = connection.findings.by_severity
+    return ConnectionReport(
+        connection=connection.number,
+        protocol=connection.protocol,
+        dialects=connection.hints.dialects,
+        transport=connection.transport,
+        client=connection.endpoints[0],
+        server=connection.endpoints[1],
+        roles_from=connection.roles_from,
+        first_frame=connection.first_frame,
+        last_frame=connection.last_frame,
+        first_time_ns=connection.first_ns,
+        last_time_ns=connection.last_ns,
+        vantage=connection.vantage.word,
+        vantage_basis=connection.vantage.basis,
+        handshake=machine.handshake,
+        reject_reason=machine.reject_reason,
+        state=state,
+        state_name=machine.state,
+        close=machine.close,
+        identity=connection.identity,
+        datagrams=(first.datagrams, second.datagrams),
+        octets=(first.octets, second.octets),
+        messages=(_counts(first), _counts(second)),
+        spaces=[space.report() for space in _spaces(connection) if space.seen],
+        probes=[
+            track.report()
+            for lane in connection.lanes
+            for track in lane.probes.values()
+            if track.sent
+        ],
+        timeouts=timeouts,
+        counters=(first.counters, second.counters),
+        anomalies={"chat": chat, "note": note, "warn": warn, "error": error},
+        complete=_complete(connection),
+        limits_hit=_limits(connection),
+        explain=connection.explain,
+        clocks=(
+            connection.declared.clocks[0].summary(),
+            connection.declared.clocks[1].summary(),
+        ),
+    )
+
+
+def _spaces(connection: Connection) -> list[Space]:
+    return [space for lane in connection.lanes for space in lane.spaces.values()]
+
+
+def _slowest_ms(connection: Connection) -> float:
+    """Return the longest usual round trip, for how long an acknowledgement may take."""
+    trips = [trip for lane in connection.lanes for trip in lane.round_trips()]
+    return max((trip.percentile(0.95) or 0.0 for trip in trips), default=0.0)
+
+
+def _silent_close(connection: Connection, end_ns: int) -> None:
+    """Conclude that a side closed the connection by a rule that sends nothing."""
+    if connection.machine.over:
+        return
+    for lane in connection.lanes:
+        for space in lane.spaces.values():
+            moment, reason = _closing_rule(space)
+            if moment is None or lane.last_ns > moment or end_ns <= moment:
+                continue
+            for other in lane.spaces.values():
+                other.close_silently()
+            side = _SIDES[lane.direction]
+            connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
+            connection.findings.add(
+                "silent-close", lane.last_frame, moment, lane.direction,
+                f"{side} closed without a word: {reason}",
+            )  # fmt: skip
+            return
+
+
+def _closing_rule(space: Space) -> tuple[int | None, str]:
+    """Return (moment, reason) at which the sender of a space closed by its own rules."""
+    resend = space.rule.resend
+    if resend is not None and resend.exhausted is Exhausted.CLOSE and space.gave_up_ns is not None:
+        return space.gave_up_ns, resend.exhausted_reason
+    quality = space.quality
+    if quality is not None and quality.broken_ns is not None:
+        return quality.broken_ns, quality.rule.reason
+    return None, ""
+
+
+def _timeouts(connection: Connection, end_ns: int) -> list[TimeoutVerdict]:
+    verdicts = []
+    machine = connection.machine
+    for side, rule in enumerate(connection.timeout_rules()):
+        if rule is None:
+            continue
+        found = connection.announced.get(side) or verdict(
+            side,
+            rule,
+            heard=connection.lanes[1 - side],
+            own=connection.lanes[side],
+            end_ns=end_ns,
+            near=connection.vantage.near[side],
+            over=machine.over or machine.close is not None,
+        )
+        if found is not None:
+            verdicts.append(found)
+            _timeout_event(connection, found, side)
+    return verdicts
+
+
+def _timeout_event(connection: Connection, found: TimeoutVerdict, side: int) -> None:
+    if not found.fired:
+        return
+    connection.findings.add(
+        "timeout", found.last_heard_frame, found.due_ns, side,
+        f"{found.side} heard nothing any more and gave its peer up",
+        {"last_heard_ns": found.last_heard_ns, "due_ns": found.due_ns},
+    )  # fmt: skip
+    recorder = connection.recorder
+    if recorder is not None and found.due_ns is not None:
+        recorder.connection = connection.number
+        recorder.event(
+            "timeout", found.due_ns, None, side, f"{found.side} gives its peer up",
+            {"last_heard_ns": found.last_heard_ns, "latest_ns": found.latest_ns},
+        )  # fmt: skip
+
+
+def _outcome(connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int) -> str:
+    """Return the contract's word for the final state."""
+    machine = connection.machine
+    if machine.close is not None and not machine.over:
+        return "closed"
+    if machine.word != "open":
+        return machine.word
+    if any(found.fired for found in timeouts):
+        return "timed_out"
+    near = connection.vantage.near
+    for found in timeouts:
+        side = _SIDES.index(found.side)
+        if near[side] is False or None in (found.due_ns, found.last_heard_ns):
+            continue
+        idle_ns = (found.due_ns or 0) - (found.last_heard_ns or 0)
+        if end_ns - (found.last_heard_ns or 0) > SILENCE_SHARE * idle_ns:
+            return "unknown"
+    closing = (
+        moment is not None and lane.last_ns <= moment
+        for lane in connection.lanes
+        for moment, _ in map(_closing_rule, lane.spaces.values())
+    )
+    return "unknown" if any(closing) else "open"
+
+
+def _last_findings(connection: Connection) -> None:
+    for lane in connection.lanes:
+        bursts = any(space.rule.burst > 1 for space in lane.spaces.values())
+        if not bursts and lane.repeats >= max(MIN_REPEATS, REPEAT_SHARE * lane.datagrams):
+            connection.findings.add("capture-duplicates", None, None, lane.direction)
+        for space in lane.spaces.values():
+            first = space.rule.first_seq
+            if connection.started and first is not None and space.skipped_start(first):
+                connection.findings.add(
+                    "first-number-skipped", None, None, lane.direction,
+                    f"{space.rule.name} starts at {space.first}; {first} was never sent",
+                )  # fmt: skip
+    for name in _limits(connection):
+        connection.findings.add("limit-hit", None, None, None, f"bound {name} was reached")
+
+
+def _limits(connection: Connection) -> dict[str, int]:
+    hit: dict[str, int] = {}
+    for space in _spaces(connection):
+        for name, count in space.limits.items():
+            hit[name] = hit.get(name, 0) + count
+    return hit
+
+
+def _complete(connection: Connection) -> bool:
+    both = all(lane.datagrams for lane in connection.lanes) or connection.unreachable > 0
+    return connection.started and both and not connection.evicted and not connection.mid_stream
+
+
+def _counts(lane: Lane) -> dict[str, int]:
+    return {name: cell[0] for name, cell in sorted(lane.messages.items())}

@@ -1,0 +1,357 @@
+"""What one sequence space keeps, and how a unit of it ends. See `space` for what fills it.
+
+`seq` is the extended (unwrapped) number, `wire_seq` the one on the wire. A unit that waits for its
+acknowledgement is a plain list, because a class instance costs three times as much.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from netdissect.model.policy import AckRule, Exhausted, SpaceRule
+from netdissect.model.reports import Copy, SpaceReport
+from netdissect.track.copies import CountedCopies
+from netdissect.track.feedback import Feedback, Quality
+from netdissect.track.findings import Findings
+from netdissect.track.reservoir import RttReservoir
+
+if TYPE_CHECKING:
+    from netdissect.track.recorder import Recorder
+
+__all__ = [
+    "CARRIED",
+    "CONTENT",
+    "COPIES",
+    "DUE",
+    "EXPIRY_NS",
+    "FIRST",
+    "FRAME",
+    "LAST",
+    "MAX_OUTSTANDING",
+    "RECORD",
+    "Ledger",
+    "Unit",
+]
+
+MAX_OUTSTANDING = 4096
+"""Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
+EXPIRY_NS = 60_000_000_000
+"""Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
+
+Unit = list[Any]
+"""[first time, last time, copies, content hash, due time, first frame, record, carried units]; a
+copy made by the network is not one of `copies`.
+"""
+FIRST, LAST, COPIES, CONTENT, DUE, FRAME, RECORD, CARRIED = range(8)
+
+_MS = 1_000_000
+
+
+class Ledger:
+    """Counts, open units and memory of one space in one direction."""
+
+    __slots__ = (
+        "_compare", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
+        "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_seqs", "_spans",
+        "_times", "_try_quality", "ack", "acked", "carrier", "current", "delay_ns", "direction",
+        "disorder", "duplicates", "feedback", "findings", "first", "gave_up_ns", "given_up",
+        "guard_ns", "in_stream", "last", "limits", "max_copies", "missing", "on_sight",
+        "out_of_order", "outstanding", "peer_seen", "plain", "receiver_near", "recorder",
+        "retransmissions", "rtt", "rule", "sender_near", "skipped", "started", "unacked", "units",
+    )  # fmt: skip
+
+    ack: Callable[[int, int, int, int], None]
+    """Takes (base, bits, frame, time_ns) of an ACK, by the space's `AckRule`."""
+
+    def __init__(
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
+        self.direction = direction
+        self.findings = findings
+        self.recorder = recorder
+        self.carrier: Ledger | None = None
+        """Space whose units carry those of this one."""
+        self.current: Unit | None = None
+        """As a carrier: the unit of the datagram at hand."""
+        self.last: int | None = None
+        """Newest extended number."""
+        self.first = 0
+        """Oldest extended number."""
+        self.units = 0
+        self.plain = 0
+        """Units that nobody acknowledges."""
+        self.retransmissions = 0
+        self.duplicates = 0
+        self.acked = 0
+        self.unacked = 0
+        """Settled units whose acknowledgement could have been seen and was not."""
+        self.given_up = 0
+        self.out_of_order = 0
+        self.max_copies = 0
+        self.skipped = 0
+        """Numbers used by something that is no unit."""
+        self.disorder = 0
+        """First copies out of order that only a network explains."""
+        self.rtt = RttReservoir()
+        self.outstanding: dict[int, Unit] = {}
+        self.missing: set[int] = set()
+        """Skipped numbers of which a copy may still come."""
+        self.limits: dict[str, int] = {}
+        """Named bound -> how often it was hit."""
+        self.started = False
+        """True where the connection is in the capture from its start."""
+        self.peer_seen = False
+        """True once the other direction has a datagram in the capture."""
+        self.in_stream = False
+        """True over TCP, which hands no octet on twice: every further copy is the sender's."""
+        self.sender_near: bool | None = None
+        """True: no network lies between the sender and the capture; None: not known."""
+        self.receiver_near: bool | None = None
+        """True: no network lies between the capture and the receiver; None: not known."""
+        self.on_sight: Callable[[], None] | None = None
+        """Called where something new is known that tells where the capture was taken."""
+        self.gave_up_ns: int | None = None
+        """When the sender gave up the last unit that it had sent as often as it may."""
+        self.feedback: Feedback | None = None
+        self.delay_ns = 0
+        """Resend delay that the sender works with now; 0 without a timer."""
+        self.guard_ns = 0
+        """Copies closer than this are the network's."""
+        self._never_before = 0
+        """Numbers spanned by the epochs that a restart has ended."""
+        self._spans: tuple[int, int] | None = None
+        """(first, last) of those epochs."""
+        self._doubtful: list[tuple[int, Copy | None]] = []
+        """Duplicates judged before it was known where the capture was taken."""
+        self._counted = CountedCopies()
+        """Copies since the newest number, which the next number judges."""
+        self._late: dict[int, int] = {}
+        """Number -> transmissions after its acknowledgement."""
+        self._seqs: array[int] | None = None
+        self.rule = rule
+        self._loss_quality: Quality | None = None
+        self._try_quality: Quality | None = None
+        self.obey(rule)
+
+    def obey(self, rule: SpaceRule, smoothed_ms: float | None = None) -> None:
+        """Take the rules of a dialect, now that it is known."""
+        self.rule = rule
+        self._modulus = 1 << rule.bits
+        self._mask = self._modulus - 1
+        self._half = self._modulus >> 1
+        self._keeps = rule.ack is not AckRule.NONE
+        self._compare = rule.resend is not None
+        resend = rule.resend
+        limited = resend is not None and resend.exhausted is not Exhausted.NEVER
+        self._limit = (resend.attempts or 0) if resend is not None and limited else 0
+        quality = rule.quality
+        if quality is None:
+            self._loss_quality = self._try_quality = None
+        elif self.quality is None or self.quality.rule != quality:
+            made = Quality(quality)
+            self._loss_quality = made if quality.measure == "loss" else None
+            self._try_quality = made if quality.measure == "attempts" else None
+        self.retime(smoothed_ms)
+
+    @property
+    def quality(self) -> Quality | None:
+        """Return the state of the quality rule, None where there is none."""
+        return self._loss_quality or self._try_quality
+
+    def retime(self, smoothed_ms: float | None) -> None:
+        """Recompute delay and guard for the round trip that the sender knows."""
+        resend = self.rule.resend
+        window_ms = self.rule.duplicate_window_ms
+        if resend is not None:
+            delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
+            if smoothed_ms is not None and resend.rtt_factor:
+                delay_ms = max(resend.floor_ms, resend.rtt_factor * smoothed_ms)
+            if smoothed_ms is not None and resend.guard_rtt_factor:
+                guard_ms = resend.guard_rtt_factor * smoothed_ms
+            self.delay_ns = int(delay_ms * _MS)
+            window_ms = window_ms or guard_ms
+        self.guard_ns = int(window_ms * _MS)
+
+    def extend(self, wire_seq: int) -> int:
+        """Return the extended number closest to the newest one."""
+        last = self.last or 0
+        ahead = (wire_seq - last) & self._mask
+        return last + (ahead - self._modulus if ahead > self._half else ahead)
+
+    @property
+    def seen(self) -> bool:
+        """Return True where anything of this space is in the capture."""
+        return self.last is not None or self._spans is not None
+
+    def skipped_start(self, first: int) -> bool:
+        """Return True where no copy of the protocol's first number is in the capture."""
+        return self.last is not None and self._spans is None and self.first > first
+
+    # -- findings ----------------------------------------------------------------------------------
+
+    def hit(self, limit: str) -> None:
+        """Count that a bound was reached."""
+        self.limits[limit] = self.limits.get(limit, 0) + 1
+
+    def find(
+        self, code: str, frame: int | None, time_ns: int, side: int, text: str, **evidence: Any
+    ) -> None:
+        """Report a finding, with what the protocol adds to it."""
+        remark = self.rule.remarks.get(code)
+        message = f"{self.rule.name} {text}" + (f"; {remark}" if remark else "")
+        self.findings.add(
+            code, frame, time_ns, side, message, {"space": self.rule.name, **evidence}
+        )
+
+    # -- memory and ends ---------------------------------------------------------------------------
+
+    def remember(self, seq: int, unit: Unit) -> None:
+        """Keep time and content of a settled unit in a ring, to judge its late copies."""
+        seqs = self._seqs
+        if seqs is None:
+            size = self.rule.memory
+            seqs = self._seqs = array("q", [-1]) * size
+            self._times = array("q", [0]) * size
+            self._contents = array("q", [0]) * size
+            self._copies = array("i", [0]) * size
+        slot = seq & (len(seqs) - 1)
+        seqs[slot] = seq
+        self._times[slot] = unit[LAST]
+        self._contents[slot] = unit[CONTENT]
+        copies = self._copies[slot] = unit[COPIES]
+        self.max_copies = max(self.max_copies, copies)
+
+    def slot_of(self, seq: int) -> int | None:
+        """Return where a settled unit stands in the ring, None where it is forgotten."""
+        seqs = self._seqs
+        if seqs is None:
+            return None
+        slot = seq & (len(seqs) - 1)
+        return slot if seqs[slot] == seq else None
+
+    def recount(self, seq: int, step: int) -> None:
+        """Count transmissions more or less of a unit, open or settled."""
+        unit = self.outstanding.get(seq)
+        if unit is not None:
+            unit[COPIES] += step
+            return
+        slot = self.slot_of(seq)
+        if slot is not None:
+            self._copies[slot] += step
+            self.max_copies = max(self.max_copies, self._copies[slot])
+
+    def exhausted(self, unit: Unit) -> bool:
+        """Return True where the unit was sent exactly as often as its sender permits.
+
+        More copies than that show a sender whose limit is switched off.
+        """
+        return bool(self._limit) and bool(unit[COPIES] == self._limit)
+
+    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+        """Settle a unit without acknowledgement; `seen`: one could have been seen."""
+        given_up = self.exhausted(unit)
+        if given_up:
+            self.given_up += 1
+            self.gave_up_ns = max(self.gave_up_ns or 0, unit[DUE])
+            self.find(
+                "attempts-exhausted", unit[FRAME], unit[LAST], self.direction,
+                f"{seq & self._mask} was sent {unit[COPIES]} times, as often as permitted",
+                seq=seq, copies=unit[COPIES],
+            )  # fmt: skip
+        self.unacked += seen or given_up
+        self.remember(seq, unit)
+        if unit[RECORD] is not None and self.recorder is not None:
+            word = "given_up" if given_up else "unacked" if seen else "unknown"
+            self.recorder.dropped(unit[RECORD], word)
+
+    def end_all(self, end_ns: int, patience_ns: int) -> None:
+        """Settle what is open at the end.
+
+        Args:
+            end_ns: end of the capture, or of the connection's time in it.
+            patience_ns: a unit sent later than this before the end may still be acknowledged.
+
+        """
+        for seq, unit in list(self.outstanding.items()):
+            waited = end_ns - unit[LAST] > patience_ns
+            self.end(seq, unit, seen=self.peer_seen and waited)
+        self.outstanding.clear()
+
+    def shed(self, now_ns: int) -> None:
+        """Settle units that have waited too long, and the oldest beyond the bound."""
+        outstanding = self.outstanding
+        horizon = now_ns - EXPIRY_NS
+        while outstanding:
+            seq = next(iter(outstanding))
+            unit = outstanding[seq]
+            over = len(outstanding) > MAX_OUTSTANDING
+            if not over and unit[LAST] > horizon:
+                break
+            del outstanding[seq]
+            if over:
+                self.hit("MAX_OUTSTANDING")
+            self.end(seq, unit, seen=self.peer_seen and not over)
+
+    def restart(self) -> None:
+        """Begin a new epoch: its sender numbers afresh. What is open is settled as unknown."""
+        if self.last is None:
+            return
+        for seq, unit in list(self.outstanding.items()):
+            self.end(seq, unit, seen=False)
+        self.outstanding.clear()
+        self.missing.clear()
+        if self.rule.consecutive:
+            self._never_before += self.last - self.first + 1
+        first = self._spans[0] if self._spans else self.first
+        self._spans = (first, self.last)
+        self.last = None
+        self.current = None
+        self.feedback = None
+
+    def close_silently(self) -> None:
+        """Take back what was counted after its sender had closed the connection."""
+        if self.feedback is not None and self._loss_quality is not None:
+            self.feedback.revert()
+            self._loss_quality.revert()
+
+    # -- report ------------------------------------------------------------------------------------
+
+    def report(self) -> SpaceReport:
+        """Return the figures; call `end_all` before."""
+        span = self._never_before
+        if self.last is not None and self.rule.consecutive:
+            span += self.last - self.first + 1
+        span -= self.units + self.skipped
+        first, last = self.first, self.last
+        if self._spans is not None:
+            first = self._spans[0]
+            last = self._spans[1] if last is None else last
+        return SpaceReport(
+            space=self.rule.name,
+            direction=self.direction,
+            units=self.units,
+            copies=self.units + self.retransmissions + self.duplicates,
+            retransmissions=self.retransmissions,
+            duplicates=self.duplicates,
+            acked=self.acked,
+            unacked=self.unacked,
+            unknown=self.units - self.acked - self.unacked,
+            never_seen=max(0, span) if self.rule.consecutive else 0,
+            out_of_order=self.out_of_order,
+            given_up=self.given_up,
+            first_seq=None if last is None else first,
+            last_seq=last,
+            max_copies=self.max_copies,
+            rtt=self.rtt.summary(),
+            extra=self._extra(),
+        )
+
+    def _extra(self) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self.feedback is not None:
+            extra = self.feedback.counts()
+        if self.quality is not None and self.quality.peak:
+            extra["poor_quality_run"] = self.quality.peak
+        return extra

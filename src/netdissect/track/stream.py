@@ -1,0 +1,350 @@
+"""A TCP connection as a whole: handshake, both directions, ends, and the messages in its streams.
+
+`StreamHalf` keeps the octets of one direction; here the two meet. Knows no protocol.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.packets import StreamPiece, TcpSegment
+from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.track.reservoir import RttReservoir
+from netdissect.track.tcp import MAX_UNITS, StreamHalf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from netdissect.track.findings import Findings
+    from netdissect.track.recorder import Recorder
+
+__all__ = ["REFUSAL_NS", "TCP_CODES", "StreamTrack"]
+
+REFUSAL_NS = 150_000_000
+"""A server that closes this soon after the handshake, without a word, has refused the connection."""
+MAX_SYNS = 16
+"""Connection attempts remembered, to tell which one was answered."""
+
+SPACE = "message"
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_SIDES = ("client", "server")
+
+TCP_CODES: tuple[CodeRow, ...] = (
+    CodeRow(
+        "zero-window", Severity.NOTE, "sequence", "receive window is closed",
+        "The program on this side does not read: its receive buffer is full and its peer may send"
+        " no more. A sender that ignores how much was taken loses the rest of its messages.",
+    ),
+    CodeRow(
+        "refused-by-immediate-fin", Severity.WARN, "protocol", "accepted, then closed at once",
+        "The server ended the connection right after the handshake and sent nothing: usually it is"
+        " full. A kick before the first message or a stopping server looks the same.",
+    ),
+    CodeRow(
+        "connection-refused", Severity.NOTE, "protocol", "nobody listens on the port",
+        "The connection attempt was answered by RST.",
+    ),
+    CodeRow(
+        "reset", Severity.NOTE, "protocol", "connection reset",
+        "One side broke the connection off: its program ended or closed with octets unread, or"
+        " something was sent to a socket that is closed.",
+    ),
+    CodeRow(
+        "stalled", Severity.WARN, "sequence", "octets sent again and again",
+        "The same octets were sent four times or more without an acknowledgement: the path or the"
+        " peer is gone. TCP gives up after minutes, and then sends neither FIN nor RST.",
+    ),
+    CodeRow(
+        "unknown-start", Severity.NOTE, "receive", "capture begins inside the connection",
+        "The handshake is not in the capture: offsets count from the first octet seen.",
+    ),
+    CodeRow(
+        "head-of-line-blocking", Severity.NOTE, "sequence", "messages waited for a lost segment",
+        "All octets of the message were there, but TCP hands octets on in order only: an earlier"
+        " segment was missing. All messages behind it became readable at the same moment.",
+    ),
+)  # fmt: skip
+"""Codes of TCP connections."""
+
+Waiting = list[Any]
+"""[ordinal, end offset, time completed, repeated, record] of a message not yet acknowledged."""
+_ORDINAL, _END, _TIME, _REPEATED, _RECORD = range(5)
+
+
+class _Messages:
+    """The messages of one direction."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.end = 0
+        """Offset behind the last message."""
+        self.waiting: deque[Waiting] = deque()
+        self.acked = self.unacked = self.unknown = 0
+        self.repeated = self.blocked = 0
+        self.blocked_ns = 0
+        """Longest time that a message waited for earlier octets."""
+        self.rtt = RttReservoir()
+        self.digest = hashlib.sha256()
+        self.octets = 0
+        self.gaps = 0
+        """Octets that the capture does not have."""
+
+
+class StreamTrack:
+    """Tracks one TCP connection; `finish` gives the reports of its spaces."""
+
+    def __init__(
+        self,
+        number: int,
+        findings: Findings,
+        recorder: Recorder | None,
+        step: Callable[[str, str | None, int, int, int], None],
+    ) -> None:
+        """Take the connection's number, where findings and records go, and its state machine's input."""
+        self.number = number
+        self.findings = findings
+        self.recorder = recorder
+        self.halves = (StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder))
+        for half in self.halves:
+            half.connection = number
+        self.messages = (_Messages(), _Messages())
+        self._step = step
+        self._syns: list[tuple[int, int | None]] = []
+        self._syn_ack_ns: int | None = None
+        self.syn_to_synack_ms: float | None = None
+        self.synack_to_ack_ms: float | None = None
+        self.established_ns: int | None = None
+        self.first_fin: tuple[int, int, int] | None = None
+        """(direction, frame, time) of the first FIN."""
+        self.fins = [False, False]
+        self.reset_by: int | None = None
+        self.refused = False
+        self.mid_stream = False
+
+    # -- segments ----------------------------------------------------------------------------------
+
+    def segment(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
+        """Take one segment, before the messages that it completes."""
+        flags = segment.flags
+        if segment.mid_stream and not self.mid_stream and self.established_ns is None:
+            self.mid_stream = True
+            self.findings.add("unknown-start", frame, time_ns, direction)
+            self._step("data", None, direction, frame, time_ns)
+        self.halves[direction].take(segment, frame, time_ns)
+        if flags & _ACK:
+            self._acknowledged(direction, frame, time_ns, segment.ack)
+        if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
+            self._handshake(direction, frame, time_ns, segment)
+        if flags & (_FIN | _RST):
+            self._end(direction, frame, time_ns, flags)
+
+    def _acknowledged(self, direction: int, frame: int, time_ns: int, wire: int) -> None:
+        """Take what a segment of `direction` acknowledges of the other one."""
+        half = self.halves[1 - direction]
+        before = half.acked
+        half.acknowledge(wire, frame, time_ns)
+        if half.acked == before:
+            return
+        messages = self.messages[1 - direction]
+        waiting = messages.waiting
+        while waiting and waiting[0][_END] <= half.acked:
+            self._settle(messages, waiting.popleft(), frame, time_ns)
+
+    def _handshake(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
+        stamps = segment.timestamps
+        if segment.flags & _SYN and not segment.flags & _ACK:
+            if len(self._syns) < MAX_SYNS:
+                self._syns.append((time_ns, stamps[0] if stamps else None))
+            self._step("syn", None, direction, frame, time_ns)
+        elif segment.flags & _SYN:
+            if self.syn_to_synack_ms is None and self._syns:
+                self.syn_to_synack_ms = (time_ns - self._answered(segment)) / 1e6
+            self._syn_ack_ns = time_ns
+            self._step("syn_ack", None, direction, frame, time_ns)
+        elif self._syn_ack_ns is not None and segment.flags & _ACK and direction == 0:
+            self.established_ns = time_ns
+            self.synack_to_ack_ms = (time_ns - self._syn_ack_ns) / 1e6
+            self._step("established", None, direction, frame, time_ns)
+
+    def _answered(self, segment: TcpSegment) -> int:
+        """Return when the SYN was sent that a SYN-ACK answers: the one whose time stamp it echoes."""
+        stamps = segment.timestamps
+        for time_ns, stamp in self._syns:
+            if stamps is not None and stamp == stamps[1]:
+                return time_ns
+        return self._syns[-1][0]
+
+    def _end(self, direction: int, frame: int, time_ns: int, flags: int) -> None:
+        """Take a FIN or RST."""
+        if flags & _RST:
+            self.refused = self._syn_ack_ns is None and bool(self._syns) and direction == 1
+            if self.reset_by is None:
+                self.reset_by = direction
+                code = "connection-refused" if self.refused else "reset"
+                text = f"by the {_SIDES[direction]}"
+                self.findings.add(code, frame, time_ns, direction, text)
+            self._step("reset", "RST", direction, frame, time_ns)
+            return
+        if self.first_fin is None:
+            self.first_fin = (direction, frame, time_ns)
+        self.fins[direction] = True
+        self._step("fin", "FIN", direction, frame, time_ns)
+
+    @property
+    def ended(self) -> bool:
+        """Return whether a FIN or RST was seen: what is incomplete then stays so."""
+        return self.first_fin is not None or self.reset_by is not None
+
+    @property
+    def state(self) -> str:
+        """Return the state at the end of the capture, in plain words."""
+        if self.reset_by is not None:
+            return "refused" if self.refused else "reset"
+        if all(self.fins):
+            return "closed"
+        if any(self.fins):
+            return f"half_closed_by_{_SIDES[self.fins.index(True)]}"
+        return "open"
+
+    # -- octets and messages -----------------------------------------------------------------------
+
+    def octets(self, direction: int, piece: StreamPiece) -> None:
+        """Take octets of the stream as they became readable."""
+        messages = self.messages[direction]
+        messages.digest.update(piece.data)
+        messages.octets += len(piece.data)
+        messages.gaps += piece.gap_octets
+
+    def message(
+        self, direction: int, type_: str, start: int, end: int, frame: int, time_ns: int
+    ) -> int:
+        """Take a message at stream offsets [start, end) that `frame` completed; return its ordinal."""
+        messages = self.messages[direction]
+        messages.count += 1
+        if messages.count == 1:
+            self._step("message", None, direction, frame, time_ns)
+        messages.end = end
+        parts, repeated = self.halves[direction].made_of(start, end)
+        messages.repeated += repeated
+        waited = time_ns - max((part[2] for part in parts), default=time_ns)
+        if waited > 0:
+            messages.blocked += 1
+            messages.blocked_ns = max(messages.blocked_ns, waited)
+            self.findings.add(
+                "head-of-line-blocking", frame, time_ns, direction,
+                f"message {messages.count} waited {waited / 1e6:.1f} ms for earlier octets",
+                {"message": messages.count, "blocked_ms": waited / 1e6, "released_by": frame},
+            )  # fmt: skip
+        record = None
+        if self.recorder is not None:
+            record = UnitRecord(
+                self.number, direction, SPACE, messages.count, messages.count, type_,
+                [Copy(frame, time_ns, "original")], None, None, None, False, "unknown", None,
+            )  # fmt: skip
+            record.extra = {
+                "offset": start,
+                "length": end - start,
+                "segments": len(parts),
+                "first_octet_ns": parts[0][2] if parts else time_ns,
+                "last_octet_ns": max((part[2] for part in parts), default=time_ns),
+                "retransmitted": repeated,
+                "blocked_ms": max(0, waited) / 1e6,
+            }
+            self.recorder.pending.append(record)
+            self.recorder.touched.append((record, record.copies[0]))
+        waiting: Waiting = [messages.count, end, time_ns, repeated, record]
+        if end <= self.halves[direction].acked:
+            self._settle(messages, waiting, frame, time_ns)
+        else:
+            messages.waiting.append(waiting)
+            if len(messages.waiting) > MAX_UNITS:
+                self._drop(messages, messages.waiting.popleft(), seen=False)
+        return messages.count
+
+    def _settle(self, messages: _Messages, waiting: Waiting, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a message's last octet: the peer's kernel has it."""
+        messages.acked += 1
+        ambiguous = waiting[_REPEATED]
+        sample = time_ns - waiting[_TIME]
+        if ambiguous:
+            messages.rtt.ambiguous += 1
+        else:
+            messages.rtt.add(max(0, sample))
+        record = waiting[_RECORD]
+        if record is not None:
+            record.acked_frame, record.acked_time_ns = frame, time_ns
+            record.rtt_ambiguous = ambiguous
+            record.rtt_ms = None if ambiguous else sample / 1e6
+            record.outcome = "acked"
+            record.settled_ns = time_ns
+
+    def _drop(self, messages: _Messages, waiting: Waiting, *, seen: bool) -> None:
+        if seen:
+            messages.unacked += 1
+        else:
+            messages.unknown += 1
+        record = waiting[_RECORD]
+        if record is not None:
+            record.outcome = "unacked" if seen else "unknown"
+            record.settled_ns = waiting[_TIME]
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def finish(self, end_ns: int, patience_ns: int) -> list[SpaceReport]:
+        """Conclude, and return the reports of both spaces in both directions."""
+        self._refusal()
+        reports = []
+        for direction, half in enumerate(self.halves):
+            peer_seen = self.halves[1 - direction].segments > 0
+            tcp = half.finish(end_ns, patience_ns, peer_seen=peer_seen)
+            messages = self.messages[direction]
+            if not messages.gaps:
+                tcp.extra["stream_sha256"] = messages.digest.hexdigest()
+            tcp.extra["stream_octets"] = messages.octets
+            tcp.extra["gap_octets"] = messages.gaps
+            if half.segments:
+                reports.append(tcp)
+            if messages.count:
+                reports.append(self._report(direction, end_ns, patience_ns, seen=peer_seen))
+        return reports
+
+    def _refusal(self) -> None:
+        if self.first_fin is None or self.established_ns is None:
+            return
+        direction, frame, time_ns = self.first_fin
+        silent = not self.messages[1].octets
+        if direction == 1 and silent and time_ns - self.established_ns <= REFUSAL_NS:
+            self.findings.add(
+                "refused-by-immediate-fin", frame, time_ns, 1,
+                f"FIN {(time_ns - self.established_ns) / 1e6:.1f} ms after the handshake, no data",
+            )  # fmt: skip
+
+    def _report(
+        self, direction: int, end_ns: int, patience_ns: int, *, seen: bool
+    ) -> SpaceReport:
+        messages = self.messages[direction]
+        for waiting in messages.waiting:
+            self._drop(messages, waiting, seen=seen and end_ns - waiting[_TIME] > patience_ns)
+        messages.waiting.clear()
+        return SpaceReport(
+            space=SPACE,
+            direction=direction,
+            units=messages.count,
+            copies=messages.count,
+            acked=messages.acked,
+            unacked=messages.unacked,
+            unknown=messages.unknown,
+            first_seq=1,
+            last_seq=messages.count,
+            max_copies=1,
+            rtt=messages.rtt.summary(),
+            extra={
+                "with_retransmitted_octets": messages.repeated,
+                "blocked": messages.blocked,
+                "max_blocked_ms": messages.blocked_ns / 1e6,
+                "leftover_octets": max(0, messages.octets + messages.gaps - messages.end),
+            },
+        )

@@ -1,0 +1,371 @@
+"""What a TCP connection did: its segments as units of a space, its messages on top. Knows no protocol.
+
+Octets have extended offsets, 0 = the octet after the SYN. A *unit* is a range of octets first sent
+together. Sources: RFC 9293, RFC 6298 (Karn), RFC 7323; docs/reliability.md, "TCP".
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.track.reservoir import RttReservoir
+
+if TYPE_CHECKING:
+    from netdissect.model.packets import TcpSegment
+    from netdissect.track.findings import Findings
+    from netdissect.track.recorder import Recorder
+
+__all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
+
+MAX_UNITS = 4096
+"""Units of one direction that wait for their acknowledgement; beyond, the oldest is `unknown`."""
+MAX_HOLES = 1024
+"""Ranges not seen yet that are remembered per direction."""
+MAX_ARRIVALS = 4096
+"""Segments per direction remembered until the message that they belong to is whole."""
+MAX_IDENTITIES = 1024
+"""Segments per direction remembered by IP identification, to know a copy made by the network."""
+STALLED_COPIES = 4
+"""Transmissions of one range from which on the connection counts as stalled."""
+
+SPACE = "tcp"
+_WRAP = 1 << 32
+_HALF_WRAP = 1 << 31
+_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+
+START, END, FIRST_NS, COPIES, FRAME, LATE, RECORD = range(7)
+"""A unit: first offset, offset behind it, time and frame of its first copy, copies, whether it came
+after later octets, its record."""
+Unit = list[Any]
+
+Arrival = tuple[int, int, int, int]
+"""(first offset, offset behind, time_ns, frame) of octets seen for the first time."""
+
+
+class StreamHalf:
+    """The octets that one side sent: units, copies, holes, acknowledgements."""
+
+    def __init__(self, direction: int, findings: Findings, recorder: Recorder | None) -> None:
+        self.direction = direction
+        self.findings = findings
+        self.recorder = recorder
+        self.connection = 0
+        """Number of the connection, for records."""
+        self.base: int | None = None
+        """Wire sequence number of offset 0; None before the first segment."""
+        self.highest = 0
+        """Offset behind the highest octet seen."""
+        self.acked = 0
+        """Offset up to which the other side has acknowledged."""
+        self.holes: list[tuple[int, int]] = []
+        """Ranges below `highest` that were not seen."""
+        self.arrivals: list[Arrival] = []
+        """First sights of octets, by offset, for the messages made of them."""
+        self.repeated: deque[tuple[int, int]] = deque(maxlen=MAX_ARRIVALS)
+        """Ranges sent again lately."""
+        self.outstanding: deque[Unit] = deque()
+        self.rtt = RttReservoir()
+        self.quickest_ns = 1 << 62
+        self.counts = dict.fromkeys(
+            ("new", "hole_filling", "retransmitted", "exact_duplicates", "reordered", "pure_acks",
+             "zero_window", "syn", "fin", "rst", "octets_on_wire"), 0,
+        )  # fmt: skip
+        self.segments = 0
+        """Segments of any kind."""
+        self.units_acked = 0
+        self.units_unknown = 0
+        self.units_unacked = 0
+        self.max_copies = 0
+        self.first: int | None = None
+        """Offset of the first unit."""
+        self.last = 0
+        """Offset of the unit sent furthest ahead."""
+        self.limits: dict[str, int] = {}
+        self._newest_id: int | None = None
+        self._identities: dict[tuple[int, int, int], None] = {}
+
+    # -- input -------------------------------------------------------------------------------------
+
+    def take(self, segment: TcpSegment, frame: int, time_ns: int) -> None:
+        """Take one segment that this side sent."""
+        flags = segment.flags
+        counts = self.counts
+        self.segments += 1
+        if self.base is None:
+            start = segment.seq + 1 if flags & _SYN else segment.seq
+            self.base = (start - segment.stream_start) % _WRAP
+        if flags & (_SYN | _FIN | _RST):
+            counts["syn"] += bool(flags & _SYN)
+            counts["fin"] += bool(flags & _FIN)
+            counts["rst"] += bool(flags & _RST)
+        if not segment.window and not flags & (_SYN | _RST):
+            self._zero_window(frame, time_ns)
+        if segment.payload_length:
+            counts["octets_on_wire"] += segment.payload_length
+            self._data(segment, frame, time_ns)
+        elif flags & (_SYN | _FIN | _RST | _ACK) == _ACK:
+            counts["pure_acks"] += 1
+
+    def _zero_window(self, frame: int, time_ns: int) -> None:
+        self.counts["zero_window"] += 1
+        self.findings.add(
+            "zero-window", frame, time_ns, self.direction,
+            "its receive buffer is full: the peer may send no more",
+        )  # fmt: skip
+
+    def _data(self, segment: TcpSegment, frame: int, time_ns: int) -> None:
+        """Judge a segment with data."""
+        start = segment.stream_start
+        end = start + segment.payload_length
+        if segment.ip_id and self._is_copy(segment.ip_id, start, segment.payload_length):
+            self.counts["exact_duplicates"] += 1
+            self.findings.add("duplicate", frame, time_ns, self.direction)
+            self._again(start, end, frame, time_ns, "duplicate")
+            return
+        if start >= self.highest:
+            self.counts["new"] += 1
+            if start > self.highest:
+                self._hole(self.highest, start)
+            self.highest = end
+            self._unit(start, end, frame, time_ns, segment, late=False)
+        elif self._fills(start, end):
+            self.counts["hole_filling"] += 1
+            if self._is_late(segment.ip_id):
+                self.counts["reordered"] += 1
+            self._unit(start, end, frame, time_ns, segment, late=True)
+        else:
+            self.counts["retransmitted"] += 1
+            self.findings.add("retransmission", frame, time_ns, self.direction)
+            self._repeat(start, end, frame, time_ns)
+        if segment.ip_id and not self._is_late(segment.ip_id):
+            self._newest_id = segment.ip_id
+
+    def _is_copy(self, ip_id: int, start: int, length: int) -> bool:
+        """Return whether this very packet was seen before: the network repeated it."""
+        identities = self._identities
+        identity = (ip_id, start, length)
+        if identity in identities:
+            return True
+        identities[identity] = None
+        if len(identities) > MAX_IDENTITIES:
+            del identities[next(iter(identities))]
+        return False
+
+    def _is_late(self, ip_id: int | None) -> bool:
+        """Return whether a packet left before another that was seen already (rising IP ids)."""
+        if not ip_id or self._newest_id is None:
+            return False
+        return (ip_id - self._newest_id) & 0xFFFF >= 0x8000  # noqa: PLR2004 - half of 16 bits
+
+    # -- holes -------------------------------------------------------------------------------------
+
+    def _hole(self, start: int, end: int) -> None:
+        self.holes.append((start, end))
+        if len(self.holes) > MAX_HOLES:
+            self._hit("MAX_HOLES")
+            del self.holes[0]
+
+    def _fills(self, start: int, end: int) -> bool:
+        """Return whether nothing of a range was seen before; its octets are no hole any more."""
+        if not self.holes:
+            return False
+        whole = any(low <= start and end <= high for low, high in self.holes)
+        self._close(start, end)
+        return whole
+
+    def _close(self, start: int, end: int) -> None:
+        """Take a range out of the holes."""
+        left: list[tuple[int, int]] = []
+        for low, high in self.holes:
+            if end <= low or start >= high:
+                left.append((low, high))
+                continue
+            if low < start:
+                left.append((low, start))
+            if end < high:
+                left.append((end, high))
+        self.holes = left
+
+    # -- units -------------------------------------------------------------------------------------
+
+    def _unit(
+        self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment, *, late: bool
+    ) -> None:
+        """Take octets seen for the first time."""
+        if self.first is None or start < self.first:
+            self.first = start
+        self.last = max(self.last, start)
+        self._arrive(start, end, time_ns, frame)
+        record = None
+        if self.recorder is not None:
+            record = UnitRecord(
+                self.connection, self.direction, SPACE, segment.seq, start, "data",
+                [Copy(frame, time_ns, "original")], None, None, None, False, "unknown", None,
+                extra={"length": end - start},
+            )  # fmt: skip
+            if late:
+                record.extra["late"] = True
+            self.recorder.pending.append(record)
+        self.max_copies = max(self.max_copies, 1)
+        unit: Unit = [start, end, time_ns, 1, frame, late, record]
+        outstanding = self.outstanding
+        if end <= self.acked:
+            self._settle(unit, frame, time_ns, exact=False)
+        elif late:
+            place = sum(1 for other in outstanding if other[START] < start)
+            outstanding.insert(place, unit)
+        else:
+            outstanding.append(unit)
+        if len(outstanding) > MAX_UNITS:
+            self._hit("MAX_UNITS")
+            self._drop(outstanding.popleft(), "unknown")
+
+    def _arrive(self, start: int, end: int, time_ns: int, frame: int) -> None:
+        arrivals = self.arrivals
+        arrival = (start, end, time_ns, frame)
+        if not arrivals or arrivals[-1][0] < start:
+            arrivals.append(arrival)
+        else:
+            insort(arrivals, arrival)
+        if len(arrivals) > MAX_ARRIVALS:
+            del arrivals[: MAX_ARRIVALS // 4]
+
+    def _repeat(self, start: int, end: int, frame: int, time_ns: int) -> None:
+        """Take octets of which some were seen before."""
+        self.repeated.append((start, end))
+        if end > self.highest:
+            self._arrive(self.highest, end, time_ns, frame)
+            self.highest = end
+        self._close(start, end)
+        self._again(start, end, frame, time_ns, "retransmission")
+
+    def _again(self, start: int, end: int, frame: int, time_ns: int, kind: str) -> None:
+        """Note a further copy with the units that it covers."""
+        for unit in self.outstanding:
+            if unit[START] >= end:
+                break
+            if unit[END] <= start:
+                continue
+            if kind == "retransmission":
+                unit[COPIES] += 1
+                self.max_copies = max(self.max_copies, unit[COPIES])
+                if unit[COPIES] == STALLED_COPIES:
+                    self._stalled(unit, frame, time_ns)
+            if unit[RECORD] is not None:
+                unit[RECORD].copies.append(Copy(frame, time_ns, kind))
+
+    def _stalled(self, unit: Unit, frame: int, time_ns: int) -> None:
+        self.findings.add(
+            "stalled", frame, time_ns, self.direction,
+            f"octets from {unit[START]} on were sent {unit[COPIES]} times without an answer",
+            {"offset": unit[START], "since_ms": (time_ns - unit[FIRST_NS]) / 1e6},
+        )  # fmt: skip
+
+    # -- acknowledgements --------------------------------------------------------------------------
+
+    def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
+        """Take an acknowledgement number that the other side sent."""
+        if self.base is None:
+            return
+        ahead = (wire - self.base - self.highest + _HALF_WRAP) % _WRAP - _HALF_WRAP
+        offset = self.highest + ahead
+        if offset <= self.acked:
+            return
+        self.acked = offset
+        outstanding = self.outstanding
+        while outstanding and outstanding[0][END] <= offset:
+            unit = outstanding.popleft()
+            self._settle(unit, frame, time_ns, exact=unit[END] == offset)
+
+    def _settle(self, unit: Unit, frame: int, time_ns: int, *, exact: bool) -> None:
+        """Take the first acknowledgement of a unit; only an exact one of a range sent once tells a
+        round trip (Karn; a later one is delayed by what else it acknowledges).
+        """
+        self.units_acked += 1
+        ambiguous = unit[COPIES] > 1 or unit[LATE]
+        sample = time_ns - unit[FIRST_NS]
+        if ambiguous:
+            self.rtt.ambiguous += 1
+        elif exact and sample >= 0:
+            self.rtt.add(sample)
+            self.quickest_ns = min(self.quickest_ns, sample)
+        record = unit[RECORD]
+        if record is not None:
+            record.acked_frame, record.acked_time_ns = frame, time_ns
+            record.rtt_ambiguous = ambiguous
+            record.rtt_ms = None if ambiguous else sample / 1e6
+            record.outcome = "acked"
+            record.settled_ns = time_ns
+
+    def _drop(self, unit: Unit, outcome: str) -> None:
+        if outcome == "unknown":
+            self.units_unknown += 1
+        else:
+            self.units_unacked += 1
+        record = unit[RECORD]
+        if record is not None:
+            record.outcome = outcome
+            record.settled_ns = record.copies[-1].time_ns
+
+    def _hit(self, limit: str) -> None:
+        self.limits[limit] = self.limits.get(limit, 0) + 1
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def made_of(self, start: int, end: int) -> tuple[list[Arrival], bool]:
+        """Return the first sights of the octets of a range, and whether some were sent again.
+
+        What lies before `start` is forgotten: messages come in order.
+        """
+        arrivals = self.arrivals
+        done = 0
+        while done < len(arrivals) and arrivals[done][1] <= start:
+            done += 1
+        if done:
+            del arrivals[:done]
+        found: list[Arrival] = []
+        for arrival in arrivals:
+            if arrival[0] >= end:
+                break
+            found.append(arrival)
+        repeated = self.repeated
+        while repeated and repeated[0][1] <= start:
+            repeated.popleft()
+        again = any(low < end and start < high for low, high in repeated)
+        return found, again
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def finish(self, end_ns: int, patience_ns: int, *, peer_seen: bool) -> SpaceReport:
+        """Settle what is left and return the figures."""
+        while self.outstanding:
+            unit = self.outstanding.popleft()
+            waited = end_ns - unit[FIRST_NS] > patience_ns
+            self._drop(unit, "unacked" if peer_seen and waited else "unknown")
+        counts = self.counts
+        units = counts["new"] + counts["hole_filling"]
+        extra: dict[str, Any] = {key: value for key, value in counts.items() if key != "retransmitted"}
+        extra["segments"] = self.segments
+        extra["missing_octets"] = sum(high - low for low, high in self.holes)
+        return SpaceReport(
+            space=SPACE,
+            direction=self.direction,
+            units=units,
+            copies=units + counts["retransmitted"] + counts["exact_duplicates"],
+            retransmissions=counts["retransmitted"],
+            duplicates=counts["exact_duplicates"],
+            acked=self.units_acked,
+            unacked=self.units_unacked,
+            unknown=units - self.units_acked - self.units_unacked,
+            never_seen=0,
+            out_of_order=counts["hole_filling"],
+            given_up=0,
+            first_seq=self.first,
+            last_seq=self.last if units else None,
+            max_copies=self.max_copies,
+            rtt=self.rtt.summary(),
+            extra=extra,
+        )
