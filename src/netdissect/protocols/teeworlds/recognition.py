@@ -22,7 +22,10 @@ REQUEST, ANSWERED, TWO_PACKETS, MORE_PACKETS, CONNLESS, ANSWERED_INFO, KNOCKS = 
 """Scores of the evidence; see `model.claims.STRONG`."""
 _MORE = 4
 _PAIR = 2
-_CONNECT, _CONNECT_ACCEPT, _TOKEN = 1, 2, 5
+ANSWER = 52
+"""Too weak alone: one of the ports must be the protocol's own."""
+_TOKEN = 5
+_ANSWER_OCTETS = 12
 
 _FIRST: Final = (
     # length, start, dialect, what it is
@@ -38,7 +41,8 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     """Return the claim on a flow, or None. Pure."""
     if transport != "udp" or not sample:
         return None
-    return _handshake(sample, final=final) or _structure(sample) or _outside(sample)
+    found = _handshake(sample, final=final) or _structure(sample) or _outside(sample)
+    return found or (_answers(sample) if final else None)
 
 
 # -- handshakes -----------------------------------------------------------------------------------
@@ -123,6 +127,17 @@ def _roles(what: Accepted, side: int, clients: set[int]) -> None:
     """Conclude who is the client from who sent a message of one side."""
     for sender in what.senders:
         clients.add(side if sender == 0 else 1 - side)
+
+
+def _answers(sample: Sequence[Sample]) -> Claim | None:
+    """Take a flow of nothing but 0.7 token answers: the request went to a broadcast address."""
+    side = sample[0][0]
+    for who, _, octets in sample:
+        found = accepts(octets, D07)
+        if who != side or found is None or found.control != _TOKEN or len(octets) != _ANSWER_OCTETS:
+            return None
+    reason = "0.7 token answer, 12 octets"
+    return Claim("teeworlds", ANSWER, (D07, D07), 1 - side, "protocol", (reason,))
 
 
 # -- connectionless -------------------------------------------------------------------------------

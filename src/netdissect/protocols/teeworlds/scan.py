@@ -189,7 +189,11 @@ def _chunks(
     content: bytes,
     form: _Format,
 ) -> None:
-    """Add the events of `count` chunks of data[position:end]; stop where one passes the end."""
+    """Add the events of `count` chunks of data[position:end]; stop where one passes the end.
+
+    Copies made by the network have the same datagram as `content`. A packet may hold a chunk and
+    its repetition, so those that are marked as sent again never equal the first one.
+    """
     append = events.append
     kinds = form.kinds
     bits = form.size_bits
@@ -223,9 +227,11 @@ def _chunks(
         else:
             kind, position = _rare(events, data, position - 1, after, kinds)
         if vital:
-            append((_UNIT, kind.type, "vital", sequence, flags >= 0x80, content))  # noqa: PLR2004
             if flags >= 0x80:  # noqa: PLR2004 - the resend mark
+                append((_UNIT, kind.type, "vital", sequence, True, (content,)))
                 append(_MARKED)
+            else:
+                append((_UNIT, kind.type, "vital", sequence, False, content))
             if kind.special == FACT:
                 _fact(events, kind.type, data, position, after)
         elif kind.special:
