@@ -97,7 +97,7 @@ class _Section:
     def __init__(self, order: str, ledger: Ledger) -> None:
         self.ledger = ledger
         self.order = order
-        self._u32 = Struct(order + "I").unpack_from
+        self.word = Struct(order + "I").unpack_from
         self.packet = Struct(order + "IIIIIII").unpack_from
         self._option = Struct(order + "HH").unpack_from
         self._u64 = Struct(order + "Q").unpack_from
@@ -107,7 +107,7 @@ class _Section:
 
     def u32(self, data: bytes, pos: int) -> int:
         """Return the 32-bit number at `pos`."""
-        return int(self._u32(data, pos)[0])
+        return int(self.word(data, pos)[0])
 
     def options(self, data: bytes, pos: int, end: int) -> Iterator[tuple[int, bytes]]:
         """Yield (code, value) of each whole option; a value that overruns its block ends them."""
@@ -224,53 +224,48 @@ class _Reader:
     def _walk(self, batch: list[Frame]) -> int:
         """Read the whole blocks in hand into `batch`; return how many octets the next needs."""
         window = self.window
-        data = window.data
-        end = len(data)
-        section = self.section
-        interfaces, unpack = section.interfaces, section.packet
         while True:
-            pos = window.pos
-            if end - pos < _PACKET_OVERHEAD:
-                return self._short_tail(batch)
+            if window.left >= _PACKET_OVERHEAD:
+                self._packets(batch)
+            if window.left < _MIN_BLOCK:
+                return _MIN_BLOCK
+            need = self._block(batch)
+            if need:
+                return need
+
+    def _packets(self, batch: list[Frame]) -> None:
+        """Read a run of Enhanced Packet Blocks, up to the first block that is none or not whole."""
+        window, section = self.window, self.section
+        data, pos, number = window.data, window.pos, self.number
+        end = len(data)
+        last = end - _PACKET_OVERHEAD
+        interfaces, unpack, word = section.interfaces, section.packet, section.word
+        while pos <= last:
             kind, total, index, high, low, captured, wire = unpack(data, pos)
             stop = pos + total
+            start = pos + 28
+            options = start + ((captured + 3) & ~3)
             if (
                 kind != _PACKET
                 or stop > end
+                or options + 4 > stop
                 or captured > MAX_FRAME_OCTETS
-                or (pad := (captured + 3) & ~3) + _PACKET_OVERHEAD > total
                 or total & 3
                 or index >= len(interfaces)
-                or data[stop - 4 : stop] != data[pos + 4 : pos + 8]
+                or word(data, stop - 4)[0] != total
             ):
-                need = self._block(batch)
-                if need:
-                    return need
-                if self.section is not section:
-                    section = self.section
-                    interfaces, unpack = section.interfaces, section.packet
-                continue
+                break
             interface = interfaces[index]
             time_ns = (high << 32 | low) * interface.ns_per_tick + interface.offset_ns
             if not interface.ns_per_tick or not 0 <= time_ns <= _MAX_TIME_NS:
                 time_ns = interface.time_ns(high << 32 | low)
-            self.number += 1
+            number += 1
             self.time_ns = time_ns
-            start = pos + 28
-            batch.append(
-                (self.number, time_ns, interface.link, data[start : start + captured], wire)
-            )
-            if pad + _PACKET_OVERHEAD != total:
-                section.packet_options(data, start + pad, stop - 4, of=interface, frame=self.number)
-            window.pos = stop
-
-    def _short_tail(self, batch: list[Frame]) -> int:
-        """Read the last octets in hand: blocks shorter than the fixed part of a packet block."""
-        while self.window.left >= _MIN_BLOCK:
-            need = self._block(batch)
-            if need:
-                return need
-        return _MIN_BLOCK
+            batch.append((number, time_ns, interface.link, data[start : start + captured], wire))
+            if options + 4 != stop:
+                section.packet_options(data, options, stop - 4, of=interface, frame=number)
+            pos = stop
+        window.pos, self.number = pos, number
 
     def _block(self, batch: list[Frame]) -> int:
         """Read one block of any kind; return 0, or how many octets it needs where it is not whole
