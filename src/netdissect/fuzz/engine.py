@@ -106,7 +106,7 @@ class Engine:
             case = self._generator.case(number)
             if case.is_control:
                 # A mutant may have ended the session unseen: what is accepted would not show.
-                self._look(number)
+                self._look(number, certain=True)
                 if not self._ready():
                     continue
             self._perform(case)
@@ -182,6 +182,9 @@ class Engine:
     def _after(self, case: Case, session: Driver) -> None:
         """Close the session of a case in another state, or one that the case has ended."""
         self._session_cases += 1
+        if case.is_control:
+            # The next mutant may end the session before the acknowledgements are out.
+            session.drain(_DRAIN_SECONDS)
         if session is not self._session:
             session.close()
             self.report.close_session(session)
@@ -190,9 +193,9 @@ class Engine:
 
     # --- failures -----------------------------------------------------------------------------
 
-    def _look(self, number: int) -> None:
+    def _look(self, number: int, *, certain: bool = False) -> None:
         """Ask whether the target is well; keep the failure and start it again if it is not."""
-        verdict, session = self._watch.look(self._session)
+        verdict, session = self._watch.look(self._session, certain=certain)
         if session is not self._session:
             self._leave()
             if session is not None:

@@ -26,6 +26,8 @@ Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
 _ATTEMPTS = 8
 """Field mutators tried on one seed before its octets are mutated instead."""
 _REPEATS = (2, 3, 10)
+_CONTROLS = 4
+"""Messages of one control case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Generator:
             (20, self._order_case),
         ]
         if self._controls:
-            self._kinds.append((10, self._control_case))
+            self._kinds.append((3, self._control_case))
         if self._backward:
             self._kinds.append((5, self._direction_case))
         if traits.lies:
@@ -97,8 +99,8 @@ class Generator:
         return chance.choice(rows[chance.choice(list(rows))])
 
     def _control_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        seed = self._pick(chance, self._controls)
-        return "none", (Step(seed.octets, seed.type),)
+        seeds = [self._pick(chance, self._controls) for _ in range(_CONTROLS)]
+        return "none", tuple(Step(seed.octets, seed.type) for seed in seeds)
 
     def _field_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         seed = self._pick(chance)

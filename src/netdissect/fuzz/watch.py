@@ -13,8 +13,6 @@ from netdissect.fuzz.target import TRAFFIC_LIMIT, Link, Target, Traffic
 
 __all__ = ["Watch"]
 
-_FIRST_SECONDS = 0.25
-"""Time to answer in a session before a new one is tried: a mutant may have ended the session."""
 _RETRY_SECONDS = 0.1
 
 
@@ -71,14 +69,26 @@ class Watch:
             time.sleep(_RETRY_SECONDS)
         return None
 
-    def look(self, session: Driver | None) -> tuple[Verdict | None, Driver | None]:
-        """Return (what is wrong with the target or None, the session to go on with or None)."""
+    def look(
+        self, session: Driver | None, *, certain: bool = False
+    ) -> tuple[Verdict | None, Driver | None]:
+        """Return (what is wrong with the target or None, the session to go on with or None).
+
+        Args:
+            session: session to ask in; None = a new one.
+            certain: the session must show that it is open now.
+        """
         gone = session is not None and session.link.refused > 0
         verdict = self.monitors.check(gone=gone)
         if verdict is not None:
             return verdict, None
-        if session is not None and session.is_open and not gone and session.alive(_FIRST_SECONDS):
-            return self.monitors.check(), session
+        if session is not None and session.is_open and not gone:
+            if session.alive(session.quick_seconds, certain=certain):
+                return self.monitors.check(), session
+            gone = session.link.refused > 0
+            verdict = self.monitors.check(gone=gone)
+            if verdict is not None:
+                return verdict, None
         fresh = self.session()
         if fresh is not None:
             return self.monitors.check(), fresh

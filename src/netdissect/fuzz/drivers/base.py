@@ -38,6 +38,9 @@ class Driver(ABC):
     """Dialects that it speaks; the first is the default."""
     traits: ClassVar[Traits]
     """What a generator has to know of the protocol."""
+    quick_seconds: ClassVar[float] = 0.1
+    """Time within which a living server on this machine answers in a session: a longer silence
+    means that a mutant has ended the session, and a new one is opened."""
 
     def __init__(
         self,
@@ -173,8 +176,14 @@ class Driver(ABC):
         self.answers += 1
         self.received[type_name, self.state] += 1
 
-    def alive(self, timeout: float) -> bool:
-        """Return whether the target answers within `timeout` seconds."""
+    def alive(self, timeout: float, *, certain: bool = False) -> bool:
+        """Return whether the target answers within `timeout` seconds.
+
+        Args:
+            timeout: seconds to wait for the answer.
+            certain: only the answer to a question of now counts, not signs of life just before.
+        """
+        del certain  # every protocol asks; one that need not always do so overrides this
         self.pump()
         before = self.proofs()
         self.probe(self.clock())
@@ -206,6 +215,9 @@ class Driver(ABC):
 
     def close(self) -> None:
         """Leave, also a session that may have ended already, and close the socket."""
+        if self.state != CONNECTED and self.is_open:
+            # What the server has just given us may be needed to leave.
+            self.pump(_POLL)
         if not self.link.closed:
             self.leave()
         self.link.close()

@@ -98,6 +98,7 @@ class TeeworldsDriver(Driver):
         closing=frozenset({"control.close"}),
         lies=(_bad_code,),
     )
+    quick_seconds = 0.15
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -222,14 +223,23 @@ class TeeworldsDriver(Driver):
             self._token, self._step = body[1:5].ljust(4, b"\0"), "connect"
             self._repeat(self.clock())
         elif number == _ACCEPTED and self._step == "connect":
-            self._accepted(body, opened)
+            self._learn_token(body, opened)
+            self._accepted()
+        elif number == _ACCEPTED and self._step == "fresh":
+            # A mutant opened a connection that only its token can close.
+            self._learn_token(body, opened)
+        elif number == _ACCEPTED and self.state == CONNECTED:
+            # A mutant was taken for a connect: the server's numbers start again.
+            self.end("reset by a connect")
 
-    def _accepted(self, body: bytes, opened: Opened) -> None:
-        self._step = "online"
+    def _learn_token(self, body: bytes, opened: Opened) -> None:
         if self._form.token_last and body[1:5] == _MAGIC:
             self._token, self._token_used = body[5:9], True
         elif self._form.token_flag and opened.head[0] & self._form.token_flag:
             self._token, self._token_used = body[1:5], True
+
+    def _accepted(self) -> None:
+        self._step = "online"
         if self._form.family == "0.6" and not self._form.token_flag:
             self._control(_ACCEPT)
         fields: dict[str, Any] = {"version": _VERSIONS[self._form.family]}
@@ -343,14 +353,14 @@ class TeeworldsDriver(Driver):
         """Return how many pings were answered."""
         return self._pongs if self._step == "online" else self.answers
 
-    def alive(self, timeout: float) -> bool:
+    def alive(self, timeout: float, *, certain: bool = False) -> bool:
         """Return whether the server answers; in a game its snapshots are answer enough."""
         self.pump()
         if not self.is_open:
             return False
-        if self.state == CONNECTED and self.clock() - self._heard < FRESH_SECONDS:
+        if not certain and self.state == CONNECTED and self.clock() - self._heard < FRESH_SECONDS:
             return True
-        return super().alive(timeout)
+        return super().alive(timeout, certain=certain)
 
     def leave(self) -> None:
         """Send a close without a reason."""
