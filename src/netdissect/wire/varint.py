@@ -59,22 +59,22 @@ class VarintCodec:
 def _read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
     if position >= end:
         raise VarintError("no octet for a variable-length integer")
-    octet = data[position]
+    first = data[position]
     position += 1
-    negative = octet & 0x40
-    value = octet & 0x3F
-    shift = 6
-    while octet & 0x80:
-        if shift > 27:  # noqa: PLR2004 - after five octets the reference stops, whatever bit 7 says
-            break
+    if first < 0x80:  # noqa: PLR2004 - no octet follows
+        return (first if first < 0x40 else ~(first & 0x3F)), position  # noqa: PLR2004 - sign
+    value = first & 0x3F
+    # After five octets the reference stops, whatever bit 7 says.
+    for shift in (6, 13, 20, 27):
         if position >= end:
             raise VarintError("variable-length integer runs past the end")
         octet = data[position]
         position += 1
         value |= (octet & 0x7F) << shift
-        shift += 7
+        if octet < 0x80:  # noqa: PLR2004 - no octet follows
+            break
     value &= _U32  # surplus bits of the fifth octet fall out of 32-bit arithmetic
-    if negative:
+    if first & 0x40:
         value ^= _U32
     return (value - (1 << 32) if value & 0x80000000 else value), position
 

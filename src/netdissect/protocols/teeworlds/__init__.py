@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netdissect.model.claims import Claim, Hints, Sample
-from netdissect.model.events import Event
+from netdissect.model.claims import Claim, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol
 from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
@@ -40,9 +39,7 @@ class Teeworlds(Protocol):
         """Return the rules of a dialect."""
         return POLICIES.get(dialect, POLICIES[D07])
 
-    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one datagram. See `scan`."""
-        return scan(payload, direction, hints)
+    scan = staticmethod(scan)  # type: ignore[assignment]  # a method would cost a call a datagram
 
 
 PROTOCOL = Teeworlds()

@@ -7,7 +7,8 @@ datagram. Control and connectionless packets, which are rare, go through `contro
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
@@ -39,24 +40,14 @@ _RESTART, _RESEND_REQUEST = int(Ev.RESTART), int(Ev.RESEND_REQUEST)
 _ASKS: Final[Event] = (_RESEND_REQUEST, "vital")
 _LATE: Final[Event] = (_COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (_COUNTER, "resend_marked", 1)
-_UNKNOWN: Final = ("game.unknown", "sys.unknown")
 _NO_TOKEN: Final = b"\xff\xff\xff\xff"
 _UUID_OCTETS = 16
 
 _read = TEEWORLDS.read
 
-INPUT, TIMING, SNAP, SNAP_PART, PING, PONG, FACT = range(1, 8)
-"""What further events a message gives, beside being counted."""
-_SPECIAL: Final = {
-    "sys.input": INPUT,
-    "sys.input_timing": TIMING,
-    "sys.snap_empty": SNAP,
-    "sys.snap_single": SNAP,
-    "sys.snap": SNAP_PART,
-    "sys.ping": PING,
-    "sys.ping_reply": PONG,
-    **dict.fromkeys(facts.TYPES, FACT),
-}
+Further: TypeAlias = Callable[[list[Event], Any, bytes, int, int], None]
+"""Adds the events of one message whose fields are data[position:end]; VarintError where they are
+too short."""
 
 
 class _Kind(NamedTuple):
@@ -65,14 +56,110 @@ class _Kind(NamedTuple):
     event: Event
     """Its MESSAGE event; shared, as events are never changed."""
     type: str
-    special: int
+    further: Further | None
+    """Called for a chunk that is not vital, if it is more than counted."""
+    states: bool
+    """True for a message that states facts about the connection."""
+
+
+def _kind(name: str) -> _Kind:
+    return _Kind((_MESSAGE, name), name, _FURTHER.get(name), name in facts.TYPES)
+
+
+# -- messages that are more than counted ----------------------------------------------------------
+
+
+def _input(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
+    """Add an input: it acknowledges a snapshot, and the server answers it with its timing."""
+    tick, position = _read(data, position, end)
+    intended, position = _read(data, position, end)
+    events.append(kind.event)
+    events.append((_PROBE, "input", intended))
+    if tick >= 0:
+        events.append((_ACK, "snapshot", tick, 0))
+
+
+def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
+    """Add the server's answer to an input."""
+    intended, position = _read(data, position, end)
+    left, position = _read(data, position, end)
+    events.append(kind.event)
+    events.append((_REPLY, "input", intended))
+    if left < 0:
+        events.append(_LATE)
+
+
+def _snapshot(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
+    """Add a whole snapshot as a unit of its tick."""
+    tick, position = _read(data, position, end)
+    if tick < 0:
+        events.append(kind.event)
+    else:
+        events.append((_UNIT, kind.type, "snapshot", tick, None, None))
+
+
+def _snapshot_empty(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
+    """Add a snapshot without changes.
+
+    Without base it is none: a 0.6.5 server tells an older client its token as such ticks, and the
+    client proves it by acknowledging one.
+    """
+    tick, position = _read(data, position, end)
+    delta, position = _read(data, position, end)
+    if tick < 0 or delta == tick + 1:
+        events.append(kind.event)
+    else:
+        events.append((_UNIT, kind.type, "snapshot", tick, None, None))
+
+
+def _snapshot_part(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
+    """Add a part of a snapshot; the first one stands for all."""
+    tick, position = _read(data, position, end)
+    _delta, position = _read(data, position, end)
+    _parts, position = _read(data, position, end)
+    part, position = _read(data, position, end)
+    if part or tick < 0:
+        events.append(kind.event)
+    else:
+        events.append((_UNIT, kind.type, "snapshot", tick, None, None))
+
+
+def _ping(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: int) -> None:
+    events.append(kind.event)
+    events.append((_PROBE, "ping", 0))
+
+
+def _pong(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: int) -> None:
+    events.append(kind.event)
+    events.append((_REPLY, "ping", 0))
+
+
+def _ping_ex(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
+    """Add DDNet's ping or its answer, which carry a UUID behind that of the message."""
+    start = position + _UUID_OCTETS
+    number = int.from_bytes(data[start : min(end, start + _UUID_OCTETS)], "big")
+    events.append(kind.event)
+    events.append((_PROBE if kind.type == "sys.ping_ex" else _REPLY, "ping_ex", number))
+
+
+_FURTHER: Final[dict[str, Further]] = {
+    "sys.input": _input,
+    "sys.input_timing": _timing,
+    "sys.snap_empty": _snapshot_empty,
+    "sys.snap_single": _snapshot,
+    "sys.snap": _snapshot_part,
+    "sys.ping": _ping,
+    "sys.ping_reply": _pong,
+    "sys.ping_ex": _ping_ex,
+    "sys.pong_ex": _ping_ex,
+}
+
+
+# -- packets --------------------------------------------------------------------------------------
 
 
 def _kinds(family: str) -> dict[int, _Kind]:
-    return {
-        head: _Kind((_MESSAGE, name), name, _SPECIAL.get(name, 0))
-        for head, name in message_types(family).items()
-    }
+    return {head: _kind(name) for head, name in message_types(family).items()}
 
 
 class _Format(NamedTuple):
@@ -232,19 +319,20 @@ def _chunks(
                 append(_MARKED)
             else:
                 append((_UNIT, kind.type, "vital", sequence, False, content))
-            if kind.special == FACT:
-                _fact(events, kind.type, data, position, after)
-        elif kind.special:
-            _further(events, kind, data, position, after)
-        else:
+            if kind.states:
+                events.extend(facts.facts(kind.type, data, position, after))
+        elif kind.further is None:
             append(kind.event)
+        else:
+            try:
+                kind.further(events, kind, data, position, after)
+            except VarintError:
+                append(kind.event)
         position = after
 
 
-UNKNOWN, PING_EX, PONG_EX = 8, 9, 10
-_NOT_KNOWN: Final = tuple(_Kind((_MESSAGE, name), name, UNKNOWN) for name in _UNKNOWN)
-_UNREADABLE: Final = _Kind((_MESSAGE, "unknown"), "unknown", UNKNOWN)
-_SPECIAL_UUID: Final = {"sys.ping_ex": PING_EX, "sys.pong_ex": PONG_EX}
+_NOT_KNOWN: Final = (_kind("game.unknown"), _kind("sys.unknown"))
+_UNREADABLE: Final = _kind("unknown")
 
 
 def _rare(
@@ -252,94 +340,19 @@ def _rare(
 ) -> tuple[_Kind, int]:
     """Return the kind of a message with a long id, a UUID or no known id, and where it goes on."""
     try:
-        head, position = _read(data, position, end)
+        head, after = _read(data, position, end)
     except VarintError:
         code = "truncated" if position < end else "teeworlds-chunk-empty"
         events.append((_NOTE, code, "message id"))
         return _UNREADABLE, end
-    kind = kinds.get(head) or _other(data, position, end, head)
-    if kind.special == UNKNOWN:
-        code = "teeworlds-unknown-message" if head >> 1 else "teeworlds-unknown-uuid"
-        events.append((_NOTE, code, f"message id {head >> 1}"))
-    return kind, position
-
-
-def _other(data: bytes, position: int, end: int, head: int) -> _Kind:
-    """Return the kind of a message with a UUID, or of an unknown one."""
-    if not head >> 1 and position + _UUID_OCTETS <= end:
-        found = uuid_types().get(data[position : position + _UUID_OCTETS])
-        if found is not None and found[0] == head:
-            name = found[1]
-            special = FACT if name in facts.TYPES else _SPECIAL_UUID.get(name, 0)
-            return _Kind((_MESSAGE, name), name, special)
-    return _NOT_KNOWN[head & 1]
-
-
-def _fact(events: list[Event], name: str, data: bytes, position: int, end: int) -> None:
-    """Add what a message says about the connection."""
-    events.extend(facts.facts(name, data, position, end))
-
-
-def _further(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add a message that is more than counted: ticks, inputs, pings."""
-    special = kind.special
-    try:
-        if special == INPUT:
-            tick, position = _read(data, position, end)
-            intended, position = _read(data, position, end)
-            events.append(kind.event)
-            events.append((_PROBE, "input", intended))
-            if tick >= 0:
-                events.append((_ACK, "snapshot", tick, 0))
-        elif special == TIMING:
-            intended, position = _read(data, position, end)
-            left, position = _read(data, position, end)
-            events.append(kind.event)
-            events.append((_REPLY, "input", intended))
-            if left < 0:
-                events.append(_LATE)
-        elif special in (SNAP, SNAP_PART):
-            _snapshot(events, kind, data, position, end)
-        else:
-            events.append(kind.event)
-            _question(events, special, data, position, end, kind.type)
-    except VarintError:
-        events.append(kind.event)
-
-
-def _snapshot(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add a snapshot as a unit of its tick; of several parts the first one stands for it.
-
-    An empty snapshot without base is no snapshot: a 0.6.5 server tells an older client its token as
-    such ticks, and the client proves it by acknowledging one.
-    """
-    tick, position = _read(data, position, end)
-    delta, position = _read(data, position, end)
-    if kind.special == SNAP_PART:
-        _parts, position = _read(data, position, end)
-        part, position = _read(data, position, end)
-        if part:
-            events.append(kind.event)
-            return
-    if tick < 0 or (delta == tick + 1 and kind.type == "sys.snap_empty"):
-        events.append(kind.event)
-        return
-    events.append((_UNIT, kind.type, "snapshot", tick, None, None))
-
-
-def _question(
-    events: list[Event], special: int, data: bytes, position: int, end: int, name: str
-) -> None:
-    """Add a ping or its answer, or a fact."""
-    if special == PING:
-        events.append((_PROBE, "ping", 0))
-    elif special == PONG:
-        events.append((_REPLY, "ping", 0))
-    elif special in (PING_EX, PONG_EX):
-        start = position + _UUID_OCTETS
-        number = int.from_bytes(data[start : min(end, start + _UUID_OCTETS)], "big")
-        events.append((_PROBE if special == PING_EX else _REPLY, "ping_ex", number))
-    elif special == FACT:
-        _fact(events, name, data, position, end)
-
-
+    kind = kinds.get(head)
+    if kind is not None:
+        return kind, after
+    if head >> 1:
+        events.append((_NOTE, "teeworlds-unknown-message", f"message id {head >> 1}"))
+        return _NOT_KNOWN[head & 1], after
+    found = uuid_types().get(data[after : min(end, after + _UUID_OCTETS)])
+    if found is not None and found[0] == head:
+        return _kind(found[1]), after
+    events.append((_NOTE, "teeworlds-unknown-uuid", ""))
+    return _NOT_KNOWN[head & 1], after
