@@ -23,13 +23,42 @@ ROOMS: dict[str, set[str]] = {
     "filters": {"model"},
     "render": {"model"},
     "export": {"model"},
-    "fuzz": {"layers", "dissect", "capture", "model", "wire", "flow", "protocols", "track", "pipeline"},
+    "fuzz": {
+        "layers",
+        "dissect",
+        "capture",
+        "model",
+        "wire",
+        "flow",
+        "protocols",
+        "track",
+        "pipeline",
+    },
     "pipeline": {
-        "capture", "flow", "protocols", "dissect", "layers", "track", "filters", "model", "wire",
+        "capture",
+        "flow",
+        "protocols",
+        "dissect",
+        "layers",
+        "track",
+        "filters",
+        "model",
+        "wire",
     },
     "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
     "verify": {"capture", "flow", "model", "dissect"},
-    "cli": {"pipeline", "lookup", "verify", "filters", "render", "export", "fuzz", "model", "_version", "netdissect"},
+    "cli": {
+        "pipeline",
+        "lookup",
+        "verify",
+        "filters",
+        "render",
+        "export",
+        "fuzz",
+        "model",
+        "_version",
+        "netdissect",
+    },
     "_version": set(),
 }
 """Room -> rooms it may import. Every room may import itself."""
@@ -104,10 +133,17 @@ _TEXT = {".py", ".md", ".toml", ".json", ".txt", ".cfg", ".yml", ".yaml", ".sh",
 
 def test_no_file_names_a_path_of_the_machine_it_was_made_on() -> None:
     folders = ["src", "tests", "docs", "bench", "captures", ".ci"]
-    files = [path for name in folders if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*")]
+    files = [
+        path for name in folders if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*")
+    ]
     files += [path for path in ROOT.iterdir() if path.is_file()]
     for path in files:
-        if not path.is_file() or path.suffix not in _TEXT or "venv" in path.parts or path == Path(__file__):
+        if (
+            not path.is_file()
+            or path.suffix not in _TEXT
+            or "venv" in path.parts
+            or path == Path(__file__)
+        ):
             continue
         found = _MACHINE.search(path.read_text(errors="replace"))
         assert found is None, f"{path.relative_to(ROOT)} names {found and found[0]}"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import console_docs
 import pytest
 
+import console_docs
 from netdissect import lookup
 from netdissect.cli import COMMANDS, cli
 
@@ -53,7 +53,14 @@ def anomalies_page() -> str:
         "",
     ]
     for row in rows:
-        lines += [f"## {row.code}", "", f"{row.severity.label}, {row.group}: {row.title}.", "", row.meaning, ""]
+        lines += [
+            f"## {row.code}",
+            "",
+            f"{row.severity.label}, {row.group}: {row.title}.",
+            "",
+            row.meaning,
+            "",
+        ]
     return "\n".join(lines).rstrip() + "\n"
 
 

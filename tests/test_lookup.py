@@ -31,7 +31,10 @@ def leaves(value: Any) -> Iterator[tuple[str, str]]:
                 yield name, "list" if isinstance(inner, list) else "object"
                 yield from leaves(inner)
             elif inner is not None:
-                yield name, next((kind for base, kind in _KINDS.items() if isinstance(inner, base)), "any")
+                yield (
+                    name,
+                    next((kind for base, kind in _KINDS.items() if isinstance(inner, base)), "any"),
+                )
     elif isinstance(value, list):
         for inner in value:
             yield from leaves(inner)
@@ -46,7 +49,9 @@ def expected_table() -> dict[str, dict[str, str]]:
                 dialect = lookup.full_dialect(protocol.name, vector["dialect"])
             except UsageError:
                 dialect = None
-            tree = lookup.decode_payload(protocol.name, bytes.fromhex(vector["hex"]), dialect=dialect)
+            tree = lookup.decode_payload(
+                protocol.name, bytes.fromhex(vector["hex"]), dialect=dialect
+            )
             for name, kind in leaves(tree.fields):
                 if names.get(name) in {None, "any"}:
                     names[name] = kind
@@ -62,7 +67,11 @@ def test_the_table_of_fields_is_current(update_expected: bool) -> None:
 
 
 def test_dialects_are_found_with_and_without_prefix() -> None:
-    assert lookup.full_dialect("riptide", "2.1") == "riptide-2.1" == lookup.full_dialect("riptide", "riptide-2.1")
+    assert (
+        lookup.full_dialect("riptide", "2.1")
+        == "riptide-2.1"
+        == lookup.full_dialect("riptide", "riptide-2.1")
+    )
     with pytest.raises(UsageError, match=r"known: .*riptide-2\.0"):
         lookup.full_dialect("riptide", "9.9")
     with pytest.raises(UsageError, match="riptide"):

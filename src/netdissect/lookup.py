@@ -44,7 +44,7 @@ def loaded_protocols() -> tuple[Protocol, ...]:
     for name in registry.names():
         try:
             found.append(registry.get(name))
-        except Exception as fault:
+        except Exception as fault:  # noqa: BLE001
             # A plug-in of another distribution must not take the others down with it.
             _log.warning("protocol %s is disabled: %s: %s", name, type(fault).__name__, fault)
     return tuple(found)
@@ -65,7 +65,9 @@ def _info(protocol: Protocol) -> ProtocolInfo:
     return ProtocolInfo(
         protocol.name,
         protocol.title,
-        tuple(DialectInfo(row.name, row.title, tuple(row.message_types)) for row in protocol.dialects),
+        tuple(
+            DialectInfo(row.name, row.title, tuple(row.message_types)) for row in protocol.dialects
+        ),
         tuple(protocol.transports),
         tuple(protocol.default_ports),
         tuple(spaces),
@@ -74,7 +76,8 @@ def _info(protocol: Protocol) -> ProtocolInfo:
 
 
 def full_dialect(protocol: str, dialect: str | None) -> str:
-    """Return the full name of a dialect, given with or without its protocol's prefix; None = the default.
+    """Return the full name of a dialect, given with or without its protocol's prefix; None = the
+    default.
 
     Raises:
         UsageError: the protocol or its dialect does not exist.
@@ -101,7 +104,8 @@ def known_protocols(given: Iterable[str]) -> frozenset[str]:
 
 
 def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
-    """Return protocol -> full dialect name; each is given in full, or short where only one protocol has it.
+    """Return protocol -> full dialect name; each is given in full, or short where only one protocol
+    has it.
 
     Raises:
         UsageError: no protocol has such a dialect, or several do.
@@ -115,7 +119,9 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             if (row := protocol.dialect_row(name)) is not None
         ]
         if not rows:
-            raise UsageError(f"no protocol has a dialect {name!r}; `netdissect protocols` lists them")
+            raise UsageError(
+                f"no protocol has a dialect {name!r}; `netdissect protocols` lists them"
+            )
         if len(rows) > 1:
             raise UsageError(f"{name!r} may be {' or '.join(row[1] for row in rows)}; say which")
         chosen[rows[0][0]] = rows[0][1]
@@ -131,12 +137,14 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
     """
     from netdissect.dissect.schema import SchemaError, load_schema  # noqa: PLC0415 - only where asked for
 
-    found = {}
+    found: dict[str, Any] = {}
     for path in paths:
         try:
             schema = load_schema(path)
         except (OSError, SchemaError) as error:
             raise UsageError(f"schema {path}: {error}") from error
+        if schema.protocol is None:
+            raise UsageError(f"schema {path}: it does not say its protocol")
         found[schema.protocol] = schema
     return found
 
@@ -204,7 +212,9 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
     text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
     shipped = json.loads(text)
     return {
-        protocol.name: {name: FieldInfo(name, kind, "") for name, kind in shipped[protocol.name].items()}
+        protocol.name: {
+            name: FieldInfo(name, kind, "") for name, kind in shipped[protocol.name].items()
+        }
         if protocol.name in shipped
         else collect_fields(protocol.name)
         for protocol in loaded_protocols()

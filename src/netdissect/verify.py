@@ -47,7 +47,15 @@ def _facts(packet: Packet) -> FrameFacts | None:
     if segment is None:
         return FrameFacts(frame, time_ns, "udp", src, dst, len(payload))
     return FrameFacts(
-        frame, time_ns, "tcp", src, dst, segment.payload_length, segment.seq, segment.ack, segment.flags
+        frame,
+        time_ns,
+        "tcp",
+        src,
+        dst,
+        segment.payload_length,
+        segment.seq,
+        segment.ack,
+        segment.flags,
     )
 
 
@@ -64,13 +72,17 @@ def compare(path: str) -> Comparison:
     for ours in our_facts(path):
         other = theirs.pop(ours.frame, None)
         if other is None:
-            result.differences.append(Difference(ours.frame, "frame", f"{ours.transport} {ours.src}", None))
+            result.differences.append(
+                Difference(ours.frame, "frame", f"{ours.transport} {ours.src}", None)
+            )
             continue
         result.compared += 1
         for name in _COMPARED:
             _compare_fact(result, ours, other, name)
     for other in theirs.values():
-        result.differences.append(Difference(other.frame, "frame", None, f"{other.transport} {other.src}"))
+        result.differences.append(
+            Difference(other.frame, "frame", None, f"{other.transport} {other.src}")
+        )
     result.differences.sort(key=lambda difference: difference.frame)
     return result
 

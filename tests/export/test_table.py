@@ -4,11 +4,11 @@ import csv
 import io
 import random
 
-import hostile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hostile
 from netdissect.export.table import cell, write_rows
 
 
@@ -43,8 +43,15 @@ def test_any_row_comes_back(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ([], ""), ([1], "1"), ([True], "true"), ([b"\x01\xff"], "01ff"), ([1.5], "1.5"), ([float("nan")], "NaN"),
-        ([float("inf")], "inf"), (["a", "b"], "a;b"), ([-5], "-5"),
+        ([], ""),
+        ([1], "1"),
+        ([True], "true"),
+        ([b"\x01\xff"], "01ff"),
+        ([1.5], "1.5"),
+        ([float("nan")], "NaN"),
+        ([float("inf")], "inf"),
+        (["a", "b"], "a;b"),
+        ([-5], "-5"),
     ],
 )
 def test_cells(values: list[object], text: str) -> None:

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import samples
 from hypothesis import given
 from hypothesis import strategies as st
 
+import samples
 from netdissect.filters import Names, Scope, compile_column, compile_filter
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import FilterError
@@ -17,11 +17,21 @@ NAMES = Names(
     {
         "riptide": {
             name: FieldInfo(name, kind, "")
-            for name, kind in {"type": "str", "sequence_id": "int", "message_id": "int", "payload": "bytes"}.items()
+            for name, kind in {
+                "type": "str",
+                "sequence_id": "int",
+                "message_id": "int",
+                "payload": "bytes",
+            }.items()
         },
         "tee": {
             name: FieldInfo(name, kind, "")
-            for name, kind in {"ack": "int", "chunks.vital": "bool", "chunks.seq": "int", "chunks.text": "str"}.items()
+            for name, kind in {
+                "ack": "int",
+                "chunks.vital": "bool",
+                "chunks.seq": "int",
+                "chunks.text": "str",
+            }.items()
         },
     },
     {"tw.chunk.seq": "tee.chunks.seq"},
@@ -31,7 +41,9 @@ NAMES = Names(
 def chunk(index: int, *, vital: bool, seq: int | None, text: str = "") -> MessageRecord:
     kind = "retransmission" if seq == 7 else "original"
     facts = Reliability("vital", seq, seq, True, kind, 3, None, 12.5) if seq is not None else None
-    return MessageRecord(index, f"Chunk{index}", 3, 4, {"vital": vital, "seq": seq, "text": text}, facts)
+    return MessageRecord(
+        index, f"Chunk{index}", 3, 4, {"vital": vital, "seq": seq, "text": text}, facts
+    )
 
 
 def two_chunks() -> Any:
@@ -41,38 +53,86 @@ def two_chunks() -> Any:
 
 
 def matches(text: str, record: Any = None, **rest: Any) -> bool:
-    return compile_filter(text, NAMES, first_ns=samples.START).matches(record or samples.datagram(), **rest)
+    return compile_filter(text, NAMES, first_ns=samples.START).matches(
+        record or samples.datagram(), **rest
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("riptide", True), ("tee", False), ("udp", True), ("tcp", False),
-        ("frame.number == 41", True), ("frame.number eq 41", True), ("frame.number != 41", False),
-        ("41 == frame.number", True), ("40 < frame.number", True), ("42 < frame.number", False),
-        ("frame.number in {1, 40..42}", True), ("frame.number in {1 2 3}", False),
+        ("riptide", True),
+        ("tee", False),
+        ("udp", True),
+        ("tcp", False),
+        ("frame.number == 41", True),
+        ("frame.number eq 41", True),
+        ("frame.number != 41", False),
+        ("41 == frame.number", True),
+        ("40 < frame.number", True),
+        ("42 < frame.number", False),
+        ("frame.number in {1, 40..42}", True),
+        ("frame.number in {1 2 3}", False),
         ("frame.number not in {1 2 3}", True),
         ("frame.time_relative > 1.07 and frame.time_relative < 1.08", True),
-        ("udp.port == 21105", True), ("udp.srcport == 21105", False), ("udp.dstport == 0x5271", True),
-        ("udp.port != 21105", False), ("udp.port ~= 21105", True), ("all udp.port == 21105", False),
-        ("all udp.port > 1024", True), ("udp.port === 21105", False), ("udp.port !== 21105", True),
-        ("tcp.port != 5", False), ("!(tcp.port == 5)", True), ("not tcp.port == 5", True),
-        ("ip.addr == 127.0.0.1", True), ("ip.addr == 127.0.0.0/8", True), ("ip.src == 10.0.0.0/8", False),
-        ("ip.src in {10.0.0.0/8, 127.0.0.1}", True), ("ip.src < 128.0.0.0", True),
-        ("riptide.type == Reliable", True), ('riptide.type == "Reliable"', True), ("riptide.type == reliable", False),
-        ('riptide.type matches "^rel"', True), ('riptide.type matches "^able"', False),
-        ('riptide.type contains "lia"', True), ("riptide.type[0:3] == Rel", True), ("riptide.type[-4:4] == able", True),
-        ("riptide.type[0] == R", True), ("riptide.type[1-2] == el", True), ("riptide.type[:2] == Re", True),
+        ("udp.port == 21105", True),
+        ("udp.srcport == 21105", False),
+        ("udp.dstport == 0x5271", True),
+        ("udp.port != 21105", False),
+        ("udp.port ~= 21105", True),
+        ("all udp.port == 21105", False),
+        ("all udp.port > 1024", True),
+        ("udp.port === 21105", False),
+        ("udp.port !== 21105", True),
+        ("tcp.port != 5", False),
+        ("!(tcp.port == 5)", True),
+        ("not tcp.port == 5", True),
+        ("ip.addr == 127.0.0.1", True),
+        ("ip.addr == 127.0.0.0/8", True),
+        ("ip.src == 10.0.0.0/8", False),
+        ("ip.src in {10.0.0.0/8, 127.0.0.1}", True),
+        ("ip.src < 128.0.0.0", True),
+        ("riptide.type == Reliable", True),
+        ('riptide.type == "Reliable"', True),
+        ("riptide.type == reliable", False),
+        ('riptide.type matches "^rel"', True),
+        ('riptide.type matches "^able"', False),
+        ('riptide.type contains "lia"', True),
+        ("riptide.type[0:3] == Rel", True),
+        ("riptide.type[-4:4] == able", True),
+        ("riptide.type[0] == R", True),
+        ("riptide.type[1-2] == el", True),
+        ("riptide.type[:2] == Re", True),
         ("riptide.type[5:] == ble", True),
-        ("riptide.payload == 01:02", True), ("riptide.payload == 0x0102", True), ("riptide.payload[1:1] == 02", True),
-        ('riptide.payload contains "\\x02"', True), ("data contains c7:00", True), ("len(data) == 6", True),
-        ("riptide.sequence_id & 4", True), ("riptide.sequence_id & 3", False), ("riptide.sequence_id & 8 == 8", True),
-        ("conn.id == 1", True), ("msg.resend", True), ("msg.duplicate", False), ("msg.resend_of == 33", True),
-        ("msg.acked_in == 60", True), ("msg.acked_in > frame.number", True), ("msg.rtt", False), ("msg.seq == 12", True),
-        ("anomaly", True), ("anomaly == trailing-bytes", True), ("anomaly.severity == warn", True),
-        ("direction == c2s", True), ("count(udp.port) == 2", True), ("count(tcp.port) == 0", True),
-        ("riptide && !tee || tcp", True), ("riptide and (tee or tcp)", False), ("! ! riptide", True),
-        ("msg.sequence_id == 12", True), ("riptide.decoded.anything == 1", False), ("msg.decoded.x", False),
+        ("riptide.payload == 01:02", True),
+        ("riptide.payload == 0x0102", True),
+        ("riptide.payload[1:1] == 02", True),
+        ('riptide.payload contains "\\x02"', True),
+        ("data contains c7:00", True),
+        ("len(data) == 6", True),
+        ("riptide.sequence_id & 4", True),
+        ("riptide.sequence_id & 3", False),
+        ("riptide.sequence_id & 8 == 8", True),
+        ("conn.id == 1", True),
+        ("msg.resend", True),
+        ("msg.duplicate", False),
+        ("msg.resend_of == 33", True),
+        ("msg.acked_in == 60", True),
+        ("msg.acked_in > frame.number", True),
+        ("msg.rtt", False),
+        ("msg.seq == 12", True),
+        ("anomaly", True),
+        ("anomaly == trailing-bytes", True),
+        ("anomaly.severity == warn", True),
+        ("direction == c2s", True),
+        ("count(udp.port) == 2", True),
+        ("count(tcp.port) == 0", True),
+        ("riptide && !tee || tcp", True),
+        ("riptide and (tee or tcp)", False),
+        ("! ! riptide", True),
+        ("msg.sequence_id == 12", True),
+        ("riptide.decoded.anything == 1", False),
+        ("msg.decoded.x", False),
     ],
 )
 def test_one_message(text: str, expected: bool) -> None:
@@ -152,7 +212,9 @@ def test_a_filter_tells_which_names_it_uses() -> None:
     ],
 )
 def test_faults_have_a_place(text: str, start: int, message: str) -> None:
-    with pytest.raises(FilterError, match=message.replace("(", r"\(").replace(")", r"\)")) as caught:
+    with pytest.raises(
+        FilterError, match=message.replace("(", r"\(").replace(")", r"\)")
+    ) as caught:
         compile_filter(text, NAMES)
     assert caught.value.start == start
     assert caught.value.text == text

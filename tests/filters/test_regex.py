@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from netdissect.filters.regex import MAX_TEXT, PatternError, search
 
-_ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\d", "\\w", "(a|b)", "(?:ab)", "^", "$", "c"])
-_QUANTIFIED = st.tuples(_ATOMS, st.sampled_from(["", "*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}"])).map(
-    lambda pair: pair[0] + ("" if pair[0] in "^$" else pair[1])
+_ATOMS = st.sampled_from(
+    ["a", "b", ".", "[ab]", "[^a]", "\\d", "\\w", "(a|b)", "(?:ab)", "^", "$", "c"]
 )
+_QUANTIFIED = st.tuples(
+    _ATOMS, st.sampled_from(["", "*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}"])
+).map(lambda pair: pair[0] + ("" if pair[0] in "^$" else pair[1]))
 _PATTERNS = st.lists(_QUANTIFIED, max_size=6).map("".join)
 
 
@@ -27,7 +29,17 @@ def test_patterns_that_hang_other_engines_finish(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "position"),
-    [("(a", 2), ("a)", 1), ("*a", 0), ("[a", 2), ("a{2", 2), ("\\", 1), ("(?=a)", 1), ("a+?", 2), ("a{9999}", 2)],
+    [
+        ("(a", 2),
+        ("a)", 1),
+        ("*a", 0),
+        ("[a", 2),
+        ("a{2", 2),
+        ("\\", 1),
+        ("(?=a)", 1),
+        ("a+?", 2),
+        ("a{9999}", 2),
+    ],
 )
 def test_faults_name_their_place(pattern: str, position: int) -> None:
     with pytest.raises(PatternError) as caught:

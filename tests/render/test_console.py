@@ -42,7 +42,9 @@ def test_a_pipe_has_no_width() -> None:
 
 def test_cut_lines_end_in_an_ellipsis() -> None:
     stream = io.StringIO()
-    Screen(stream, width=20, color="never").line(("abcdefghij", ""), ("klmnopqrstuvwxyz", ""), cut=True)
+    Screen(stream, width=20, color="never").line(
+        ("abcdefghij", ""), ("klmnopqrstuvwxyz", ""), cut=True
+    )
     assert stream.getvalue() == "abcdefghijklmnopqrs…\n"
 
 
@@ -55,9 +57,18 @@ def test_fit_never_exceeds_its_width(width: int) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "?"), (0.0, "0.00 ms"), (0.4242, "0.42 ms"), (61.26, "61.3 ms"), (99.94, "99.9 ms"), (99.96, "100 ms"),
-        (999.4, "999 ms"), (999.6, "1.00 s"), (12_418.0, "12.42 s"), (185_000.0, "3 min 05 s"),
-        (7_260_000.0, "2 h 01 min"), (-5.0, "-5.0 ms"),
+        (None, "?"),
+        (0.0, "0.00 ms"),
+        (0.4242, "0.42 ms"),
+        (61.26, "61.3 ms"),
+        (99.94, "99.9 ms"),
+        (99.96, "100 ms"),
+        (999.4, "999 ms"),
+        (999.6, "1.00 s"),
+        (12_418.0, "12.42 s"),
+        (185_000.0, "3 min 05 s"),
+        (7_260_000.0, "2 h 01 min"),
+        (-5.0, "-5.0 ms"),
     ],
 )
 def test_durations(value: float | None, text: str) -> None:
@@ -66,7 +77,14 @@ def test_durations(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (12_078, "12.1 kB"), (999_900, "1000 kB"), (3_400_000, "3.4 MB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1 kB"),
+        (12_078, "12.1 kB"),
+        (999_900, "1000 kB"),
+        (3_400_000, "3.4 MB"),
+    ],
 )
 def test_octets(value: int, text: str) -> None:
     assert octets(value) == text
@@ -99,7 +117,9 @@ def test_times(style: str, text: str) -> None:
 def test_deltas_count_from_the_line_before() -> None:
     clock = Clock("d", NS)
     assert [clock.show(NS), clock.show(NS + 2_000_000), clock.show(NS + 3_000_000)] == [
-        "0.000000", "0.002000", "0.001000",
+        "0.000000",
+        "0.002000",
+        "0.001000",
     ]
 
 

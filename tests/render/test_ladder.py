@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-import hostile
 import pytest
-import samples
 
+import hostile
+import samples
 from netdissect.render.console import cells
 from netdissect.render.ladder import Row, ladder_lines, mermaid, rows, svg
 from netdissect.render.units import Clock

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-import hostile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hostile
 from netdissect.render.safe import LINE_LIMIT, safe, safe_bytes
 
 

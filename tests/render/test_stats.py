@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 
 import pytest
-import samples
 
+import samples
 from netdissect.model.intervals import Interval
 from netdissect.render.console import Screen, cells
 from netdissect.render.stats import COLUMNS, row_values, show_stats, sparkline
@@ -38,7 +38,9 @@ def rows() -> list[Interval]:
 
 def test_every_span_has_a_line_and_every_figure_a_sparkline() -> None:
     stream = io.StringIO()
-    show_stats(Screen(stream, width=80, color="never"), rows(), Clock("r", samples.START), sparks=True)
+    show_stats(
+        Screen(stream, width=80, color="never"), rows(), Clock("r", samples.START), sparks=True
+    )
     text = stream.getvalue()
     assert text.count("→") == text.count("←") == 3 + 5
     assert "1 (16.7%)" in text

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import samples
-
 from netdissect.model.dissection import FieldNode, MessageView
 from netdissect.render.summary import datagram_summary, message_summary
 
@@ -19,14 +18,20 @@ def test_a_protocols_own_line_wins() -> None:
 
 
 def test_nodes_give_names_for_numbers_and_skip_what_is_generated() -> None:
-    node = FieldNode("m", None, 0, 32, children=[
-        FieldNode("type_id", 5, 0, 4, "Disconnect (5)"),
-        FieldNode("reason", 3, 4, 8, "TimedOut (3)"),
-        FieldNode("inner", None, 12, 4, children=[FieldNode("x", 1, 12, 4)]),
-        FieldNode("items", None, 16, 8, children=[FieldNode("a", 1, 16, 8)], is_list=True),
-        FieldNode("text", "y" * 200, 24, 8),
-        FieldNode("concluded", 9, 0, 0, generated=True),
-    ])
+    node = FieldNode(
+        "m",
+        None,
+        0,
+        32,
+        children=[
+            FieldNode("type_id", 5, 0, 4, "Disconnect (5)"),
+            FieldNode("reason", 3, 4, 8, "TimedOut (3)"),
+            FieldNode("inner", None, 12, 4, children=[FieldNode("x", 1, 12, 4)]),
+            FieldNode("items", None, 16, 8, children=[FieldNode("a", 1, 16, 8)], is_list=True),
+            FieldNode("text", "y" * 200, 24, 8),
+            FieldNode("concluded", 9, 0, 0, generated=True),
+        ],
+    )
     tree = samples.dissection(messages=[MessageView("Disconnect", 0, 4, {}, node)])
     record = samples.datagram(dissection=tree)
     record.messages[0].type = "Disconnect"

@@ -7,16 +7,22 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import hostile
 import pytest
-import samples
 
+import hostile
+import samples
 from netdissect.model.annotations import Annotation, CodeRow, Severity
 from netdissect.model.dissection import FieldNode
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo
-from netdissect.render.catalogs import show_checks, show_fields, show_info, show_protocols, show_settings
+from netdissect.render.catalogs import (
+    show_checks,
+    show_fields,
+    show_info,
+    show_protocols,
+    show_settings,
+)
 from netdissect.render.connections import show_connection, show_connections
 from netdissect.render.console import Screen, cells
 from netdissect.render.findings import show_anomalies, show_catalogue, show_code
@@ -33,11 +39,17 @@ def clock() -> Clock:
 
 
 def hostile_record(evil: str) -> DatagramRecord:
-    root = FieldNode("x", None, 0, 48, children=[
-        FieldNode("text", evil, 0, 8),
-        FieldNode("named", 1, 8, 8, evil),
-        FieldNode(evil or "empty", evil.encode("utf-8", "surrogatepass")[:30], 16, 8, evil),
-    ])
+    root = FieldNode(
+        "x",
+        None,
+        0,
+        48,
+        children=[
+            FieldNode("text", evil, 0, 8),
+            FieldNode("named", 1, 8, 8, evil),
+            FieldNode(evil or "empty", evil.encode("utf-8", "surrogatepass")[:30], 16, 8, evil),
+        ],
+    )
     note = Annotation("code", Severity.WARN, "group", evil, 0, 8)
     tree = samples.dissection(root=root, summary=evil, annotations=[note], fields={"text": evil})
     record = samples.datagram(dissection=tree, src=evil, dst=evil, dialect=evil)
@@ -49,16 +61,27 @@ def hostile_record(evil: str) -> DatagramRecord:
 
 def hostile_connection(evil: str) -> Any:
     return samples.connection(
-        client=evil, server=evil, dialects=(evil, evil), vantage_basis=evil, reject_reason=evil,
-        close={"by": evil, "reason": evil, "frame": 1}, identity={"name": evil, evil: [evil, {"x": evil}]},
-        messages=({evil: 1}, {}), counters=({evil: 1}, {}), explain=(evil,), limits_hit={evil: 1}, state=evil,
+        client=evil,
+        server=evil,
+        dialects=(evil, evil),
+        vantage_basis=evil,
+        reject_reason=evil,
+        close={"by": evil, "reason": evil, "frame": 1},
+        identity={"name": evil, evil: [evil, {"x": evil}]},
+        messages=({evil: 1}, {}),
+        counters=({evil: 1}, {}),
+        explain=(evil,),
+        limits_hit={evil: 1},
+        state=evil,
     )
 
 
 def view_read(screen: Screen, evil: str) -> None:
     record = hostile_record(evil)
     for messages in (False, True):
-        ReadView(screen, clock(), messages=messages, tree=True, hexed=True).show(record, record.messages)
+        ReadView(screen, clock(), messages=messages, tree=True, hexed=True).show(
+            record, record.messages
+        )
 
 
 def view_show(screen: Screen, evil: str) -> None:
@@ -95,7 +118,9 @@ def view_catalogs(screen: Screen, evil: str) -> None:
     info = CaptureInfo(evil, evil, [evil], [evil], [evil], 1, 1, START, START, True, 5, evil, 3)
     show_info(screen, info, {evil: (1, 1)}, 2)
     show_protocols(
-        screen, [ProtocolInfo(evil, evil, (DialectInfo(evil, evil, (evil,)),), ("udp",), (1,))], types=True
+        screen,
+        [ProtocolInfo(evil, evil, (DialectInfo(evil, evil, (evil,)),), ("udp",), (1,))],
+        types=True,
     )
     show_fields(screen, [FieldInfo(evil, "int", evil, evil)])
     show_settings(screen, [(evil, {evil: evil}, evil, evil)], origin=True)
@@ -103,11 +128,18 @@ def view_catalogs(screen: Screen, evil: str) -> None:
 
 
 VIEWS: list[Callable[[Screen, str], None]] = [
-    view_read, view_show, view_connections, view_timeline, view_anomalies, view_catalogs,
+    view_read,
+    view_show,
+    view_connections,
+    view_timeline,
+    view_anomalies,
+    view_catalogs,
 ]
 
 
-def printed(view: Callable[[Screen, str], None], evil: str, *, width: int = 80, color: str = "never") -> str:
+def printed(
+    view: Callable[[Screen, str], None], evil: str, *, width: int = 80, color: str = "never"
+) -> str:
     stream = io.StringIO()
     view(Screen(stream, color=color, width=width), evil)
     return stream.getvalue()
@@ -123,7 +155,9 @@ def test_hostile_text_stays_text(view: Callable[[Screen, str], None], width: int
         text = printed(view, evil, width=width)
         assert hostile.is_safe(text)
         # With colour the only escapes are our own.
-        assert hostile.is_safe(_SGR.sub("", printed(view, evil[:5000], width=width, color="always")))
+        assert hostile.is_safe(
+            _SGR.sub("", printed(view, evil[:5000], width=width, color="always"))
+        )
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
@@ -150,8 +184,20 @@ def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:
     show_connections(Screen(stream, width=80, color="never"), [samples.connection()], clock())
     text = stream.getvalue()
     for fact in (
-        "riptide-2.1/2.2", "127.0.0.1:50654", "127.0.0.1:21105", "closed", "Disconnected", "client", "12.42 s",
-        "420", "422", "12.1 kB", "11.2 kB", "24 resent", "60.0", "2W",
+        "riptide-2.1/2.2",
+        "127.0.0.1:50654",
+        "127.0.0.1:21105",
+        "closed",
+        "Disconnected",
+        "client",
+        "12.42 s",
+        "420",
+        "422",
+        "12.1 kB",
+        "11.2 kB",
+        "24 resent",
+        "60.0",
+        "2W",
     ):
         assert fact in text
     assert max(map(cells, text.splitlines())) <= 80
@@ -163,7 +209,10 @@ def test_severity_has_a_letter_beside_its_colour() -> None:
 
 def test_the_chosen_field_is_marked_in_the_octets() -> None:
     tree = samples.dissection()
-    rows = ["".join(part for part, _ in line) for line in hex_views(tree, width=80, chosen=find_node(tree, "sequence_id"))]
+    rows = [
+        "".join(part for part, _ in line)
+        for line in hex_views(tree, width=80, chosen=find_node(tree, "sequence_id"))
+    ]
     assert rows[1].startswith("0000 [c7 00 00]00 00 ff")
 
 

@@ -19,7 +19,13 @@ _BLOCK = re.compile(r"```console\n(.*?)```\n", re.DOTALL)
 
 def run(words: list[str], **extra: str) -> str:
     """Return what a command prints, standard error included, without colour."""
-    env = {"NO_COLOR": "1", "COLUMNS": "100", "TERMINAL_WIDTH": "100", "XDG_CONFIG_HOME": "/nonexistent", **extra}
+    env = {
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+        "TERMINAL_WIDTH": "100",
+        "XDG_CONFIG_HOME": "/nonexistent",
+        **extra,
+    }
     result = CliRunner().invoke(cli, words, env=env, prog_name="netdissect", catch_exceptions=False)
     return result.output
 

@@ -30,7 +30,9 @@ def server_command(protocol: str, target: Target, *bugs: str, dialect: str | Non
 
 
 @contextmanager
-def running(protocol: str, dialect: str | None = None, *bugs: str) -> Iterator[tuple[Target, Server]]:
+def running(
+    protocol: str, dialect: str | None = None, *bugs: str
+) -> Iterator[tuple[Target, Server]]:
     """Serve from a thread."""
     server = make_server(protocol, dialect, frozenset(bugs))
     done = threading.Event()

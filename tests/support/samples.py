@@ -51,14 +51,37 @@ def connection(**changes: Any) -> ConnectionReport:
         "octets": (12_078, 11_237),
         "messages": ({"Reliable": 134, "Ack": 90}, {"Reliable": 110, "Welcome": 1}),
         "spaces": [
-            SpaceReport("reliable", 0, units=110, copies=134, retransmissions=24, acked=110, first_seq=1, last_seq=110,
-                        max_copies=3, out_of_order=3, rtt=RttSummary(86, 24, 50.1, 60.25, 82.0, 90.5)),
-            SpaceReport("notify", 1, units=163, copies=163, acked=147, unacked=16, first_seq=1, last_seq=163,
-                        max_copies=1, extra={"lost": 16}),
+            SpaceReport(
+                "reliable",
+                0,
+                units=110,
+                copies=134,
+                retransmissions=24,
+                acked=110,
+                first_seq=1,
+                last_seq=110,
+                max_copies=3,
+                out_of_order=3,
+                rtt=RttSummary(86, 24, 50.1, 60.25, 82.0, 90.5),
+            ),
+            SpaceReport(
+                "notify",
+                1,
+                units=163,
+                copies=163,
+                acked=147,
+                unacked=16,
+                first_seq=1,
+                last_seq=163,
+                max_copies=1,
+                extra={"lost": 16},
+            ),
         ],
         "probes": [ProbeReport("heartbeat", 0, 12, 12, RttSummary(12, 0, 50.0, 60.0, 70.0, 82.0))],
         "timeouts": [
-            TimeoutVerdict("client", START + 11_000 * MS, 800, START + 16_000 * MS, START + 17_000 * MS, False),
+            TimeoutVerdict(
+                "client", START + 11_000 * MS, 800, START + 16_000 * MS, START + 17_000 * MS, False
+            ),
             TimeoutVerdict("server", None, None, None, None, None),
         ],
         "counters": ({"fragments": 2}, {}),
@@ -100,7 +123,12 @@ def unit(**changes: Any) -> UnitRecord:
 def event(**changes: Any) -> ConnectionEvent:
     """Return the start of a connection."""
     facts: dict[str, Any] = {
-        "connection": 1, "event": "state", "time_ns": START, "frame": 1, "direction": 0, "text": "connecting",
+        "connection": 1,
+        "event": "state",
+        "time_ns": START,
+        "frame": 1,
+        "direction": 0,
+        "text": "connecting",
         "data": {"state": "connecting"},
     }
     facts.update(changes)
@@ -110,8 +138,14 @@ def event(**changes: Any) -> ConnectionEvent:
 def anomaly(**changes: Any) -> Anomaly:
     """Return a warning on connection 1."""
     facts: dict[str, Any] = {
-        "code": "ack-of-never-sent", "severity": Severity.WARN, "group": "sequence", "frame": 41,
-        "time_ns": START + 1072 * MS, "connection": 1, "direction": 0, "message": "acknowledges 99, never sent",
+        "code": "ack-of-never-sent",
+        "severity": Severity.WARN,
+        "group": "sequence",
+        "frame": 41,
+        "time_ns": START + 1072 * MS,
+        "connection": 1,
+        "direction": 0,
+        "message": "acknowledges 99, never sent",
         "evidence": {"seq": 99},
     }
     facts.update(changes)
@@ -121,17 +155,29 @@ def anomaly(**changes: Any) -> Anomaly:
 def dissection(**changes: Any) -> Dissection:
     """Return a small tree with a second buffer and a finding."""
     payload = bytes.fromhex("c700000000ff")
-    root = FieldNode("riptide", None, 0, 48, children=[
-        FieldNode("type", 7, 0, 4, "Reliable"),
-        FieldNode("sequence_id", 12, 4, 16),
-        FieldNode("message_id", 0, 20, 8),
-        FieldNode("payload", b"\x01\x02", 0, 16, buffer=1),
-        FieldNode("acked", 12, 0, 0, generated=True),
-    ])
+    root = FieldNode(
+        "riptide",
+        None,
+        0,
+        48,
+        children=[
+            FieldNode("type", 7, 0, 4, "Reliable"),
+            FieldNode("sequence_id", 12, 4, 16),
+            FieldNode("message_id", 0, 20, 8),
+            FieldNode("payload", b"\x01\x02", 0, 16, buffer=1),
+            FieldNode("acked", 12, 0, 0, generated=True),
+        ],
+    )
     facts: dict[str, Any] = {
-        "protocol": "riptide", "dialect": "riptide-2.2", "direction": 0, "transport": "udp",
-        "buffers": [Buffer("payload", payload), Buffer("re-aligned", b"\x01\x02")], "root": root,
-        "annotations": [Annotation("trailing-bytes", Severity.WARN, "malformed", "1 octet too many", 40, 8)],
+        "protocol": "riptide",
+        "dialect": "riptide-2.2",
+        "direction": 0,
+        "transport": "udp",
+        "buffers": [Buffer("payload", payload), Buffer("re-aligned", b"\x01\x02")],
+        "root": root,
+        "annotations": [
+            Annotation("trailing-bytes", Severity.WARN, "malformed", "1 octet too many", 40, 8)
+        ],
         "messages": [MessageView("Reliable", 0, 6, {"sequence_id": 12})],
         "fields": {"type": "Reliable", "sequence_id": 12, "payload": b"\x01\x02"},
         "summary": "",
@@ -144,13 +190,29 @@ def datagram(**changes: Any) -> DatagramRecord:
     """Return a datagram with one message, a resend of frame 33."""
     tree = dissection()
     facts: dict[str, Any] = {
-        "frame": 41, "time_ns": START + 1072 * MS, "connection": 1, "direction": 0, "transport": "udp",
-        "src": "127.0.0.1:50654", "dst": "127.0.0.1:21105", "protocol": "riptide", "dialect": "riptide-2.2",
-        "length": 6, "payload": tree.buffers[0].data, "dissection": tree,
-        "messages": [MessageRecord(
-            0, "Reliable", 0, 6, tree.fields,
-            Reliability("reliable", 12, 12, True, "retransmission", 33, 60, None, 72.0), list(tree.annotations),
-        )],
+        "frame": 41,
+        "time_ns": START + 1072 * MS,
+        "connection": 1,
+        "direction": 0,
+        "transport": "udp",
+        "src": "127.0.0.1:50654",
+        "dst": "127.0.0.1:21105",
+        "protocol": "riptide",
+        "dialect": "riptide-2.2",
+        "length": 6,
+        "payload": tree.buffers[0].data,
+        "dissection": tree,
+        "messages": [
+            MessageRecord(
+                0,
+                "Reliable",
+                0,
+                6,
+                tree.fields,
+                Reliability("reliable", 12, 12, True, "retransmission", 33, 60, None, 72.0),
+                list(tree.annotations),
+            )
+        ],
     }
     facts.update(changes)
     return DatagramRecord(**facts)

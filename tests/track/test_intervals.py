@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import samples
-
 from netdissect.track.intervals import MAX_INTERVALS, MAX_SAMPLES, Intervals
 
 S = 1_000_000_000

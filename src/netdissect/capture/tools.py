@@ -1,4 +1,6 @@
-"""The capture programs of this machine, their versions, and whether this user may capture. Used by `doctor`."""
+"""The capture programs of this machine, their versions, and whether this user may capture. Used by
+`doctor`.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 __all__ = ["Check", "checks", "package_versions"]
 
@@ -57,7 +60,9 @@ def checks() -> list[Check]:
 def _program(name: str, use: str) -> Check:
     path = shutil.which(name)
     if path is None:
-        return Check(name, False, f"not found; needed for {use}", f"sudo apt-get install {_debian(name)}")
+        return Check(
+            name, False, f"not found; needed for {use}", f"sudo apt-get install {_debian(name)}"
+        )
     return Check(name, True, f"{_first_line(path)} ({path})")
 
 
@@ -86,7 +91,9 @@ def _rights() -> list[Check]:
 
 def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
     if effective() == 0:
-        return Check("rights", True, "root: may capture; the parsing process drops to the calling user")
+        return Check(
+            "rights", True, "root: may capture; the parsing process drops to the calling user"
+        )
     if _has_capability():
         return Check("rights", True, "this process has CAP_NET_RAW")
     return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")
@@ -95,7 +102,7 @@ def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
 def _has_capability() -> bool:
     """Return whether CAP_NET_RAW (bit 13) is in force. Source: capabilities(7)."""
     try:
-        with open("/proc/self/status", encoding="ascii") as status:
+        with Path("/proc/self/status").open(encoding="ascii") as status:
             for line in status:
                 if line.startswith("CapEff:"):
                     return bool(int(line.split()[1], 16) >> 13 & 1)
@@ -107,7 +114,8 @@ def _has_capability() -> bool:
 def _dumpcap_rights(path: str) -> Check:
     remedy = (
         f"sudo groupadd -f wireshark\nsudo chgrp wireshark {path}\nsudo chmod 750 {path}\n"
-        f"sudo setcap {_CAPABILITIES} {path}\nsudo usermod -aG wireshark $USER   # then log in again"
+        f"sudo setcap {_CAPABILITIES} {path}\n"
+        "sudo usermod -aG wireshark $USER   # then log in again"
     )
     if not os.access(path, os.X_OK):
         return Check("dumpcap rights", False, "this user may not run it", remedy)
@@ -116,5 +124,7 @@ def _dumpcap_rights(path: str) -> Check:
     try:
         os.getxattr(path, "security.capability")
     except OSError:
-        return Check("dumpcap rights", False, "it has no capabilities, so it cannot capture", remedy)
+        return Check(
+            "dumpcap rights", False, "it has no capabilities, so it cannot capture", remedy
+        )
     return Check("dumpcap rights", True, "it has capabilities of its own")

@@ -1,4 +1,6 @@
-"""tshark's view of a capture, through pyshark. The only module that imports pyshark, and only when asked for."""
+"""tshark's view of a capture, through pyshark. The only module that imports pyshark, and only when
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
 
 
 def tshark_facts(path: str) -> Iterator[FrameFacts]:
-    """Yield tshark's facts of every UDP datagram and TCP segment, innermost headers, in file order."""
+    """Yield tshark's facts of every UDP datagram and TCP segment, innermost headers, in file
+    order.
+    """
     for packet in tshark_packets(path):
         facts = _facts(packet)
         if facts is not None:
@@ -64,7 +68,8 @@ def _facts(packet: Any) -> FrameFacts | None:
         return None
     frame, time_ns = int(packet.frame_info.number), _nanoseconds(packet.frame_info.time_epoch)
     ends = [
-        endpoint_text(str(getattr(network, side)), int(getattr(transport, f"{side}port"))) for side in ("src", "dst")
+        endpoint_text(str(getattr(network, side)), int(getattr(transport, f"{side}port")))
+        for side in ("src", "dst")
     ]
     if transport.layer_name == "udp":
         return FrameFacts(frame, time_ns, "udp", *ends, int(transport.length) - _UDP_HEADER)

@@ -1,17 +1,21 @@
-"""The command line: one file a command, no logic. This module holds the group, which imports a command when it is run."""
+"""The command line: one file a command, no logic. This module holds the group, which imports a
+command when it is run.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import click
 
 from netdissect._version import __version__
-from netdissect.cli.errors import report
+from netdissect.cli.errors import ClosedOutputError, report
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -42,23 +46,46 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module in this package, first line of its help)."""
 
 ALIASES = {
-    "conv,udp": "connections", "conv,tcp": "connections", "conv": "connections", "expert": "anomalies",
-    "flow": "ladder", "follow": "follow", "io,stat": "stats",
+    "conv,udp": "connections",
+    "conv,tcp": "connections",
+    "conv": "connections",
+    "expert": "anomalies",
+    "flow": "ladder",
+    "follow": "follow",
+    "io,stat": "stats",
 }
 """tshark's `-z` names -> our command. `-z io,stat,1` also sets the interval."""
 
 _GROUP_OPTIONS = frozenset({"--help", "-h", "--version", "--debug"})
 
 
+@contextmanager
+def _closed_output() -> Iterator[None]:
+    """Turn "nobody reads the pipe any more" into an exception that click leaves alone.
+
+    click itself would end with 1; the contract says 0.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise ClosedOutputError from error
+        raise
+
+
 class Group(click.Group):
-    """A group that imports a command when it is needed, and runs `read` when a capture is named instead."""
+    """A group that imports a command when it is needed, and runs `read` when a capture is named
+    instead.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in alphabetical order."""
+        del ctx
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a command and return its `command`."""
+        del ctx
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"netdissect.cli.{COMMANDS[cmd_name][0]}")
@@ -69,13 +96,19 @@ class Group(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Read the words; `--help` prints already here."""
+        with _closed_output():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the settings of files and environment as its defaults."""
         from netdissect.cli.settings import default_map  # noqa: PLC0415 - not for --help
 
         defaults = default_map()
-        ctx.default_map = {name: defaults for name in COMMANDS} if defaults else None
-        return super().invoke(ctx)
+        ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
+        with _closed_output():
+            return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let `netdissect FILE` and `netdissect -r FILE` mean `netdissect read FILE`."""
@@ -96,7 +129,7 @@ class Group(click.Group):
         try:
             status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the one place that reports every failure
             status = report(error, debug="--debug" in words)
         except KeyboardInterrupt:
             status = report(KeyboardInterrupt(), debug=False)
@@ -106,8 +139,9 @@ class Group(click.Group):
 def default_command(args: list[str]) -> list[str]:
     """Return the arguments with the command that the first of them implies.
 
-    A word that is no command but looks like a file (it exists, is `-`, or has a dot or a slash) is read.
-    An option of a command in the first place belongs to `read`, or to the command that `-z` names.
+    A word that is no command but looks like a file (it exists, is `-`, or has a dot or a slash) is
+    read. An option of a command in the first place belongs to `read`, or to the command that `-z`
+    names.
     """
     for index, word in enumerate(args):
         if word in _GROUP_OPTIONS:
@@ -117,7 +151,9 @@ def default_command(args: list[str]) -> list[str]:
         if "-z" in args[index:]:
             return args[:index] + _tap(args[index:])
         names_file = word == "-" or "." in word or "/" in word or os.path.exists(word)  # noqa: PTH110 - fast
-        return [*args[:index], "read", *args[index:]] if names_file or word.startswith("-") else args
+        return (
+            [*args[:index], "read", *args[index:]] if names_file or word.startswith("-") else args
+        )
     return args
 
 
@@ -134,11 +170,14 @@ def _tap(args: list[str]) -> list[str]:
     raise click.UsageError(f"-z {name} is not known. Known: {', '.join(sorted(ALIASES))}.")
 
 
-@click.command(cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, message="netdissect %(version)s")
 @click.option("--debug", is_flag=True, help="Print the traceback of an unexpected failure.")
 def cli(debug: bool) -> None:
-    """Decode and track the reliable-UDP protocols of games: Riptide, Teeworlds, kNet, EOUDP, Netplay.
+    """Decode and track the reliable-UDP protocols of games: Riptide, Teeworlds, kNet, EOUDP,
+    Netplay.
 
     `netdissect FILE` alone reads a capture; `-` is standard input.
     """

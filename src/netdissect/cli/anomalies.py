@@ -20,9 +20,17 @@ _LEVELS = {severity.label: severity for severity in Severity}
 @options.capture()
 @options.display_filter
 @options.count
-@click.option("--min", "least", type=click.Choice(list(_LEVELS)), default="chat", help="Only this bad, or worse.")
 @click.option(
-    "--fail-on", type=click.Choice(list(_LEVELS)), help="End with status 7 if something this bad, or worse, is found."
+    "--min",
+    "least",
+    type=click.Choice(list(_LEVELS)),
+    default="chat",
+    help="Only this bad, or worse.",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(list(_LEVELS)),
+    help="End with status 7 if something this bad, or worse, is found.",
 )
 @options.json_output
 @options.time_style
@@ -44,12 +52,14 @@ def command(
 ) -> int:
     """List what is wrong or worth knowing, worst first.
 
-    Repeats of a finding on one connection are reported the 1st, 10th, 100th ... time. `netdissect explain
-    CODE` says what a finding means.
+    Repeats of a finding on one connection are reported the 1st, 10th, 100th ... time. `netdissect
+    explain CODE` says what a finding means.
     """
     del verbose
     with Session(file, choices, quiet=quiet) as session:
-        found = [item for item in _found(session, display_filter) if item.severity >= _LEVELS[least]]
+        found = [
+            item for item in _found(session, display_filter) if item.severity >= _LEVELS[least]
+        ]
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in found)
         shown = found[:limit]
         if as_json:
@@ -75,4 +85,6 @@ def _found(session: Session, display_filter: str | None) -> list[Anomaly]:
 
 def _sorted(found: list[Anomaly]) -> list[Anomaly]:
     """Return findings in time; those of no frame come last."""
-    return sorted(found, key=lambda item: (item.frame is None, item.frame or 0, item.connection or 0))
+    return sorted(
+        found, key=lambda item: (item.frame is None, item.frame or 0, item.connection or 0)
+    )

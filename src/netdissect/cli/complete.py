@@ -1,9 +1,11 @@
-"""What shells are offered for protocols, field names, fields in a filter and codes. Imports no protocol."""
+"""What shells are offered for protocols, field names, fields in a filter and codes. Imports no
+protocol.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,7 +14,9 @@ __all__ = ["EXPRESSION", "FIELD", "PROTOCOL"]
 
 
 def _table() -> dict[str, dict[str, str]]:
-    """Return the shipped table of fields as it is: protocols of plug-ins are left out to stay fast."""
+    """Return the shipped table of fields as it is: protocols of plug-ins are left out to stay
+    fast.
+    """
     import json  # noqa: PLC0415
     from importlib import resources  # noqa: PLC0415
 
@@ -27,7 +31,13 @@ def _fields() -> list[str]:
     return [info.name for info in BUILTIN_FIELDS] + sorted(own)
 
 
-class _Completed(click.ParamType):
+if TYPE_CHECKING:
+    _TextType = click.ParamType[Any]
+else:  # generic since click 8.2 only
+    _TextType = click.ParamType
+
+
+class _Completed(_TextType):
     """Text that is completed from a list."""
 
     name = "text"
@@ -44,8 +54,11 @@ class _Completed(click.ParamType):
     ) -> list[CompletionItem]:
         """Return what the text may become."""
         del ctx, param
+        del ctx, param
         if self.what == "protocol":
-            return [CompletionItem(name) for name in sorted(_table()) if name.startswith(incomplete)]
+            return [
+                CompletionItem(name) for name in sorted(_table()) if name.startswith(incomplete)
+            ]
         if self.what == "field":
             return [CompletionItem(name) for name in _fields() if name.startswith(incomplete)]
         match = re.search(r"[\w.]*\Z", incomplete)

@@ -22,7 +22,9 @@ def command() -> None:
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
 @options.json_output
 @options.screen
-def show(origin: bool, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> None:
+def show(
+    origin: bool, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+) -> None:
     """Print every setting."""
     del quiet, verbose
     from netdissect.cli.settings import settings  # noqa: PLC0415

@@ -25,7 +25,9 @@ _SORTS = {
 @options.capture({"connection": click.IntRange(min=1)})
 @options.display_filter
 @options.count
-@click.option("--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first.")
+@click.option(
+    "--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first."
+)
 @click.option("--explain", is_flag=True, help="Say why each was taken for its protocol.")
 @options.json_output
 @options.time_style
@@ -83,4 +85,3 @@ def _reports(session: Session, display_filter: str | None) -> list[ConnectionRep
         return session.analysis().connections
     wanted = select(session, match).connections
     return [report for report in session.reports if report.connection in wanted]
-

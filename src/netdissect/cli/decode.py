@@ -17,10 +17,16 @@ __all__ = ["command"]
 @click.command("decode")
 @click.argument("protocol", type=PROTOCOL)
 @click.argument("digits", metavar="HEX|-", nargs=-1, required=True)
-@click.option("--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix.")
-@click.option("--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, where that matters.")
+@click.option(
+    "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
+)
+@click.option(
+    "--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, where that matters."
+)
 @click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carried it.")
-@click.option("--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML.")
+@click.option(
+    "--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML."
+)
 @click.option("-x", "--hex", "hexed", is_flag=True, help="Show the octets below the tree.")
 @click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself.")
 @options.json_output
@@ -42,8 +48,8 @@ def command(
 ) -> None:
     """Decode one payload given as hexadecimal digits.
 
-    White space between digits is allowed. `-` reads standard input, one payload a line. A payload that
-    is malformed is no failure: what could be read is shown, and what is wrong with it.
+    White space between digits is allowed. `-` reads standard input, one payload a line. A payload
+    that is malformed is no failure: what could be read is shown, and what is wrong with it.
 
     \b
     netdissect decode riptide --dialect 2.2 '11 00 10 00 00'

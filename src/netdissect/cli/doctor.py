@@ -1,4 +1,4 @@
-"""`netdissect doctor`: is everything there that capturing and comparing need?"""
+"""`netdissect doctor`: whether everything is there that capturing and comparing need."""
 
 from __future__ import annotations
 
@@ -23,8 +23,17 @@ def command(as_json: bool, color: str, width: int | None, quiet: bool, verbose: 
     found = doctor_checks(__version__)
     if as_json:
         print_json(
-            {"schema": 1, "check": item.name, "good": item.good, "text": item.text, "remedy": item.remedy or None}
+            {
+                "schema": 1,
+                "check": item.name,
+                "good": item.good,
+                "text": item.text,
+                "remedy": item.remedy or None,
+            }
             for item in found
         )
     else:
-        show_checks(make_screen(color, width), [(item.name, item.good, item.text, item.remedy) for item in found])
+        show_checks(
+            make_screen(color, width),
+            [(item.name, item.good, item.text, item.remedy) for item in found],
+        )

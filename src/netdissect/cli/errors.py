@@ -1,18 +1,29 @@
-"""The one place that turns what ended a command into a message and the exit status of the contract."""
+"""The one place that turns what ended a command into a message and the exit status of the
+contract.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
 
 import click
 
-from netdissect.model.errors import AccessError, CaptureFileError, FilterError, NetdissectError, UsageError
+from netdissect.model.errors import (
+    AccessError,
+    CaptureFileError,
+    FilterError,
+    NetdissectError,
+    UsageError,
+)
 from netdissect.render.safe import safe
 
-__all__ = ["EXIT", "report"]
+__all__ = ["EXIT", "ClosedOutputError", "report"]
+
+
+class ClosedOutputError(Exception):
+    """Nobody reads standard output any more."""
 
 
 class EXIT:
@@ -40,7 +51,7 @@ def report(error: BaseException, *, debug: bool) -> int:
     """Say on standard error what went wrong, if anything did, and return the exit status."""
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
-    if isinstance(error, BrokenPipeError) or _is_closed_pipe(error):
+    if isinstance(error, (ClosedOutputError, BrokenPipeError)):
         _discard_stdout()
         return EXIT.DONE
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
@@ -77,12 +88,10 @@ def _point(error: FilterError) -> None:
     click.echo(f"    {' ' * len(before)}{'^' * max(1, len(marked))}", err=True)
 
 
-def _is_closed_pipe(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno == errno.EPIPE
-
-
 def _discard_stdout() -> None:
-    """Point standard output at nothing, so that the interpreter's own flush at exit stays silent."""
+    """Point standard output at nothing, so that the interpreter's own flush at exit stays
+    silent.
+    """
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())

@@ -32,7 +32,9 @@ def command(
     rows = lookup.catalogue()
     if code is not None and code not in rows:
         near = difflib.get_close_matches(code, rows, 1)
-        raise UsageError(f"no finding is called {code!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise UsageError(
+            f"no finding is called {code!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        )
     chosen = list(rows.values()) if code is None else [rows[code]]
     if as_json:
         print_json(json.code(row) for row in chosen)

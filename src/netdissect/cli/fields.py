@@ -30,7 +30,9 @@ def command(
 
     known = names()
     if protocol is not None and protocol not in known.protocols:
-        raise UsageError(f"no protocol is called {protocol!r}; known: {', '.join(sorted(known.protocols))}")
+        raise UsageError(
+            f"no protocol is called {protocol!r}; known: {', '.join(sorted(known.protocols))}"
+        )
     infos = [
         info for info in known.all() if protocol is None or info.name.partition(".")[0] == protocol
     ]

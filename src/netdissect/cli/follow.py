@@ -17,7 +17,13 @@ __all__ = ["command"]
 @options.capture({"connection": click.IntRange(min=1)})
 @options.display_filter
 @options.count
-@click.option("--as", "form", type=click.Choice(["line", "hex", "tree"]), default="line", help="How each is shown.")
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["line", "hex", "tree"]),
+    default="line",
+    help="How each is shown.",
+)
 @options.json_output
 @options.time_style
 @options.analysis
@@ -38,8 +44,8 @@ def command(
 ) -> int:
     """Show the reliable messages of a connection in order, once each.
 
-    Each stands in the order of its numbers, at the time of its first copy, one colour a side; those that were
-    sent again say so. Without a number connection 1 is followed.
+    Each stands in the order of its numbers, at the time of its first copy, one colour a side; those
+    that were sent again say so. Without a number connection 1 is followed.
     """
     del verbose
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415

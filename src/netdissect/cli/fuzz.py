@@ -20,11 +20,27 @@ __all__ = ["command"]
 @click.argument("protocol", type=PROTOCOL)
 @click.option("--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only.")
 @options.own_host
-@click.option("--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix.")
+@click.option(
+    "--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix."
+)
 @click.option("--seeds", multiple=True, metavar="FILE", help="Captures whose messages are mutated; without any, "
               "the layers' default messages are.")  # fmt: skip
-@click.option("--seed", type=int, default=1, show_default=True, metavar="N", help="Number that decides every mutation.")
-@click.option("--cases", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N", help="Cases to send.")
+@click.option(
+    "--seed",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Number that decides every mutation.",
+)
+@click.option(
+    "--cases",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Cases to send.",
+)
 @click.option("--rate", type=click.FloatRange(min=0), default=1000.0, show_default=True, metavar="R",
               help="Messages a second at most; 0 is without limit.")  # fmt: skip
 @click.option("--monitor", "monitors", multiple=True, metavar="KIND:...",
@@ -108,7 +124,10 @@ class _Progress:
         if self._shown:
             skipped = ", ".join(f"{count} {why}" for why, count in sorted(pool.skipped.items()))
             raw = f", {len(pool.raw)} of them raw" if pool.raw else ""
-            click.echo(f"{len(pool.seeds)} seeds{raw}{f' (skipped: {skipped})' if skipped else ''}", err=True)
+            click.echo(
+                f"{len(pool.seeds)} seeds{raw}{f' (skipped: {skipped})' if skipped else ''}",
+                err=True,
+            )
 
     def update(self, report: Any) -> None:
         """Say how far the run is."""
@@ -142,7 +161,9 @@ def _show(report: Any, screen: Any) -> None:
         share = report.share(kind)
         if share is not None:
             counts = f"{report.accepted[kind]} of {report.expected[kind]} that can be acknowledged"
-            screen.line((f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim"))
+            screen.line(
+                (f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim")
+            )
     _coverage(report, screen)
     if not report.findings:
         screen.line(("no failure found", "good"))
@@ -154,7 +175,10 @@ def _show(report: Any, screen: Any) -> None:
 
 def _coverage(report: Any, screen: Any) -> None:
     """Print types x states: sent unchanged / mutated / received."""
-    states = [*report.stages, *sorted({state for _name, state in report.reached} - set(report.stages))]
+    states = [
+        *report.stages,
+        *sorted({state for _name, state in report.reached} - set(report.stages)),
+    ]
     names = sorted({*report.types, *(name for name, _state in report.reached)})
     first = max((len(name) for name in names), default=4)
     screen.line((f"{'':{first}}  " + "".join(f"{state:>18}" for state in states), "title"))
@@ -162,7 +186,11 @@ def _coverage(report: Any, screen: Any) -> None:
     for name in names:
         row = []
         for state in states:
-            counts = (report.controls[name, state], report.mutated[name, state], report.reached[name, state])
+            counts = (
+                report.controls[name, state],
+                report.mutated[name, state],
+                report.reached[name, state],
+            )
             text = "never" if not any(counts) else "/".join(str(count) for count in counts)
             row.append((f"{text:>18}", "dim" if text == "never" else "value"))
         screen.line((f"{name:{first}}  ", "name"), *row)

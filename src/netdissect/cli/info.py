@@ -17,13 +17,22 @@ __all__ = ["command"]
 @options.analysis
 @options.screen
 def command(
-    file: str, as_json: bool, choices: Choices, color: str, width: int | None, quiet: bool, verbose: bool
+    file: str,
+    as_json: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
 ) -> int:
     """Show the facts of a capture file and the protocols in it."""
     del verbose
     with Session(file, choices, quiet=quiet) as session:
         found = session.analysis()
-        protocols = {name: (counts["datagrams"], counts["connections"]) for name, counts in found.protocols.items()}
+        protocols = {
+            name: (counts["datagrams"], counts["connections"])
+            for name, counts in found.protocols.items()
+        }
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 

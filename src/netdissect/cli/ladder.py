@@ -15,6 +15,7 @@ from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.render.console import Screen
 
 __all__ = ["command"]
 
@@ -23,9 +24,18 @@ __all__ = ["command"]
 @options.capture({"connection": click.IntRange(min=1)})
 @options.display_filter
 @options.count
-@click.option("--from", "start", type=SPAN, default=None, metavar="TIME", help="From this time on: 3s, 250ms, 1m.")
+@click.option(
+    "--from",
+    "start",
+    type=SPAN,
+    default=None,
+    metavar="TIME",
+    help="From this time on: 3s, 250ms, 1m.",
+)
 @click.option("--to", "end", type=SPAN, default=None, metavar="TIME", help="Up to this time.")
-@click.option("--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write an SVG picture instead.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write an SVG picture instead."
+)
 @click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
 @options.time_style
 @options.analysis
@@ -48,8 +58,9 @@ def command(
 ) -> int:
     """Draw a connection as a diagram of two lanes.
 
-    Absolute time, below it the time since the row before; the label above its arrow. `»` is a resend, `○` a
-    network copy, half an arrow with `╳` a datagram that its receiver has said never came. Silence is a gap.
+    Absolute time, below it the time since the row before; the label above its arrow. `»` is a
+    resend, `○` a network copy, half an arrow with `╳` a datagram that its receiver has said never
+    came. Silence is a gap.
 
     \b
     netdissect ladder game.pcap 1 --from 3s --to 5s
@@ -63,13 +74,13 @@ def command(
         records = list(islice(found.records(start, end), limit))
         clock = Clock(times, session.first_ns)
         drawn = ladder.rows(records, found.events_between(records), frozenset(found.lost))
-        ends = found.ends()
+        screen = make_screen(color, width)
+        ends = found.ends(screen)
         if svg:
             Path(svg).write_text(ladder.svg(drawn, ends, clock), encoding="utf-8")
         elif mermaid:
             click.echo(ladder.mermaid(drawn, ends, clock), nl=False)
         else:
-            screen = make_screen(color, width)
             columns = 100 if screen.wide else screen.width
             for line in ladder.ladder_lines(drawn, ends, clock, width=columns):
                 screen.line(*line)
@@ -86,7 +97,9 @@ class _Found:
         self.events: list[ConnectionEvent] = []
         self.lost: set[int] = set()
 
-    def records(self, start: int | None, end: int | None) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
+    def records(
+        self, start: int | None, end: int | None
+    ) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
         """Yield the datagrams between two times, with the messages that match."""
         for item in self.session.both():
             if item.connection != self.number:
@@ -97,21 +110,35 @@ class _Found:
             elif isinstance(item, UnitRecord):
                 if item.extra.get("reported") == "lost":
                     self.lost.update(copy.frame for copy in item.copies)
-            elif self._between(item, start, end) and self.match.datagram(item, self.session.first_ns):
+            elif self._between(item, start, end) and self.match.datagram(
+                item, self.session.first_ns
+            ):
                 yield item, self.match.messages(item)
 
     def _between(self, record: DatagramRecord, start: int | None, end: int | None) -> bool:
         since = record.time_ns - (self.session.first_ns or 0)
         return (start is None or since >= start) and (end is None or since <= end)
 
-    def events_between(self, records: list[tuple[DatagramRecord, list[MessageRecord]]]) -> list[ConnectionEvent]:
-        """Return the events in the span of the datagrams drawn, and those that follow the last one."""
+    def events_between(
+        self, records: list[tuple[DatagramRecord, list[MessageRecord]]]
+    ) -> list[ConnectionEvent]:
+        """Return the events in the span of the datagrams drawn, and those that follow the last
+        one.
+        """
         if not records:
             raise UsageError(f"connection {self.number} has no datagram to draw")
         first, last = records[0][0].time_ns, records[-1][0].time_ns
-        return [event for event in self.events if first <= event.time_ns <= last or event.event == "timeout"]
+        return [
+            event
+            for event in self.events
+            if first <= event.time_ns <= last or event.event == "timeout"
+        ]
 
-    def ends(self) -> tuple[str, str]:
+    def ends(self, screen: Screen) -> tuple[str, str]:
         """Return the names of the lanes."""
-        report = next((item for item in self.session.reports if item.connection == self.number), None)
-        return ("client", "server") if report is None else (f"client {report.client}", f"server {report.server}")
+        report = next(
+            (item for item in self.session.reports if item.connection == self.number), None
+        )
+        if report is None:
+            return "client", "server"
+        return f"client {screen.name(report.client)}", f"server {screen.name(report.server)}"

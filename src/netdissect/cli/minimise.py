@@ -19,7 +19,14 @@ __all__ = ["command"]
 @options.own_host
 @click.option("--monitor", "monitors", multiple=True, metavar="KIND:...", help="Monitors, as for `fuzz`, with an exec: "
               "among them; by default those of the run.")  # fmt: skip
-@click.option("--trials", type=click.IntRange(min=2), default=400, show_default=True, metavar="N", help="Replays at most.")
+@click.option(
+    "--trials",
+    type=click.IntRange(min=2),
+    default=400,
+    show_default=True,
+    metavar="N",
+    help="Replays at most.",
+)
 @click.option("--answer", type=click.FloatRange(min=0.05), default=2.0, show_default=True, metavar="SECONDS",
               help="A target that answers nothing for so long has failed.")  # fmt: skip
 @options.json_output
@@ -53,17 +60,36 @@ def command(
             click.echo(f"\r{done} trials, {left} steps left\x1b[K", err=True, nl=False)
 
     result, path = minimise_failure(
-        failure, where, monitors=monitors or None, trials=trials, answer_seconds=answer, progress=progress
+        failure,
+        where,
+        monitors=monitors or None,
+        trials=trials,
+        answer_seconds=answer,
+        progress=progress,
     )
     if live:
         click.echo(err=True)
     if as_json:
         steps = [each.to_json() for each in result.steps]
         counts = {"from": len(failure.steps), "to": len(result.steps), "trials": result.trials}
-        print_json([{"schema": 1, **counts, "complete": result.complete, "folder": str(path), "steps": steps}])
+        print_json(
+            [
+                {
+                    "schema": 1,
+                    **counts,
+                    "complete": result.complete,
+                    "folder": str(path),
+                    "steps": steps,
+                }
+            ]
+        )
         return
-    click.echo(f"{len(failure.steps)} steps -> {len(result.steps)} in {result.trials} trials: {path}")
+    click.echo(
+        f"{len(failure.steps)} steps -> {len(result.steps)} in {result.trials} trials: {path}"
+    )
     for each in result.steps:
-        click.echo(f"  {each.stage}: {each.step.type}, {len(each.octets)} octets: {each.octets[:32].hex()}")
+        click.echo(
+            f"  {each.stage}: {each.step.type}, {len(each.octets)} octets: {each.octets[:32].hex()}"
+        )
     if not result.complete:
         click.echo("the allowed trials ended the search: --trials allows more", err=True)

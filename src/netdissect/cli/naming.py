@@ -1,4 +1,6 @@
-"""The names that filters of this run know: those of the shipped table, of plug-ins, and other tools' spellings."""
+"""The names that filters of this run know: those of the shipped table, of plug-ins, and other
+tools' spellings.
+"""
 
 from __future__ import annotations
 

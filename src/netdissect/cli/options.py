@@ -1,4 +1,6 @@
-"""The options that commands share, as decorators. The letters keep the meaning they have in tshark and tcpdump."""
+"""The options that commands share, as decorators. The letters keep the meaning they have in tshark
+and tcpdump.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,11 @@ def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
     return decorate
 
 
-def capture(operands: Mapping[str, click.ParamType] | None = None, *, required: int = 0) -> Callable[[_F], _F]:
-    """Add FILE, or `-r FILE`, and further operands: keyword `file` and one keyword per operand (None if left out).
+def capture(
+    operands: Mapping[str, click.ParamType[Any]] | None = None, *, required: int = 0
+) -> Callable[[_F], _F]:
+    """Add FILE, or `-r FILE`, and further operands: keyword `file` and one keyword per operand
+    (None if left out).
 
     Args:
         operands: name -> type of what may follow FILE.
@@ -38,14 +43,24 @@ def capture(operands: Mapping[str, click.ParamType] | None = None, *, required: 
     names = list(operands or {})
     kinds = list((operands or {}).values())
     metavar = " ".join(
-        ["FILE", *(name.upper() if index < required else f"[{name.upper()}]" for index, name in enumerate(names))]
+        [
+            "FILE",
+            *(
+                name.upper() if index < required else f"[{name.upper()}]"
+                for index, name in enumerate(names)
+            ),
+        ]
     )
 
     def decorate(function: _F) -> _F:
         @click.argument("operands", nargs=-1, metavar=metavar)
-        @click.option("-r", "--read-file", metavar="FILE", help="The capture; `-` reads standard input.")
+        @click.option(
+            "-r", "--read-file", metavar="FILE", help="The capture; `-` reads standard input."
+        )
         @wraps(function)
-        def wrapper(*args: Any, operands: tuple[str, ...], read_file: str | None, **options: Any) -> Any:
+        def wrapper(
+            *args: Any, operands: tuple[str, ...], read_file: str | None, **options: Any
+        ) -> Any:
             words = list(operands) if read_file is None else [read_file, *operands]
             if not words:
                 raise click.UsageError("Missing capture FILE (`-` reads standard input).")
@@ -56,7 +71,11 @@ def capture(operands: Mapping[str, click.ParamType] | None = None, *, required: 
             options["file"] = words[0]
             for index, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
                 given = words[index] if index < len(words) else None
-                options[name] = None if given is None else kind.convert(given, None, click.get_current_context())
+                options[name] = (
+                    None
+                    if given is None
+                    else kind.convert(given, None, click.get_current_context())
+                )
             return function(*args, **options)
 
         return wrapper  # type: ignore[return-value]
@@ -67,17 +86,27 @@ def capture(operands: Mapping[str, click.ParamType] | None = None, *, required: 
 json_output = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 count = click.option(
-    "-c", "--count", "limit", type=click.IntRange(min=1), metavar="N", help="Stop after N lines of output."
+    "-c",
+    "--count",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after N lines of output.",
 )
 
 display_filter = click.option(
-    "-Y", "--display-filter", "display_filter", metavar="EXPR", type=EXPRESSION,
+    "-Y",
+    "--display-filter",
+    "display_filter",
+    metavar="EXPR",
+    type=EXPRESSION,
     help="Show only what matches (docs/filters.md): 'msg.resend and msg.rtt > 100'.",
 )
 
 
 own_host = click.option(
-    "--i-own-this-host", is_flag=True,
+    "--i-own-this-host",
+    is_flag=True,
     help="The target is mine, and need not be this machine: I may send it harmful traffic.",
 )
 
@@ -86,10 +115,14 @@ def screen(function: _F) -> _F:
     """Add what decides how the output looks: colour, quiet."""
     return _all(
         click.option(
-            "--color", type=click.Choice(["auto", "always", "never"]), default="auto",
+            "--color",
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
             help="Colour; auto obeys NO_COLOR, FORCE_COLOR and the terminal.",
         ),
-        click.option("--width", type=click.IntRange(min=20, max=100_000), metavar="N", help="Columns."),
+        click.option(
+            "--width", type=click.IntRange(min=20, max=100_000), metavar="N", help="Columns."
+        ),
         click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors."),
         click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
         click.option("--debug", is_flag=True, expose_value=False, help="Traceback of a failure."),
@@ -99,7 +132,11 @@ def screen(function: _F) -> _F:
 def time_style(function: _F) -> _F:
     """Add `-t`, the way times are shown."""
     return click.option(
-        "-t", "--time", "times", type=click.Choice(_TIME_STYLES), default="r",
+        "-t",
+        "--time",
+        "times",
+        type=click.Choice(_TIME_STYLES),
+        default="r",
         help="Times: r since the first frame, d since the last line, a local, u UTC, e epoch.",
     )(function)
 
@@ -122,15 +159,29 @@ def analysis(function: _F) -> _F:
 
     return _all(
         click.option(
-            "-d", "--decode-as", "decode_as", multiple=True, metavar="udp.port==N,PROTOCOL",
+            "-d",
+            "--decode-as",
+            "decode_as",
+            multiple=True,
+            metavar="udp.port==N,PROTOCOL",
             help="Decode a port as a protocol or dialect, whatever it looks like.",
         ),
         click.option(
-            "--dialect", multiple=True, metavar="DIALECT", help="Dialect to use where its protocol is found."
+            "--dialect",
+            multiple=True,
+            metavar="DIALECT",
+            help="Dialect to use where its protocol is found.",
         ),
-        click.option("--disable-protocol", multiple=True, metavar="PROTOCOL", help="Do not look for a protocol."),
         click.option(
-            "--schema", multiple=True, metavar="FILE",
+            "--disable-protocol",
+            multiple=True,
+            metavar="PROTOCOL",
+            help="Do not look for a protocol.",
+        ),
+        click.option(
+            "--schema",
+            multiple=True,
+            metavar="FILE",
             help="Layout of user messages, JSON or TOML (docs/schemas.md).",
         ),
         click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),

@@ -12,8 +12,13 @@ __all__ = ["make_screen", "print_json"]
 
 
 def make_screen(color: str, width: int | None, *, flush: bool = False) -> Screen:
-    """Return the screen on standard output."""
-    return Screen(color=color, width=width, flush=flush)
+    """Return the screen on standard output, with the user's names and colours."""
+    from netdissect.cli.settings import in_force  # noqa: PLC0415
+
+    values = in_force()
+    return Screen(
+        color=color, width=width, flush=flush, names=values["endpoints"], styles=values["colors"]
+    )
 
 
 def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int:

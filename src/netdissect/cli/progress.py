@@ -45,7 +45,8 @@ class Progress:
         if not total:
             return f"{done / 1e6:.0f} MB read"
         filled = min(_BAR_COLUMNS, _BAR_COLUMNS * done // total)
-        return f"[{'=' * filled}{' ' * (_BAR_COLUMNS - filled)}] {100 * done // total}% of {total / 1e6:.0f} MB"
+        bar = "=" * filled + " " * (_BAR_COLUMNS - filled)
+        return f"[{bar}] {100 * done // total}% of {total / 1e6:.0f} MB"
 
     def clear(self) -> None:
         """Take the line away."""
@@ -53,4 +54,3 @@ class Progress:
             self._drawn = False
             self.stream.write("\r\x1b[K")
             self.stream.flush()
-

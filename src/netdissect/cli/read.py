@@ -27,10 +27,19 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @click.option("-x", "hexed", is_flag=True, help="The octets below each line.")
 @click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
 @click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
-@click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns instead of lines; -e names them.")
-@click.option("-e", "columns", multiple=True, metavar="FIELD", type=FIELD, help="A column of -T; repeatable.")
+@click.option(
+    "-T",
+    "table",
+    type=click.Choice(["csv", "tsv"]),
+    help="Columns instead of lines; -e names them.",
+)
+@click.option(
+    "-e", "columns", multiple=True, metavar="FIELD", type=FIELD, help="A column of -T; repeatable."
+)
 @click.option("--csv-safe", is_flag=True, help="Put ' before cells that a spreadsheet would run.")
-@click.option("-l", "flush", is_flag=True, help="Hand every line on at once; the default for standard input.")
+@click.option(
+    "-l", "flush", is_flag=True, help="Hand every line on at once; the default for standard input."
+)
 @options.json_output
 @options.time_style
 @options.analysis
@@ -57,8 +66,8 @@ def command(
 ) -> int:
     """Show the datagrams of a capture, one line each.
 
-    Resends, network copies and findings are marked. `-V` adds the tree of fields, `-x` the octets. With
-    `--json` and `-T` there is one object or row per message.
+    Resends, network copies and findings are marked. `-V` adds the tree of fields, `-x` the octets.
+    With `--json` and `-T` there is one object or row per message.
 
     \b
     netdissect read game.pcap -Y 'conn.id == 2 and msg.resend' -c 20
@@ -67,7 +76,9 @@ def command(
     del verbose
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
-        rows = _limited(_rows(session, match, everything=everything), limit, messages or as_json or bool(table))
+        rows = _limited(
+            _rows(session, match, everything=everything), limit, messages or as_json or bool(table)
+        )
         flush = flush or session.live
         if table:
             _print_table(rows, table, columns, guard=csv_safe)
@@ -75,10 +86,21 @@ def command(
             from netdissect.export import json  # noqa: PLC0415
 
             print_json(
-                (json.message(record, item) for record, items in rows for item in items or [None]), flush=flush
+                (
+                    json.message(record, item)
+                    for record, items in rows
+                    for item in (items or (None,))
+                ),
+                flush=flush,
             )
         else:
-            _print_lines(rows, session, times, make_screen(color, width, flush=flush), (messages, tree, hexed))
+            _print_lines(
+                rows,
+                session,
+                times,
+                make_screen(color, width, flush=flush),
+                (messages, tree, hexed),
+            )
         return session.status()
 
 
@@ -105,7 +127,9 @@ def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
             return
 
 
-def _print_lines(rows: _Rows, session: Session, times: str, screen: Any, parts: tuple[bool, bool, bool]) -> None:
+def _print_lines(
+    rows: _Rows, session: Session, times: str, screen: Any, parts: tuple[bool, bool, bool]
+) -> None:
     from netdissect.render.read import ReadView  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
@@ -130,7 +154,8 @@ def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: boo
         first_ns = None
         for record, items in rows:
             first_ns = record.time_ns if first_ns is None else first_ns
-            for group in [(item,) for item in items] or [()]:
+            groups: list[tuple[MessageRecord, ...]] = [(item,) for item in items]
+            for group in groups or [()]:
                 scope = Scope(record, group, None, first_ns, single=bool(group))
                 yield [get(scope) for get in getters]
 

@@ -19,7 +19,9 @@ __all__ = ["command"]
 @options.own_host
 @click.option("--monitor", "monitors", multiple=True, metavar="KIND:...", help="Monitors, as for `fuzz`; by default "
               "those of the run.")  # fmt: skip
-@click.option("--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers.")
+@click.option(
+    "--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers."
+)
 @options.json_output
 def command(
     folder: Path,
@@ -29,7 +31,8 @@ def command(
     exact: bool,
     as_json: bool,
 ) -> None:
-    """Send the steps of a failure folder again, in new connections; exit status 7 if it fails again.
+    """Send the steps of a failure folder again, in new connections; exit status 7 if it fails
+    again.
 
     Tokens, sequence numbers and acknowledgements are those of the new connections, except where the
     mutation was about them.
@@ -43,12 +46,23 @@ def command(
     where = Target.parse(target or str(failure.facts.get("target", "")), own_host=i_own_this_host)
     verdict, sent = replay_failure(failure, where, monitors=monitors or None, exact=exact)
     if as_json:
-        row = {"schema": 1, "steps": len(failure.steps), "sent": len(sent), "failed": verdict is not None}
-        found = {"kind": verdict.kind, "detail": verdict.detail} if verdict else {"kind": None, "detail": None}
+        row = {
+            "schema": 1,
+            "steps": len(failure.steps),
+            "sent": len(sent),
+            "failed": verdict is not None,
+        }
+        found = (
+            {"kind": verdict.kind, "detail": verdict.detail}
+            if verdict
+            else {"kind": None, "detail": None}
+        )
         print_json([{**row, **found}])
     elif verdict is None:
         click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: the target is well")
     else:
-        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {verdict.kind}: {verdict.detail}")
+        click.echo(
+            f"{len(sent)} of {len(failure.steps)} steps sent: {verdict.kind}: {verdict.detail}"
+        )
     if verdict is not None:
         raise click.exceptions.Exit(EXIT.FOUND)

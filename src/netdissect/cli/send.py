@@ -23,7 +23,9 @@ _MAX_ANSWERS = 256
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
 @click.option("--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only.")
 @options.own_host
-@click.option("--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix.")
+@click.option(
+    "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
+)
 @click.option("--wait", type=click.FloatRange(0, 60), default=1.0, show_default=True, metavar="SECONDS",
               help="How long to collect answers.")  # fmt: skip
 @click.option("--no-session", is_flag=True, help="Do not connect first: send from a bare socket.")
@@ -77,9 +79,19 @@ def command(
     )
     rows = [(0, result.sent), *[(1, answer) for answer in result.answers[:_MAX_ANSWERS]]]
     for direction, payload in rows:
-        _show(protocol, name, driver.transport, direction, payload, as_json=as_json, screen=make_screen(color, width))
+        _show(
+            protocol,
+            name,
+            driver.transport,
+            direction,
+            payload,
+            as_json=as_json,
+            screen=make_screen(color, width),
+        )
     if not result.answers:
-        click.echo(f"netdissect: {'nobody listens there' if result.refused else 'no answer'}", err=True)
+        click.echo(
+            f"netdissect: {'nobody listens there' if result.refused else 'no answer'}", err=True
+        )
 
 
 def _show(
@@ -96,7 +108,9 @@ def _show(
     from netdissect.lookup import decode_payload  # noqa: PLC0415
     from netdissect.render.tree import tree_lines  # noqa: PLC0415
 
-    tree = decode_payload(protocol, payload, dialect=dialect, direction=direction, transport=transport)
+    tree = decode_payload(
+        protocol, payload, dialect=dialect, direction=direction, transport=transport
+    )
     if as_json:
         print_json([{**json.decoded(tree), "octets": payload.hex()}])
         return

@@ -1,4 +1,6 @@
-"""One run of a command over one capture: options to the pipeline, progress, and how the run ended."""
+"""One run of a command over one capture: options to the pipeline, progress, and how the run
+ended.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 from netdissect.cli.errors import EXIT
 from netdissect.filters import Filter, compile_filter
 from netdissect.model.records import DatagramRecord, MessageRecord
-from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.reports import (
+    Anomaly,
+    CaptureInfo,
+    ConnectionEvent,
+    ConnectionReport,
+    UnitRecord,
+)
 from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
@@ -53,7 +61,12 @@ class Session:
     """An open capture; use as a context manager, then ask for `status`."""
 
     def __init__(
-        self, file: str, choices: Choices | None = None, *, quiet: bool = False, streams: bool = False
+        self,
+        file: str,
+        choices: Choices | None = None,
+        *,
+        quiet: bool = False,
+        streams: bool = False,
     ) -> None:
         """Open the capture.
 
@@ -84,7 +97,10 @@ class Session:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.progress.clear()
         self.reader.close()
@@ -92,7 +108,8 @@ class Session:
     @property
     def first_ns(self) -> int | None:
         """Return the time of the first frame; None before it is read."""
-        return self.reader.info.first_time_ns
+        info: CaptureInfo = self.reader.info
+        return info.first_time_ns
 
     def status(self) -> int:
         """Say on standard error where the file is cut short, and return the exit status so far."""
@@ -103,8 +120,8 @@ class Session:
         if not self.quiet:
             reason = f": {info.damage}" if info.damage else ""
             print(  # noqa: T201 - the message of the contract
-                f"netdissect: {safe(self.file)} is cut short at offset {info.truncated_at}{safe(reason)}; "
-                "everything before it was read",
+                f"netdissect: {safe(self.file)} is cut short at offset {info.truncated_at}"
+                f"{safe(reason)}; everything before it was read",
                 file=sys.stderr,
             )
         return EXIT.CUT_SHORT
@@ -135,7 +152,9 @@ class Session:
                 yield item
 
     def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled."""
+        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are
+        filled.
+        """
         from netdissect import lookup  # noqa: PLC0415
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.records import Records, iter_both  # noqa: PLC0415
@@ -160,7 +179,9 @@ class Match:
 
     @classmethod
     def of(cls, text: str | None, session: Session) -> Match:
-        """Compile a filter; where it asks how connections end, and the file can be read twice, find out."""
+        """Compile a filter; where it asks how connections end, and the file can be read twice, find
+        out.
+        """
         if text is None:
             return cls()
         from netdissect.cli.naming import names  # noqa: PLC0415
@@ -169,7 +190,9 @@ class Match:
         asks = any(name.startswith("conn.") and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
         if asks and not session.live:
             with Session(session.file, session.choices, quiet=True) as ahead:
-                found.reports = {report.connection: report for report in ahead.analysis().connections}
+                found.reports = {
+                    report.connection: report for report in ahead.analysis().connections
+                }
         return found
 
     def datagram(self, record: DatagramRecord, first_ns: int | None) -> bool:
@@ -180,7 +203,9 @@ class Match:
         return self.filter.matches(record, self._report(record))
 
     def messages(self, record: DatagramRecord) -> list[MessageRecord]:
-        """Return the messages of a matching datagram that match on their own; all where it takes several."""
+        """Return the messages of a matching datagram that match on their own; all where it takes
+        several.
+        """
         wanted, report = self.filter, self._report(record)
         if wanted is None:
             return record.messages

@@ -1,15 +1,17 @@
-"""Settings from files and the environment. Precedence: flag, environment, project file, user file, default.
+"""Settings from files and the environment. Precedence: flag, environment, project file, user file,
+default.
 
-The user's file is `netdissect/config.toml` in the configuration folder (XDG_CONFIG_HOME, else `~/.config`); the
-project's is `netdissect.toml` in the working folder or the nearest folder above it.
+The user's file is `netdissect/config.toml` in the configuration folder (XDG_CONFIG_HOME, else
+`~/.config`); the project's is `netdissect.toml` in the working folder or the nearest folder above
+it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from netdissect.model.errors import UsageError
 __all__ = ["KEYS", "Key", "Setting", "default_map", "settings", "user_file"]
 
 PROJECT_NAME = "netdissect.toml"
+_KINDS = {"str": "a text", "list": "a list of texts", "dict": "a table of texts"}
+_SGR = re.compile(r"\d{1,3}(;\d{1,3})*|")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +45,35 @@ class Key:
 KEYS: tuple[Key, ...] = (
     Key("output.color", str, "color", "NETDISSECT_COLOR", "auto", "auto, always or never"),
     Key("output.time", str, "times", "NETDISSECT_TIME", "r", "style of times: r, d, a, u or e"),
-    Key("decode.ports", dict, "decode_as", "NETDISSECT_DECODE_AS", {}, "port -> protocol or dialect"),
-    Key("decode.dialects", list, "dialect", "NETDISSECT_DIALECTS", [], "dialects to use for their protocols"),
-    Key("decode.disabled", list, "disable_protocol", "NETDISSECT_DISABLED", [], "protocols not to look for"),
-    Key("decode.schemas", list, "schema", "NETDISSECT_SCHEMAS", [], "schema files, relative to the file"),
-    Key("endpoints", dict, None, None, {}, "\"address:port\" or address -> name to show"),
-    Key("colors", dict, None, None, {}, "style name -> SGR parameters, such as error = \"1;31\""),
+    Key(
+        "decode.ports", dict, "decode_as", "NETDISSECT_DECODE_AS", {}, "port -> protocol or dialect"
+    ),
+    Key(
+        "decode.dialects",
+        list,
+        "dialect",
+        "NETDISSECT_DIALECTS",
+        [],
+        "dialects to use for their protocols",
+    ),
+    Key(
+        "decode.disabled",
+        list,
+        "disable_protocol",
+        "NETDISSECT_DISABLED",
+        [],
+        "protocols not to look for",
+    ),
+    Key(
+        "decode.schemas",
+        list,
+        "schema",
+        "NETDISSECT_SCHEMAS",
+        [],
+        "schema files, relative to the file",
+    ),
+    Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
+    Key("colors", dict, None, None, {}, 'style name -> SGR parameters, such as error = "1;31"'),
 )
 """Every setting."""
 
@@ -75,7 +102,14 @@ def project_file() -> Path | None:
         here = Path.cwd()
     except OSError:
         return None
-    return next((folder / PROJECT_NAME for folder in (here, *here.parents) if (folder / PROJECT_NAME).is_file()), None)
+    return next(
+        (
+            folder / PROJECT_NAME
+            for folder in (here, *here.parents)
+            if (folder / PROJECT_NAME).is_file()
+        ),
+        None,
+    )
 
 
 def settings(environ: Mapping[str, str] | None = None) -> list[Setting]:
@@ -93,7 +127,9 @@ def settings(environ: Mapping[str, str] | None = None) -> list[Setting]:
     return [_in_force(key, layers, environ) for key in KEYS]
 
 
-def _in_force(key: Key, layers: list[tuple[str, Path, dict[str, Any]]], environ: Mapping[str, str]) -> Setting:
+def _in_force(
+    key: Key, layers: list[tuple[str, Path, dict[str, Any]]], environ: Mapping[str, str]
+) -> Setting:
     text = environ.get(key.environment) if key.environment else None
     if text is not None:
         return Setting(key, _parsed(key, text), f"environment {key.environment}")
@@ -143,13 +179,24 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, name: str, kind: type, value: Any) -> None:
-    texts = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    texts = (
+        list(value.values())
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list)
+        else []
+    )
     if not isinstance(value, kind) or not all(isinstance(item, str) for item in texts):
-        wanted = {str: "a text", list: "a list of texts", dict: "a table of texts"}[kind]
+        wanted = _KINDS[kind.__name__]
         raise UsageError(f"{path}: {name} must be {wanted}")
+    if name == "colors" and isinstance(value, dict):
+        for style, code in value.items():
+            if not _SGR.fullmatch(code):
+                raise UsageError(
+                    f"{path}: colors.{style} is written as SGR parameters, such as 1;31"
+                )
 
 
-@cache
 def in_force() -> dict[str, Any]:
     """Return the values of this run by key name."""
     return {setting.key.name: setting.value for setting in settings()}
@@ -163,6 +210,10 @@ def default_map() -> dict[str, Any]:
             continue
         value = setting.value
         if setting.key.option == "decode_as":
-            value = [f"port=={port},{name}" for port, name in value.items()]
+            value = [
+                f"{kind}.port=={port},{name}"
+                for port, name in value.items()
+                for kind in ("udp", "tcp")
+            ]
         values[setting.key.option] = value
     return values

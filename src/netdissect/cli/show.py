@@ -15,7 +15,9 @@ __all__ = ["command"]
 
 @click.command("show")
 @options.capture({"frame": click.IntRange(min=1)}, required=1)
-@click.option("-x", "hexed", is_flag=True, help="The octets too: on the wire, and what was made of them.")
+@click.option(
+    "-x", "hexed", is_flag=True, help="The octets too: on the wire, and what was made of them."
+)
 @click.option("--field", metavar="NAME", help="Mark a field in the tree and in the octets.")
 @options.json_output
 @options.time_style
@@ -57,7 +59,9 @@ def command(
         else:
             screen = make_screen(color, width)
             for record in found:
-                show_record(screen, record, Clock(times, session.first_ns), hexed=hexed, field=field)
+                show_record(
+                    screen, record, Clock(times, session.first_ns), hexed=hexed, field=field
+                )
         return session.status()
 
 

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 __all__ = ["SPAN"]
 
-_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000, "": 1_000_000_000, "m": 60_000_000_000}
+_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "": 1_000_000_000,
+    "m": 60_000_000_000,
+}
 _TEXT = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|)\Z")
 _MAX_NS = 10**18
 
 
-class _Span(click.ParamType):
+if TYPE_CHECKING:
+    _TextType = click.ParamType[int]
+else:  # generic since click 8.2 only
+    _TextType = click.ParamType
+
+
+class _Span(_TextType):
     """A span of time, in nanoseconds."""
 
     name = "time"

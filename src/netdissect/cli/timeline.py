@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
 
@@ -13,11 +14,12 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session, select
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.render.console import Screen
 
 __all__ = ["command"]
 
 _Item: TypeAlias = UnitRecord | ConnectionEvent
-_ONLY = {
+_ONLY: dict[str, Callable[[_Item], bool]] = {
     "resent": lambda item: isinstance(item, UnitRecord) and len(item.copies) > 1,
     "lost": lambda item: isinstance(item, UnitRecord) and item.outcome in {"unacked", "given_up"},
     "units": lambda item: isinstance(item, UnitRecord),
@@ -29,7 +31,9 @@ _ONLY = {
 @options.capture({"connection": click.IntRange(min=1)})
 @options.display_filter
 @options.count
-@click.option("--only", type=click.Choice(list(_ONLY)), help="Only units sent again, never acknowledged ...")
+@click.option(
+    "--only", type=click.Choice(list(_ONLY)), help="Only units sent again, never acknowledged ..."
+)
 @click.option("--probes", is_flag=True, help="Pings and heartbeats too; --json has them always.")
 @options.json_output
 @options.time_style
@@ -52,9 +56,10 @@ def command(
 ) -> int:
     """Show what happened to every reliable unit, in time.
 
-    First two lanes that show a whole connection at a glance. Then a line per unit: when it was sent, how
-    often, when it was acknowledged and how long that took; below it each resend, when its sender's timer
-    was due and how much later it came. Between them what happened to the connection: states, timeouts.
+    First two lanes that show a whole connection at a glance. Then a line per unit: when it was
+    sent, how often, when it was acknowledged and how long that took; below it each resend, when its
+    sender's timer was due and how much later it came. Between them what happened to the connection:
+    states, timeouts.
 
     \b
     netdissect timeline game.pcap 1 --only resent
@@ -64,15 +69,18 @@ def command(
         items = _items(session, display_filter)
         if connection is not None:
             items = (item for item in items if item.connection == connection)
-        if only is not None:
-            items = filter(_ONLY[only], items)
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            rows = (json.unit(item) if isinstance(item, UnitRecord) else json.event(item) for item in items)
+            items = filter(_ONLY[only], items) if only else items
+            rows = (
+                json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
+                for item in items
+            )
             print_json(islice(rows, limit), flush=session.live)
         else:
-            _print(session, list(items), (connection, limit, probes, times), make_screen(color, width))
+            shown = _Shown(connection, limit, only, probes=probes)
+            _print(session, list(items), shown, times, make_screen(color, width))
         return session.status()
 
 
@@ -84,19 +92,33 @@ def _items(session: Session, display_filter: str | None) -> Iterator[_Item]:
         yield from select(session, match).items
 
 
-def _print(
-    session: Session, items: list[_Item], wanted: tuple[int | None, int | None, bool, str], screen: object
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is to have a line of its own; the lanes show everything."""
+
+    connection: int | None
+    limit: int | None
+    only: str | None
+    probes: bool
+
+    def of(self, items: list[_Item]) -> list[_Item]:
+        """Return the items that are wanted."""
+        wanted = (item for item in items if self.only is None or _ONLY[self.only](item))
+        if not self.probes:
+            wanted = (
+                item for item in wanted if isinstance(item, UnitRecord) or item.event != "probe"
+            )
+        return list(islice(wanted, self.limit))
+
+
+def _print(session: Session, items: list[_Item], shown: _Shown, times: str, screen: Screen) -> None:
     """Print the overview of each connection, then its units and events."""
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    connection, limit, probes, times = wanted
-    reports = [report for report in session.reports if connection in {None, report.connection}]
-    if connection is not None and not reports:
-        raise UsageError(f"there is no connection {connection}")
-    clock = Clock(times, session.first_ns)
-    shown: Iterable[_Item] = items
-    if not probes:
-        shown = [item for item in items if isinstance(item, UnitRecord) or item.event != "probe"]
-    show_timeline(screen, reports, items, list(islice(shown, limit)), clock)  # type: ignore[arg-type]
+    reports = [
+        report for report in session.reports if shown.connection in {None, report.connection}
+    ]
+    if shown.connection is not None and not reports:
+        raise UsageError(f"there is no connection {shown.connection}")
+    show_timeline(screen, reports, items, shown.of(items), Clock(times, session.first_ns))

@@ -1,4 +1,4 @@
-"""`netdissect verify`: do tshark and netdissect read the same?"""
+"""`netdissect verify`: whether tshark and netdissect read the same."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["command"]
 @options.capture()
 @options.json_output
 @options.screen
-def command(file: str, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> int:
+def command(
+    file: str, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+) -> int:
     """Compare frames, addresses, lengths and TCP facts with tshark's.
 
     Ends with status 7 where they differ.
@@ -29,5 +31,7 @@ def command(file: str, as_json: bool, color: str, width: int | None, quiet: bool
     if as_json:
         print_json(json.difference(item) for item in result.differences)
     else:
-        show_comparison(make_screen(color, width), result.compared, result.facts, result.differences)
+        show_comparison(
+            make_screen(color, width), result.compared, result.facts, result.differences
+        )
     return EXIT.FOUND if any(not item.known for item in result.differences) else EXIT.DONE

@@ -1,14 +1,15 @@
 """The shapes of `--json`, one converter per kind of object. docs/json.md describes every key.
 
-Keys are only ever added; renaming or dropping one raises `SCHEMA`. Times are integers in nanoseconds,
-durations floats in milliseconds, octets lower-case hex, `None` means "not knowable from this capture".
+Keys are only ever added; renaming or dropping one raises `SCHEMA`. Times are integers in
+nanoseconds, durations floats in milliseconds, octets lower-case hex, `None` means "not knowable
+from this capture".
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from netdissect.model.annotations import Annotation, CodeRow
@@ -56,7 +57,8 @@ _NS_PER_MS = 1_000_000
 
 
 def dump(value: Mapping[str, Any]) -> str:
-    """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal unescaped.
+    """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal
+    unescaped.
 
     Octets become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`, and lone
     surrogates stay escaped.
@@ -64,7 +66,8 @@ def dump(value: Mapping[str, Any]) -> str:
     try:
         return json.dumps(value, default=_default, allow_nan=False, separators=(",", ":"))
     except (ValueError, TypeError):
-        # A float that is no number, or a key that is no string: rare, so only now is the tree walked.
+        # A float that is no number, or a key that is no string: rare, so only now is the tree
+        # walked.
         return json.dumps(_plain(value), default=_default, allow_nan=False, separators=(",", ":"))
 
 
@@ -80,7 +83,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else _key(key): _plain(item) for key, item in value.items()}
+        return {
+            key if isinstance(key, str) else _key(key): _plain(item) for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value
@@ -103,7 +108,7 @@ def _label(direction: int | None) -> str | None:
     return None if direction is None else Direction(direction).label
 
 
-def _pair(values: tuple[Any, Any]) -> dict[str, Any]:
+def _pair(values: Sequence[Any]) -> dict[str, Any]:
     return {"c2s": values[0], "s2c": values[1]}
 
 

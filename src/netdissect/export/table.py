@@ -1,4 +1,6 @@
-"""CSV and TSV: one row a message, one column a field, values written so that a reader gets them back."""
+"""CSV and TSV: one row a message, one column a field, values written so that a reader gets them
+back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Display filters: Wireshark's grammar over our records, compiled once to closures. Knows records, not protocols."""
+"""Display filters: Wireshark's grammar over our records, compiled once to closures. Knows records,
+not protocols.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Turns the tree of a filter into one closure. Every name is looked up once, every value read once.
 
-`f == v` holds if any occurrence of f equals v; `f != v` if f occurs and no occurrence equals v; `f ~= v` if any
-differs; `all f == v` if f occurs and all equal. A relation on a field that does not occur is false. Wireshark
-4.0 answers the same on its own fields.
+`f == v` holds if any occurrence of f equals v; `f != v` if f occurs and no occurrence equals v; `f
+~= v` if any differs; `all f == v` if f occurs and all equal. A relation on a field that does not
+occur is false. Wireshark 4.0 answers the same on its own fields.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
@@ -26,7 +26,10 @@ _Predicate: TypeAlias = Callable[[Scope], bool]
 _Check: TypeAlias = Callable[[Any], bool]
 
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -34,7 +37,9 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class Filter:
     """A compiled filter."""
 
-    def __init__(self, text: str, predicate: _Predicate, names: frozenset[str], first_ns: int = 0) -> None:
+    def __init__(
+        self, text: str, predicate: _Predicate, names: frozenset[str], first_ns: int = 0
+    ) -> None:
         """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
         self.text = text
         self.names = names
@@ -134,10 +139,14 @@ class _Compiler:
         if field.function == "count":
             return lambda scope: (len(get(scope)),)
         if field.function == "len":
-            return lambda scope: [len(value) for value in get(scope) if isinstance(value, (str, bytes))]
+            return lambda scope: [
+                len(value) for value in get(scope) if isinstance(value, (str, bytes))
+            ]
         if field.cut is not None:
             part = slice(*field.cut)
-            return lambda scope: [value[part] for value in get(scope) if isinstance(value, (str, bytes))]
+            return lambda scope: [
+                value[part] for value in get(scope) if isinstance(value, (str, bytes))
+            ]
         if field.mask is not None:
             mask = field.mask
             return lambda scope: [value & mask for value in get(scope) if isinstance(value, int)]
@@ -168,12 +177,18 @@ class _Compiler:
             if not ours or not theirs:
                 return False
             results = [_related(compare, one, other) for one in ours for other in theirs]
-            return all(results) if test.quantifier == "all" or compare in {"!=", "==="} else any(results)
+            return (
+                all(results)
+                if test.quantifier == "all" or compare in {"!=", "==="}
+                else any(results)
+            )
 
         return holds
 
     def check(self, test: Test) -> _Check:
-        """Return what one occurrence must fulfil (for `!=`, `!==` and `not in`: its positive form)."""
+        """Return what one occurrence must fulfil (for `!=`, `!==` and `not in`: its positive
+        form).
+        """
         if test.operator in {"in", "not in"}:
             return self.membership(test)
         right = test.right[0]
@@ -216,7 +231,9 @@ def _quantified(left: Getter, test: Test, check: _Check) -> _Predicate:
     """Return the predicate over all occurrences of the left side."""
     symbol = test.operator
     if symbol in {"!=", "not in"} and test.quantifier != "any":
-        return lambda scope: bool(values := left(scope)) and not any(check(value) for value in values)
+        return lambda scope: (
+            bool(values := left(scope)) and not any(check(value) for value in values)
+        )
     if symbol in {"~=", "!==", "!=", "not in"}:
         return lambda scope: any(not check(value) for value in left(scope))
     if symbol == "===" or test.quantifier == "all":
@@ -254,7 +271,13 @@ def _octets(literal: Literal) -> bytes:
 
 
 def _text(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else str(value)
+    return (
+        value.decode("latin-1")
+        if isinstance(value, bytes)
+        else value
+        if isinstance(value, str)
+        else str(value)
+    )
 
 
 def _network(literal: Literal) -> IPv4Network | IPv6Network | None:
@@ -275,7 +298,12 @@ def _address(text: str) -> Any:
 
 
 def _equal(literal: Literal) -> _Check:
-    number, text, octets, network = _number(literal), literal.text, _octets(literal), _network(literal)
+    number, text, octets, network = (
+        _number(literal),
+        literal.text,
+        _octets(literal),
+        _network(literal),
+    )
 
     def check(value: Any) -> bool:
         if isinstance(value, (int, float)):
@@ -305,7 +333,11 @@ def _ordered(compare: Callable[[Any, Any], bool], literal: Literal) -> _Check:
             return False
         if wanted is not None:
             address = _address(value)
-            return address is not None and address.version == wanted.version and compare(address, wanted)
+            return (
+                address is not None
+                and address.version == wanted.version
+                and compare(address, wanted)
+            )
         return number is None and compare(value, text)
 
     return check

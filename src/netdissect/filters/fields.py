@@ -1,6 +1,8 @@
-"""What the names in a filter stand for: facts of the datagram, of its connection, of its messages, and protocol fields.
+"""What the names in a filter stand for: facts of the datagram, of its connection, of its messages,
+and protocol fields.
 
-Every name is read by a getter, `(Scope) -> sequence of values`: a field may occur several times in a datagram.
+Every name is read by a getter, `(Scope) -> sequence of values`: a field may occur several times in
+a datagram.
 """
 
 from __future__ import annotations
@@ -98,7 +100,9 @@ def _origin(kind: str) -> Getter:
 
 
 def _found(attribute: str) -> Getter:
-    """Codes or severities of the tracker's findings on this frame and of the decoder's in these messages."""
+    """Codes or severities of the tracker's findings on this frame and of the decoder's in these
+    messages.
+    """
 
     def get(scope: Scope) -> Sequence[Any]:
         values = [getattr(note, attribute) for item in scope.items for note in item.annotations]
@@ -121,9 +125,16 @@ def _row(name: str, kind: str, meaning: str, getter: Getter, unit: str = "") -> 
 _BUILTIN: dict[str, _Row] = dict(
     (
         _row("frame.number", "int", "frame number, from 1", lambda s: (s.record.frame,)),
-        _row("frame.time_epoch", "float", "time", lambda s: (s.record.time_ns / 1e9,), "s since 1970"),
-        _row("frame.time_relative", "float", "time since the first frame",
-             lambda s: ((s.record.time_ns - s.first_ns) / 1e9,), "s"),
+        _row(
+            "frame.time_epoch", "float", "time", lambda s: (s.record.time_ns / 1e9,), "s since 1970"
+        ),
+        _row(
+            "frame.time_relative",
+            "float",
+            "time since the first frame",
+            lambda s: ((s.record.time_ns - s.first_ns) / 1e9,),
+            "s",
+        ),
         _row("frame.time_ns", "int", "time", lambda s: (s.record.time_ns,), "ns since 1970"),
         _row("ip.src", "address", "source address", _addresses("src")),
         _row("ip.dst", "address", "destination address", _addresses("dst")),
@@ -131,39 +142,79 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("udp.srcport", "int", "UDP source port", _ports("udp", "src")),
         _row("udp.dstport", "int", "UDP destination port", _ports("udp", "dst")),
         _row("udp.port", "int", "either UDP port", _ports("udp", "src", "dst")),
-        _row("udp.length", "int", "UDP length, header included",
-             lambda s: (s.record.length + _UDP_HEADER,) if s.record.transport == "udp" else (), "octets"),
+        _row(
+            "udp.length",
+            "int",
+            "UDP length, header included",
+            lambda s: (s.record.length + _UDP_HEADER,) if s.record.transport == "udp" else (),
+            "octets",
+        ),
         _row("tcp.srcport", "int", "TCP source port", _ports("tcp", "src")),
         _row("tcp.dstport", "int", "TCP destination port", _ports("tcp", "dst")),
         _row("tcp.port", "int", "either TCP port", _ports("tcp", "src", "dst")),
-        _row("udp", "presence", "carried by UDP", lambda s: (True,) if s.record.transport == "udp" else ()),
-        _row("tcp", "presence", "carried by TCP", lambda s: (True,) if s.record.transport == "tcp" else ()),
+        _row(
+            "udp",
+            "presence",
+            "carried by UDP",
+            lambda s: (True,) if s.record.transport == "udp" else (),
+        ),
+        _row(
+            "tcp",
+            "presence",
+            "carried by TCP",
+            lambda s: (True,) if s.record.transport == "tcp" else (),
+        ),
         _row("data.len", "int", "payload", lambda s: (s.record.length,), "octets"),
         _row("data", "bytes", "payload octets", lambda s: (s.record.payload,)),
         _row("protocol", "str", "name of the protocol", lambda s: _one(s.record.protocol)),
         _row("dialect", "str", "name of the dialect", lambda s: _one(s.record.dialect)),
-        _row("direction", "str", "c2s or s2c",
-             lambda s: () if s.record.direction is None else (Direction(s.record.direction).label,)),
+        _row(
+            "direction",
+            "str",
+            "c2s or s2c",
+            lambda s: () if s.record.direction is None else (Direction(s.record.direction).label,),
+        ),
         _row("conn.id", "int", "connection number", lambda s: _one(s.record.connection)),
         _row("conn.state", "str", "open, closed, timed_out, rejected or unknown", _report("state")),
-        _row("conn.handshake", "str", "accepted, rejected, unanswered or not_seen", _report("handshake")),
+        _row(
+            "conn.handshake",
+            "str",
+            "accepted, rejected, unanswered or not_seen",
+            _report("handshake"),
+        ),
         _row("conn.client", "str", "client's address and port", _report("client")),
         _row("conn.server", "str", "server's address and port", _report("server")),
         _row("conn.vantage", "str", "client, server, middle or unknown", _report("vantage")),
         _row("msg.type", "str", "message type", _each(lambda item: item.type)),
-        _row("msg.index", "int", "position in the datagram, from 0", _each(lambda item: item.index)),
+        _row(
+            "msg.index", "int", "position in the datagram, from 0", _each(lambda item: item.index)
+        ),
         _row("msg.offset", "int", "first octet", _each(lambda item: item.offset), "octets"),
         _row("msg.length", "int", "length", _each(lambda item: item.length), "octets"),
         _row("msg.space", "str", "sequence space", _tracked("space")),
         _row("msg.seq", "int", "full sequence number", _tracked("seq")),
         _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
         _row("msg.kind", "str", "original, retransmission or duplicate", _tracked("kind")),
-        _row("msg.reliable", "presence", "repeated until acknowledged",
-             _each(lambda item: True if item.reliability and item.reliability.reliable else None)),
+        _row(
+            "msg.reliable",
+            "presence",
+            "repeated until acknowledged",
+            _each(lambda item: True if item.reliability and item.reliability.reliable else None),
+        ),
         _row("msg.resend", "presence", "sent again by its sender", _is_kind("retransmission")),
         _row("msg.duplicate", "presence", "copied by the network", _is_kind("duplicate")),
-        _row("msg.resend_of", "int", "frame of the first copy, of a resend", _origin("retransmission")),
-        _row("msg.duplicate_of", "int", "frame of the first copy, of a network copy", _origin("duplicate")),
+        _row(
+            "msg.resend_of",
+            "int",
+            "frame of the first copy, of a resend",
+            _origin("retransmission"),
+        ),
+        _row(
+            "msg.duplicate_of",
+            "int",
+            "frame of the first copy, of a network copy",
+            _origin("duplicate"),
+        ),
         _row("msg.acked_in", "int", "frame of the acknowledgement", _tracked("acked_in")),
         _row("msg.rtt", "float", "unambiguous round trip", _tracked("rtt_ms"), "ms"),
         _row("msg.since", "float", "time since the previous copy", _tracked("since_ms"), "ms"),
@@ -220,7 +271,11 @@ def _protocol_field(protocol: str, path: tuple[str, ...]) -> Getter:
         if isinstance(head, (list, tuple)):
             # `chunks.seq` of a datagram is `seq` of one of its chunks.
             rest = path[1:]
-            return [value for item in scope.items for value in _lookup(item.fields, rest)] if rest else ()
+            return (
+                [value for item in scope.items for value in _lookup(item.fields, rest)]
+                if rest
+                else ()
+            )
         # A field of the datagram's own header belongs to each of its messages.
         return list(_leaves(head, path[1:], 0))
 
@@ -228,10 +283,17 @@ def _protocol_field(protocol: str, path: tuple[str, ...]) -> Getter:
 
 
 def _message_field(path: tuple[str, ...]) -> Getter:
-    """Return a getter for `msg.NAME` where NAME is a field of the message; a false flag counts as absent."""
+    """Return a getter for `msg.NAME` where NAME is a field of the message; a false flag counts as
+    absent.
+    """
 
     def get(scope: Scope) -> Sequence[Any]:
-        return [value for item in scope.items for value in _lookup(item.fields, path) if value is not False]
+        return [
+            value
+            for item in scope.items
+            for value in _lookup(item.fields, path)
+            if value is not False
+        ]
 
     return get
 
@@ -241,7 +303,8 @@ class Names:
     """The names that exist, by protocol, and the getters behind them."""
 
     protocols: Mapping[str, Mapping[str, FieldInfo]]
-    """Protocol -> its fields by path (without the protocol's name); an empty mapping accepts every path."""
+    """Protocol -> its fields by path (without the protocol's name); an empty mapping accepts every
+    path."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other tools' names -> ours (`tw.chunk.seq` -> `teeworlds.seq`)."""
 

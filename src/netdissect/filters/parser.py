@@ -1,11 +1,12 @@
 """The grammar of display filters: text to a tree, every node with its place in the text.
 
-    or     : and (("or" | "||") and)*
-    and    : not (("and" | "&&") not)*
-    not    : ("not" | "!") not | "(" or ")" | ("any" | "all") "(" "msg" ":" or ")" | test
-    test   : ["any" | "all"] operand [relation operand | ["not"] "in" "{" items "}" | ("contains" | "matches") value]
-    operand: ("count" | "len") "(" name ")" | name [slice] ["&" number] | value
-    items  : item ("," | " ") ... ; item: value [".." value]
+or     : and (("or" | "||") and)*
+and    : not (("and" | "&&") not)*
+not    : ("not" | "!") not | "(" or ")" | ("any" | "all") "(" "msg" ":" or ")" | test
+test   : ["any" | "all"] operand [relation operand | ["not"] "in" "{" items "}" | ("contains" |
+"matches") value]
+operand: ("count" | "len") "(" name ")" | name [slice] ["&" number] | value
+items  : item ("," | " ") ... ; item: value [".." value]
 """
 
 from __future__ import annotations
@@ -104,8 +105,19 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = {
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "any_ne": "~=",
-    "and": "&&", "or": "||", "not": "!", "contains": "contains", "matches": "matches", "in": "in",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "any_ne": "~=",
+    "and": "&&",
+    "or": "||",
+    "not": "!",
+    "contains": "contains",
+    "matches": "matches",
+    "in": "in",
 }
 _RELATIONS = frozenset({"==", "!=", "~=", "===", "!==", "<", "<=", ">", ">="})
 _NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
@@ -154,7 +166,9 @@ def parse(text: str) -> Node:
 
     """
     if len(text) > MAX_LENGTH:
-        raise FilterError(f"a filter has at most {MAX_LENGTH} characters", text=text, start=MAX_LENGTH)
+        raise FilterError(
+            f"a filter has at most {MAX_LENGTH} characters", text=text, start=MAX_LENGTH
+        )
     parser = _Parser(text)
     if parser.here.kind == "end":
         raise FilterError("the filter is empty", text=text)
@@ -239,7 +253,8 @@ class _Parser:
         if self.here.kind == "word" and self.here.text.lower() in {"any", "all"}:
             quantifier = self.take().text.lower()
         left = self.operand()
-        operator, right = "", ()
+        operator = ""
+        right: tuple[Field | Literal | tuple[Literal, Literal], ...] = ()
         if self.here.kind == "op" and self.here.text in _RELATIONS:
             operator = self.take().text
             right = (self.operand(),)
@@ -257,11 +272,17 @@ class _Parser:
                 raise self.fault("this is no field name", left.span)
             if not isinstance(right[0], Field):
                 raise self.fault("one side must be a field", left.span)
-        return Test(left, operator, right, quantifier, Span(start, self.tokens[self.at - 1].span.end))
+        return Test(
+            left, operator, right, quantifier, Span(start, self.tokens[self.at - 1].span.end)
+        )
 
     def operand(self) -> Field | Literal:
         token = self.here
-        if token.kind == "word" and token.text in {"count", "len"} and self.tokens[self.at + 1].text == "(":
+        if (
+            token.kind == "word"
+            and token.text in {"count", "len"}
+            and self.tokens[self.at + 1].text == "("
+        ):
             self.at += 2
             inner = self.take()
             if inner.kind != "word" or not _NAME.match(inner.text):
@@ -305,7 +326,9 @@ class _Parser:
         return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, token.text[1:-1], flags=re.DOTALL)
 
     def slice(self) -> tuple[int | None, int | None]:
-        """Read `[offset:length]`, `[first-last]`, `[:length]`, `[offset:]` or `[index]`, as Wireshark means them."""
+        """Read `[offset:length]`, `[first-last]`, `[:length]`, `[offset:]` or `[index]`, as
+        Wireshark means them.
+        """
         opened = self.expect("[")
         words = []
         while not self.is_op("]"):
@@ -317,7 +340,8 @@ class _Parser:
         match = re.fullmatch(r"(-?\d+)?(?:(:)(\d+)?)?|(\d+)-(\d+)", text)
         if match is None or text in {"", ":"}:
             raise self.fault(
-                "a slice is written [offset:length], [first-last] or [index]", Span(opened.span.start, closed.span.end)
+                "a slice is written [offset:length], [first-last] or [index]",
+                Span(opened.span.start, closed.span.end),
             )
         if match[4] is not None:
             return int(match[4]), int(match[5]) + 1

@@ -1,10 +1,13 @@
-"""The engine behind `matches`: regular expressions in time linear in the text, whatever the pattern.
+r"""The engine behind `matches`: regular expressions in time linear in the text, whatever the
+pattern.
 
-Patterns become a nondeterministic automaton that is run on all its states at once (Thompson's construction),
-so `(a+)+$` costs no more than any other. Source: Russ Cox, "Regular Expression Matching Can Be Simple And Fast".
+Patterns become a nondeterministic automaton that is run on all its states at once (Thompson's
+construction), so `(a+)+$` costs no more than any other. Source: Russ Cox, "Regular Expression
+Matching Can Be Simple And Fast".
 
-Supported: literals, `.`, `[a-z]`, `[^...]`, `\\d \\w \\s \\D \\W \\S`, `^`, `$`, `|`, `(...)`, `(?:...)`, `* + ? {m,n}`.
-Not supported, by design: back references, look-around, lazy quantifiers (they change what is captured, not what matches).
+Supported: literals, `.`, `[a-z]`, `[^...]`, `\d \w \s \D \W \S`, `^`, `$`, `|`, `(...)`,
+`(?:...)`, `* + ? {m,n}`. Not supported, by design: back references, look-around, lazy quantifiers
+(they change what is captured, not what matches).
 """
 
 from __future__ import annotations
@@ -35,11 +38,14 @@ class PatternError(Exception):
 
 _Test = Callable[[str], bool]
 _START, _END = "start", "end"
+_PLACES = {"^": _START, "$": _END}
 
 
 @dataclass(slots=True)
 class _State:
-    """One state: consumes a character that passes `test`, or is free (`test` None) and may need a place."""
+    """One state: consumes a character that passes `test`, or is free (`test` None) and may need a
+    place.
+    """
 
     test: _Test | None = None
     place: str | None = None
@@ -140,7 +146,11 @@ class _Builder:
         end = self.pattern.find("}", self.at)
         words = self.pattern[self.at : end].split(",") if end >= 0 else []
         numbers = [word.strip() for word in words]
-        if len(numbers) not in {1, 2} or not numbers[0].isdigit() or not all(w.isdigit() or not w for w in numbers):
+        if (
+            len(numbers) not in {1, 2}
+            or not numbers[0].isdigit()
+            or not all(w.isdigit() or not w for w in numbers)
+        ):
             raise self.fail("a repetition is written {n}, {n,} or {n,m}")
         low = int(numbers[0])
         high = low if len(numbers) == 1 else int(numbers[1]) if numbers[1] else None
@@ -175,13 +185,9 @@ class _Builder:
         if char in "*+?{":
             self.at -= 1
             raise self.fail("nothing to repeat")
-        if char == "^":
-            return self.single(None, _START)
-        if char == "$":
-            return self.single(None, _END)
-        if char == ".":
-            return self.single(lambda other: other != "\n")
-        return self.single(_same(char))
+        if char in _PLACES:
+            return self.single(None, _PLACES[char])
+        return self.single(_not_a_line_end if char == "." else _same(char))
 
     def group(self) -> _Part:
         if self.peek() == "?":
@@ -218,6 +224,10 @@ class _Builder:
         return lambda other: any(test(other) for test in tests) != negated
 
 
+def _not_a_line_end(char: str) -> bool:
+    return char != "\n"
+
+
 def _same(char: str) -> _Test:
     # Wireshark's `matches` ignores case.
     forms = frozenset({char, char.lower(), char.upper()})
@@ -225,7 +235,9 @@ def _same(char: str) -> _Test:
 
 
 def _between(low: str, high: str) -> _Test:
-    return lambda other: low <= other <= high or low <= other.lower() <= high or low <= other.upper() <= high
+    return lambda other: (
+        low <= other <= high or low <= other.lower() <= high or low <= other.upper() <= high
+    )
 
 
 _CLASSES: dict[str, _Test] = {

@@ -1,4 +1,6 @@
-"""What netdissect knows by name: protocols, dialects, fields. Printed by `protocols` and `fields`, used by filters."""
+"""What netdissect knows by name: protocols, dialects, fields. Printed by `protocols` and `fields`,
+used by filters.
+"""
 
 from __future__ import annotations
 

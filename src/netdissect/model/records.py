@@ -20,7 +20,9 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionFacts:
-    """What is known of a connection when one of its datagrams is shown; a report has the same names."""
+    """What is known of a connection when one of its datagrams is shown; a report has the same
+    names.
+    """
 
     state: str
     """The contract's word."""

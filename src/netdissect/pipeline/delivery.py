@@ -45,8 +45,8 @@ class _Queue:
 def delivered(records: Iterable[DatagramRecord]) -> Iterator[_Item]:
     """Yield the reliable messages of one connection in the order of their numbers, each once.
 
-    A message that came before one with a lower number is held until that one is there; numbers that are
-    never seen are passed over when MAX_WAITING messages wait behind them, or at the end.
+    A message that came before one with a lower number is held until that one is there; numbers that
+    are never seen are passed over when MAX_WAITING messages wait behind them, or at the end.
     """
     queues: dict[tuple[str, int | None], _Queue] = {}
     for record in records:

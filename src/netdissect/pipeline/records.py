@@ -1,7 +1,8 @@
-"""One record per datagram with everything that is known about it: what `read`, `show` and the filters work on.
+"""One record per datagram with everything that is known about it: what `read`, `show` and the
+filters work on.
 
-The tracker learns later what became of a unit, so of a file a record is held until its units are settled; of
-a live source it leaves at once, with what is known by then.
+The tracker learns later what became of a unit, so of a file a record is held until its units are
+settled; of a live source it leaves at once, with what is known by then.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from netdissect.track.recorder import HOLD_NS, Recorder
 __all__ = ["MAX_HELD_RECORDS", "Records", "iter_both", "iter_records"]
 
 MAX_HELD_RECORDS = 16_384
-"""Datagrams held back at most until their units are settled; beyond, the oldest leaves as it stands."""
+"""Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
+stands."""
 
 MAX_FINDINGS = 1000
 """Findings kept per datagram."""
@@ -44,11 +46,22 @@ MAX_FINDINGS = 1000
 _TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 
+
 class _Seen:
     """One datagram as the pipeline showed it."""
 
     __slots__ = (
-        "connection", "direction", "events", "extra", "findings", "frame", "frames", "packet", "payload", "protocol", "time_ns",
+        "connection",
+        "direction",
+        "events",
+        "extra",
+        "findings",
+        "frame",
+        "frames",
+        "packet",
+        "payload",
+        "protocol",
+        "time_ns",
         "touched",
     )
 
@@ -79,7 +92,9 @@ class Records:
     def __init__(
         self, *, schemas: Mapping[str, Any] | None = None, strict: bool = False, live: bool = False
     ) -> None:
-        """Take user schemas by protocol, and whether records are held back (a file) or not (`live`)."""
+        """Take user schemas by protocol, and whether records are held back (a file) or not
+        (`live`).
+        """
         self.recorder = Recorder()
         self.schemas = dict(schemas or {})
         self.strict = strict
@@ -91,7 +106,7 @@ class Records:
 
     # -- called by the pipeline --------------------------------------------------------------------
 
-    def seen(
+    def seen(  # noqa: PLR0917 - as the pipeline's `Observer` states
         self,
         flow: Flow,
         connection: Connection,
@@ -140,7 +155,11 @@ class Records:
         while held:
             frame, _, item = held[0]
             waits = oldest_frame is not None and frame > oldest_frame
-            if not self.live and len(held) <= MAX_HELD_RECORDS and (waits or not item.settled(now_ns)):
+            if (
+                not self.live
+                and len(held) <= MAX_HELD_RECORDS
+                and (waits or not item.settled(now_ns))
+            ):
                 return
             heapq.heappop(held)
             yield self._record(item)
@@ -165,7 +184,9 @@ class Records:
             schema=self.schemas.get(protocol.name),
             hints=item.extra,
         )
-        tree = dissect(protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict)
+        tree = dissect(
+            protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
+        )
         record = DatagramRecord(
             frame=item.frame,
             time_ns=item.time_ns,
@@ -182,19 +203,31 @@ class Records:
             dissection=tree,
             findings=item.findings,
             facts=ConnectionFacts(
-                connection.machine.word, connection.machine.handshake, *connection.endpoints, connection.vantage.word
+                connection.machine.word,
+                connection.machine.handshake,
+                *connection.endpoints,
+                connection.vantage.word,
             ),
         )
         record.messages = self._messages(item, protocol, dialect, tree)
         return record
 
-    def _messages(self, item: _Seen, protocol: Protocol, dialect: str, tree: Dissection) -> list[MessageRecord]:
+    def _messages(
+        self, item: _Seen, protocol: Protocol, dialect: str, tree: Dissection
+    ) -> list[MessageRecord]:
         """Return the messages of a datagram, each with its unit and its findings."""
         views = tree.messages or [_whole(item, tree)]
         facts = self._facts(item, protocol, dialect, len(views))
         found = [
             MessageRecord(
-                index, view.type, view.offset, view.length, view.fields, facts[index], [], view.buffer
+                index,
+                view.type,
+                view.offset,
+                view.length,
+                view.fields,
+                facts[index],
+                [],
+                view.buffer,
             )
             for index, view in enumerate(views)
         ]
@@ -202,11 +235,13 @@ class Records:
             found[_owner(note, views)].annotations.append(note)
         return found
 
-    def _facts(self, item: _Seen, protocol: Protocol, dialect: str, count: int) -> list[Reliability | None]:
+    def _facts(
+        self, item: _Seen, protocol: Protocol, dialect: str, count: int
+    ) -> list[Reliability | None]:
         """Return for each message what the tracker knows about its unit.
 
-        The typed events of `scan` stand in the order of the messages. A unit around them (type None) stands
-        for those that have no number of their own.
+        The typed events of `scan` stand in the order of the messages. A unit around them (type
+        None) stands for those that have no number of their own.
         """
         reliable = self._reliable_spaces(protocol, dialect)
         left = list(item.touched)
@@ -323,7 +358,8 @@ def iter_records(
 def iter_both(
     source: Source, records: Records, pipeline: Pipeline
 ) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-    """Yield records of datagrams and the timeline in one pass, each in its own order, as they settle.
+    """Yield records of datagrams and the timeline in one pass, each in its own order, as they
+    settle.
 
     Args:
         source: a path, `-` for standard input, an open binary file or reader.

@@ -12,18 +12,30 @@ from netdissect.render.console import Screen, line_text
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, duration, octets
 
-__all__ = ["show_checks", "show_comparison", "show_fields", "show_info", "show_protocols", "show_settings"]
+__all__ = [
+    "show_checks",
+    "show_comparison",
+    "show_fields",
+    "show_info",
+    "show_protocols",
+    "show_settings",
+]
 
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
-    """Print protocols with their dialects; with `types` also what each dialect's messages are called."""
+    """Print protocols with their dialects; with `types` also what each dialect's messages are
+    called.
+    """
     for info in infos:
         ports = ", ".join(map(str, info.default_ports)) or "none of its own"
         screen.line(
-            (info.name, "title"), (f"  {info.title}", ""),
+            (info.name, "title"),
+            (f"  {info.title}", ""),
             (f"  {' and '.join(info.transports)}, ports: {ports}", "dim"),
         )
-        screen.line((f"  spaces: {', '.join(info.spaces)}  probes: {', '.join(info.probes) or '-'}", "dim"))
+        screen.line(
+            (f"  spaces: {', '.join(info.spaces)}  probes: {', '.join(info.probes) or '-'}", "dim")
+        )
         longest = max((len(row.name) for row in info.dialects), default=0)
         for row in info.dialects:
             screen.line((f"  {row.name:<{longest}}  ", "name"), (row.title, ""), cut=True)
@@ -49,7 +61,10 @@ def show_fields(screen: Screen, infos: Iterable[FieldInfo]) -> None:
     for info in infos:
         unit = f" [{info.unit}]" if info.unit else ""
         screen.line(
-            (f"{info.name:<40} ", "name"), (f"{info.kind:<9}", "dim"), (f"{info.meaning}{unit}", ""), cut=True
+            (f"{info.name:<40} ", "name"),
+            (f"{info.kind:<9}", "dim"),
+            (f"{info.meaning}{unit}", ""),
+            cut=True,
         )
 
 
@@ -71,7 +86,12 @@ def show_info(
         ("last", clock.show(info.last_time_ns)),
         ("span", "" if span is None else duration(span)),
         ("lost by the capture", "" if info.drops is None else str(info.drops)),
-        ("damaged", "" if info.truncated_at is None else f"at offset {info.truncated_at}: {info.damage or 'cut short'}"),
+        (
+            "damaged",
+            ""
+            if info.truncated_at is None
+            else f"at offset {info.truncated_at}: {info.damage or 'cut short'}",
+        ),
     ]
     facts += [("comment", comment) for comment in info.comments]
     for name, value in facts:
@@ -91,7 +111,9 @@ def show_settings(
     """Print settings as (name, value, origin, meaning)."""
     for name, value, where, meaning in found:
         screen.line(
-            (f"{name:<18} ", "name"), (_setting(value), ""), (f"  # {where if origin else meaning}", "dim")
+            (f"{name:<18} ", "name"),
+            (_setting(value), ""),
+            (f"  # {where if origin else meaning}", "dim"),
         )
 
 
@@ -104,7 +126,9 @@ def _setting(value: Any) -> str:
 
 
 def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str]]) -> None:
-    """Print checks as (name, good, text, remedy); remedies stand on lines of their own, ready to paste."""
+    """Print checks as (name, good, text, remedy); remedies stand on lines of their own, ready to
+    paste.
+    """
     for name, good, text, remedy in found:
         mark, style = {True: ("ok", "good"), False: ("--", "bad"), None: ("  ", "dim")}[good]
         screen.line((f"{mark:>3} ", style), (f"{name:<15} ", "name"), (text, ""))
@@ -127,6 +151,8 @@ def show_comparison(
     for item in differences:
         known = f"  ({item.known})" if item.known else ""
         screen.line(
-            (f"#{item.frame:<7} ", "frame"), (f"{item.what}: ", "name"),
-            (f"{item.ours} here, {item.theirs} in tshark", "warn"), (known, "dim"),
+            (f"#{item.frame:<7} ", "frame"),
+            (f"{item.what}: ", "name"),
+            (f"{item.ours} here, {item.theirs} in tshark", "warn"),
+            (known, "dim"),
         )

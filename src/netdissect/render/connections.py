@@ -1,4 +1,6 @@
-"""Connections as a table on wide screens, as a few lines each on narrow ones, and one of them in full."""
+"""Connections as a table on wide screens, as a few lines each on narrow ones, and one of them in
+full.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ __all__ = ["connection_brief", "show_connection", "show_connections"]
 _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits uncut."""
 
-_STATE_STYLES = {"open": "good", "closed": "dim", "timed_out": "bad", "rejected": "bad", "unknown": "note"}
+_STATE_STYLES = {
+    "open": "good",
+    "closed": "dim",
+    "timed_out": "bad",
+    "rejected": "bad",
+    "unknown": "note",
+}
 
 
 def show_connections(
@@ -28,25 +36,41 @@ def show_connections(
         screen.text("No connection of a known protocol.")
     elif screen.width < _TABLE_FROM or not _table(screen, reports, clock):
         for report in reports:
-            for line in connection_brief(report, clock):
+            for line in connection_brief(screen, report, clock):
                 screen.line(*line, cut=True)
     for report in reports if explain else ():
-        screen.line((f"#{report.connection} is {report.protocol}: ", "title"), ("; ".join(report.explain), ""))
+        screen.line(
+            (f"#{report.connection} is {report.protocol}: ", "title"),
+            ("; ".join(report.explain), ""),
+        )
 
 
 def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:
     """Print the table and return True, unless it would have to be cut."""
     table = screen.table(
-        "#", "dialect", "client", "server", "state", "ended", "start", "lasted",
-        "dgrams →", "←", "octets →", "←", "resent", "RTT", "found",
+        "#",
+        "dialect",
+        "client",
+        "server",
+        "state",
+        "ended",
+        "start",
+        "lasted",
+        "dgrams →",
+        "←",
+        "octets →",
+        "←",
+        "resent",
+        "RTT",
+        "found",
         right=("RTT", "#", "start", "lasted", "dgrams →", "←", "octets →", "resent"),
     )
     for report in reports:
         table.add_row(
             str(report.connection),
             line_text([(dialect_text(report), "protocol")]),
-            line_text([(report.client, "c2s")]),
-            line_text([(report.server, "s2c")]),
+            line_text([(screen.name(report.client), "c2s")]),
+            line_text([(screen.name(report.server), "s2c")]),
             line_text([(report.state, _STATE_STYLES.get(report.state, ""))]),
             line_text([(_ending(report), "")]),
             clock.show(report.first_time_ns),
@@ -74,7 +98,11 @@ def dialect_text(report: ConnectionReport) -> str:
 
 def _resent(spaces: Sequence[SpaceReport]) -> str:
     again = sum(space.retransmissions for space in spaces)
-    return f"{again} ({percent(share(again, sum(space.copies for space in spaces)))})" if again else "0"
+    return (
+        f"{again} ({percent(share(again, sum(space.copies for space in spaces)))})"
+        if again
+        else "0"
+    )
 
 
 def _best_rtt(report: ConnectionReport) -> RttSummary | None:
@@ -117,20 +145,21 @@ def _found(report: ConnectionReport) -> Line:
     return line or [("-", "dim")]
 
 
-def connection_brief(report: ConnectionReport, clock: Clock) -> Iterator[Line]:
+def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> Iterator[Line]:
     """Yield a connection in a few lines that fit 80 columns."""
     lasted = duration((report.last_time_ns - report.first_time_ns) / 1e6)
     yield [
         (f"#{report.connection} ", "title"),
         (dialect_text(report), "protocol"),
-        (f"  {report.client} → {report.server} {report.transport}", ""),
+        (f"  {screen.name(report.client)} → {screen.name(report.server)} {report.transport}", ""),
     ]
     incomplete = "" if report.complete else ", seen in part"
     yield [
         ("   ", ""),
         (report.state, _STATE_STYLES.get(report.state, "")),
         (f"  {_ending(report)}", ""),
-        (f"  from {clock.show(report.first_time_ns)} for {lasted}, seen at {report.vantage}{incomplete}", "dim"),
+        (f"  from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
+        (f", seen at {report.vantage}{incomplete}", "dim"),
     ]
     for direction in Direction:
         yield _direction_line(report, direction)
@@ -156,9 +185,11 @@ def _direction_line(report: ConnectionReport, direction: Direction) -> Line:
     return line
 
 
-def show_connection(screen: Screen, report: ConnectionReport, clock: Clock, *, explain: bool = False) -> None:
+def show_connection(
+    screen: Screen, report: ConnectionReport, clock: Clock, *, explain: bool = False
+) -> None:
     """Print everything that is known about one connection."""
-    for line in connection_brief(report, clock):
+    for line in connection_brief(screen, report, clock):
         screen.line(*line)
     screen.text()
     for name, value in _facts(report, clock):
@@ -176,11 +207,20 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
     yield "frames", f"{report.first_frame} to {report.last_frame}"
     yield "time", f"{clock.show(report.first_time_ns)} to {clock.show(report.last_time_ns)}"
     yield "roles from", report.roles_from
-    yield "seen at", f"{report.vantage}: {report.vantage_basis}" if report.vantage_basis else report.vantage
-    yield "handshake", report.handshake + (f": {report.reject_reason}" if report.reject_reason else "")
+    yield (
+        "seen at",
+        f"{report.vantage}: {report.vantage_basis}" if report.vantage_basis else report.vantage,
+    )
+    yield (
+        "handshake",
+        report.handshake + (f": {report.reject_reason}" if report.reject_reason else ""),
+    )
     yield "state", f"{report.state} ({report.state_name})"
     if report.close:
-        yield "closed", ", ".join(f"{key} {value}" for key, value in report.close.items() if value is not None)
+        yield (
+            "closed",
+            ", ".join(f"{key} {value}" for key, value in report.close.items() if value is not None),
+        )
     for key, value in report.identity.items():
         yield key, _fact(value)
     for verdict in report.timeouts:
@@ -196,10 +236,14 @@ def timeout_text(verdict: Any, clock: Clock) -> str:
     """Return in words what an idle timer did."""
     if verdict.last_heard_ns is None:
         return "its peer was never heard in this capture"
-    heard = f"last heard its peer at {clock.show(verdict.last_heard_ns)} (#{verdict.last_heard_frame})"
+    heard = (
+        f"last heard its peer at {clock.show(verdict.last_heard_ns)} (#{verdict.last_heard_frame})"
+    )
     if verdict.due_ns is None:
         return f"{heard}; no idle timeout"
-    outcome = {True: "fired", False: "did not fire", None: "not knowable from this capture"}[verdict.fired]
+    outcome = {True: "fired", False: "did not fire", None: "not knowable from this capture"}[
+        verdict.fired
+    ]
     window = f"due {clock.show(verdict.due_ns)}"
     if verdict.latest_ns is not None and verdict.latest_ns != verdict.due_ns:
         window += f" to {clock.show(verdict.latest_ns)}"
@@ -221,7 +265,9 @@ def _messages(screen: Screen, report: ConnectionReport) -> None:
     screen.text()
     table = screen.table("message", "c2s", "s2c", right=("c2s", "s2c"))
     for name in names:
-        table.add_row(line_text([(name, "")]), *(str(report.messages[way].get(name, 0)) for way in Direction))
+        table.add_row(
+            line_text([(name, "")]), *(str(report.messages[way].get(name, 0)) for way in Direction)
+        )
     screen.print(table)
     screen.text()
 
@@ -255,13 +301,22 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
         for name in ("minimum", "p50", "p95", "maximum"):
             values = [getattr(space.rtt, name) for space in group]
             if any(value is not None for value in values):
-                label = {"minimum": "RTT least", "p50": "RTT median", "maximum": "RTT most"}.get(name, f"RTT {name}")
-                table.add_row(label, *("-" if value is None else duration(value) for value in values))
-        table.add_row("RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group))
+                label = {"minimum": "RTT least", "p50": "RTT median", "maximum": "RTT most"}.get(
+                    name, f"RTT {name}"
+                )
+                table.add_row(
+                    label, *("-" if value is None else duration(value) for value in values)
+                )
+        table.add_row(
+            "RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group)
+        )
         for key in sorted({key for space in group for key in space.extra}):
             table.add_row(
                 line_text([(key, "")]),
-                *(line_text([(_fact(space.extra[key]) if key in space.extra else "", "")]) for space in group),
+                *(
+                    line_text([(_fact(space.extra[key]) if key in space.extra else "", "")])
+                    for space in group
+                ),
             )
         screen.print(table)
         screen.text()

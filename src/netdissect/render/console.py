@@ -1,7 +1,8 @@
 """The one place that decides where output goes, how wide it is and whether it has colour.
 
-A `Screen` prints two things: streamed lines made of (text, style) segments, cheap enough for a million rows,
-and Rich tables for short results. Every segment passes `safe()` here, so no view can forget it.
+A `Screen` prints two things: streamed lines made of (text, style) segments, cheap enough for a
+million rows, and Rich tables for short results. Every segment passes `safe()` here, so no view can
+forget it.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ STYLES: Mapping[str, str] = {
     "warn": "33",
     "error": "1;31",
 }
-"""Style name -> SGR parameters. Only the sixteen colours of the terminal's own theme; "" = plain."""
+"""Style name -> SGR parameters. Only the sixteen colours of the terminal's own theme; "" =
+plain."""
 
 
 def wants_color(mode: str, stream: IO[str], environ: Mapping[str, str] | None = None) -> bool:
@@ -106,8 +108,16 @@ def line_text(line: Line) -> Text:
 
 
 _RICH = {
-    "1": "bold", "2": "dim", "3": "italic", "7": "reverse",
-    "31": "red", "32": "green", "33": "yellow", "34": "blue", "35": "magenta", "36": "cyan",
+    "1": "bold",
+    "2": "dim",
+    "3": "italic",
+    "7": "reverse",
+    "31": "red",
+    "32": "green",
+    "33": "yellow",
+    "34": "blue",
+    "35": "magenta",
+    "36": "cyan",
 }
 
 
@@ -126,6 +136,8 @@ class Screen:
         color: str = "auto",
         width: int | None = None,
         flush: bool = False,
+        names: Mapping[str, str] | None = None,
+        styles: Mapping[str, str] | None = None,
     ) -> None:
         """Take the stream as it is now: tests and pagers replace it.
 
@@ -134,11 +146,15 @@ class Screen:
             color: `auto`, `always` or `never`.
             width: columns; None = the terminal's, or `UNLIMITED` where there is none.
             flush: hand every line on at once (live capture, reading from a pipe).
+            names: the user's names of endpoints ("address:port") and addresses.
+            styles: SGR parameters that replace those of STYLES.
 
         """
         self.stream = sys.stdout if stream is None else stream
         self.color = wants_color(color, self.stream)
         self.flush = flush
+        self.names = names or {}
+        self.styles = {**STYLES, **(styles or {})}
         self.terminal = self.stream.isatty()
         if width is not None:
             self.width = max(width, 20)
@@ -166,9 +182,20 @@ class Screen:
         if self.flush:
             self.stream.flush()
 
-    @staticmethod
-    def _painted(part: str, style: str) -> str:
-        code = STYLES.get(style, "")
+    def name(self, endpoint: str) -> str:
+        """Return the user's name of an endpoint, or of its address with the port, or what was
+        given.
+        """
+        if not self.names:
+            return endpoint
+        if endpoint in self.names:
+            return self.names[endpoint]
+        address, _, port = endpoint.rpartition(":")
+        known = self.names.get(address.strip("[]"))
+        return endpoint if known is None else f"{known}:{port}"
+
+    def _painted(self, part: str, style: str) -> str:
+        code = self.styles.get(style, "")
         shown = safe(part)
         return f"\x1b[{code}m{shown}\x1b[0m" if code and shown else shown
 
@@ -183,7 +210,9 @@ class Screen:
 
     @property
     def console(self) -> Console:
-        """Return the Rich console on the same stream: no markup, no emoji codes, no highlighting."""
+        """Return the Rich console on the same stream: no markup, no emoji codes, no
+        highlighting.
+        """
         if self._console is None:
             from rich.console import Console  # noqa: PLC0415 - most output needs no Rich
 

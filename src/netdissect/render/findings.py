@@ -25,8 +25,12 @@ def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> No
     codes: dict[str, list[Anomaly]] = {}
     for item in found:
         codes.setdefault(item.code, []).append(item)
-    table = screen.table("", "code", "group", "times", "first frame", right=("times", "first frame"))
-    for code, items in sorted(codes.items(), key=lambda pair: (-max(a.severity for a in pair[1]), pair[0])):
+    table = screen.table(
+        "", "code", "group", "times", "first frame", right=("times", "first frame")
+    )
+    for code, items in sorted(
+        codes.items(), key=lambda pair: (-max(a.severity for a in pair[1]), pair[0])
+    ):
         label = max(item.severity for item in items).label
         table.add_row(
             line_text([(SEVERITY_LETTERS[label], label)]),
@@ -80,5 +84,8 @@ def show_catalogue(screen: Screen, rows: Iterable[CodeRow]) -> None:
     for row in rows:
         label = row.severity.label
         screen.line(
-            (f"{SEVERITY_LETTERS[label]} ", label), (f"{row.code:<34} ", "name"), (row.title, ""), cut=True
+            (f"{SEVERITY_LETTERS[label]} ", label),
+            (f"{row.code:<34} ", "name"),
+            (row.title, ""),
+            cut=True,
         )

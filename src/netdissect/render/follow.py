@@ -36,8 +36,12 @@ class FollowView:
             cut=True,
         )
         if self.form == "hex":
-            data = record.dissection.buffers[item.buffer].data if record.dissection else record.payload
-            for line in hex_rows(data[item.offset : item.offset + item.length], width=self.screen.width):
+            data = (
+                record.dissection.buffers[item.buffer].data if record.dissection else record.payload
+            )
+            for line in hex_rows(
+                data[item.offset : item.offset + item.length], width=self.screen.width
+            ):
                 self.screen.line(*line)
         elif self.form == "tree":
             for name, value in item.fields.items():

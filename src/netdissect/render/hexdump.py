@@ -19,20 +19,24 @@ def hex_rows(data: bytes, *, width: int, mark: tuple[int, int] | None = None) ->
     Args:
         data: octets to show.
         width: columns of the screen.
-        mark: half-open range of octets that belong to the chosen field; they stand in brackets and reversed.
+        mark: half-open range of octets that belong to the chosen field; they stand in brackets and
+            reversed.
 
     """
     size = _WIDE_ROW if width >= _ROW_COLUMNS else _NARROW_ROW
-    first, last = mark if mark else (0, 0)
+    first, last = mark or (0, 0)
     for start in range(0, len(data), size):
         row = data[start : start + size]
         line: Line = [(f"{start:04x} ", "offset")]
         for index, octet in enumerate(row, start=start):
             inside = first <= index < last
-            opened = inside and (index == first or index == start)
+            opened = inside and index in {first, start}
             closed = first <= index - 1 < last and index - 1 >= start and not inside
             gap = "[" if opened else "]" if closed else " "
-            line += [(gap, "mark" if inside or closed else ""), (f"{octet:02x}", "mark" if inside else "")]
+            line += [
+                (gap, "mark" if inside or closed else ""),
+                (f"{octet:02x}", "mark" if inside else ""),
+            ]
         ends = first <= start + len(row) - 1 < last
         line.append(("]" if ends else " ", ""))
         line.append(("   " * (size - len(row)) + " ", ""))

@@ -57,9 +57,17 @@ def rows(
         lost: frames whose datagram is proven not to have arrived.
 
     """
-    found = [_arrow(record, items, lost) for record, items in records if record.direction is not None]
+    found = [
+        _arrow(record, items, lost) for record, items in records if record.direction is not None
+    ]
     found += [
-        Row(event.time_ns, None, safe(f"{event.event}: {event.text}", _LABEL_LIMIT), "event", event.frame)
+        Row(
+            event.time_ns,
+            None,
+            safe(f"{event.event}: {event.text}", _LABEL_LIMIT),
+            "event",
+            event.frame,
+        )
         for event in events
     ]
     # A remark stands after the arrow that caused it.
@@ -78,7 +86,8 @@ def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[i
 def ladder_lines(
     drawn: Iterable[Row], ends: tuple[str, str], clock: Clock, *, width: int
 ) -> Iterator[Line]:
-    """Yield the drawing: absolute time above the time since the row before, the label above its arrow.
+    """Yield the drawing: absolute time above the time since the row before, the label above its
+    arrow.
 
     Args:
         drawn: rows in time.
@@ -95,7 +104,11 @@ def ladder_lines(
         if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
             yield _gap(row.time_ns - last, inner)
         since = "" if last is None else f"+{duration((row.time_ns - last) / 1e6)}"
-        yield from _remark(row, clock, inner) if row.direction is None else _drawn(row, clock, since, inner)
+        yield from (
+            _remark(row, clock, inner)
+            if row.direction is None
+            else _drawn(row, clock, since, inner)
+        )
         last = row.time_ns
 
 
@@ -103,7 +116,12 @@ def _heads(ends: tuple[str, str], inner: int) -> Line:
     half = inner // 2
     left, right = fit(safe(ends[0]), half), fit(safe(ends[1]), inner - half - 1)
     space = inner + 2 - cells(left) - cells(right)
-    return [(" " * (_TIME_COLUMNS + 1), ""), (left, "c2s"), (" " * max(1, space), ""), (right, "s2c")]
+    return [
+        (" " * (_TIME_COLUMNS + 1), ""),
+        (left, "c2s"),
+        (" " * max(1, space), ""),
+        (right, "s2c"),
+    ]
 
 
 def _gap(nanoseconds: int, inner: int) -> Line:
@@ -133,12 +151,17 @@ def _drawn(row: Row, clock: Clock, since: str, inner: int) -> Iterator[Line]:
     if row.direction == Direction.S2C:
         padded = f"{' ' * (inner - 1 - cells(label))}{label} "
     yield [
-        (f"{clock.show(row.time_ns):>{_TIME_COLUMNS}} ", "time"), ("│", "dim"), (padded, style), ("│", "dim"),
+        (f"{clock.show(row.time_ns):>{_TIME_COLUMNS}} ", "time"),
+        ("│", "dim"),
+        (padded, style),
+        ("│", "dim"),
         (f" #{row.frame}" if row.frame is not None else "", "frame"),
     ]
     yield [
-        (f"{since:>{_TIME_COLUMNS}} ", "dim"), ("│", "dim"),
-        (_shaft(row, inner), style or ("c2s" if row.direction == Direction.C2S else "s2c")), ("│", "dim"),
+        (f"{since:>{_TIME_COLUMNS}} ", "dim"),
+        ("│", "dim"),
+        (_shaft(row, inner), style or ("c2s" if row.direction == Direction.C2S else "s2c")),
+        ("│", "dim"),
     ]
 
 
@@ -167,14 +190,16 @@ def svg(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
     last: int | None = None
     for row in drawn:
         if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
-            body.append(_svg_text(475, top, f"silence of {duration((row.time_ns - last) / 1e6)}", "time", "middle"))
+            body.append(
+                _svg_text(
+                    475, top, f"silence of {duration((row.time_ns - last) / 1e6)}", "time", "middle"
+                )
+            )
             top += _SVG_ROW
         last = row.time_ns
         body += _svg_row(row, top, clock)
         top += _SVG_ROW
-    lanes = [
-        f'<line x1="{x}" y1="40" x2="{x}" y2="{top}"/>' for x in (_SVG_LEFT, _SVG_RIGHT)
-    ]
+    lanes = [f'<line x1="{x}" y1="40" x2="{x}" y2="{top}"/>' for x in (_SVG_LEFT, _SVG_RIGHT)]
     heads = [
         _svg_text(_SVG_LEFT, 24, safe(ends[0]), "", "middle"),
         _svg_text(_SVG_RIGHT, 24, safe(ends[1]), "", "middle"),
@@ -206,7 +231,9 @@ def _svg_row(row: Row, top: int, clock: Clock) -> Iterator[str]:
     if row.direction is None:
         yield _svg_text(middle, top + 4, row.label, "event", "middle")
         return
-    start, end = (_SVG_LEFT, _SVG_RIGHT) if row.direction == Direction.C2S else (_SVG_RIGHT, _SVG_LEFT)
+    start, end = (
+        (_SVG_LEFT, _SVG_RIGHT) if row.direction == Direction.C2S else (_SVG_RIGHT, _SVG_LEFT)
+    )
     sign = {"resend": "» ", "duplicate": "○ ", "lost": "╳ "}.get(row.mark, "")
     yield _svg_text(middle, top - 5, fit(sign + row.label, 90), "", "middle")
     if row.mark == "lost":
@@ -214,7 +241,8 @@ def _svg_row(row: Row, top: int, clock: Clock) -> Iterator[str]:
         yield f'<path class="lost" d="M{middle - 5},{top - 5} l10,10 m0,-10 l-10,10"/>'
     else:
         dashes = ' stroke-dasharray="6 3"' if row.mark else ""
-        yield f'<line class="{row.mark}" x1="{start}" y1="{top}" x2="{end}" y2="{top}"{dashes} marker-end="url(#a)"/>'
+        place = f'x1="{start}" y1="{top}" x2="{end}" y2="{top}"'
+        yield f'<line class="{row.mark}" {place}{dashes} marker-end="url(#a)"/>'
     if row.frame is not None:
         yield _svg_text(_SVG_RIGHT + 10, top + 4, f"#{row.frame}", "time", "start")
 
@@ -241,4 +269,6 @@ def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
 def _mermaid(text: str) -> str:
     """Return text without the characters that mean something to Mermaid, as its entity codes."""
     shown = safe(text, _LABEL_LIMIT)
-    return "".join(char if char.isalnum() or char in " .:=_+-,/()[]" else f"#{ord(char)};" for char in shown)
+    return "".join(
+        char if char.isalnum() or char in " .:=_+-,/()[]" else f"#{ord(char)};" for char in shown
+    )

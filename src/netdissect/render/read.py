@@ -16,13 +16,22 @@ from netdissect.render.units import Clock, direction_style
 __all__ = ["ReadView", "record_title"]
 
 _ADDRESSES_FROM = 120
-"""Screens at least this wide show both addresses on every line; narrower ones a number, explained when it first appears."""
+"""Screens at least this wide show both addresses on every line; narrower ones a number, explained
+when it first appears."""
 
 
 class ReadView:
     """Prints records as they come and remembers which connections it has introduced."""
 
-    def __init__(self, screen: Screen, clock: Clock, *, messages: bool = False, tree: bool = False, hexed: bool = False) -> None:
+    def __init__(
+        self,
+        screen: Screen,
+        clock: Clock,
+        *,
+        messages: bool = False,
+        tree: bool = False,
+        hexed: bool = False,
+    ) -> None:
         """Take where to print and how much of each datagram.
 
         Args:
@@ -52,7 +61,10 @@ class ReadView:
 
     def _line(self, record: DatagramRecord, items: list[MessageRecord], index: str) -> None:
         number = f"{record.frame}.{index}" if index else str(record.frame)
-        head: Line = [(f"{number:>6}", "frame"), (f" {self.clock.show(record.time_ns):>11}  ", "time")]
+        head: Line = [
+            (f"{number:>6}", "frame"),
+            (f" {self.clock.show(record.time_ns):>11}  ", "time"),
+        ]
         head += self._ends(record)
         marks = list(_marks(record, items))
         summary = datagram_summary(record, items)
@@ -65,7 +77,8 @@ class ReadView:
         style = direction_style(record.direction)
         if self.screen.width >= _ADDRESSES_FROM or record.connection is None:
             name = record.dialect or record.protocol or record.transport
-            return [(f"{record.src} → {record.dst}  ", style), (f"{name}  ", "protocol")]
+            source, target = self.screen.name(record.src), self.screen.name(record.dst)
+            return [(f"{source} → {target}  ", style), (f"{name}  ", "protocol")]
         if record.connection not in self._introduced:
             self._introduced.add(record.connection)
             self._introduce(record)
@@ -75,12 +88,14 @@ class ReadView:
         return [(f"#{record.connection}{arrow} ", style)]
 
     def _introduce(self, record: DatagramRecord) -> None:
-        left, right = (record.src, record.dst)
+        left, right = self.screen.name(record.src), self.screen.name(record.dst)
         if record.direction == Direction.S2C:
             left, right = right, left
         name = record.dialect or record.protocol or ""
         self.screen.line(
-            (f"   #{record.connection}  {left} → {right} {record.transport}  ", "dim"), (name, "protocol"), cut=True
+            (f"   #{record.connection}  {left} → {right} {record.transport}  ", "dim"),
+            (name, "protocol"),
+            cut=True,
         )
 
     def _below(self, record: DatagramRecord) -> Iterator[Line]:
@@ -99,7 +114,10 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Iterator[tuple
     for item in items:
         facts = item.reliability
         if facts and facts.kind in {"retransmission", "duplicate"}:
-            yield _again(facts, several=several), "resend" if facts.kind == "retransmission" else "duplicate"
+            yield (
+                _again(facts, several=several),
+                "resend" if facts.kind == "retransmission" else "duplicate",
+            )
     worst: dict[str, str] = {}
     for item in items:
         for note in item.annotations:

@@ -1,8 +1,8 @@
 """Makes text from packets, file names and peers harmless for a terminal.
 
-Rich and Textual pass ESC through, so a chat line can set the window title, clear the screen or, with a
-bidirectional override, show something else than it says. Every string that did not come from this
-program goes through `safe()` before it is printed.
+Rich and Textual pass ESC through, so a chat line can set the window title, clear the screen or,
+with a bidirectional override, show something else than it says. Every string that did not come from
+this program goes through `safe()` before it is printed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ LINE_LIMIT = 4096
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 # Printable in Python's eyes, and yet invisible or reordering: fillers and joiners.
-_INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0" + "".join(
-    chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F))
-))
+_INVISIBLE = frozenset(
+    "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+    + "".join(chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F)))
+)
 
 _MAX_COMBINING = 2
 """Combining marks that may follow each other: more would paint over the lines above."""
@@ -28,8 +29,9 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
 
     Control characters (C0, DEL, C1), line and paragraph separators, bidirectional and zero-width
     characters, unassigned and private code points and lone surrogates become `\xNN`, `\uNNNN` or
-    `\UNNNNNNNN`; line feed, return and tab become `\n`, `\r`, `\t`. A backslash stays as it is: the result
-    is for reading, programs use JSON. Longer text than `limit` is cut with a note of what is missing.
+    `\UNNNNNNNN`; line feed, return and tab become `\n`, `\r`, `\t`. A backslash stays as it is: the
+    result is for reading, programs use JSON. Longer text than `limit` is cut with a note of what is
+    missing.
     """
     cut = len(text) - limit
     if cut > 0:

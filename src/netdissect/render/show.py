@@ -15,7 +15,9 @@ from netdissect.render.units import Clock, duration
 __all__ = ["show_record"]
 
 
-def show_record(screen: Screen, record: DatagramRecord, clock: Clock, *, hexed: bool, field: str | None) -> None:
+def show_record(
+    screen: Screen, record: DatagramRecord, clock: Clock, *, hexed: bool, field: str | None
+) -> None:
     """Print one datagram.
 
     Args:

@@ -15,8 +15,18 @@ _BARS = "▁▂▃▄▅▆▇█"
 _SPARK_COLUMNS = 100
 
 COLUMNS = (
-    "start_ns", "span_ms", "direction", "datagrams", "octets", "goodput_octets_per_s", "units", "copies",
-    "retransmissions", "unacked", "rtt_ms", "rtt_samples",
+    "start_ns",
+    "span_ms",
+    "direction",
+    "datagrams",
+    "octets",
+    "goodput_octets_per_s",
+    "units",
+    "copies",
+    "retransmissions",
+    "unacked",
+    "rtt_ms",
+    "rtt_samples",
 )
 """Names of the columns of CSV and of the keys of JSON."""
 
@@ -24,14 +34,25 @@ COLUMNS = (
 def row_values(row: Interval) -> tuple[object, ...]:
     """Return the figures of a span in the order of COLUMNS."""
     return (
-        row.start_ns, row.span_ns / 1e6, Direction(row.direction).label, row.datagrams, row.octets,
-        round(row.goodput, 3), row.units, row.copies, row.retransmissions, row.unacked,
-        None if row.rtt_ms is None else round(row.rtt_ms, 6), row.rtt_samples,
+        row.start_ns,
+        row.span_ns / 1e6,
+        Direction(row.direction).label,
+        row.datagrams,
+        row.octets,
+        round(row.goodput, 3),
+        row.units,
+        row.copies,
+        row.retransmissions,
+        row.unacked,
+        None if row.rtt_ms is None else round(row.rtt_ms, 6),
+        row.rtt_samples,
     )
 
 
 def sparkline(values: Sequence[float | None], columns: int) -> str:
-    """Return a bar per span; several spans share a bar where there are more than columns. A gap is a space."""
+    """Return a bar per span; several spans share a bar where there are more than columns. A gap is
+    a space.
+    """
     if not values:
         return ""
     width = min(columns, len(values))
@@ -56,6 +77,12 @@ _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float],
 )
 
 
+_HEADER = (
+    f"{'from':>12}  {'':1} {'dgrams':>7} {'octets':>8} {'goodput/s':>9} {'units':>5} "
+    f"{'resent':>11} {'unacked':>7} {'RTT':>8}"
+)
+
+
 def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks: bool) -> None:
     """Print a sparkline per figure and direction, then one line per span and direction."""
     if not rows:
@@ -63,10 +90,7 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
         return
     if sparks:
         _sparks(screen, rows)
-    screen.line((
-        f"{'from':>12}  {'':1} {'dgrams':>7} {'octets':>8} {'goodput/s':>9} {'units':>5} "
-        f"{'resent':>11} {'unacked':>7} {'RTT':>8}", "dim",
-    ))
+    screen.line((_HEADER, "dim"))
     for row in rows:
         screen.line(*_line(row, clock))
 
@@ -81,7 +105,9 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
                 continue
             arrow = "→" if way is Direction.C2S else "←"
             screen.line(
-                (f"{name:>12} ", "dim"), (f"{arrow} ", way.label), (sparkline(values, columns), way.label),
+                (f"{name:>12} ", "dim"),
+                (f"{arrow} ", way.label),
+                (sparkline(values, columns), way.label),
                 (f"  most {show(max(known))}", "dim"),
             )
     screen.text()
@@ -93,7 +119,10 @@ def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
     return (
         (f"{clock.show(row.start_ns):>12}  ", "time"),
         ("→ " if way is Direction.C2S else "← ", way.label),
-        (f"{row.datagrams:>7} {octets(row.octets):>8} {octets(row.goodput):>9} {row.units:>5} ", ""),
+        (
+            f"{row.datagrams:>7} {octets(row.octets):>8} {octets(row.goodput):>9} {row.units:>5} ",
+            "",
+        ),
         (f"{again:>11} ", "resend" if row.retransmissions else "dim"),
         (f"{row.unacked:>7} ", "bad" if row.unacked else "dim"),
         (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>8}", ""),

@@ -20,10 +20,16 @@ _SKIPPED = frozenset({"type", "type_id", "padding", "reserved", "chunks", "messa
 
 
 def datagram_summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
-    """Return the line of a datagram: its own where the protocol makes one, else those of its messages."""
+    """Return the line of a datagram: its own where the protocol makes one, else those of its
+    messages.
+    """
     if record.protocol is None:
         return f"{record.length} octets"
-    if record.dissection is not None and record.dissection.summary and len(items) == len(record.messages):
+    if (
+        record.dissection is not None
+        and record.dissection.summary
+        and len(items) == len(record.messages)
+    ):
         return safe(record.dissection.summary)
     return " | ".join(message_summary(record, item) for item in items)
 

@@ -1,4 +1,6 @@
-"""The timeline: an overview of both lanes at a glance, then every reliable unit and event in time."""
+"""The timeline: an overview of both lanes at a glance, then every reliable unit and event in
+time.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,14 @@ _OUTCOMES = {
 
 
 def overview(
-    screen: Screen, report: ConnectionReport, units: Iterable[UnitRecord], events: Iterable[ConnectionEvent]
+    screen: Screen,
+    report: ConnectionReport,
+    units: Iterable[UnitRecord],
+    events: Iterable[ConnectionEvent],
 ) -> None:
-    """Print two lanes of marks, one a direction, and one of events, over the whole life of a connection."""
+    """Print two lanes of marks, one a direction, and one of events, over the whole life of a
+    connection.
+    """
     first, last = report.first_time_ns, report.last_time_ns
     columns = max(10, min(_OVERVIEW_COLUMNS, screen.width - _LABEL_COLUMNS - 2))
     span = max(1, last - first)
@@ -72,7 +79,10 @@ def overview(
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     for copy in unit.copies:
-        yield {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·"), copy.time_ns
+        yield (
+            {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·"),
+            copy.time_ns,
+        )
     if unit.copies and unit.outcome != "acked":
         yield ("?" if unit.outcome == "unknown" else "✗"), unit.copies[-1].time_ns
 
@@ -100,7 +110,9 @@ def _axis(span_ns: int, columns: int) -> str:
     return "".join(axis).rstrip()
 
 
-def show_items(screen: Screen, items: Iterable[Item], clock: Clock, *, several: bool = False) -> int:
+def show_items(
+    screen: Screen, items: Iterable[Item], clock: Clock, *, several: bool = False
+) -> int:
     """Print units and events in the order given and return how many.
 
     Args:
@@ -125,7 +137,9 @@ def show_items(screen: Screen, items: Iterable[Item], clock: Clock, *, several: 
 
 def _header(*, several: bool) -> str:
     who = "     " if several else ""
-    return f"{who}{'sent':>11}  {'':1} {'unit':<14} {'type':<18} {'copies':>6} {'took':>10}  outcome"
+    return (
+        f"{who}{'sent':>11}  {'':1} {'unit':<14} {'type':<18} {'copies':>6} {'took':>10}  outcome"
+    )
 
 
 def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[Line]:
@@ -151,7 +165,11 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
     yield line
     for index, copy in enumerate(unit.copies[1:], start=1):
         yield _copy(copy, unit.copies[index - 1], unit.copies[0], who)
-    if unit.outcome in {"unacked", "unknown", "given_up"} and unit.next_resend_due_ns is not None and first:
+    if (
+        unit.outcome in {"unacked", "unknown", "given_up"}
+        and unit.next_resend_due_ns is not None
+        and first
+    ):
         due = seconds(unit.next_resend_due_ns - first.time_ns)
         yield [(f"{who}{'':>13}  next resend was due at +{due} s, not seen", "dim")]
 
@@ -179,7 +197,9 @@ def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
     if copy.due_ns is not None:
         late = (copy.time_ns - copy.due_ns) / 1e6
         word = "late" if late >= 0 else "early"
-        details.append(f"due +{duration((copy.due_ns - first.time_ns) / 1e6)}, {duration(abs(late))} {word}")
+        details.append(
+            f"due +{duration((copy.due_ns - first.time_ns) / 1e6)}, {duration(abs(late))} {word}"
+        )
     if copy.attempts_left is not None:
         details.append(f"{copy.attempts_left} left")
     details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
@@ -192,7 +212,9 @@ def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
 def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:
     frame = f" #{event.frame}" if event.frame is not None else ""
     arrow = " " if event.direction is None else "→" if event.direction == Direction.C2S else "←"
-    style = {"timeout": "bad", "reset": "bad", "resend_request": "resend", "gap": "warn"}.get(event.event, "note")
+    style = {"timeout": "bad", "reset": "bad", "resend_request": "resend", "gap": "warn"}.get(
+        event.event, "note"
+    )
     return [
         (who, "dim"),
         (f"{clock.show(event.time_ns):>11}  ", "time"),
@@ -232,7 +254,7 @@ def show_timeline(
         return
     for report in reports:
         mine = [item for item in items if item.connection == report.connection]
-        for line in connection_brief(report, clock):
+        for line in connection_brief(screen, report, clock):
             screen.line(*line, cut=True)
         overview(
             screen,

@@ -12,7 +12,14 @@ from netdissect.render.console import Line
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
 
-__all__ = ["SEVERITY_LETTERS", "annotation_line", "find_node", "hex_views", "tree_lines", "value_text"]
+__all__ = [
+    "SEVERITY_LETTERS",
+    "annotation_line",
+    "find_node",
+    "hex_views",
+    "tree_lines",
+    "value_text",
+]
 
 SEVERITY_LETTERS = {"chat": "C", "note": "N", "warn": "W", "error": "E"}
 """Shown beside the colour, for screens and eyes without it."""
@@ -46,7 +53,11 @@ def _octets_text(data: bytes) -> str:
 
 
 def tree_lines(
-    dissection: Dissection, *, offsets: bool = True, indent: int = 0, chosen: FieldNode | None = None
+    dissection: Dissection,
+    *,
+    offsets: bool = True,
+    indent: int = 0,
+    chosen: FieldNode | None = None,
 ) -> Iterator[Line]:
     """Yield the tree, one field a line.
 
@@ -57,21 +68,27 @@ def tree_lines(
         chosen: node to mark.
 
     """
-    yield from _node(dissection, dissection.root, indent, 0, offsets, chosen)
+    for node, depth in _walk(dissection.root, 0):
+        line: Line = [(" " * indent, "")]
+        if offsets:
+            line.append((_place(node) + "  ", "offset"))
+        line.append(("  " * depth, ""))
+        yield line + _field(dissection, node, chosen is node)
     for note in dissection.annotations:
         yield [(" " * indent, ""), *annotation_line(note, dissection)]
 
 
-def _node(
-    dissection: Dissection, node: FieldNode, indent: int, depth: int, offsets: bool, chosen: FieldNode | None
-) -> Iterator[Line]:
-    line: Line = [(" " * indent, "")]
-    if offsets:
-        line.append((_place(node) + "  ", "offset"))
-    line.append(("  " * depth, ""))
-    style = "mark" if node is chosen else "generated" if node.generated else "name"
-    name = f"[{node.name}" if node.generated else node.name
-    line.append((name, style))
+def _walk(node: FieldNode, depth: int) -> Iterator[tuple[FieldNode, int]]:
+    yield node, depth
+    if depth < _DEPTH_LIMIT:
+        for child in node.children:
+            yield from _walk(child, depth + 1)
+
+
+def _field(dissection: Dissection, node: FieldNode, chosen: bool) -> Line:  # noqa: FBT001 - private
+    """Return name and value of one field."""
+    style = "mark" if chosen else "generated" if node.generated else "name"
+    line: Line = [(f"[{node.name}" if node.generated else node.name, style)]
     if node.children:
         count = f"{len(node.children)} items" if node.is_list else ""
         label = "  ".join(part for part in (safe(node.display, _TEXT_LIMIT), count) if part)
@@ -83,11 +100,7 @@ def _node(
         line.append((f" = {value_text(node.value, node.display)}", "value"))
     if node.generated:
         line.append(("]", style))
-    yield line
-    if depth >= _DEPTH_LIMIT:
-        return
-    for child in node.children:
-        yield from _node(dissection, child, indent, depth + 1, offsets, chosen)
+    return line
 
 
 def _place(node: FieldNode) -> str:
@@ -131,8 +144,12 @@ def find_node(dissection: Dissection, path: str) -> FieldNode | None:
     return search(dissection.root, ())
 
 
-def hex_views(dissection: Dissection, *, width: int, chosen: FieldNode | None = None) -> Iterator[Line]:
-    """Yield the hex view of every buffer: the octets on the wire first, then what was made of them."""
+def hex_views(
+    dissection: Dissection, *, width: int, chosen: FieldNode | None = None
+) -> Iterator[Line]:
+    """Yield the hex view of every buffer: the octets on the wire first, then what was made of
+    them.
+    """
     for index, buffer in enumerate(dissection.buffers):
         title = "on the wire" if index == 0 else buffer.name
         yield [(f"{len(buffer.data)} octets {title}", "title")]

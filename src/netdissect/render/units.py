@@ -6,11 +6,22 @@ from datetime import UTC, datetime
 
 from netdissect.model.packets import Direction
 
-__all__ = ["ARROWS", "Clock", "direction_style", "duration", "octets", "percent", "rtt_range", "share"]
+__all__ = [
+    "ARROWS",
+    "Clock",
+    "direction_style",
+    "duration",
+    "octets",
+    "percent",
+    "rtt_range",
+    "share",
+]
 
 ARROWS = {Direction.C2S: "→", Direction.S2C: "←"}
 """The client stands on the left, the server on the right."""
 
+_STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 1000, 2, "s"))
+"""Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
 _NS = 1_000_000_000
 _KILO = 1000
 
@@ -63,24 +74,19 @@ def _wall(time_ns: int, *, utc: bool) -> str:
 
 
 def duration(milliseconds: float | None) -> str:
-    """Return a duration with its unit, three significant figures: `0.42 ms`, `61.3 ms`, `12.4 s`, `3 min 05 s`."""
+    """Return a duration with its unit, three significant figures: `0.42 ms`, `61.3 ms`, `12.4 s`,
+    `3 min 05 s`.
+    """
     if milliseconds is None:
         return "?"
     size = abs(milliseconds)
     sign = "-" if milliseconds < 0 else ""
-    if size < 1:
-        return f"{sign}{size:.2f} ms"
-    if size < 99.95:  # noqa: PLR2004 - where three figures need no decimal
-        return f"{sign}{size:.1f} ms"
-    if size < 999.5:  # noqa: PLR2004
-        return f"{sign}{size:.0f} ms"
-    if size < 99_950:  # noqa: PLR2004
-        return f"{sign}{size / 1000:.2f} s"
+    for limit, scale, digits, unit in _STEPS:
+        if size < limit:
+            return f"{sign}{size / scale:.{digits}f} {unit}"
     minutes, rest = divmod(round(size / 1000), 60)
-    if minutes < 60:  # noqa: PLR2004
-        return f"{sign}{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{sign}{hours} h {minutes:02d} min"
+    hours, left = divmod(minutes, 60)
+    return f"{sign}{hours} h {left:02d} min" if hours else f"{sign}{minutes} min {rest:02d} s"
 
 
 def octets(amount: float) -> str:
@@ -111,5 +117,5 @@ def rtt_range(low: float | None, middle: float | None, high: float | None) -> st
     if low is None or high is None:
         return duration(middle)
     if high < _KILO:
-        return f"{middle:.1f} ({low:.1f}–{high:.1f}) ms"  # noqa: RUF001 - a range
+        return f"{middle:.1f} ({low:.1f}–{high:.1f}) ms"
     return f"{duration(middle)} ({duration(low)} to {duration(high)})"

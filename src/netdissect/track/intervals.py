@@ -1,4 +1,6 @@
-"""Counts per span of time and direction, for `stats`. Bounded; fed by datagrams and by settled units."""
+"""Counts per span of time and direction, for `stats`. Bounded; fed by datagrams and by settled
+units.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,437 @@
+"""What the command line promises to programs: exit statuses, streams, the keys of `--json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import console_docs
+import hostile
+from netdissect.cli import ALIASES, cli, default_command
+
+ROOT = console_docs.ROOT
+LOSSY = str(ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def invoke(*words: str, **extra: Any) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="netdissect", **extra)
+
+
+def objects(*words: str) -> list[dict[str, Any]]:
+    result = invoke(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+# -- exit statuses ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["info", LOSSY], 0, ""),
+        (["--version"], 0, ""),
+        ([], 2, "Usage"),
+        (["read"], 2, "Missing capture FILE"),
+        (["read", LOSSY, "extra"], 2, "extra"),
+        (["show", LOSSY], 2, "FRAME"),
+        (["show", LOSSY, "x"], 2, "x"),
+        (["show", LOSSY, "999999"], 2, "999999"),
+        (["connections", LOSSY, "99"], 2, "99"),
+        (["nosuchcommand"], 2, "nosuchcommand"),
+        (["read", LOSSY, "--nosuch"], 2, "--nosuch"),
+        (["decode", "nosuch", "00"], 2, "riptide"),
+        (["decode", "riptide", "0"], 2, "hexadecimal"),
+        (["decode", "riptide", "--dialect", "9", "00"], 2, "riptide-2.2"),
+        (["explain", "ack-of-unsend"], 2, "ack-of-unsent"),
+        (["read", LOSSY, "-d", "nonsense"], 2, "udp.port==PORT"),
+        (["read", LOSSY, "-d", "udp.port==1,nosuch"], 2, "nosuch"),
+        (["read", LOSSY, "--disable-protocol", "nosuch"], 2, "nosuch"),
+        (["read", LOSSY, "--dialect", "nosuch"], 2, "nosuch"),
+        (["read", LOSSY, "--schema", "missing.json"], 2, "missing.json"),
+        (["read", LOSSY, "-T", "csv"], 2, "-e"),
+        (["-z", "nosuch", LOSSY], 2, "nosuch"),
+        (["ladder", LOSSY, "--from", "soon"], 2, "soon"),
+        (["read", "missing.pcap"], 3, "missing.pcap"),
+        (["missing.pcap"], 3, "missing.pcap"),
+        (["info", str(ROOT / "README.md")], 3, "README.md"),
+        (["info", str(ROOT / "docs")], 3, "docs"),
+        (["read", LOSSY, "-Y", "nosuch.field == 1"], 4, "^"),
+        (["connections", LOSSY, "-Y", "frame.number =="], 4, "^"),
+        (["read", LOSSY, "-T", "csv", "-e", "nosuch"], 4, "nosuch"),
+        (["anomalies", LOSSY, "--fail-on", "note"], 7, ""),
+        (["anomalies", LOSSY, "--fail-on", "error"], 0, ""),
+    ],
+)
+def test_exit_statuses(words: list[str], status: int, said: str) -> None:
+    result = invoke(*words)
+    assert result.exit_code == status, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_the_caret_stands_under_the_fault() -> None:
+    lines = invoke("read", LOSSY, "-Y", "udp and frame.numbr == 4").stderr.splitlines()
+    assert 'did you mean "frame.number"' in lines[0]
+    assert lines[1].index("frame.numbr") == lines[2].index("^")
+    assert lines[2].count("^") == len("frame.numbr")
+
+
+def test_a_file_that_is_cut_short_is_shown_up_to_the_cut(tmp_path: Path) -> None:
+    short = tmp_path / "short.pcap"
+    short.write_bytes(Path(LOSSY).read_bytes()[:1000])
+    result = invoke("read", str(short), "--json")
+    assert result.exit_code == 6
+    assert len(result.stdout.splitlines()) > 3
+    assert re.search(r"offset \d+", result.stderr)
+    assert invoke("info", str(short), "-q").stderr == ""
+    truth = json.loads(invoke("info", str(short), "--json").stdout)
+    assert truth["truncated_at"] is not None
+
+
+def test_an_unexpected_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("evil \x1b[2J text")
+
+    monkeypatch.setattr("netdissect.lookup.protocol_infos", fail)
+    result = invoke("protocols")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "--debug" in result.stderr
+    assert hostile.is_safe(result.stderr)
+    assert "Traceback" in invoke("protocols", "--debug").stderr
+
+
+def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("netdissect.lookup.protocol_infos", stop)
+    result = invoke("protocols")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
+
+
+def test_hostile_words_are_echoed_safely() -> None:
+    for evil in ("\x1b]0;x\x07.pcap", "\u202e.pcap", "[bold].pcap"):
+        result = invoke("read", evil)
+        assert result.exit_code == 3
+        assert hostile.is_safe(result.stderr)
+
+
+# -- whole processes -------------------------------------------------------------------------------
+
+
+def process(*words: str, **extra: Any) -> subprocess.CompletedProcess[bytes]:
+    env = {
+        key: value for key, value in os.environ.items() if key not in {"FORCE_COLOR", "NO_COLOR"}
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "netdissect", *words],
+        capture_output=True,
+        check=False,
+        env=env,
+        **extra,
+    )
+
+
+def test_a_closed_stdout_is_silence_and_success() -> None:
+    command = (
+        f"{sys.executable} -m netdissect read {LOSSY} --json | head -1; exit ${{PIPESTATUS[0]}}"
+    )
+    result = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    assert result.returncode == 0
+    assert result.stderr == b""
+    assert result.stdout.count(b"\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_in_one_line() -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "netdissect", "info", LOSSY],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert b"Traceback" not in result.stderr
+    assert b"No space" in result.stderr
+
+
+def test_a_pipe_gets_no_escape_and_whole_lines() -> None:
+    result = process("read", LOSSY)
+    assert b"\x1b" not in result.stdout
+    assert "…".encode() not in result.stdout
+    assert result.stdout.count(b"\n") == 1073
+    assert b"\x1b" in process("read", LOSSY, "-c", "1", "--color", "always").stdout
+
+
+def test_standard_input_is_read_like_a_file() -> None:
+    data = Path(LOSSY).read_bytes()
+    piped = process("connections", "-r", "-", "--json", input=data)
+    assert piped.returncode == 0
+    assert piped.stdout == process("connections", LOSSY, "--json").stdout
+
+
+def test_output_does_not_depend_on_the_hash_seed() -> None:
+    outputs = set()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-m", "netdissect", "connections", LOSSY, "--json"]
+        outputs.add(subprocess.run(command, capture_output=True, check=True, env=env).stdout)
+    assert len(outputs) == 1
+
+
+def test_help_imports_neither_scapy_nor_rich() -> None:
+    code = (
+        "import sys\nfrom netdissect.cli import cli\n"
+        "try:\n    cli.main(['--help'], prog_name='netdissect')\nexcept SystemExit:\n    pass\n"
+        "heavy = {'scapy', 'rich', 'pyshark', 'asyncio', 'netdissect.pipeline', 'netdissect.dissect'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_connections_import_no_scapy() -> None:
+    code = (
+        "import sys\nfrom netdissect.cli import cli\n"
+        f"try:\n    cli.main(['connections', {LOSSY!r}, '--json'], prog_name='netdissect')\n"
+        "except SystemExit:\n    pass\nprint('scapy' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert result.stdout.splitlines()[-1] == "False"
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["x.pcap", "-V"], ["read", "x.pcap", "-V"]),
+        (["-"], ["read", "-"]),
+        (["-r", "x", "-c", "3"], ["read", "-r", "x", "-c", "3"]),
+        (["--debug", "x.pcap"], ["--debug", "read", "x.pcap"]),
+        (["info", "x.pcap"], ["info", "x.pcap"]),
+        (["--help"], ["--help"]),
+        (["nosuch"], ["nosuch"]),
+        (["-r", "x.pcap", "-z", "conv,udp"], ["connections", "-r", "x.pcap"]),
+        (["x.pcap", "-z", "io,stat,2"], ["stats", "x.pcap", "--interval", "2"]),
+        (["x.pcap", "-z", "expert,warn"], ["anomalies", "x.pcap"]),
+        ([], []),
+    ],
+)
+def test_a_file_alone_is_read_and_z_names_the_new_command(
+    words: list[str], expected: list[str]
+) -> None:
+    assert default_command(words) == expected
+
+
+def test_the_aliases_run() -> None:
+    for alias in ALIASES:
+        assert invoke(LOSSY, "-z", alias).exit_code == 0
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+def test_identities_of_the_contract_hold() -> None:
+    report = objects("connections", LOSSY)[0]
+    assert report["spaces"]
+    for space in report["spaces"]:
+        assert space["copies"] == space["units"] + space["retransmissions"] + space["duplicates"]
+        assert space["units"] == space["acked"] + space["unacked"] + space["unknown"]
+
+
+def test_read_has_one_object_per_message_in_the_order_of_frames() -> None:
+    rows = objects("read", LOSSY)
+    assert [row["frame"] for row in rows] == list(range(1, 1074))
+    resent = [
+        row for row in rows if row["reliability"] and row["reliability"]["kind"] == "retransmission"
+    ]
+    report = objects("connections", LOSSY)[0]
+    assert len(resent) == sum(space["retransmissions"] for space in report["spaces"])
+    by_frame = {row["frame"]: row for row in rows}
+    for row in resent:
+        first = by_frame[row["reliability"]["of_frame"]]["reliability"]
+        assert (first["seq"], first["kind"]) == (row["reliability"]["seq"], "original")
+
+
+def test_the_timeline_is_sorted_and_agrees_with_the_report() -> None:
+    rows = objects("timeline", LOSSY)
+    moments = [
+        (row["copies"][0]["time_ns"], row["copies"][0]["frame"])
+        if "copies" in row
+        else (row["time_ns"], row["frame"] or 0)
+        for row in rows
+    ]
+    assert moments == sorted(moments)
+    units = [row for row in rows if "copies" in row]
+    report = objects("connections", LOSSY)[0]
+    for space in report["spaces"]:
+        mine = [
+            u for u in units if (u["space"], u["direction"]) == (space["space"], space["direction"])
+        ]
+        assert len(mine) == space["units"]
+        assert sum(unit["outcome"] == "acked" for unit in mine) == space["acked"]
+        assert sum(len(unit["copies"]) for unit in mine) == space["copies"]
+
+
+def test_a_filter_selects_what_a_predicate_selects() -> None:
+    rows = objects("read", LOSSY)
+    cases = {
+        "msg.resend": lambda row: (
+            row["reliability"] and row["reliability"]["kind"] == "retransmission"
+        ),
+        "msg.rtt > 60": lambda row: row["reliability"] and (row["reliability"]["rtt_ms"] or 0) > 60,
+        "riptide.sequence_id in {3..5, 9}": lambda row: (
+            row["fields"].get("sequence_id") in {3, 4, 5, 9}
+        ),
+        "riptide.message_id != 1001": lambda row: row["fields"].get("message_id", 1001) != 1001,
+        "direction == s2c and msg.type == Ack": lambda row: (
+            row["direction"] == "s2c" and row["type"] == "Ack"
+        ),
+        'msg.type matches "^(un)?reliable$"': lambda row: row["type"] in {"Reliable", "Unreliable"},
+        "not riptide.sequence_id": lambda row: "sequence_id" not in row["fields"],
+        "udp.srcport == 21109 || frame.number < 10": lambda row: (
+            row["src"].endswith(":21109") or row["frame"] < 10
+        ),
+    }
+    for text, predicate in cases.items():
+        found = [row["frame"] for row in objects("read", LOSSY, "-Y", text)]
+        assert found == [row["frame"] for row in rows if predicate(row)], text
+        assert found
+
+
+def test_filters_on_other_commands_select_and_do_not_change_verdicts() -> None:
+    whole = objects("connections", LOSSY)
+    assert objects("connections", LOSSY, "-Y", "frame.number == 5") == whole
+    assert objects("connections", LOSSY, "-Y", "frame.number > 5000") == []
+    assert objects("connections", LOSSY, "-Y", "conn.state == closed") == whole
+    units = objects("timeline", LOSSY, "-Y", "msg.seq == 12 and msg.space == reliable")
+    assert {(unit["seq"], unit["space"]) for unit in units if "copies" in unit} == {
+        (12, "reliable")
+    }
+    found = objects("anomalies", LOSSY, "-Y", "frame.number < 100")
+    assert found
+    assert all(item["frame"] < 100 for item in found)
+    spans = objects("stats", LOSSY, "-Y", "msg.type == Ack", "--interval", "100")
+    assert sum(span["datagrams"] for span in spans) == sum(
+        row["type"] == "Ack" for row in objects("read", LOSSY)
+    )
+
+
+def test_follow_shows_every_reliable_unit_once_in_order() -> None:
+    rows = objects("follow", LOSSY, "1")
+    for way in ("c2s", "s2c"):
+        numbers = [row["reliability"]["seq"] for row in rows if row["direction"] == way]
+        assert numbers == sorted(set(numbers))
+    report = objects("connections", LOSSY)[0]
+    reliable = [space for space in report["spaces"] if space["space"] == "reliable"]
+    assert len(rows) == sum(space["units"] for space in reliable)
+
+
+def test_stats_add_up() -> None:
+    report = objects("connections", LOSSY)[0]
+    spans = objects("stats", LOSSY, "--interval", "500ms")
+    for way in ("c2s", "s2c"):
+        mine = [span for span in spans if span["direction"] == way]
+        spaces = [space for space in report["spaces"] if space["direction"] == way]
+        assert sum(span["datagrams"] for span in mine) == report["datagrams"][way]
+        assert sum(span["octets"] for span in mine) == report["octets"][way]
+        assert sum(span["copies"] for span in mine) == sum(space["copies"] for space in spaces)
+        assert sum(span["units"] for span in mine) == sum(space["units"] for space in spaces)
+        assert sum(span["retransmissions"] for span in mine) == sum(
+            s["retransmissions"] for s in spaces
+        )
+
+
+def test_ladder_writes_the_same_rows_as_text_svg_and_mermaid(tmp_path: Path) -> None:
+    picture = tmp_path / "ladder.svg"
+    words = ["ladder", LOSSY, "1", "--from", "1.4s", "--to", "1.6s"]
+    text = invoke(*words, "--width", "100").stdout
+    mermaid = invoke(*words, "--mermaid").stdout
+    assert invoke(*words, "--svg", str(picture)).exit_code == 0
+    arrows = text.count("▶") + text.count("◀")
+    assert arrows > 5
+    assert mermaid.count(">>") + mermaid.count("-x") == arrows + text.count("╳")
+    assert picture.read_text().count("marker-end") == arrows
+    assert invoke(*words).stdout == invoke(*words, "--width", "100").stdout
+
+
+def test_count_stops_the_output() -> None:
+    assert len(objects("read", LOSSY, "-c", "7")) == 7
+    assert len(objects("timeline", LOSSY, "-c", "7")) == 7
+    assert len(invoke("read", LOSSY, "-c", "7", "--width", "200").stdout.splitlines()) == 7
+
+
+def test_columns_come_back_through_csv() -> None:
+    import csv
+    import io
+
+    result = invoke(
+        "read",
+        LOSSY,
+        "-T",
+        "csv",
+        "-e",
+        "frame.number",
+        "-e",
+        "msg.type",
+        "-e",
+        "riptide.sequence_id",
+    )
+    rows = list(csv.reader(io.StringIO(result.stdout)))
+    assert rows[0] == ["frame.number", "msg.type", "riptide.sequence_id"]
+    expected = objects("read", LOSSY)
+    assert [row[:2] for row in rows[1:]] == [
+        [str(item["frame"]), item["type"]] for item in expected
+    ]
+
+
+def test_decode_takes_a_payload_per_line_of_standard_input() -> None:
+    result = invoke(
+        "decode", "riptide", "--dialect", "2.2", "-", "--json", input="11 00 10 00 00\n\n04f0ff0f\n"
+    )
+    shown = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [item["fields"]["type"] for item in shown] == ["Ack", "Heartbeat"]
+
+
+def test_a_malformed_payload_is_no_failure() -> None:
+    result = invoke("decode", "riptide", "--dialect", "2.2", "17", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["annotations"][0]["severity"] in {"warn", "error"}
+
+
+def test_a_protocol_can_be_left_out_and_unknown_datagrams_shown() -> None:
+    assert objects("read", LOSSY, "--disable-protocol", "riptide") == []
+    rows = objects("read", LOSSY, "--disable-protocol", "riptide", "--all")
+    assert len(rows) == 1073
+    assert {row["protocol"] for row in rows} == {None}
+
+
+def test_a_dialect_can_be_forced() -> None:
+    report = objects("connections", LOSSY, "--dialect", "riptide-2.1")[0]
+    assert report["dialect"]["c2s"].startswith("riptide-2.1")
+    forced = objects("connections", LOSSY, "-d", "udp.port==21109,riptide-2.2")[0]
+    assert forced["dialect"]["s2c"] == "riptide-2.2"

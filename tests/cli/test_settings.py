@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import console_docs
+from netdissect.cli import cli
+from netdissect.cli.settings import KEYS, settings
+from netdissect.model.errors import UsageError
+
+LOSSY = str(console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the user's file, in a configuration folder of the test; the working folder is elsewhere."""
+    for key in KEYS:
+        if key.environment:
+            monkeypatch.delenv(key.environment, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    (tmp_path / "project" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "project" / "deep")
+    path = tmp_path / "config" / "netdissect" / "config.toml"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def in_force(name: str) -> tuple[object, str]:
+    found = next(item for item in settings() if item.key.name == name)
+    return found.value, found.origin
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="netdissect")
+
+
+def test_flag_beats_environment_beats_project_beats_user_beats_default(
+    user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert in_force("output.time") == ("r", "default")
+    user.write_text('[output]\ntime = "e"\n')
+    assert in_force("output.time") == ("e", f"user {user}")
+    project = tmp_path / "project" / "netdissect.toml"
+    project.write_text('[output]\ntime = "d"\n')
+    assert in_force("output.time") == ("d", f"project {project}")
+    first = invoke("read", LOSSY, "-c", "2").stdout
+    assert "0.075393" in first
+    monkeypatch.setenv("NETDISSECT_TIME", "e")
+    assert in_force("output.time") == ("e", "environment NETDISSECT_TIME")
+    assert "1795231808.2" in invoke("read", LOSSY, "-c", "1").stdout
+    assert "0.000000" in invoke("read", LOSSY, "-c", "1", "-t", "r").stdout
+
+
+def test_tables_of_both_files_are_merged(user: Path, tmp_path: Path) -> None:
+    user.write_text('[decode.ports]\n1 = "riptide"\n2 = "riptide"\n')
+    (tmp_path / "project" / "netdissect.toml").write_text('[decode.ports]\n2 = "riptide-2.0"\n')
+    assert in_force("decode.ports")[0] == {"1": "riptide", "2": "riptide-2.0"}
+
+
+def test_ports_of_a_file_are_decode_as_rules(user: Path) -> None:
+    user.write_text('[decode.ports]\n21109 = "riptide-2.1"\n')
+    report = json.loads(invoke("connections", LOSSY, "--json").stdout)
+    assert report["dialect"]["c2s"] == "riptide-2.1"
+
+
+def test_schemas_are_relative_to_their_file(user: Path) -> None:
+    user.write_text('[decode]\nschemas = ["game.json"]\n')
+    assert in_force("decode.schemas")[0] == [str(user.parent / "game.json")]
+
+
+def test_names_of_endpoints_are_shown(user: Path) -> None:
+    user.write_text('[endpoints]\n"127.0.0.1:21109" = "eu server"\n')
+    assert "→ eu server" in invoke("read", LOSSY, "-c", "1").stdout
+
+
+def test_colours_of_a_file_are_used(user: Path) -> None:
+    user.write_text('[colors]\nframe = "1;95"\n')
+    assert "\x1b[1;95m" in invoke("read", LOSSY, "-c", "1", "--color", "always").stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = ", "config.toml"),
+        ("[output]\nnosuch = 1\n", "output.nosuch"),
+        ("[output]\ntime = 1\n", "must be a text"),
+        ("[decode]\nschemas = 'x'\n", "must be a list"),
+        ("[decode]\nports = { '1' = 2 }\n", "must be a table of texts"),
+        ("nosuch = 1\n", "nosuch"),
+        ('[colors]\nframe = "evil\\u001b[2J"\n', "colors.frame"),
+    ],
+)
+def test_faults_of_a_file_are_usage_errors(user: Path, text: str, said: str) -> None:
+    user.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        settings()
+    result = invoke("read", LOSSY)
+    assert result.exit_code == 2
+    assert "\x1b" not in result.stderr
+
+
+def test_origin_is_shown(user: Path) -> None:
+    user.write_text('[output]\ncolor = "never"\n')
+    shown = invoke("config", "show", "--origin").stdout
+    assert f"user {user}" in shown
+    rows = [json.loads(line) for line in invoke("config", "show", "--json").stdout.splitlines()]
+    assert [row["setting"] for row in rows] == [key.name for key in KEYS]
+    assert invoke("config", "path").stdout.strip() == str(user)
