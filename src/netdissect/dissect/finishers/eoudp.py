@@ -91,6 +91,8 @@ class _Reader:
         trial = self._scratch()
         found = self._node(how, content, trial)
         if content and how.legal and how.layer is not EoudpRaw and not trial.annotations:
+            for child in found.children:
+                child.generated = True
             node.children += found.children
         return node
 

@@ -99,8 +99,7 @@ class Floats(Field):  # type: ignore[misc]
     """`count` little-endian f32 in a row, such as a vector or a colour."""
 
     __slots__ = ["count"]
-    islist = 0
-    ismutable = True
+    islist = 1
 
     def __init__(self, name: str, count: int, default: float = 0.0) -> None:
         Field.__init__(self, name, [default] * count, f"<{count}f")

@@ -21,15 +21,9 @@ import struct
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from scapy.fields import (
-    ByteEnumField,
-    Field,
-    IEEEDoubleField,
-    IEEEFloatField,
-    IntField,
-    LongField,
-)
+from scapy.fields import ByteEnumField, Field, IntField, LongField
 from scapy.packet import NoPayload
+from scapy.volatile import RandFloat
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
@@ -70,6 +64,17 @@ class _Size(Field):  # type: ignore[misc]
 
     def __init__(self, fmt: str) -> None:
         Field.__init__(self, "size", None, fmt)
+
+
+class _Stamp(Field):  # type: ignore[misc]
+    """When the message was made; the dialect says in which unit and since when."""
+
+    def __init__(self, fmt: str) -> None:
+        Field.__init__(self, "timestamp", 0.0, fmt)
+
+    def randval(self) -> Any:
+        """Return a time between 1970 and 2039, in milliseconds."""
+        return RandFloat(0.0, 2.2e12)
 
 
 def _foreign(fields: Mapping[str, Any], dialect: str) -> bool:
@@ -200,11 +205,11 @@ def _command() -> Any:
 
 
 def _f32() -> Any:
-    return IEEEFloatField("timestamp", 0.0)
+    return _Stamp("!f")
 
 
 def _f64() -> Any:
-    return IEEEDoubleField("timestamp", 0.0)
+    return _Stamp("!d")
 
 
 def _important() -> Any:
