@@ -78,3 +78,62 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in _LINK.findall(page.read_text()):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+
+
+PICTURES = {
+    "timeline.svg": ["timeline", "captures/riptide/udp_2.2.1_lossy_clientleg.pcap", "-c", "16"],
+    "ladder.svg": [
+        "ladder", "captures/riptide/udp_2.2.1_lossy_clientleg.pcap", "1", "--from", "1.80s", "--to", "1.84s",
+    ],
+}
+"""Pictures of real output, and the commands that they show."""
+
+PICTURE_WIDTH = "100"
+
+
+def screenshot(words: list[str]) -> str:
+    """Return the picture of a command's coloured output as Rich draws a terminal."""
+    import io
+
+    from rich.console import Console
+    from rich.text import Text
+
+    output = console_docs.run([*words, "--width", PICTURE_WIDTH, "--color", "always"])
+    console = Console(record=True, width=int(PICTURE_WIDTH), file=io.StringIO())
+    console.print(Text.from_ansi(output))
+    return console.export_svg(title=f"netdissect {' '.join(words)}", unique_id="netdissect")
+
+
+def texts(svg: str) -> str:
+    """Return the words of a picture, without what depends on Rich's version."""
+    from xml.etree import ElementTree as ET
+
+    root = ET.fromstring(svg)  # noqa: S314 - our own file
+    words = "".join(node.text or "" for node in root.iter() if node.tag.endswith("text"))
+    return "".join(words.split())
+
+
+@pytest.mark.parametrize("name", sorted(PICTURES))
+def test_the_pictures_show_real_output(name: str, update_expected: bool) -> None:
+    path = ROOT / "docs" / "images" / name
+    if update_expected:
+        path.write_text(screenshot(PICTURES[name]))
+    plain = console_docs.run([*PICTURES[name], "--width", PICTURE_WIDTH, "--color", "never"])
+    assert "".join(plain.split()) in texts(path.read_text())
+
+
+_PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def test_the_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = _PYTHON.findall((ROOT / "README.md").read_text())
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})  # noqa: S102 - our own text
+    assert "sent again" in capsys.readouterr().out
+
+
+def test_the_readme_names_every_protocol_and_dialect() -> None:
+    text = (ROOT / "README.md").read_text().lower()
+    for protocol in lookup.loaded_protocols():
+        assert protocol.title.lower() in text or protocol.name in text

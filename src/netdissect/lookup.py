@@ -32,6 +32,7 @@ __all__ = [
     "load_schemas",
     "loaded_protocols",
     "protocol_infos",
+    "transports",
 ]
 
 _log = logging.getLogger(__name__)
@@ -126,6 +127,16 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{name!r} may be {' or '.join(row[1] for row in rows)}; say which")
         chosen[rows[0][0]] = rows[0][1]
     return chosen
+
+
+def transports(protocol: str) -> tuple[str, ...]:
+    """Return what carries a protocol: of `udp` and `tcp`.
+
+    Raises:
+        UsageError: no such protocol.
+
+    """
+    return tuple(registry.get(protocol).transports)
 
 
 def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:

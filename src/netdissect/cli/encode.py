@@ -70,9 +70,9 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _transport(protocol: str) -> str:
-    from netdissect.protocols import registry  # noqa: PLC0415
+    from netdissect.lookup import transports  # noqa: PLC0415
 
-    return "udp" if "udp" in registry.get(protocol).transports else "tcp"
+    return "udp" if "udp" in transports(protocol) else "tcp"
 
 
 def _lines() -> Iterator[dict[str, Any]]:
