@@ -203,8 +203,9 @@ def catalogue() -> dict[str, CodeRow]:
     """Return every row of the catalogue by code, in alphabetical order."""
     from netdissect.flow.codes import FLOW_CODES  # noqa: PLC0415
     from netdissect.track.findings import TRACK_CODES  # noqa: PLC0415
+    from netdissect.track.stream import TCP_CODES  # noqa: PLC0415
 
-    rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES)}
+    rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES)}
     for protocol in loaded_protocols():
         for row in (*_layers(protocol).CODES, *protocol.codes):
             rows.setdefault(row.code, row)

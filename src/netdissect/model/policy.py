@@ -223,6 +223,10 @@ class Policy:
     """How long (client, server) may hold an answer back by their own schedule, milliseconds: a
     quicker one proves no network between that side and the capture.
     """
+    stream: bool = False
+    """True: the tracker keeps the facts of the TCP connection (space `tcp`) and times the messages in
+    its streams (space `message`).
+    """
     rtt_smoothing: float = 0.0
     """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers
     keep none.

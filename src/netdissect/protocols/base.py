@@ -18,10 +18,15 @@ from netdissect.model.events import Event
 from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.policy import Policy
 
-__all__ = ["Assembler", "DialectRow", "Framed", "Framer", "Protocol"]
+__all__ = ["Assembler", "DialectRow", "Fault", "Framed", "Framer", "Protocol"]
 
-Framed = tuple[bytes, tuple[int, ...], tuple[str, ...]]
-"""(octets of one framed message, frames that they came from, fault codes)."""
+Fault = str | tuple[str, str]
+"""A catalogue code, alone or with a sentence that says more."""
+Framed = tuple[bytes, tuple[int, ...], tuple[Fault, ...], int]
+"""(octets of one framed message, frames that they came from, faults, offset in the stream).
+
+Without octets there is no message, only faults.
+"""
 
 
 class Framer(Shape):

@@ -16,7 +16,7 @@ class LengthPrefixed:
     with a plausible length, which is where senders put message starts.
     """
 
-    __slots__ = ("_buffer", "_fault", "_frames", "_limit", "_lost", "_signed", "_width", "skipped")
+    __slots__ = ("_buffer", "_end", "_fault", "_frames", "_limit", "_lost", "_signed", "_width", "skipped")
 
     def __init__(self, width: int, limit: int, *, fault: str, signed: bool = False) -> None:
         """Make a framer.
@@ -34,6 +34,8 @@ class LengthPrefixed:
         self._fault = fault
         self._signed = signed
         self._buffer = bytearray()
+        self._end = 0
+        """Stream offset behind the buffer."""
         self._frames: list[int] = []
         self._lost = False
         self.skipped = 0
@@ -51,6 +53,7 @@ class LengthPrefixed:
                 return []
             self._lost = False
         buffer += piece.data
+        self._end = piece.offset + len(piece.data)
         self._frames.extend(piece.frames)
         return self._cut()
 
@@ -61,20 +64,22 @@ class LengthPrefixed:
         rest = bytes(self._buffer[self._width :])
         frames = tuple(dict.fromkeys(self._frames))
         self._drop()
-        return [(rest, frames, ("truncated",))]
+        return [(rest, frames, ("truncated",), self._end - len(rest))]
 
     def _cut(self) -> list[Framed]:
         buffer, width = self._buffer, self._width
         found: list[Framed] = []
         start = 0
         size = len(buffer)
+        base = self._end - size
         while size - start >= width:
             length = int.from_bytes(buffer[start : start + width], "little", signed=self._signed)
             if length == 0:
                 start += width  # Releases skip an empty message.
                 continue
             if not 0 < length <= self._limit:
-                found.append((bytes(buffer[start : start + width]), self._used(), (self._fault,)))
+                octets = bytes(buffer[start : start + width])
+                found.append((octets, self._used(), (self._fault,), base + start))
                 self.skipped += size - start
                 self._drop()
                 self._lost = True
@@ -82,7 +87,8 @@ class LengthPrefixed:
             if size - start < width + length:
                 break
             start += width
-            found.append((bytes(buffer[start : start + length]), self._used(), ()))
+            octets = bytes(buffer[start : start + length])
+            found.append((octets, self._used(), (), base + start))
             start += length
         if start:
             del buffer[:start]

@@ -16,6 +16,7 @@ _MODULES: dict[str, str] = {
     "riptide": "netdissect.protocols.riptide",
     "teeworlds": "netdissect.protocols.teeworlds",
     "eoudp": "netdissect.protocols.eoudp",
+    "netplay": "netdissect.protocols.netplay",
 }
 """Name -> module that holds `PROTOCOL`; imported on first use."""
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from netdissect.model.policy import Exhausted
-from netdissect.model.reports import ConnectionReport, TimeoutVerdict
+from netdissect.model.reports import ConnectionReport, SpaceReport, TimeoutVerdict
 from netdissect.track.lane import Lane
 from netdissect.track.space import Space
+from netdissect.track.tcp import StreamHalf
 from netdissect.track.timeouts import verdict
+from netdissect.track.vantage import Sight
 
 if TYPE_CHECKING:
     from netdissect.track.connection import Connection
 
 __all__ = ["conclude"]
 
-MIN_REPEATS = 8
-"""So many repeats at least before a capture is called doubled."""
-REPEAT_SHARE = 0.4
-"""Share of datagrams that repeat the one before from which a capture is called doubled."""
 MIN_PATIENCE_NS = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
 SILENCE_SHARE = 0.5
@@ -32,6 +30,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     patience = int(max(_slowest_ms(connection) * 1e6, MIN_PATIENCE_NS))
     for space in _spaces(connection):
         space.end_all(end_ns, patience)
+    streamed = _stream(connection, end_ns, patience)
     _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns)
@@ -62,7 +61,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         datagrams=(first.datagrams, second.datagrams),
         octets=(first.octets, second.octets),
         messages=(_counts(first), _counts(second)),
-        spaces=[space.report() for space in _spaces(connection) if space.seen],
+        spaces=[*(space.report() for space in _spaces(connection) if space.seen), *streamed],
         probes=[
             track.report()
             for lane in connection.lanes
@@ -80,6 +79,18 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
             connection.declared.clocks[1].summary(),
         ),
     )
+
+
+def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[SpaceReport]:
+    """Conclude what the TCP connection did; its acknowledgements show the vantage."""
+    stream = connection.stream
+    if stream is None:
+        return []
+    connection.vantage.update(Sight(*stream.answers(0)), Sight(*stream.answers(1)))
+    if connection.machine.close is not None:
+        connection.machine.close |= stream.closed()
+    connection.identity |= stream.facts()
+    return stream.finish(end_ns, patience_ns)
 
 
 def _spaces(connection: Connection) -> list[Space]:
@@ -188,9 +199,6 @@ def _outcome(connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int
 
 def _last_findings(connection: Connection) -> None:
     for lane in connection.lanes:
-        bursts = any(space.rule.burst > 1 for space in lane.spaces.values())
-        if not bursts and lane.repeats >= max(MIN_REPEATS, REPEAT_SHARE * lane.datagrams):
-            connection.findings.add("capture-duplicates", None, None, lane.direction)
         for space in lane.spaces.values():
             first = space.rule.first_seq
             if connection.started and first is not None and space.skipped_start(first):
@@ -204,7 +212,10 @@ def _last_findings(connection: Connection) -> None:
 
 def _limits(connection: Connection) -> dict[str, int]:
     hit: dict[str, int] = {}
-    for space in _spaces(connection):
+    places: list[Space | StreamHalf] = [*_spaces(connection)]
+    if connection.stream is not None:
+        places += connection.stream.halves
+    for space in places:
         for name, count in space.limits.items():
             hit[name] = hit.get(name, 0) + count
     return hit

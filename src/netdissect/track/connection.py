@@ -7,6 +7,7 @@ from typing import Any
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.model.packets import TcpSegment
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import ConnectionReport, TimeoutVerdict
 from netdissect.track.conclusion import conclude
@@ -15,15 +16,14 @@ from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.machine import StateRunner
 from netdissect.track.recorder import Recorder
+from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
-from netdissect.track.vantage import MIN_ANSWERS, Sight, Vantage
+from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Sight, Vantage
 
 __all__ = ["MAX_IDENTITY", "Connection"]
 
 MAX_IDENTITY = 64
 """Identity facts kept per connection."""
-REPEAT_NS = 1_000_000
-"""An equal datagram within this time of the one before may be a second capture of it."""
 
 _UNIT, _ACK, _NACK = int(Ev.UNIT), int(Ev.ACK), int(Ev.NACK)
 """UNIT is 1 and MESSAGE 0: `kind <= _UNIT` are the events that count as a message."""
@@ -79,24 +79,10 @@ class Connection:
         """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
-        self._handlers: dict[int, Callable[[Event, Lane, int, int], None]] = {
-            int(Ev.PROBE): self._probe,
-            int(Ev.REPLY): self._reply,
-            int(Ev.RTT): self._rtt,
-            int(Ev.STATE): self._state,
-            int(Ev.IDENTITY): self._identity,
-            int(Ev.COUNTER): self._counter,
-            int(Ev.RESTART): self._restart,
-            int(Ev.NOTE): self._note,
-            int(Ev.HINTS): self._hints,
-            int(Ev.RESEND_REQUEST): self._resend_request,
-            _PLAIN_UNIT: self._plain_unit,
-            _NUMBER: self._number,
-            _NUMBERED: self._numbered,
-            int(Ev.TALLY): self._tally,
-            int(Ev.CLOCK): self._clock,
-        }
-        self.lanes[0].pair(self.lanes[1])
+        self.stream: StreamTrack | None = None
+        """What the TCP connection did, where the protocol's rules ask for it."""
+        if transport == "tcp" and policies[0].stream:
+            self.stream = StreamTrack(number, findings, recorder, self._step)
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_sight = self._judge
@@ -122,13 +108,10 @@ class Connection:
         if lane.silent:
             lane.silent = False
             self._first(direction, frame, time_ns, events)
-        elif payload == lane.last_octets and time_ns - lane.last_ns < REPEAT_NS:
-            lane.repeats += 1
         lane.datagrams += 1
         lane.octets += len(payload)
         lane.last_ns = time_ns
         lane.last_frame = frame
-        lane.last_octets = payload
         messages = lane.messages
         for event in events:
             kind = event[0]
@@ -149,7 +132,7 @@ class Connection:
             elif kind == _NACK:
                 self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
             else:
-                self._handlers[kind](event, lane, frame, time_ns)
+                _HANDLERS[kind](self, event, lane, frame, time_ns)
 
     def further(
         self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
@@ -169,6 +152,17 @@ class Connection:
         lane.octets += octets
         lane.last_ns = time_ns
         lane.last_frame = frame
+
+    def transport_segment(
+        self, direction: int, frame: int, time_ns: int, segment: TcpSegment
+    ) -> None:
+        """Take a TCP segment itself, with or without data, before what it makes readable."""
+        if not self.first_frame:
+            self.first_frame, self.first_ns = frame, time_ns
+            self.started = not segment.mid_stream
+        self._after = (time_ns, frame)
+        if self.stream is not None:
+            self.stream.segment(direction, frame, time_ns, segment)
 
     def transport_end(self, name: str, direction: int, frame: int, time_ns: int) -> None:
         """Take the end of the transport: input `fin` or `reset` of the state machine."""
@@ -196,7 +190,8 @@ class Connection:
             self.first_frame, self.first_ns = frame, time_ns
         machine = self.machine.machine
         begins = machine.begins if machine else frozenset()
-        self.started = any(event[0] == Ev.STATE and event[1] in begins for event in events)
+        if self.stream is None:
+            self.started = any(event[0] == Ev.STATE and event[1] in begins for event in events)
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.started = self.started
@@ -238,7 +233,7 @@ class Connection:
             )  # fmt: skip
         if self.vantage.near[asker.direction] is not False:
             asker.measured(max(1.0, sample / 1e6))
-        if sample < lowest or track.rtt.samples <= MIN_ANSWERS:
+        if sample < lowest > NEAR_NS or track.rtt.samples == MIN_ANSWERS:
             self._judge()
 
     def _rtt(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
@@ -352,3 +347,23 @@ class Connection:
     def finish(self, end_ns: int) -> ConnectionReport:
         """Conclude and report; `end_ns` is the time up to which the capture shows this flow."""
         return conclude(self, end_ns)
+
+
+_HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
+    int(Ev.PROBE): Connection._probe,
+    int(Ev.REPLY): Connection._reply,
+    int(Ev.RTT): Connection._rtt,
+    int(Ev.STATE): Connection._state,
+    int(Ev.IDENTITY): Connection._identity,
+    int(Ev.COUNTER): Connection._counter,
+    int(Ev.RESTART): Connection._restart,
+    int(Ev.NOTE): Connection._note,
+    int(Ev.HINTS): Connection._hints,
+    int(Ev.RESEND_REQUEST): Connection._resend_request,
+    _PLAIN_UNIT: Connection._plain_unit,
+    _NUMBER: Connection._number,
+    _NUMBERED: Connection._numbered,
+    int(Ev.TALLY): Connection._tally,
+    int(Ev.CLOCK): Connection._clock,
+}
+"""What takes the rarer events."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["REFUSAL_NS", "TCP_CODES", "StreamTrack"]
 
 REFUSAL_NS = 150_000_000
-"""A server that closes this soon after the handshake, without a word, has refused the connection."""
+"""A server that closes this soon after the handshake, without a word, has refused its client."""
 MAX_SYNS = 16
 """Connection attempts remembered, to tell which one was answered."""
 
@@ -70,8 +70,8 @@ TCP_CODES: tuple[CodeRow, ...] = (
 """Codes of TCP connections."""
 
 Waiting = list[Any]
-"""[ordinal, end offset, time completed, repeated, record] of a message not yet acknowledged."""
-_ORDINAL, _END, _TIME, _REPEATED, _RECORD = range(5)
+"""[first offset, offset behind, time completed, repeated, record] of a message not acknowledged."""
+_START, _END, _TIME, _REPEATED, _RECORD = range(5)
 
 
 class _Messages:
@@ -103,7 +103,7 @@ class StreamTrack:
         recorder: Recorder | None,
         step: Callable[[str, str | None, int, int, int], None],
     ) -> None:
-        """Take the connection's number, where findings and records go, and its state machine's input."""
+        """Take the connection's number, where findings and records go, its machine's input."""
         self.number = number
         self.findings = findings
         self.recorder = recorder
@@ -133,13 +133,31 @@ class StreamTrack:
             self.mid_stream = True
             self.findings.add("unknown-start", frame, time_ns, direction)
             self._step("data", None, direction, frame, time_ns)
-        self.halves[direction].take(segment, frame, time_ns)
+        half = self.halves[direction]
+        before = half.counts["retransmitted"]
+        half.take(segment, frame, time_ns)
+        if half.counts["retransmitted"] != before:
+            self._sent_again(direction, segment)
         if flags & _ACK:
             self._acknowledged(direction, frame, time_ns, segment.ack)
         if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
         if flags & (_FIN | _RST):
             self._end(direction, frame, time_ns, flags)
+
+    def _sent_again(self, direction: int, segment: TcpSegment) -> None:
+        """Mark the messages that a retransmission carries: their round trip is ambiguous (Karn)."""
+        start = segment.stream_start
+        end = start + segment.payload_length
+        messages = self.messages[direction]
+        for waiting in messages.waiting:
+            if waiting[_START] >= end:
+                break
+            if waiting[_END] > start and not waiting[_REPEATED]:
+                waiting[_REPEATED] = True
+                messages.repeated += 1
+                if waiting[_RECORD] is not None:
+                    waiting[_RECORD].extra["retransmitted"] = True
 
     def _acknowledged(self, direction: int, frame: int, time_ns: int, wire: int) -> None:
         """Take what a segment of `direction` acknowledges of the other one."""
@@ -170,7 +188,7 @@ class StreamTrack:
             self._step("established", None, direction, frame, time_ns)
 
     def _answered(self, segment: TcpSegment) -> int:
-        """Return when the SYN was sent that a SYN-ACK answers: the one whose time stamp it echoes."""
+        """Return when the SYN was sent that a SYN-ACK answers: whose time stamp it echoes."""
         stamps = segment.timestamps
         for time_ns, stamp in self._syns:
             if stamps is not None and stamp == stamps[1]:
@@ -209,6 +227,28 @@ class StreamTrack:
             return f"half_closed_by_{_SIDES[self.fins.index(True)]}"
         return "open"
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the report names about the connection itself."""
+        return {
+            "tcp_state": self.state,
+            "syn_to_synack_ms": self.syn_to_synack_ms,
+            "synack_to_ack_ms": self.synack_to_ack_ms,
+        }
+
+    def closed(self) -> dict[str, Any]:
+        """Return who ended the connection, where a FIN or RST tells."""
+        if self.reset_by is not None:
+            return {"by": _SIDES[self.reset_by], "reason": "RST"}
+        if self.first_fin is not None:
+            return {"by": _SIDES[self.first_fin[0]], "reason": "FIN", "frame": self.first_fin[1]}
+        return {}
+
+    def answers(self, side: int) -> tuple[int | None, int, int]:
+        """Return how a side acknowledges: (quickest in ns, how often, segments out of order)."""
+        half = self.halves[1 - side]
+        quickest = half.quickest_ns if half.rtt.samples else None
+        return quickest, half.rtt.samples, self.halves[side].counts["hole_filling"]
+
     # -- octets and messages -----------------------------------------------------------------------
 
     def octets(self, direction: int, piece: StreamPiece) -> None:
@@ -219,9 +259,10 @@ class StreamTrack:
         messages.gaps += piece.gap_octets
 
     def message(
-        self, direction: int, type_: str, start: int, end: int, frame: int, time_ns: int
+        self, direction: int, type_: str, span: tuple[int, int], frame: int, time_ns: int
     ) -> int:
-        """Take a message at stream offsets [start, end) that `frame` completed; return its ordinal."""
+        """Take a message at offsets [start, end) that `frame` completed; return its number."""
+        start, end = span
         messages = self.messages[direction]
         messages.count += 1
         if messages.count == 1:
@@ -255,7 +296,7 @@ class StreamTrack:
             }
             self.recorder.pending.append(record)
             self.recorder.touched.append((record, record.copies[0]))
-        waiting: Waiting = [messages.count, end, time_ns, repeated, record]
+        waiting: Waiting = [start, end, time_ns, repeated, record]
         if end <= self.halves[direction].acked:
             self._settle(messages, waiting, frame, time_ns)
         else:

@@ -1,4 +1,4 @@
-"""What a TCP connection did: its segments as units of a space, its messages on top. Knows no protocol.
+"""One direction of a TCP connection: its segments as units of a space. Knows no protocol.
 
 Octets have extended offsets, 0 = the octet after the SYN. A *unit* is a range of octets first sent
 together. Sources: RFC 9293, RFC 6298 (Karn), RFC 7323; docs/reliability.md, "TCP".
@@ -347,7 +347,7 @@ class StreamHalf:
             self._drop(unit, "unacked" if peer_seen and waited else "unknown")
         counts = self.counts
         units = counts["new"] + counts["hole_filling"]
-        extra: dict[str, Any] = {key: value for key, value in counts.items() if key != "retransmitted"}
+        extra: dict[str, Any] = dict(counts)
         extra["segments"] = self.segments
         extra["missing_octets"] = sum(high - low for low, high in self.holes)
         return SpaceReport(

@@ -1,0 +1,183 @@
+"""What is particular to TCP in the pipeline: segments, pieces of stream, framing, known servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from netdissect.model.claims import Claim
+from netdissect.model.events import Ev, Event
+from netdissect.model.packets import FlowKey, Packet, PacketKind, StreamPiece, TcpSegment
+from netdissect.protocols.base import Framed
+
+if TYPE_CHECKING:
+    from netdissect.pipeline.ports import Flow
+    from netdissect.pipeline.table import Pipeline
+
+__all__ = ["LIMITS", "SERVER_SCORE", "Servers", "TcpFeeder"]
+
+SAMPLE_PIECES = 256
+"""Pieces of stream held for recognition: a message can be cut into pieces of one octet."""
+SAMPLE_PACKETS = 1024
+"""Segments held for recognition, those without data included."""
+SAMPLE_OCTETS = 16 * 1024
+"""Octets of stream held for recognition."""
+LIMITS = (SAMPLE_PIECES, SAMPLE_OCTETS, SAMPLE_PACKETS)
+"""Where a TCP flow is judged for good."""
+MAX_UNTOLD = 256
+"""A flow with more octets than this speaks for itself."""
+MAX_SERVERS = 4096
+"""Endpoints remembered as servers of a protocol."""
+SERVER_SCORE = 60
+"""Score of a claim that rests on what the server spoke on other connections."""
+
+_FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
+_MESSAGE, _UNIT = int(Ev.MESSAGE), int(Ev.UNIT)
+
+
+class Servers:
+    """Server endpoints and the claim that was made on a connection to them.
+
+    A connection that was refused, or on which nothing was sent, says nothing itself; another one to
+    the same server tells what it was for.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Claim] = {}
+
+    def learn(self, flow: Flow) -> None:
+        """Remember what the server of a claimed flow speaks."""
+        if flow.claim is None or flow.transport != "tcp" or len(self._known) >= MAX_SERVERS:
+            return
+        server = _endpoint(flow.key, 1 - flow.client)
+        self._known.setdefault(server, flow.claim)
+
+    def judged(self, claim: Claim | None, flow: Flow) -> Claim | None:
+        """Return the claim on a TCP flow with the roles of its handshake, or the one recalled."""
+        if claim is None and flow.rule is None and flow.octets <= MAX_UNTOLD:
+            claim = self.recall(flow)
+        if claim is not None and claim.client is None:
+            claim = with_handshake(claim, flow)
+        return claim
+
+    def recall(self, flow: Flow) -> Claim | None:
+        """Return a claim that rests on what the server of a flow spoke before."""
+        for side in (1, 0):
+            claim = self._known.get(_endpoint(flow.key, side))
+            if claim is None:
+                continue
+            first = claim.dialects[0] or claim.dialects[1]
+            reason = "its server speaks this protocol on other connections"
+            return Claim(
+                claim.protocol, SERVER_SCORE, (first, first), 1 - side, "protocol", (reason,)
+            )
+        return None
+
+
+def _endpoint(key: FlowKey, side: int) -> bytes:
+    """Return address and port of endpoint 0 or 1 of a key."""
+    size = (len(key) - 4) // 2
+    address = key[size * side : size * (side + 1)]
+    return address + key[2 * size + 2 * side : 2 * size + 2 * side + 2]
+
+
+def with_handshake(claim: Claim, flow: Flow) -> Claim:
+    """Return the claim with the roles of the TCP handshake: who sends the SYN is the client."""
+    for side, packet in flow.packets:
+        segment = packet[5]
+        if segment is not None and segment.flags & _SYN:
+            client = 1 - side if segment.flags & _ACK else side
+            return replace(claim, client=client, roles_from="handshake")
+    return claim
+
+
+class TcpFeeder:
+    """Feeds the segments of claimed TCP flows to their connections."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def segment(self, flow: Flow, packet: Packet, segment: TcpSegment) -> None:
+        """Take one segment, or octets released behind a gap, of a claimed flow."""
+        connection, protocol = flow.connection, flow.protocol
+        if connection is None or protocol is None:
+            return
+        kind, frame, time_ns, key, _, _, faults = packet
+        direction = (0 if key == flow.key else 1) ^ flow.client
+        connection.mid_stream |= segment.mid_stream
+        if self._pipeline.recorder is not None:
+            self._pipeline.recorder.connection = connection.number
+        if kind == PacketKind.TCP:
+            if segment.payload_length:
+                connection.segment(direction, frame, time_ns, segment.payload_length)
+            connection.transport_segment(direction, frame, time_ns, segment)
+            if protocol.frames_segments:
+                events = protocol.scan_segment(segment, direction, connection.hints)
+                connection.further(direction, frame, time_ns, events)
+        for code in faults:
+            connection.findings.add(code, frame, time_ns, direction)
+        for piece in segment.stream:
+            self._piece(flow, direction, frame, time_ns, piece, mid_stream=segment.mid_stream)
+        if segment.flags & (_FIN | _RST) and connection.stream is None:
+            name = "reset" if segment.flags & _RST else "fin"
+            connection.transport_end(name, direction, frame, time_ns)
+
+    def _piece(
+        self, flow: Flow, direction: int, frame: int, time_ns: int, piece: StreamPiece,
+        *, mid_stream: bool,
+    ) -> None:  # fmt: skip
+        connection = flow.connection
+        if connection is not None and connection.stream is not None:
+            connection.stream.octets(direction, piece)
+        if not flow.framers:
+            return
+        if mid_stream and not piece.offset and not piece.gap_octets:
+            # Nobody knows how much came before: at least one octet counts as missing.
+            piece = StreamPiece(piece.offset, piece.data, piece.frames, 1)
+        self.framed(flow, direction, frame, time_ns, flow.framers[direction].feed(piece))
+
+    def framed(
+        self, flow: Flow, direction: int, frame: int, time_ns: int, found: Iterable[Framed]
+    ) -> None:
+        """Take what a framer has cut off."""
+        connection = flow.connection
+        if connection is None:
+            return
+        for octets, frames, faults, offset in found:
+            for fault in faults:
+                code, text = (fault, "") if isinstance(fault, str) else fault
+                connection.findings.add(code, frame, time_ns, direction, text)
+            if octets:
+                self._pipeline.watched(
+                    flow, direction, frame, time_ns, octets, frames, offset=offset
+                )
+
+    def numbered(  # noqa: PLR0917 - what one message is made of
+        self, flow: Flow, direction: int, frame: int, time_ns: int, events: list[Event],
+        span: tuple[int, int],
+    ) -> list[Event]:  # fmt: skip
+        """Time the message of a stream; returns its events with the number that it got."""
+        connection = flow.connection
+        stream = None if connection is None else connection.stream
+        if stream is None or not events or events[0][0] != _MESSAGE:
+            return events
+        type_ = events[0][1]
+        number = stream.message(direction, type_, span, frame, time_ns)
+        return [(_UNIT, type_, "message", number, None, None), *events[1:]]
+
+    def finish(self, flow: Flow) -> None:
+        """Take what the framers of a flow still hold, at the end of its connection."""
+        connection = flow.connection
+        if connection is None:
+            return
+        ended = connection.stream is None or connection.stream.ended
+        for direction, framer in enumerate(flow.framers):
+            left = framer.finish()
+            if not ended:
+                # Where the capture ends before the stream, an incomplete message is no fault.
+                left = [item for item in left if item[0]]
+            whole = [item for item in left if connection.stream is not None or not item[0]]
+            cut = [(b"", *item[1:]) for item in left if item not in whole]
+            frame, time_ns = connection.last_frame, connection.last_ns
+            self.framed(flow, direction, frame, time_ns, [*whole, *cut])

@@ -1,0 +1,67 @@
+"""Netplay (nichnet/netplay) over TCP, dialects bin1, bin2, bin3 and text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.policy import Policy
+from netdissect.protocols.base import DialectRow, Framer, Protocol
+from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
+from netdissect.protocols.netplay.recognition import recognise
+from netdissect.protocols.netplay.rules import POLICIES
+from netdissect.protocols.netplay.scan import scan
+from netdissect.wire.netplay import DIALECTS
+from netdissect.wire.netplay_findings import FINDINGS
+
+__all__ = ["PROTOCOL", "Netplay"]
+
+_TITLES = (
+    "July 2025: u16 length, options, type; plain values",
+    "29 July 2025: frames of bin1, a presence byte before every value",
+    "October 2025: frames of bin2 cut into chunks of 1023 octets",
+    "since March 2026: class line and JSON line",
+)
+_BINARY_TYPES = ("0", "1", "2")
+_TEXT_TYPES = ("NetworkMessageLogin", "NetworkMessageNotification", "NetworkMessageChat")
+
+
+class Netplay(Protocol):
+    """Netplay. Source: docs/protocols/netplay.md."""
+
+    name = "netplay"
+    title = "Netplay (nichnet)"
+    dialects = tuple(
+        DialectRow(name, title, _TEXT_TYPES if name == "netplay-text" else _BINARY_TYPES)
+        for name, title in zip(DIALECTS, _TITLES, strict=True)
+    )
+    transports = ("tcp",)
+    default_ports = (8080,)
+    codes = tuple(
+        CodeRow(code, Severity[severity], group, title, meaning)
+        for code, severity, group, title, meaning in FINDINGS
+    )
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow. See `recognition`."""
+        return recognise(sample, transport, final=final)
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a dialect: they are the same for all."""
+        return POLICIES.get(dialect, POLICIES[DIALECTS[0]])
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one message. See `scan`."""
+        return scan(payload, direction, hints)
+
+    def framer(self, dialect: str, direction: int) -> Framer:
+        """Return the framer of a dialect."""
+        del direction
+        if dialect == "netplay-text":
+            return TextFramer()
+        return BinaryFramer(chunked=dialect == "netplay-bin3")
+
+
+PROTOCOL = Netplay()

@@ -1,0 +1,470 @@
+"""Cut one direction of a stream into Netplay messages, also behind gaps and from the middle on.
+
+A gap is never glued over. Where a frame's length is known and its end lies behind the gap, reading
+goes on there; else octets are skipped until three frames in a row fit (section 6), or for text
+until a class line is followed by a line of strict JSON. Source: docs/protocols/netplay.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from netdissect.model.packets import StreamPiece
+from netdissect.protocols.base import Fault, Framed
+from netdissect.wire.netplay import (
+    CHUNK_DATA,
+    COMPRESSED,
+    RECEIVE_BUFFER,
+    RESERVED,
+    SHORTEST,
+    chunk_header,
+)
+from netdissect.wire.netplay_text import is_class_line
+from netdissect.wire.strictjson import read_json
+
+__all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer", "chain", "chunk_chain", "find_pair"]
+
+MAX_TEXT_OCTETS = 16 << 20
+"""Octets of one text message held at most."""
+CHAIN = 3
+"""Frames in a row that must fit before reading goes on in the middle of a stream."""
+_LONGEST_CHAINED = 1022
+"""Longest length field believed while looking for a start. Source: section 6."""
+_SUSPICIOUS = 2
+"""Odd frames in a row that make a stream suspect."""
+
+
+class _Source(NamedTuple):
+    """One piece of stream that may still be part of a message."""
+
+    start: int
+    end: int
+    frames: tuple[int, ...]
+
+
+# -- do frames fit here? ---------------------------------------------------------------------------
+
+
+def _frame_fits(length: int, options: int, head: bytes) -> bool:
+    """Return whether a frame looks like one that the library builds; `head` begins its body."""
+    if not SHORTEST <= length <= _LONGEST_CHAINED or options & RESERVED:
+        return False
+    if options & COMPRESSED and length > SHORTEST:
+        return not head or head[0] == 0x78  # noqa: PLR2004 - zlib with a 32 KiB window
+    return True
+
+
+def chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
+    """Return whether `wanted` frames of bin1 or bin2 follow each other; None = too few octets."""
+    size = len(data)
+    for _ in range(wanted):
+        if position + 2 > size:
+            return None
+        length = data[position] << 8 | data[position + 1]
+        options = data[position + 2] if position + 2 < size else 0
+        if not _frame_fits(length, options, data[position + 5 : position + 6]):
+            return False
+        position += 2 + length
+    return True if position <= size else None
+
+
+def chunk_chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
+    """Return whether `wanted` messages of bin3 follow each other; None = too few octets."""
+    size = len(data)
+    for _ in range(wanted):
+        if position + 3 > size:
+            return None if position >= size or data[position] in (0x00, 0x40) else False
+        need = (data[position + 1] << 8 | data[position + 2]) + 2
+        options = data[position + 3] if position + 3 < size else 0
+        if need < SHORTEST + 2 or options & RESERVED:
+            return False
+        for part in range(0, need, CHUNK_DATA):
+            if position < size and data[position] != chunk_header(part, need):
+                return False
+            position += 1 + min(CHUNK_DATA, need - part)
+    return True if position <= size else None
+
+
+def find_pair(data: bytes, position: int) -> tuple[int, int] | None:
+    """Return (start, end) of the first class line at or behind a line start that JSON follows."""
+    first = data.find(b"\n", position)
+    while first >= 0:
+        second = data.find(b"\n", first + 1)
+        if second < 0:
+            return None
+        if _is_pair(data[position:first], data[first + 1 : second]):
+            return position, second + 1
+        position, first = first + 1, second
+    return None
+
+
+def _is_pair(class_line: bytes, body: bytes) -> bool:
+    try:
+        name, text = class_line.decode(), body.decode()
+    except UnicodeDecodeError:
+        return False
+    return is_class_line(name) and read_json(text).valid
+
+
+# -- framers ---------------------------------------------------------------------------------------
+
+
+class _Held:
+    """Octets of a stream that are not yet cut, and the pieces that they came from."""
+
+    __slots__ = ("data", "sources", "start")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.start = 0
+        """Stream offset of the first octet."""
+        self.sources: list[_Source] = []
+
+    def add(self, piece: StreamPiece) -> None:
+        """Append a piece."""
+        if not self.data:
+            self.start = piece.offset
+            self.sources.clear()
+        end = piece.offset + len(piece.data)
+        self.data += piece.data
+        self.sources.append(_Source(piece.offset, end, piece.frames))
+
+    def drop(self, count: int) -> None:
+        """Let the first octets go."""
+        del self.data[:count]
+        self.start += count
+        done = 0
+        while done < len(self.sources) and self.sources[done].end <= self.start:
+            done += 1
+        del self.sources[:done]
+
+    def clear(self) -> None:
+        """Let everything go."""
+        self.data.clear()
+        self.sources.clear()
+
+    def frames(self, start: int, end: int) -> tuple[int, ...]:
+        """Return the capture frames that the octets [start, end) came from."""
+        sources = self.sources
+        if len(sources) == 1:
+            return sources[0].frames
+        found: dict[int, None] = {}
+        for source in sources:
+            if source.start < end and source.end > start:
+                found.update(dict.fromkeys(source.frames))
+        return tuple(sorted(found))
+
+
+class _Framer:
+    """What the framers of all dialects share: being lost, and finding back."""
+
+    incomplete = "incomplete-frame-at-close"
+
+    def __init__(self) -> None:
+        self._held = _Held()
+        self._lost = False
+        self._skipped = 0
+        """Octets skipped since the last message, not counting those of gaps."""
+        self._missing = 0
+        """Octets that the capture lacks since the last message."""
+
+    def feed(self, piece: StreamPiece) -> list[Framed]:
+        """Return the messages that this piece completed."""
+        if piece.gap_octets:
+            self._gap(piece)
+        if not piece.data:
+            return []
+        self._held.add(piece)
+        if self._lost and not self._find():
+            return []
+        return self._cut(piece)
+
+    def finish(self) -> list[Framed]:
+        """Return what is left at the end of the stream: no octets, only what is wrong with them."""
+        found: list[Framed] = []
+        held = self._held
+        if self._lost and held.data and self._find_last():
+            found = self._cut(None)
+        faults: list[Fault] = []
+        if self._lost:
+            self._skipped += len(held.data)
+            if self._skipped or self._missing:
+                faults.append(self._skip_note())
+        elif held.data:
+            faults += self._left()
+        if faults:
+            end = held.start + len(held.data)
+            found.append((b"", held.frames(held.start, end), tuple(faults), held.start))
+        held.clear()
+        return found
+
+    def _skip_note(self) -> Fault:
+        text = f"{self._skipped} octets skipped"
+        if self._missing:
+            text += f", {self._missing} or more are not in the capture"
+        self._skipped = self._missing = 0
+        return "octets-skipped", text
+
+    def _lose(self) -> None:
+        """Give up what is held: the start of the next message is not known."""
+        self._skipped += len(self._held.data)
+        self._held.clear()
+        self._lost = True
+
+    def _found(self, count: int) -> None:
+        """Go on behind `count` octets that belong to nothing."""
+        self._skipped += count
+        self._held.drop(count)
+        self._lost = False
+
+    def _gap(self, piece: StreamPiece) -> None:
+        self._missing += piece.gap_octets
+        self._lose()
+
+    def _noted(self, faults: list[Fault]) -> tuple[Fault, ...]:
+        """Return the faults of a message, with what was skipped before it."""
+        if self._skipped or self._missing:
+            faults.insert(0, self._skip_note())
+        return tuple(faults)
+
+    def _left(self) -> list[Fault]:
+        return [(self.incomplete, f"{len(self._held.data)} octets of a message without its end")]
+
+    def _find(self) -> bool:
+        """Look for the start of a message in what is held; True where reading can go on."""
+        raise NotImplementedError
+
+    def _find_last(self) -> bool:
+        """Look once more where no octets will follow."""
+        return False
+
+    def _cut(self, piece: StreamPiece | None) -> list[Framed]:
+        """Cut off the messages that are whole."""
+        raise NotImplementedError
+
+
+class BinaryFramer(_Framer):
+    """Frames of bin1 and bin2, or those of bin3 with their chunk headers."""
+
+    def __init__(self, *, chunked: bool) -> None:
+        super().__init__()
+        self._chunked = chunked
+        self._head = 3 if chunked else 2
+        self._need = self._head
+        """Octets wanted before the next message can be cut."""
+        self._skip = 0
+        """Octets of a frame behind a gap, whose end is known."""
+        self._odd = 0
+        """Odd frames in a row."""
+        self._chain: Callable[..., bool | None] = chunk_chain if chunked else chain
+
+    def feed(self, piece: StreamPiece) -> list[Framed]:
+        """Return the messages that this piece completed."""
+        if piece.gap_octets:
+            self._gap(piece)
+        if piece.gap_octets or self._skip:
+            skipped = min(self._skip, len(piece.data))
+            self._skip -= skipped
+            self._skipped += skipped
+            piece = StreamPiece(piece.offset + skipped, piece.data[skipped:], piece.frames)
+        return super().feed(piece)
+
+    def _gap(self, piece: StreamPiece) -> None:
+        """Go on at the end of the frame at hand where it lies behind the gap, else look for one."""
+        held = self._held
+        end = held.start + self._need
+        if self._skip:
+            end = piece.offset - piece.gap_octets + self._skip
+        known = self._skip or (held.data and self._need > self._head)
+        self._need, self._skip = self._head, 0
+        if self._lost or not known or end < piece.offset:
+            super()._gap(piece)
+            return
+        self._missing += piece.gap_octets
+        self._skipped += len(held.data)
+        held.clear()
+        self._skip = end - piece.offset
+
+    def _wire_size(self, data: bytes | bytearray, position: int) -> int:
+        """Return how many octets of stream the message at `position` takes."""
+        if not self._chunked:
+            return 2 + (data[position] << 8 | data[position + 1])
+        need = (data[position + 1] << 8 | data[position + 2]) + 2
+        return need - (-need // CHUNK_DATA)
+
+    def _cut(self, piece: StreamPiece | None) -> list[Framed]:
+        held = self._held
+        size = len(held.data)
+        if size < self._need:
+            return []
+        data = piece.data if piece is not None and len(held.sources) == 1 else b""
+        if len(data) != size:
+            data = bytes(held.data)
+        found: list[Framed] = []
+        start, position = held.start, 0
+        while True:
+            if size - position < self._head:
+                self._need = self._head
+                break
+            need = self._wire_size(data, position)
+            if size - position < need:
+                self._need = need
+                break
+            end = position + need
+            octets = data[position:end]
+            frames = held.frames(start + position, start + end)
+            found.append((octets, frames, self._faults(octets, start + position), start + position))
+            position = end
+        held.drop(position)
+        return found
+
+    def _faults(self, octets: bytes, offset: int) -> tuple[Fault, ...]:
+        head = self._head
+        length = octets[head - 2] << 8 | octets[head - 1]
+        odd = length < SHORTEST or octets[head] & RESERVED
+        if not odd and not self._chunked and not self._skipped and not self._missing:
+            self._odd = 0
+            return ()
+        faults: list[Fault] = []
+        self._odd = self._odd + 1 if odd else 0
+        if self._odd == _SUSPICIOUS:
+            faults.append("desync-suspected")
+        if self._chunked:
+            faults += self._hazards(octets, offset)
+        return self._noted(faults)
+
+    def _hazards(self, octets: bytes, offset: int) -> list[Fault]:
+        """Return what a receiver that takes one read for one chunk would misread."""
+        sources = self._held.sources
+        size = len(octets)
+        alone = len(sources) == 1 and sources[0][:2] == (offset, offset + size)
+        if alone and size <= CHUNK_DATA + 1:
+            return []
+        edges = {source.start for source in sources} | {source.end for source in sources}
+        split = coalesced = False
+        for start in range(offset, offset + size, CHUNK_DATA + 1):
+            end = min(start + CHUNK_DATA + 1, offset + size)
+            coalesced |= start not in edges or end not in edges
+            split |= any(start < edge < end for edge in edges)
+        names = (("chunk-coalesced", coalesced), ("chunk-split", split))
+        return [name for name, found in names if found]
+
+    def _left(self) -> list[Fault]:
+        held = self._held
+        missing = self._need - len(held.data)
+        faults: list[Fault] = [(self.incomplete, f"{missing} octets are missing")]
+        if not self._chunked and self._need > RECEIVE_BUFFER:
+            text = f"{self._need} octets, the receiver holds {RECEIVE_BUFFER}"
+            faults.append(("frame-above-receiver-buffer", text))
+        return faults
+
+    def _find(self) -> bool:
+        return self._search(CHAIN)
+
+    def _search(self, wanted: int) -> bool:
+        data = bytes(self._held.data)
+        for position in range(len(data)):
+            fits = self._chain(data, position, wanted)
+            if fits is None:
+                # The octets so far could be a start: more of them will tell.
+                self._skipped += position
+                self._held.drop(position)
+                return False
+            if fits:
+                self._need = self._head
+                self._found(position)
+                return True
+        self._lose()
+        return False
+
+    def _find_last(self) -> bool:
+        """Accept two messages that end exactly where the stream ends."""
+        data = bytes(self._held.data)
+        for position in range(len(data)):
+            if self._chain(data, position, CHAIN - 1):
+                self._found(position)
+                return True
+        return False
+
+
+class TextFramer(_Framer):
+    """Class line and body line, each ended by a line feed."""
+
+    incomplete = "incomplete-message-at-close"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._searched = 0
+        """Held octets known to hold no further line feed."""
+        self._first = -1
+        """Place of the line feed behind the class line; -1 = not found yet."""
+        self._split = False
+        """A piece boundary lies inside a character of the message at hand."""
+        self._inside = False
+        """While lost: the rest of a line, whose start was not seen, has still to be passed over."""
+
+    def _lose(self) -> None:
+        super()._lose()
+        self._searched, self._first, self._split, self._inside = 0, -1, False, True
+
+    def _find(self) -> bool:
+        held = self._held
+        if self._inside:
+            end = held.data.find(b"\n")
+            if end < 0:
+                self._skipped += len(held.data)
+                held.clear()
+                return False
+            self._skipped += end + 1
+            held.drop(end + 1)
+            self._inside = False
+        if held.data.find(b"\n", self._searched) < 0:
+            self._searched = len(held.data)
+            if len(held.data) > MAX_TEXT_OCTETS:
+                self._lose()
+            return False
+        pair = find_pair(bytes(held.data), 0)
+        if pair is None:
+            # Only the last line and what follows it can still become a pair.
+            last = held.data.rfind(b"\n")
+            keep = held.data.rfind(b"\n", 0, last) + 1
+            self._skipped += keep
+            held.drop(keep)
+            self._searched = len(held.data)
+            return False
+        self._found(pair[0])
+        self._searched, self._first = 0, -1
+        return True
+
+    def _cut(self, piece: StreamPiece | None) -> list[Framed]:
+        held = self._held
+        if piece is not None and piece.offset > held.start and piece.data[0] & 0xC0 == 0x80:  # noqa: PLR2004
+            self._split = True
+        found: list[Framed] = []
+        data = held.data
+        cut = 0
+        while True:
+            end = data.find(b"\n", self._searched)
+            if end < 0:
+                self._searched = len(data)
+                break
+            self._searched = end + 1
+            if self._first < 0:
+                self._first = end
+                continue
+            self._first = -1
+            offset = held.start + cut
+            frames = held.frames(offset, held.start + end + 1)
+            faults: list[Fault] = ["utf8-split-across-segments"] if self._split else []
+            self._split = False
+            found.append((bytes(data[cut : end + 1]), frames, self._noted(faults), offset))
+            cut = end + 1
+        self._searched -= cut
+        self._first -= cut if self._first >= 0 else 0
+        held.drop(cut)
+        if len(held.data) > MAX_TEXT_OCTETS:
+            fault = ("message-too-long", f"{len(held.data)} octets without an end")
+            found.append((b"", held.sources[-1].frames, (fault,), held.start))
+            self._lose()
+        return found

@@ -1,0 +1,117 @@
+"""`scan` of Netplay: one framed message to its events. Layout comes from the derived readers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from netdissect.dissect.readers.netplay import read_NetplayFrame, read_NetplayText
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.wire.inflate import Bounds
+from netdissect.wire.netplay import (
+    CHUNK_DATA,
+    CHUNK_NAMES,
+    COMPRESSED,
+    ENCRYPTED,
+    RECEIVE_BUFFER,
+    RESERVED,
+    SHORTEST,
+    chunk_header,
+    chunk_spans,
+    unpack_body,
+)
+from netdissect.wire.netplay_text import judge
+
+__all__ = ["scan"]
+
+_MESSAGE, _NOTE = int(Ev.MESSAGE), int(Ev.NOTE)
+_HEADER = 5
+_BOUNDS = Bounds()
+_LONGEST_NAME = 4096
+"""Characters of a class line that name a message type."""
+
+
+@lru_cache(maxsize=65536)
+def _name(number: int) -> str:
+    return str(number)
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one message; of bin3 with its chunk headers."""
+    dialect = hints.dialects[direction]
+    if dialect == "netplay-text":
+        return _text(payload)
+    if dialect == "netplay-bin3":
+        return _chunks(payload)
+    values = read_NetplayFrame(payload, 0, len(payload))
+    if values is None:
+        return _short(payload)
+    length, options, kind, _ = values
+    events: list[Event] = [(_MESSAGE, _name(kind))]
+    if options:
+        events += _options(options, payload[_HEADER:])
+    if length + 2 > RECEIVE_BUFFER:
+        text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
+        events.append((_NOTE, "frame-above-receiver-buffer", text))
+    return events
+
+
+def _short(payload: bytes) -> list[Event]:
+    """Return the events of a frame without a type, or of one that is not whole."""
+    length = int.from_bytes(payload[:2], "big")
+    if len(payload) > 1 and length < SHORTEST:
+        return [(_MESSAGE, "?"), (_NOTE, "frame-length-below-3", f"length {length}")]
+    text = f"{len(payload)} octets of a frame of {length + 2}"
+    return [(_NOTE, "incomplete-frame-at-close", text)]
+
+
+def _options(options: int, body: bytes) -> list[Event]:
+    notes: list[Event] = []
+    if options & RESERVED:
+        notes.append((_NOTE, "reserved-option-bits", f"options {options:#04x}"))
+    if options & COMPRESSED:
+        content = unpack_body(options, body, _BOUNDS)
+        notes += ((_NOTE, code, text) for code, text in content.findings)
+    if options & ENCRYPTED:
+        notes.append((_NOTE, "encrypted-flag-set", "the application's own mark"))
+    return notes
+
+
+def _chunks(payload: bytes) -> list[Event]:
+    """Return the events of one message of bin3."""
+    notes: list[Event] = []
+    if len(payload) <= CHUNK_DATA + 1 and payload[:1] == b"\0":
+        frame = payload[1:]
+    else:
+        parts = []
+        for start, end, position, need in chunk_spans(payload):
+            parts.append(payload[start + 1 : end])
+            notes += _header(payload[start], position, need)
+        frame = b"".join(parts)
+    values = read_NetplayFrame(frame, 0, len(frame))
+    if values is None:
+        return _short(frame) + notes
+    _, options, kind, _ = values
+    events: list[Event] = [(_MESSAGE, _name(kind)), *notes]
+    if options:
+        events += _options(options, frame[_HEADER:])
+    return events
+
+
+def _header(head: int, position: int, need: int) -> list[Event]:
+    if head not in CHUNK_NAMES:
+        return [(_NOTE, "chunk-header-invalid", f"chunk header {head:#04x}")]
+    if head != chunk_header(position, need):
+        text = f"chunk header {head:#04x} at octet {position} of a frame of {need}"
+        return [(_NOTE, "chunk-header-unexpected", text)]
+    return []
+
+
+def _text(payload: bytes) -> list[Event]:
+    values = read_NetplayText(payload, 0, len(payload))
+    if values is None:
+        return [(_NOTE, "incomplete-message-at-close", f"{len(payload)} octets without an end")]
+    verdict = judge(values[0], values[1])
+    events: list[Event] = [(_MESSAGE, verdict.class_name[:_LONGEST_NAME])]
+    events += ((_NOTE, code, text) for code, text, _ in verdict.findings)
+    return events
