@@ -236,18 +236,14 @@ def timeout_text(verdict: Any, clock: Clock) -> str:
     """Return in words what an idle timer did."""
     if verdict.last_heard_ns is None:
         return "its peer was never heard in this capture"
-    heard = (
-        f"last heard its peer at {clock.show(verdict.last_heard_ns)} (#{verdict.last_heard_frame})"
-    )
+    heard = f"heard #{verdict.last_heard_frame} at {clock.show(verdict.last_heard_ns)}"
     if verdict.due_ns is None:
         return f"{heard}; no idle timeout"
-    outcome = {True: "fired", False: "did not fire", None: "not knowable from this capture"}[
-        verdict.fired
-    ]
+    outcome = {True: "fired", False: "did not fire", None: "not knowable"}[verdict.fired]
     window = f"due {clock.show(verdict.due_ns)}"
     if verdict.latest_ns is not None and verdict.latest_ns != verdict.due_ns:
-        window += f" to {clock.show(verdict.latest_ns)}"
-    return f"{heard}; {window}: {outcome}"
+        window += f"–{clock.show(verdict.latest_ns)}"
+    return f"{heard}, {window}: {outcome}"
 
 
 def _fact(value: Any) -> str:

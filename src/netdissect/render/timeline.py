@@ -229,7 +229,7 @@ def show_timeouts(screen: Screen, report: ConnectionReport, clock: Clock) -> Non
     """Print what the idle timers of both sides did."""
     for verdict in report.timeouts:
         style = "bad" if verdict.fired else "dim"
-        screen.line((f"{verdict.side} idle timer: ", style), (timeout_text(verdict, clock), ""))
+        screen.line((f"{verdict.side} timer: ", style), (timeout_text(verdict, clock), ""))
 
 
 def show_timeline(
