@@ -127,7 +127,7 @@ class Acknowledged(Ledger):
             if sample >= 0:
                 lowest = rtt.lowest
                 rtt.add(sample)
-                telling = rtt.samples <= MIN_ANSWERS or sample < lowest > NEAR_NS
+                telling = sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS
         elif copies == self._limit and time_ns > unit[DUE]:
             # Its sender had dropped it when this acknowledgement came.
             self.end(seq, unit, seen=True)

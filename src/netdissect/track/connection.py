@@ -346,7 +346,11 @@ class Connection:
 
     def finish(self, end_ns: int) -> ConnectionReport:
         """Conclude and report; `end_ns` is the time up to which the capture shows this flow."""
-        return conclude(self, end_ns)
+        report = conclude(self, end_ns)
+        for lane in self.lanes:
+            for space in lane.spaces.values():
+                space.release()
+        return report
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {

@@ -42,6 +42,8 @@ class CountedCopies:
 
         Those that followed the copy before them the soonest are the likeliest to be the network's.
         """
+        if not self._copies:
+            return
         copies = sorted(self._copies, key=lambda copy: copy[0])
         self._copies = []
         made_by_network = len(copies) - skipped

@@ -61,9 +61,6 @@ TRACK_CODES: tuple[CodeRow, ...] = (
     _row("port-unreachable", Severity.NOTE, "protocol", "nobody listens on the port",
          "An ICMP port-unreachable error quotes a datagram of this connection. After a close this is"
          " normal: the last datagrams met a closed socket."),
-    _row("capture-duplicates", Severity.NOTE, "receive", "capture stores datagrams twice",
-         "Two fifths or more of the datagrams repeat the one before within a millisecond: the capture"
-         " was probably taken at two points at once. Copies and duplicates are counted as captured."),
     _row("limit-hit", Severity.NOTE, "receive", "a bound of netdissect was reached",
          "To keep memory bounded something was dropped; the figures of this connection are lower"
          " bounds. `limits_hit` names the bound."),

@@ -21,8 +21,8 @@ MAX_COUNTERS = 256
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("counters", "datagrams", "direction", "last_frame", "last_ns", "last_octets",
-                 "messages", "octets", "policy", "probes", "repeats", "silent", "smoothed_ms",
+    __slots__ = ("counters", "datagrams", "direction", "last_frame", "last_ns", 
+                 "messages", "octets", "policy", "probes", "silent", "smoothed_ms",
                  "spaces")  # fmt: skip
 
     def __init__(
@@ -36,9 +36,6 @@ class Lane:
         self.octets = 0
         self.last_ns = 0
         self.last_frame = 0
-        self.last_octets = b""
-        self.repeats = 0
-        """Datagrams that equal the one before and follow it within a millisecond."""
         self.messages: dict[str, list[int]] = {}
         """Type -> [count, time of the last one, frame of the last one]."""
         self.counters: dict[str, int] = {}
@@ -113,9 +110,15 @@ class Lane:
 
     def answers(self) -> tuple[int | None, int]:
         """Return (quickest answer that this direction got from its peer in ns, how many)."""
-        trips = self.round_trips()
-        count = sum(trip.samples for trip in trips)
-        return (min(trip.lowest for trip in trips) if count else None), count
+        count = 0
+        lowest = None
+        for track in (*self.spaces.values(), *self.probes.values()):
+            trip = track.rtt
+            if trip.samples:
+                count += trip.samples
+                if lowest is None or trip.lowest < lowest:
+                    lowest = trip.lowest
+        return lowest, count
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
@@ -125,7 +126,7 @@ class Ledger:
         """(first, last) of those epochs."""
         self._doubtful: list[tuple[int, Copy | None]] = []
         """Duplicates judged before it was known where the capture was taken."""
-        self._counted = CountedCopies()
+        self._counted: CountedCopies | None = None
         """Copies since the newest number, which the next number judges."""
         self._late: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
@@ -143,6 +144,8 @@ class Ledger:
         self._half = self._modulus >> 1
         self._keeps = rule.ack is not AckRule.NONE
         self._compare = rule.resend is not None
+        if rule.copies_take_numbers and self._counted is None:
+            self._counted = CountedCopies()
         resend = rule.resend
         limited = resend is not None and resend.exhausted is not Exhausted.NEVER
         self._limit = (resend.attempts or 0) if resend is not None and limited else 0
@@ -280,13 +283,16 @@ class Ledger:
         self.outstanding.clear()
 
     def shed(self, now_ns: int) -> None:
-        """Settle units that have waited too long, and the oldest beyond the bound."""
+        """Settle units that have waited too long, and a quarter of them where there are too many.
+
+        Many at once: to look for the oldest entry of a dict costs as much as were deleted there.
+        """
         outstanding = self.outstanding
+        over = len(outstanding) > MAX_OUTSTANDING
         horizon = now_ns - EXPIRY_NS
-        while outstanding:
-            seq = next(iter(outstanding))
+        leaving = list(islice(outstanding, MAX_OUTSTANDING // 4 if over else None))
+        for seq in leaving:
             unit = outstanding[seq]
-            over = len(outstanding) > MAX_OUTSTANDING
             if not over and unit[LAST] > horizon:
                 break
             del outstanding[seq]
@@ -315,6 +321,13 @@ class Ledger:
         if self.feedback is not None and self._loss_quality is not None:
             self.feedback.revert()
             self._loss_quality.revert()
+
+    def release(self) -> None:
+        """Let go of everything that refers back here, so that no cyclic garbage is left."""
+        self.on_sight = None
+        self.carrier = self.current = None
+        self.ack = _over
+        self._doubtful.clear()
 
     # -- report ------------------------------------------------------------------------------------
 
@@ -355,3 +368,7 @@ class Ledger:
         if self.quality is not None and self.quality.peak:
             extra["poor_quality_run"] = self.quality.peak
         return extra
+
+
+def _over(base: int, bits: int, frame: int, time_ns: int) -> None:
+    """Take no acknowledgement: the connection is over."""

@@ -54,7 +54,7 @@ class Space(Acknowledged):
         mark = hash(content) if self._compare else 0
         if ahead == 1:
             seq = self.last = last + 1
-            if self._counted:
+            if self._counted is not None:
                 self._counted.judge(0)
         elif 0 < ahead <= self._half:
             seq = last + ahead
@@ -72,7 +72,7 @@ class Space(Acknowledged):
         if self._keeps:
             outstanding = self.outstanding
             outstanding[seq] = unit
-            if not self.units & 63 or len(outstanding) > MAX_OUTSTANDING:
+            if not self.units & 255 or len(outstanding) > MAX_OUTSTANDING:
                 self.shed(time_ns)
         else:
             self.remember(seq, unit)
@@ -126,7 +126,7 @@ class Space(Acknowledged):
     def _advance(self, last: int, seq: int, frame: int, time_ns: int) -> None:
         """Take a newer number; note those between it and the newest one so far."""
         self.last = seq
-        if self._counted:
+        if self._counted is not None:
             self._counted.judge(seq - last - 1)
         if seq == last + 1 or not self.rule.consecutive:
             return
@@ -281,7 +281,7 @@ class Space(Acknowledged):
                     "number-reused", frame, time_ns, self.direction,
                     f"{seq & self._mask} carries other content than before", seq=seq,
                 )  # fmt: skip
-        if self.rule.copies_take_numbers:
+        if self._counted is not None:
             self._counted.add(
                 gap_ns, lambda made: self._turn(seq, copy, copied=made), copied=copied
             )

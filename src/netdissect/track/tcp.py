@@ -36,9 +36,9 @@ _WRAP = 1 << 32
 _HALF_WRAP = 1 << 31
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
 
-START, END, FIRST_NS, COPIES, FRAME, LATE, RECORD = range(7)
-"""A unit: first offset, offset behind it, time and frame of its first copy, copies, whether it came
-after later octets, its record."""
+START, END, FIRST_NS, COPIES, FRAME, DOUBTFUL, RECORD = range(7)
+"""A unit: first offset, offset behind it, time and frame of its first copy, copies, whether its
+round trip is doubtful (seen twice, or only after later octets), its record."""
 Unit = list[Any]
 
 Arrival = tuple[int, int, int, int]
@@ -249,6 +249,7 @@ class StreamHalf:
                 break
             if unit[END] <= start:
                 continue
+            unit[DOUBTFUL] = True
             if kind == "retransmission":
                 unit[COPIES] += 1
                 self.max_copies = max(self.max_copies, unit[COPIES])
@@ -285,7 +286,7 @@ class StreamHalf:
         round trip (Karn; a later one is delayed by what else it acknowledges).
         """
         self.units_acked += 1
-        ambiguous = unit[COPIES] > 1 or unit[LATE]
+        ambiguous = unit[DOUBTFUL]
         sample = time_ns - unit[FIRST_NS]
         if ambiguous:
             self.rtt.ambiguous += 1

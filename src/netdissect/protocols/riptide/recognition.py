@@ -38,6 +38,21 @@ PENDING, KNOCKS = 60, 60
 _PAIRS_NEEDED: Final = 3
 
 
+_Reader = Callable[[bytes, int, int], tuple[Any, ...] | None]
+
+
+def _readers(prefix: str, names: tuple[str, ...]) -> tuple[tuple[str, _Reader], ...]:
+    return tuple((name, getattr(read, f"read_{prefix}{name}")) for name in names)
+
+
+_READERS: Final = {
+    UNDECIDED: _readers("Riptide", TYPES_21),
+    BYTES_20: _readers("Riptide20", TYPES_20),
+    BYTES_21DEV: _readers("Riptide21dev", TYPES_21),
+}
+"""Packing -> (type name, reader) by type number."""
+
+
 @dataclass(slots=True)
 class _Evidence:
     """What one hypothesis has collected."""
@@ -63,6 +78,8 @@ class _Message:
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the best claim on a flow, or None. Pure."""
+    if not final and len({side for side, _, _ in sample}) == 1:
+        return None  # All that convinces early needs both sides.
     best: Claim | None = None
     for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
         framed = _frames(sample, _PREFIX_OCTETS[packing]) if transport == "tcp" else list(sample)
@@ -134,16 +151,11 @@ def _message(
     """Read one message; None where a veto of section 10 applies."""
     if not octets:
         return None
-    names, prefix = (TYPES_20, "Riptide20") if packing == BYTES_20 else (TYPES_21, "Riptide21dev")
-    number = octets[0]
-    if packing == UNDECIDED:
-        prefix, number = "Riptide", number & 15
-    if number >= len(names):
+    readers = _READERS[packing]
+    number = octets[0] & 15 if packing == UNDECIDED else octets[0]
+    if number >= len(readers):
         return None
-    type_ = names[number]
-    reader: Callable[[bytes, int, int], tuple[Any, ...] | None] = getattr(
-        read, f"read_{prefix}{type_}"
-    )
+    type_, reader = readers[number]
     size = len(octets)
     values = reader(octets, 0, size)
     if values is None or not _plausible(type_, values, octets, packing, from_client=from_client):
