@@ -65,6 +65,7 @@ class Connection:
         self._policy_of = policy_of
         policies = [policy_of(dialect) for dialect in hints.dialects]
         self.lanes = [Lane(policies[d], d, findings, recorder) for d in (0, 1)]
+        self.lanes[0].pair(self.lanes[1])
         self.machine = StateRunner(policies[0].machine or policies[1].machine)
         self.vantage = Vantage(policies[0].answer_ms)
         self.declared = Declared()
