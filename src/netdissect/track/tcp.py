@@ -38,7 +38,7 @@ _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
 
 START, END, FIRST_NS, COPIES, FRAME, DOUBTFUL, RECORD = range(7)
 """A unit: first offset, offset behind it, time and frame of its first copy, copies, whether its
-round trip is doubtful (seen twice, or only after later octets), its record."""
+round trip is doubtful (some of it was seen twice), its record."""
 Unit = list[Any]
 
 Arrival = tuple[int, int, int, int]
@@ -210,7 +210,7 @@ class StreamHalf:
                 record.extra["late"] = True
             self.recorder.pending.append(record)
         self.max_copies = max(self.max_copies, 1)
-        unit: Unit = [start, end, time_ns, 1, frame, late, record]
+        unit: Unit = [start, end, time_ns, 1, frame, False, record]
         outstanding = self.outstanding
         if end <= self.acked:
             self._settle(unit, frame, time_ns, exact=False)
