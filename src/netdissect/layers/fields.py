@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scapy.config import conf
 from scapy.fields import Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
@@ -467,9 +468,24 @@ class Items(PacketListField):  # type: ignore[misc]
         self.reserve = reserve
 
     def getfield(self, pkt: Any, s: bytes) -> Any:
-        """Read the items, but none of the reserved octets."""
-        if not self.reserve:
-            return PacketListField.getfield(self, pkt, s)
+        """Read the items, but none of the reserved octets.
+
+        Ends at an item that could not be read, or that took nothing: stock Scapy goes on up to the
+        limit, which makes seconds of a few hostile octets.
+        """
         edge = max(0, len(s) - self.reserve)
-        rest, items = PacketListField.getfield(self, pkt, s[:edge])
-        return rest + s[edge:], items
+        rest, kept = s[:edge], s[edge:]
+        wanted = LIST_LIMIT if self.count is None else min(int(self.count(pkt)), LIST_LIMIT)
+        items: list[Any] = []
+        while rest and len(items) < wanted:
+            item = self.m2i(pkt, rest)
+            items.append(item)
+            padding = item.getlayer(conf.padding_layer)
+            left = b"" if padding is None else padding.load
+            if padding is not None:
+                del padding.underlayer.payload
+            stuck = len(left) >= len(rest) or getattr(item, "fault", None) is not None
+            rest = left
+            if stuck:
+                break
+        return rest + kept, items
