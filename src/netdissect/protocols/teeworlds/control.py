@@ -158,7 +158,7 @@ def _request(step: _Step) -> None:
         step.restart("*")
         learnt = Learnt()
     if learnt.phase == UNKNOWN:
-        step.learn(Learnt(ASKED, (None, token), token))
+        step.learn(Learnt(ASKED, (None, token), client_token=token))
     step.state("request")
     step.identity("client_token", token.hex())
 
@@ -189,7 +189,7 @@ def _connect(step: _Step) -> None:
         else:
             offered = D06
         dialect = offered if offered != step.hints.dialects[0] else None
-        step.learn(Learnt(ASKED, (None, None), token, offered), dialect)
+        step.learn(Learnt(ASKED, client_token=token, offered=offered), dialect)
         if token is not None:
             step.identity("client_token", token.hex())
     step.state("connect")

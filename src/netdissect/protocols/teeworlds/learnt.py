@@ -19,12 +19,12 @@ class Learnt(NamedTuple):
     phase: int = UNKNOWN
     tokens: tuple[bytes | None, bytes | None] = (None, None)
     """Token that packets of each direction must carry; None = none is agreed on or known."""
+    spoken: bool = False
+    """True once the client has sent data."""
     client_token: bytes | None = None
     """Token that the client chose: it names the attempt."""
     offered: str | None = None
     """Dialect that the client offered, until the server has answered."""
-    spoken: bool = False
-    """True once the client has sent data."""
     knocking: bool = False
     """True where a new request came on a live connection and is not answered yet."""
 

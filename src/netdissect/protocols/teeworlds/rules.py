@@ -89,7 +89,6 @@ SNAPSHOT: Final = SpaceRule(
 """Ticks of the server. The client acknowledges the newest snapshot that it has with every input."""
 
 _PROBES: Final = (
-    ProbeRule("input", 32, 20.0),
     ProbeRule("ping", 0),
     ProbeRule("ping_ex", 128),
 )

@@ -16,6 +16,7 @@ from netdissect.protocols.teeworlds import control, facts
 from netdissect.protocols.teeworlds.learnt import (
     ACCEPTED,
     ONLINE,
+    UNKNOWN,
     Learnt,
     learnt_of,
 )
@@ -42,6 +43,7 @@ _LATE: Final[Event] = (_COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (_COUNTER, "resend_marked", 1)
 _NO_TOKEN: Final = b"\xff\xff\xff\xff"
 _UUID_OCTETS = 16
+_NOTHING: Final = Learnt()
 
 _read = TEEWORLDS.read
 
@@ -70,21 +72,18 @@ def _kind(name: str) -> _Kind:
 
 
 def _input(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add an input: it acknowledges a snapshot, and the server answers it with its timing."""
-    tick, position = _read(data, position, end)
-    intended, position = _read(data, position, end)
+    """Add an input, which acknowledges a snapshot."""
+    tick = _read(data, position, end)[0]
     events.append(kind.event)
-    events.append((_PROBE, "input", intended))
     if tick >= 0:
         events.append((_ACK, "snapshot", tick, 0))
 
 
 def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add the server's answer to an input."""
-    intended, position = _read(data, position, end)
-    left, position = _read(data, position, end)
+    """Add the server's answer to an input: how many milliseconds early it came."""
+    _intended, position = _read(data, position, end)
+    left = _read(data, position, end)[0]
     events.append(kind.event)
-    events.append((_REPLY, "input", intended))
     if left < 0:
         events.append(_LATE)
 
@@ -196,64 +195,65 @@ _FORMATS: dict[str, _Format] = {}
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one datagram."""
-    dialect = hints.dialects[direction]
-    form = _FORMATS.get(dialect)
-    if form is None:
-        form = _FORMATS[dialect] = _format(dialect if dialect in PAYLOAD_LIMITS else D07)
-    start = form.header
+    name = hints.dialects[direction]
+    form = _FORMATS.get(name) or _add_format(name)
+    dialect, start, control_bit, packed_bit, asks, flagged, tail, bits, kinds, limit = form
     if len(payload) < start or payload[0] & 0x20:
-        return control.outside(payload, form.dialect)
+        return control.outside(payload, dialect)
     first = payload[0]
-    if first & form.control:
-        return control.control(payload, direction, hints, compressed=bool(first & form.compressed))
-    learnt: Learnt = hints.extra or learnt_of(hints)
+    if first & control_bit:
+        return control.control(payload, direction, hints, compressed=bool(first & packed_bit))
     token: bytes | None = None
-    if start == 7:  # noqa: PLR2004 - the header of 0.7
-        token = payload[3:7]
-    elif first & form.flagged:
-        token = payload[3:7]
+    if first & flagged:
         start = 7
+    if start == 7:  # noqa: PLR2004 - a token ends the header
+        token = payload[3:7]
     data, position, end = payload, start, len(payload)
-    if first & form.compressed:
+    if first & packed_bit:
         try:
-            data = decompress(payload[start:], form.limit)
+            data = decompress(payload[start:], limit)
         except HuffmanError as fault:
             return [(_NOTE, "teeworlds-huffman", str(fault))]
         position, end = 0, len(data)
-    if form.tail:
+    if tail:
         token = data[end - 4 : end] if end - position >= 4 else None  # noqa: PLR2004
         end = max(position, end - 4)
-    ack = (first & 3) << 8 | payload[1]
-    if learnt.tokens[direction] is not None and token != learnt.tokens[direction]:
-        return _stray(data, position, end, payload[2], form, token)
-    events: list[Event] = [(_ACK, "vital", ack, 0)]
-    if first & form.asks:
+    phase, tokens, spoken = (hints.extra or _NOTHING)[:3]
+    count = payload[2]
+    wanted = tokens[direction]
+    if wanted is not None and token != wanted:
+        return _stray(data[position:end], count, form, token)
+    events: list[Event] = [(_ACK, "vital", (first & 3) << 8 | payload[1], 0)]
+    if first & asks:
         events.append(_ASKS)
-    if learnt.phase != ONLINE:
-        _begin(events, direction, hints, learnt, empty=not payload[2])
-    _chunks(events, data, position, end, payload[2], payload, form)
+    if phase != ONLINE and count:
+        _begin(events, direction, hints, phase, spoken=spoken)
+    if count:
+        _chunks(events, data, position, end, count, payload, bits, kinds)
     return events
 
 
+def _add_format(dialect: str) -> _Format:
+    form = _FORMATS[dialect] = _format(dialect if dialect in PAYLOAD_LIMITS else D07)
+    return form
+
+
 def _begin(
-    events: list[Event], direction: int, hints: Hints, learnt: Learnt, *, empty: bool
+    events: list[Event], direction: int, hints: Hints, phase: int, *, spoken: bool
 ) -> None:
     """Note the first data of a connection: of the client after the handshake, then of the server."""
-    if empty or (direction == 0 and learnt.phase not in (0, ACCEPTED)):
+    if direction == 0 and (spoken or phase not in (UNKNOWN, ACCEPTED)):
         return
-    if direction == 0 and learnt.phase == ACCEPTED and learnt.spoken:
-        return
-    events.append((_STATE, "data", None))
-    if direction == 1 or learnt.phase == 0:
-        after = learnt._replace(phase=ONLINE)
+    learnt = learnt_of(hints)
+    if direction == 1 or phase == UNKNOWN:
+        learnt = learnt._replace(phase=ONLINE)
     else:
-        after = learnt._replace(spoken=True)
-    events.append((_HINTS, Hints(hints.dialects, after)))
+        learnt = learnt._replace(spoken=True)
+    events.append((_STATE, "data", None))
+    events.append((_HINTS, Hints(hints.dialects, learnt)))
 
 
-def _stray(
-    data: bytes, position: int, end: int, count: int, form: _Format, token: bytes | None
-) -> list[Event]:
+def _stray(data: bytes, count: int, form: _Format, token: bytes | None) -> list[Event]:
     """Return the messages of a packet whose token its receiver does not accept: no unit counts."""
     if token is None:
         note: Event = (_NOTE, "teeworlds-token-missing", "")
@@ -262,7 +262,7 @@ def _stray(
     else:
         note = (_NOTE, "teeworlds-wrong-token", f"token {token.hex()}")
     events: list[Event] = []
-    _chunks(events, data, position, end, count, b"", form)
+    _chunks(events, data, 0, len(data), count, b"", form.size_bits, form.kinds)
     kept = [(_MESSAGE, event[1]) for event in events if event[0] in (_MESSAGE, _UNIT)]
     return [note, (_COUNTER, "wrong_token", 1), *kept]
 
@@ -274,7 +274,8 @@ def _chunks(
     end: int,
     count: int,
     content: bytes,
-    form: _Format,
+    bits: int,
+    kinds: dict[int, _Kind],
 ) -> None:
     """Add the events of `count` chunks of data[position:end]; stop where one passes the end.
 
@@ -282,8 +283,6 @@ def _chunks(
     its repetition, so those that are marked as sent again never equal the first one.
     """
     append = events.append
-    kinds = form.kinds
-    bits = form.size_bits
     seven = bits == 6  # noqa: PLR2004 - chunk headers of 0.7
     mask = 0x3F if seven else 0x0F
     while count:
