@@ -413,7 +413,7 @@ def _meaning(  # noqa: PLR0917
     """Add what a message of the documents says beyond its own number."""
     content = payload[row.start :]
     order = number_order(name, content, hints.extra.order)
-    if name == "ACK" and len(content) >= 8:  # noqa: PLR2004
+    if name == "ACK" and len(content) == 8:  # noqa: PLR2004
         events.append(_ack_of(Struct(f"{order}Q").unpack_from(content)[0]))
     elif name == "CONNECT_ACCEPT":
         index = Struct(f"{order}Q").unpack(content)[0] if len(content) == 8 else None  # noqa: PLR2004
