@@ -157,7 +157,8 @@ def _read(
     dissection.fields = node_fields(dissection.root)
     for message in dissection.messages:
         if message.node is not None:
-            message.fields = node_fields(message.node)
+            whole = message.node is dissection.root
+            message.fields = dissection.fields if whole else node_fields(message.node)
             message.summary = message.summary or summarise(message.type, message.node)
     if not dissection.summary:
         dissection.summary = "; ".join(message.summary for message in dissection.messages)

@@ -64,11 +64,11 @@ def dump(value: Mapping[str, Any]) -> str:
     surrogates stay escaped.
     """
     try:
-        return json.dumps(value, default=_default, allow_nan=False, separators=(",", ":"))
+        return _encode(value)
     except (ValueError, TypeError):
         # A float that is no number, or a key that is no string: rare, so only now is the tree
         # walked.
-        return json.dumps(_plain(value), default=_default, allow_nan=False, separators=(",", ":"))
+        return _encode(_plain(value))
 
 
 def _default(value: Any) -> Any:
@@ -77,6 +77,9 @@ def _default(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(value)
     return str(value)
+
+
+_encode = json.JSONEncoder(default=_default, allow_nan=False, separators=(",", ":")).encode
 
 
 def _plain(value: Any) -> Any:

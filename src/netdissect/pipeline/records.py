@@ -228,6 +228,7 @@ class Records:
                 facts[index],
                 [],
                 view.buffer,
+                view.summary,
             )
             for index, view in enumerate(views)
         ]
