@@ -61,7 +61,7 @@ class Netplay(Protocol):
         del direction
         if dialect == "netplay-text":
             return TextFramer()
-        return BinaryFramer(chunked=dialect == "netplay-bin3")
+        return BinaryFramer(dialect)
 
 
 PROTOCOL = Netplay()

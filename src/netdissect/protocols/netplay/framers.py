@@ -7,30 +7,17 @@ until a class line is followed by a line of strict JSON. Source: docs/protocols/
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from netdissect.model.packets import StreamPiece
 from netdissect.protocols.base import Fault, Framed
-from netdissect.wire.netplay import (
-    CHUNK_DATA,
-    COMPRESSED,
-    RECEIVE_BUFFER,
-    RESERVED,
-    SHORTEST,
-    chunk_header,
-)
-from netdissect.wire.netplay_text import is_class_line
-from netdissect.wire.strictjson import read_json
+from netdissect.protocols.netplay.shape import Shape, find_pair
+from netdissect.wire.netplay import CHUNK_DATA, RECEIVE_BUFFER, RESERVED, SHORTEST
 
-__all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer", "chain", "chunk_chain", "find_pair"]
+__all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer"]
 
 MAX_TEXT_OCTETS = 16 << 20
 """Octets of one text message held at most."""
-CHAIN = 3
-"""Frames in a row that must fit before reading goes on in the middle of a stream."""
-_LONGEST_CHAINED = 1022
-"""Longest length field believed while looking for a start. Source: section 6."""
 _SUSPICIOUS = 2
 """Odd frames in a row that make a stream suspect."""
 
@@ -41,70 +28,6 @@ class _Source(NamedTuple):
     start: int
     end: int
     frames: tuple[int, ...]
-
-
-# -- do frames fit here? ---------------------------------------------------------------------------
-
-
-def _frame_fits(length: int, options: int, head: bytes) -> bool:
-    """Return whether a frame looks like one that the library builds; `head` begins its body."""
-    if not SHORTEST <= length <= _LONGEST_CHAINED or options & RESERVED:
-        return False
-    if options & COMPRESSED and length > SHORTEST:
-        return not head or head[0] == 0x78  # noqa: PLR2004 - zlib with a 32 KiB window
-    return True
-
-
-def chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
-    """Return whether `wanted` frames of bin1 or bin2 follow each other; None = too few octets."""
-    size = len(data)
-    for _ in range(wanted):
-        if position + 2 > size:
-            return None
-        length = data[position] << 8 | data[position + 1]
-        options = data[position + 2] if position + 2 < size else 0
-        if not _frame_fits(length, options, data[position + 5 : position + 6]):
-            return False
-        position += 2 + length
-    return True if position <= size else None
-
-
-def chunk_chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
-    """Return whether `wanted` messages of bin3 follow each other; None = too few octets."""
-    size = len(data)
-    for _ in range(wanted):
-        if position + 3 > size:
-            return None if position >= size or data[position] in (0x00, 0x40) else False
-        need = (data[position + 1] << 8 | data[position + 2]) + 2
-        options = data[position + 3] if position + 3 < size else 0
-        if need < SHORTEST + 2 or options & RESERVED:
-            return False
-        for part in range(0, need, CHUNK_DATA):
-            if position < size and data[position] != chunk_header(part, need):
-                return False
-            position += 1 + min(CHUNK_DATA, need - part)
-    return True if position <= size else None
-
-
-def find_pair(data: bytes, position: int) -> tuple[int, int] | None:
-    """Return (start, end) of the first class line at or behind a line start that JSON follows."""
-    first = data.find(b"\n", position)
-    while first >= 0:
-        second = data.find(b"\n", first + 1)
-        if second < 0:
-            return None
-        if _is_pair(data[position:first], data[first + 1 : second]):
-            return position, second + 1
-        position, first = first + 1, second
-    return None
-
-
-def _is_pair(class_line: bytes, body: bytes) -> bool:
-    try:
-        name, text = class_line.decode(), body.decode()
-    except UnicodeDecodeError:
-        return False
-    return is_class_line(name) and read_json(text).valid
 
 
 # -- framers ---------------------------------------------------------------------------------------
@@ -247,9 +170,10 @@ class _Framer:
 class BinaryFramer(_Framer):
     """Frames of bin1 and bin2, or those of bin3 with their chunk headers."""
 
-    def __init__(self, *, chunked: bool) -> None:
+    def __init__(self, dialect: str) -> None:
         super().__init__()
-        self._chunked = chunked
+        self._shape = Shape(dialect)
+        chunked = self._chunked = self._shape.chunked
         self._head = 3 if chunked else 2
         self._need = self._head
         """Octets wanted before the next message can be cut."""
@@ -257,7 +181,6 @@ class BinaryFramer(_Framer):
         """Octets of a frame behind a gap, whose end is known."""
         self._odd = 0
         """Odd frames in a row."""
-        self._chain: Callable[..., bool | None] = chunk_chain if chunked else chain
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""
@@ -360,18 +283,15 @@ class BinaryFramer(_Framer):
         return faults
 
     def _find(self) -> bool:
-        return self._search(CHAIN)
-
-    def _search(self, wanted: int) -> bool:
         data = bytes(self._held.data)
         for position in range(len(data)):
-            fits = self._chain(data, position, wanted)
-            if fits is None:
+            found = self._shape.starts(data, position)
+            if found is None:
                 # The octets so far could be a start: more of them will tell.
                 self._skipped += position
                 self._held.drop(position)
                 return False
-            if fits:
+            if found:
                 self._need = self._head
                 self._found(position)
                 return True
@@ -379,10 +299,10 @@ class BinaryFramer(_Framer):
         return False
 
     def _find_last(self) -> bool:
-        """Accept two messages that end exactly where the stream ends."""
         data = bytes(self._held.data)
         for position in range(len(data)):
-            if self._chain(data, position, CHAIN - 1):
+            if self._shape.ends(data, position):
+                self._need = self._head
                 self._found(position)
                 return True
         return False

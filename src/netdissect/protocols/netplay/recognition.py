@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import resources
-from typing import TYPE_CHECKING
 
 from netdissect.model.claims import STRONG, Claim, Sample
-from netdissect.protocols.netplay.framers import chain, chunk_chain, find_pair
-from netdissect.wire.cursor import Cursor
-from netdissect.wire.inflate import Bounds
-from netdissect.wire.netplay import COMPRESSED, RESERVED, SHORTEST, unpack_body
+from netdissect.protocols.netplay.shape import (
+    Shape,
+    chain,
+    chunk_chain,
+    find_pair,
+    first_frames,
+    fits,
+    values_of,
+)
+from netdissect.wire.netplay import RESERVED
 from netdissect.wire.netplay_text import is_class_line
 from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
 from netdissect.wire.strictjson import read_json
-
-if TYPE_CHECKING:
-    from netdissect.dissect.schema import Schema
 
 __all__ = ["recognise"]
 
@@ -28,7 +27,6 @@ MAX_JUDGED = 64
 """Messages of one direction that are looked at."""
 MAX_SEARCHED = 8192
 """Octets in which the middle of a stream is searched for messages."""
-_BOUNDS = Bounds(octets=1 << 16)
 _LONGEST = 1022
 """Length field of the largest frame that real bin1 and bin2 receivers hold."""
 _PER_FRAME = (0, 20, 40, 70, 85)
@@ -37,6 +35,7 @@ _PER_CHUNKED = (0, 50, 70, 85)
 """Score of so many whole messages of bin3."""
 _FITTING = 80
 """Score of a message that the schema decodes to its last octet, with text in it."""
+_SHAPES = {dialect: Shape(dialect) for dialect in (BIN1, BIN2, BIN3)}
 _AGREE = 10
 """Added where both directions speak the same dialect."""
 
@@ -126,19 +125,13 @@ def _chunked(stream: bytes) -> _Verdict | None:
         count += 1
     if not count:
         return None
-    frame = _first_chunked(stream)
-    if frame is not None and _fits(frame, NULLABLE_VALUES):
+    frame = first_frames(stream, 0, chunked=True, most=1)[0]
+    if fits(frame, NULLABLE_VALUES):
         text = "whole chunks, the first message decodes to its last octet"
         return _Verdict(BIN3, max(_FITTING, _PER_CHUNKED[count]), text)
     if chunk_chain(stream, 0, count + 1) is False:
         return _Verdict(BIN3, min(50, _PER_CHUNKED[count]), "whole chunks, then something else")
     return _Verdict(BIN3, _PER_CHUNKED[count], f"{count} or more messages in whole chunks")
-
-
-def _first_chunked(stream: bytes) -> bytes | None:
-    """Return the first frame where it lies in one chunk."""
-    need = (stream[1] << 8 | stream[2]) + 2
-    return stream[1 : 1 + need] if stream[0] == 0 else None
 
 
 # -- bin1, bin2 ------------------------------------------------------------------------------------
@@ -147,11 +140,11 @@ def _first_chunked(stream: bytes) -> bytes | None:
 def _frames(stream: bytes) -> _Verdict | None:
     """Judge a chain of frames."""
     bodies = _bodies(stream)
-    if bodies is None or not bodies:
+    if not bodies:
         return None
     dialect = _dialect_of_bodies(bodies) or BIN1
     fitting = sum(
-        _fits(frame, PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES) for frame in bodies
+        fits(frame, PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES) for frame in bodies
     )
     plain = _PER_FRAME[min(len(bodies), len(_PER_FRAME) - 1)]
     if chain(stream, 0, len(bodies) + 1) is False and not _oversized(stream, bodies):
@@ -164,13 +157,7 @@ def _frames(stream: bytes) -> _Verdict | None:
 
 def _bodies(stream: bytes) -> list[bytes]:
     """Return the whole frames at the start of a stream, as long as they look like Netplay's."""
-    found: list[bytes] = []
-    position = 0
-    while len(found) < MAX_JUDGED and chain(stream, position, 1):
-        end = position + 2 + (stream[position] << 8 | stream[position + 1])
-        found.append(stream[position:end])
-        position = end
-    return found
+    return first_frames(stream, 0, chunked=False, most=MAX_JUDGED)
 
 
 def _oversized(stream: bytes, bodies: list[bytes]) -> bool:
@@ -180,48 +167,16 @@ def _oversized(stream: bytes, bodies: list[bytes]) -> bool:
     return len(bodies) > 2 and length > _LONGEST and not stream[position + 2] & RESERVED  # noqa: PLR2004
 
 
-def _values(frame: bytes) -> bytes:
-    """Return the octets of the values of a frame, inflated."""
-    content = unpack_body(frame[2], frame[5:], _BOUNDS) if frame[2] & COMPRESSED else None
-    return frame[5:] if content is None else content.data if content.usable else b""
-
-
 def _dialect_of_bodies(frames: list[bytes]) -> str | None:
     """Return bin1 or bin2 by schema, else by the first octets of the values; None = not told."""
-    plain = sum(_fits(frame, PLAIN_VALUES) for frame in frames)
-    nullable = sum(_fits(frame, NULLABLE_VALUES) for frame in frames)
+    plain = sum(fits(frame, PLAIN_VALUES) for frame in frames)
+    nullable = sum(fits(frame, NULLABLE_VALUES) for frame in frames)
     if plain != nullable:
         return BIN1 if plain > nullable else BIN2
-    heads = [values[0] for frame in frames if (values := _values(frame))]
+    heads = [values[0] for frame in frames if (values := values_of(frame))]
     if not heads:
         return None
     return BIN2 if 2 * sum(head == 1 for head in heads) > len(heads) else BIN1
-
-
-def _fits(frame: bytes, values: object) -> bool:
-    """Return whether the built-in schema decodes a frame to its last octet, with text in it."""
-    from netdissect.dissect.schema import Decoder, SchemaMismatch  # noqa: PLC0415 - only here
-
-    schema = _schema()
-    row = schema.message(int.from_bytes(frame[3:5], "big"))
-    octets = _values(frame)
-    if row is None or not octets or len(frame) - 2 < SHORTEST:
-        return False
-    cursor = Cursor(octets)
-    try:
-        nodes = Decoder(schema, values).fields(row.fields, cursor)  # type: ignore[arg-type]
-    except SchemaMismatch:
-        return False
-    texts = [node.value for node in nodes if isinstance(node.value, str)]
-    return not cursor.left and any(texts) and not any("\ufffd" in text for text in texts)
-
-
-@cache
-def _schema() -> Schema:
-    from netdissect.dissect.schema import parse_schema  # noqa: PLC0415 - only where TCP is judged
-
-    text = resources.files("netdissect.data").joinpath("netplay.schema.json").read_text("utf-8")
-    return parse_schema(json.loads(text), origin="netplay.schema.json")
 
 
 # -- from the middle -------------------------------------------------------------------------------
@@ -234,10 +189,7 @@ def _middle(stream: bytes) -> _Verdict | None:
     if pair is not None and stream[pair[0] : pair[1]].rstrip().endswith(b"}"):
         return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} octets")
     for position in range(1, len(stream)):
-        if chunk_chain(stream, position):
-            return _Verdict(BIN3, 75, f"three messages in whole chunks after {position} octets")
-        if chain(stream, position):
-            bodies = _bodies(stream[position:])
-            dialect = _dialect_of_bodies(bodies) or BIN1
-            return _Verdict(dialect, 70, f"{len(bodies)} frames after {position} octets")
+        for dialect in (BIN3, BIN1, BIN2):
+            if _SHAPES[dialect].starts(stream, position):
+                return _Verdict(dialect, 70, f"messages of {dialect} after {position} octets")
     return None
