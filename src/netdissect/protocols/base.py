@@ -14,11 +14,12 @@ from typing import Protocol as Shape
 
 from netdissect.model.annotations import CodeRow
 from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.dissection import Dissection
 from netdissect.model.events import Event
 from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.policy import Policy
 
-__all__ = ["Assembler", "DialectRow", "Fault", "Framed", "Framer", "Protocol"]
+__all__ = ["Assembler", "DialectRow", "Fault", "Framed", "Framer", "Inspector", "Protocol"]
 
 Fault = str | tuple[str, str]
 """A catalogue code, alone or with a sentence that says more."""
@@ -49,6 +50,15 @@ class Assembler(Shape):
 
     def finish(self) -> list[Event]:
         """Return the events of what stays incomplete at the end of the connection."""
+
+
+class Inspector(Shape):
+    """Adds to the trees of a connection what needs the datagrams before. One object per connection;
+    bounded. Only `read`, `show` and their like have one: `connections` does not pay for it.
+    """
+
+    def inspect(self, dissection: Dissection) -> None:
+        """Add nodes, fields of messages and annotations to the tree of the next datagram."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,10 @@ class Protocol(ABC):
 
     def assembler(self) -> Assembler | None:
         """Return a new assembler for one connection; None where nothing spans datagrams."""
+        return None
+
+    def inspector(self) -> Inspector | None:
+        """Return a new inspector for one connection; None where a datagram's tree stands alone."""
         return None
 
     def scan_segment(self, segment: TcpSegment, direction: int, hints: Hints) -> list[Event]:
