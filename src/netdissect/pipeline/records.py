@@ -30,7 +30,7 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow
 from netdissect.pipeline.table import Pipeline
-from netdissect.protocols.base import Protocol
+from netdissect.protocols.base import Inspector, Protocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
 
@@ -40,6 +40,8 @@ MAX_HELD_RECORDS = 16_384
 """Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
 stands."""
 
+MAX_INSPECTORS = 256
+"""Connections whose trees are completed from earlier datagrams at once."""
 MAX_FINDINGS = 1000
 """Findings kept per datagram."""
 
@@ -103,6 +105,7 @@ class Records:
         self._held: list[tuple[int, int, _Seen]] = []
         self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
+        self._inspectors: dict[int, Inspector | None] = {}
 
     # -- called by the pipeline --------------------------------------------------------------------
 
@@ -187,6 +190,9 @@ class Records:
         tree = dissect(
             protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
         )
+        inspector = self._inspector(connection, protocol)
+        if inspector is not None:
+            inspector.inspect(tree)
         record = DatagramRecord(
             frame=item.frame,
             time_ns=item.time_ns,
@@ -258,6 +264,15 @@ class Records:
                 facts.append(known)
         facts = facts[:count] + [None] * (count - len(facts))
         return [outer if known is None else known for known in facts]
+
+    def _inspector(self, connection: Connection, protocol: Protocol) -> Inspector | None:
+        """Return the inspector of a connection; of too many the oldest starts anew."""
+        known = self._inspectors
+        if connection.number not in known:
+            known[connection.number] = protocol.inspector()
+            if len(known) > MAX_INSPECTORS:
+                del known[next(iter(known))]
+        return known[connection.number]
 
     def _reliable_spaces(self, protocol: Protocol, dialect: str) -> frozenset[str]:
         key = (protocol.name, dialect)
