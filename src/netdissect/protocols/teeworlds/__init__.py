@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol
+from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
 from netdissect.protocols.teeworlds.recognition import recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
@@ -40,6 +41,10 @@ class Teeworlds(Protocol):
         return POLICIES.get(dialect, POLICIES[D07])
 
     scan = staticmethod(scan)  # type: ignore[assignment]  # a method would cost a call a datagram
+
+    def inspector(self) -> SnapshotInspector:
+        """Return what rebuilds the snapshots of one connection."""
+        return SnapshotInspector()
 
 
 PROTOCOL = Teeworlds()

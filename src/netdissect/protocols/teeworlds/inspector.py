@@ -1,0 +1,101 @@
+"""Adds to the tree of a datagram what needs the datagrams before it: the items of snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.model.annotations import Annotation
+from netdissect.model.dissection import Dissection, FieldNode, MessageView
+from netdissect.protocols.teeworlds.names import CODES, D07
+from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
+from netdissect.wire.teeworlds_snapshots import named
+
+__all__ = ["SnapshotInspector"]
+
+_ROWS = {row.code: row for row in CODES}
+_SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
+
+
+class SnapshotInspector:
+    """The snapshots of one connection. Datagrams come in the order of the capture."""
+
+    def __init__(self) -> None:
+        self._snapshots: Snapshots | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many snapshots could be rebuilt, and why others could not."""
+        return {} if self._snapshots is None else dict(self._snapshots.counts)
+
+    def inspect(self, dissection: Dissection) -> None:
+        """Add `base`, `items` or `changes` to every snapshot message of a datagram."""
+        for message in dissection.messages:
+            if message.type == "sys.map_change" and self._snapshots is not None:
+                self._snapshots.reset()
+            elif message.type in _SNAPSHOTS and message.node is not None:
+                self._snapshot(dissection, message, message.node)
+
+    def _snapshot(self, dissection: Dissection, message: MessageView, node: FieldNode) -> None:
+        values = {child.name: child.value for child in node.children}
+        part = _part(message.type, values)
+        if part is None:
+            return
+        if self._snapshots is None:
+            self._snapshots = Snapshots("0.7" if dissection.dialect == D07 else "0.6")
+        found = self._snapshots.feed(part)
+        if found.code is not None:
+            row = _ROWS[found.code]
+            dissection.annotations.append(
+                Annotation(
+                    row.code, row.severity, row.group, found.message,
+                    node.bit_offset, node.bit_length, node.buffer,
+                )
+            )  # fmt: skip
+        for child in _children(found, self._snapshots.family, node):
+            node.children.append(child)
+            message.fields[child.name] = _plain(child)
+
+
+def _part(kind: str, values: dict[str, Any]) -> Part | None:
+    """Return the snapshot message, None where its fields could not all be read."""
+    try:
+        if kind == "sys.snap_empty":
+            return Part(values["tick"], values["delta"], None, b"")
+        numbers = (values["part"], values["num_parts"]) if kind == "sys.snap" else (0, 1)
+        return Part(values["tick"], values["delta"], values["crc"], values["data"], *numbers)
+    except KeyError:
+        return None
+
+
+def _children(found: Snapshot, family: str, node: FieldNode) -> list[FieldNode]:
+    """Return the nodes of a snapshot: its base, then all items, or only what changed."""
+    children = [_leaf("base", found.base, node)]
+    if found.items is not None:
+        children.append(_list("items", named(found.items, family), node))
+    elif found.delta is not None:
+        children.append(_list("changes", named(found.delta.updated, family), node))
+        gone = [{"type": kind, "id": number} for kind, number in found.delta.deleted]
+        children.append(_list("deleted", gone, node))
+    elif found.message:
+        children.append(_leaf("state", found.message, node))
+    return children
+
+
+def _leaf(name: str, value: Any, node: FieldNode) -> FieldNode:
+    return FieldNode(name, value, node.bit_offset, 0, buffer=node.buffer, generated=True)
+
+
+def _list(name: str, items: list[dict[str, Any]], node: FieldNode) -> FieldNode:
+    holder = _leaf(name, None, node)
+    holder.is_list = True
+    for item in items:
+        entry = _leaf(str(item.get("object") or f"type {item['type']}"), None, node)
+        entry.children = [_leaf(key, value, node) for key, value in item.items()]
+        holder.children.append(entry)
+    return holder
+
+
+def _plain(node: FieldNode) -> Any:
+    if node.is_list:
+        return [{child.name: child.value for child in entry.children} for entry in node.children]
+    return node.value

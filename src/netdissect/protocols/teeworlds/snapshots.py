@@ -1,0 +1,149 @@
+"""Rebuilds the snapshots of one connection: joins parts, applies deltas to their bases. Bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from netdissect.wire.teeworlds_snapshots import (
+    Delta,
+    Items,
+    SnapshotError,
+    apply,
+    checksum,
+    read_delta,
+)
+
+__all__ = ["MAX_PARTIAL", "MAX_SNAPSHOTS", "Part", "Snapshot", "Snapshots"]
+
+MAX_SNAPSHOTS = 200
+"""Snapshots kept as possible bases: a server uses one that is at most 3 s old, of 25 a second."""
+MAX_PARTIAL = 8
+"""Snapshots of which parts are held at once; beyond, the oldest is incomplete."""
+MAX_PARTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One snapshot message as it stands on the wire."""
+
+    tick: int
+    delta: int
+    """Ticks since the base; tick + 1 = there is no base."""
+    crc: int | None
+    """Checksum; None for an empty snapshot."""
+    data: bytes
+    part: int = 0
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What became of a snapshot message."""
+
+    tick: int
+    base: int | None
+    """Tick of the base; None = it needs none."""
+    items: Items | None
+    """All items; None where the base or parts are missing, or the data is damaged."""
+    delta: Delta | None
+    """The changes; None while parts are missing."""
+    code: str | None
+    """Catalogue code of what is wrong, None = nothing."""
+    message: str = ""
+
+
+class Snapshots:
+    """The snapshots of one connection."""
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+        self.counts: dict[str, int] = {}
+        """`rebuilt`, `crc_differs`, `no_base`, `damaged`, `incomplete`."""
+        self._known: dict[int, Items] = {}
+        self._partial: dict[int, dict[int, bytes]] = {}
+
+    def reset(self) -> None:
+        """Forget everything: a map change sets the ticks back."""
+        self._known.clear()
+        self._partial.clear()
+
+    def feed(self, part: Part) -> Snapshot:
+        """Take one snapshot message and return what it gives."""
+        base = None if part.delta == part.tick + 1 else part.tick - part.delta
+        data = self._join(part)
+        if data is None:
+            missing = part.parts - len(self._partial.get(part.tick, ()))
+            text = f"{missing} of {part.parts} parts are still missing"
+            return Snapshot(part.tick, base, None, None, None, text)
+        if part.crc is None:
+            return self._unchanged(part, base)
+        try:
+            delta = read_delta(data, self.family)
+        except SnapshotError as fault:
+            self._count("damaged")
+            return Snapshot(
+                part.tick, base, None, fault.delta, "teeworlds-snap-data", str(fault)
+            )
+        return self._rebuild(part, base, delta)
+
+    def finish(self) -> list[tuple[int, int]]:
+        """Return (tick, parts seen) of the snapshots that stay incomplete."""
+        left = [(tick, len(parts)) for tick, parts in self._partial.items()]
+        self._partial.clear()
+        return left
+
+    def _join(self, part: Part) -> bytes | None:
+        """Return the whole data once all parts are there."""
+        if part.parts <= 1:
+            return part.data
+        if not 0 <= part.part < part.parts <= MAX_PARTS:
+            return None
+        parts = self._partial.setdefault(part.tick, {})
+        parts[part.part] = part.data
+        if len(parts) == part.parts:
+            del self._partial[part.tick]
+            return b"".join(parts[index] for index in sorted(parts))
+        while len(self._partial) > MAX_PARTIAL:
+            del self._partial[next(iter(self._partial))]
+            self._count("incomplete")
+        return None
+
+    def _unchanged(self, part: Part, base: int | None) -> Snapshot:
+        if base is None:
+            # A 0.6.5 server telling an older client its token: no snapshot.
+            return Snapshot(part.tick, None, None, Delta(), None)
+        items = self._known.get(base)
+        if items is None:
+            self._count("no_base")
+            return Snapshot(part.tick, base, None, Delta(), "teeworlds-snap-base", _lacks(base))
+        self._keep(part.tick, items)
+        return Snapshot(part.tick, base, items, Delta(), None)
+
+    def _rebuild(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
+        before: Items | None = {} if base is None else self._known.get(base)
+        if before is None:
+            self._count("no_base")
+            return Snapshot(part.tick, base, None, delta, "teeworlds-snap-base", _lacks(base))
+        items = apply(before, delta)
+        found = checksum(items)
+        if found != part.crc:
+            self._count("crc_differs")
+            text = f"{found}, the server says {part.crc}"
+            return Snapshot(part.tick, base, items, delta, "teeworlds-snap-crc", text)
+        self._count("rebuilt")
+        self._keep(part.tick, items)
+        return Snapshot(part.tick, base, items, delta, None)
+
+    def _keep(self, tick: int, items: Items) -> None:
+        known = self._known
+        known.pop(tick, None)
+        known[tick] = items
+        while len(known) > MAX_SNAPSHOTS:
+            del known[next(iter(known))]
+
+    def _count(self, name: str) -> None:
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+
+def _lacks(base: int | None) -> str:
+    return f"snapshot {base} is not in the capture"

@@ -1,0 +1,218 @@
+"""Teeworlds snapshots: reading a delta, applying it to its base, the checksum, items by name.
+
+A snapshot maps (type, id) of each item to its integers. *Source:* docs/protocols/teeworlds.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+from netdissect.wire.teeworlds import object_rows
+from netdissect.wire.varint import TEEWORLDS, VarintError
+
+__all__ = [
+    "MAX_ITEMS",
+    "Delta",
+    "Items",
+    "SnapshotError",
+    "apply",
+    "checksum",
+    "named",
+    "read_delta",
+]
+
+Items = dict[tuple[int, int], tuple[int, ...]]
+"""(type, id) -> integers of the item."""
+
+MAX_ITEMS: Final = 1024
+"""Items of one snapshot at most. Source: Teeworlds `CSnapshotBuilder::MAX_ITEMS`."""
+_U32: Final = 0xFFFFFFFF
+_UUID_INTS: Final = 4
+_FIRST_EXTENDED: Final = 0x4000
+"""Types from here on stand for a UUID that an item of type 0 announces."""
+
+
+class SnapshotError(ValueError):
+    """The data of a delta cannot be read to its end.
+
+    Attributes:
+        delta: what was read before the fault.
+
+    """
+
+    def __init__(self, message: str, delta: Delta) -> None:
+        super().__init__(message)
+        self.delta = delta
+
+
+@dataclass(slots=True)
+class Delta:
+    """What changed from the base to a snapshot."""
+
+    deleted: list[tuple[int, int]] = field(default_factory=list)
+    """(type, id) of the items that are gone."""
+    updated: Items = field(default_factory=dict)
+    """New items, and differences of those that the base has."""
+
+
+@cache
+def _static_sizes(family: str) -> dict[int, int]:
+    """Return the integers of the types whose size is not on the wire."""
+    return {
+        number: int(row["ints"])
+        for number, row in object_rows(family).items()
+        if isinstance(number, int) and row["size_on_wire"] == "static"
+    }
+
+
+def read_delta(data: bytes, family: str) -> Delta:
+    """Return the delta that the joined data of a snapshot describes.
+
+    Every integer takes an octet at least, so nothing is allocated from a claimed number.
+
+    Raises:
+        SnapshotError: the data ends early, or states impossible numbers.
+
+    """
+    delta = Delta()
+    sizes = _static_sizes(family)
+    read, end = TEEWORLDS.read, len(data)
+    try:
+        gone, at = read(data, 0, end)
+        changed, at = read(data, at, end)
+        _temporary, at = read(data, at, end)
+        if not 0 <= gone <= MAX_ITEMS or not 0 <= changed <= MAX_ITEMS:
+            raise SnapshotError(f"{gone} items deleted, {changed} updated", delta)
+        for _ in range(gone):
+            key, at = read(data, at, end)
+            delta.deleted.append((key >> 16 & 0xFFFF, key & 0xFFFF))
+        for _ in range(changed):
+            kind, at = read(data, at, end)
+            number, at = read(data, at, end)
+            size = sizes.get(kind)
+            if size is None:
+                size, at = read(data, at, end)
+            if not 0 <= size <= end - at:
+                raise SnapshotError(f"item {kind}/{number} of {size} integers", delta)
+            values = []
+            for _ in range(size):
+                value, at = read(data, at, end)
+                values.append(value)
+            delta.updated[kind & 0xFFFF, number & 0xFFFF] = tuple(values)
+    except VarintError as fault:
+        raise SnapshotError(str(fault), delta) from None
+    return delta
+
+
+def apply(base: Items, delta: Delta) -> Items:
+    """Return the snapshot that `delta` makes of `base`; differences wrap at 32 bits."""
+    items = dict(base)
+    for key in delta.deleted:
+        items.pop(key, None)
+    for key, values in delta.updated.items():
+        before = base.get(key)
+        if before is None:
+            items[key] = values
+            continue
+        before += (0,) * (len(values) - len(before))
+        items[key] = tuple(
+            _signed(old + step) for old, step in zip(before, values, strict=False)
+        )
+    return items
+
+
+def checksum(items: Items) -> int:
+    """Return the sum of all integers of all items as a signed 32-bit number."""
+    return _signed(sum(sum(values) for values in items.values()))
+
+
+def _signed(value: int) -> int:
+    value &= _U32
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def named(items: Items, family: str, known: Items | None = None) -> list[dict[str, Any]]:
+    """Return the items by name, each with its fields; UUID types through their announcing item.
+
+    Args:
+        items: the items.
+        family: `0.6` or `0.7`.
+        known: a snapshot that holds the announcing items where `items` is only a delta.
+
+    """
+    rows = object_rows(family)
+    uuids = _uuids({**(known or {}), **items})
+    found = []
+    for (kind, number), values in items.items():
+        row = rows.get(kind) if kind < _FIRST_EXTENDED else rows.get(uuids.get(kind, b""))
+        found.append(_item(kind, number, values, row))
+    return found
+
+
+def _uuids(items: Items) -> dict[int, bytes]:
+    """Return the UUIDs that items of type 0 announce, by the type number that they use."""
+    return {
+        number: b"".join((value & _U32).to_bytes(4, "big") for value in values)
+        for (kind, number), values in items.items()
+        if kind == 0 and len(values) == _UUID_INTS
+    }
+
+
+def _item(kind: int, number: int, values: tuple[int, ...], row: Any) -> dict[str, Any]:
+    item: dict[str, Any] = {"type": kind, "id": number}
+    if kind == 0 and len(values) == _UUID_INTS:
+        uuid = b"".join((value & _U32).to_bytes(4, "big") for value in values)
+        return {**item, "object": "uuid", "uuid": uuid.hex()}
+    if row is None:
+        return {**item, "object": None, "ints": list(values)}
+    names = _names(row["name"], tuple(map(_frozen, (*row["fields"], *row.get("newer_extra_fields", ())))))
+    item["object"] = row["name"]
+    item.update(zip(names, values, strict=False))
+    item.update(_strings(names, values))
+    if len(values) > len(names):
+        item["ints"] = list(values[len(names) :])
+    return item
+
+
+def _frozen(row: dict[str, Any]) -> tuple[str, int]:
+    """Return (name, integers) of a field, arrays of arrays included."""
+    count = 1
+    inner: dict[str, Any] | None = row
+    while inner is not None and inner.get("type") == "array":
+        count *= inner["count"]
+        inner = inner["item"]
+    return row["name"], count
+
+
+@cache
+def _names(_object: str, fields: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Return one name per integer: `end_ticks_0` ... where a field is an array."""
+    names: list[str] = []
+    for name, count in fields:
+        names += [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
+    return tuple(names)
+
+
+_PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
+"""Strings that 0.6 packs into the integers of a client_info item."""
+
+
+def _strings(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, str]:
+    """Return the strings that numbered integers such as `name0` to `name3` hold."""
+    if "name0" not in names or "skin0" not in names:
+        return {}
+    found = {}
+    by_name = dict(zip(names, values, strict=False))
+    for name, count in _PACKED.items():
+        ints = [by_name.get(f"{name}{index}", 0) for index in range(count)]
+        found[name] = unpack_string(ints)
+    return found
+
+
+def unpack_string(ints: list[int]) -> str:
+    """Return the string of packed integers: 4 octets each, the first on top, each stored + 128."""
+    octets = b"".join((value & _U32).to_bytes(4, "big") for value in ints)
+    plain = bytes((octet - 128) & 0xFF for octet in octets[:-1])
+    return plain.split(b"\0")[0].decode("utf-8", "surrogateescape")
