@@ -31,12 +31,11 @@ class Comparison:
 
 def our_facts(path: str) -> Iterator[FrameFacts]:
     """Yield our facts of every whole UDP datagram and TCP segment."""
-    reader = open_capture(path)
-    frames = (frame for batch in reader.batches() for frame in batch)
-    for packet in packets(frames):
-        facts = _facts(packet)
-        if facts is not None:
-            yield facts
+    with open_capture(path) as reader:
+        for packet in packets(reader):
+            facts = _facts(packet)
+            if facts is not None:
+                yield facts
 
 
 def _facts(packet: Packet) -> FrameFacts | None:

@@ -54,7 +54,6 @@ class _Completed(_TextType):
     ) -> list[CompletionItem]:
         """Return what the text may become."""
         del ctx, param
-        del ctx, param
         if self.what == "protocol":
             return [
                 CompletionItem(name) for name in sorted(_table()) if name.startswith(incomplete)

@@ -1,0 +1,92 @@
+"""Commands about this machine: doctor and verify."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import console_docs
+import pytest
+from click.testing import CliRunner, Result
+
+from netdissect.capture import tools
+from netdissect.capture.tshark import tshark_available
+from netdissect.cli import cli
+from netdissect.model.facts import FrameFacts
+from netdissect.verify import our_facts
+
+CAPTURES = console_docs.ROOT / "captures"
+LOSSY = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+
+needs_tshark = pytest.mark.skipif(not tshark_available(), reason="tshark is not installed")
+
+
+def invoke(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="netdissect")
+
+
+def test_doctor_lists_packages_and_programs() -> None:
+    result = invoke("doctor", "--json")
+    assert result.exit_code == 0
+    rows = {row["check"]: row for row in map(json.loads, result.stdout.splitlines())}
+    assert {"netdissect", "python", "scapy", "rich", "tshark", "dumpcap", "tcpdump", "rights"} <= set(rows)
+    assert rows["scapy"]["good"] is True
+
+
+def test_doctor_prints_what_to_paste_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools.shutil, "which", lambda _: None)
+    text = invoke("doctor").stdout
+    assert "not found" in text
+    assert "sudo apt-get install tshark" in text
+
+
+def test_a_dumpcap_without_rights_gets_the_setcap_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "dumpcap"
+    program.write_text("#!/bin/sh\necho dumpcap 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(tools.shutil, "which", lambda name: str(program) if name == "dumpcap" else None)
+    monkeypatch.setattr(tools.os, "geteuid", lambda: 1000)
+    found = {check.name: check for check in tools.checks()}
+    assert found["dumpcap"].text.startswith("dumpcap 1")
+    assert found["dumpcap rights"].good is False
+    assert f"sudo setcap cap_net_raw,cap_net_admin=eip {program}" in found["dumpcap rights"].remedy
+
+
+@needs_tshark
+@pytest.mark.tshark
+@pytest.mark.parametrize(
+    "path",
+    [LOSSY, CAPTURES / "riptide" / "tcp_2.2.1_full.pcap", CAPTURES / "knet" / "udp_any_interface.pcapng"],
+    ids=lambda path: path.stem,
+)
+def test_tshark_reads_what_we_read(path: Path) -> None:
+    result = invoke("verify", str(path), "--json")
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout == ""
+
+
+@needs_tshark
+@pytest.mark.tshark
+def test_differences_are_listed_and_end_with_7(monkeypatch: pytest.MonkeyPatch) -> None:
+    def changed(path: str) -> object:
+        for facts in our_facts(path):
+            if facts.frame == 5:
+                continue
+            yield FrameFacts(*[facts.frame, facts.time_ns, facts.transport, "1.2.3.4:5", facts.dst, facts.length]) if (
+                facts.frame == 7
+            ) else facts
+
+    monkeypatch.setattr("netdissect.verify.our_facts", changed)
+    result = invoke("verify", str(LOSSY), "--json")
+    assert result.exit_code == 7
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(row["frame"], row["what"]) for row in rows] == [(5, "frame"), (7, "src")]
+    text = invoke("verify", str(LOSSY)).stdout
+    assert "1.2.3.4:5 here, 127.0.0.1:51399 in tshark" in text
+
+
+def test_without_tshark_verify_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netdissect.capture.tshark.shutil.which", lambda _: None)
+    result = invoke("verify", str(LOSSY))
+    assert result.exit_code == 2
+    assert "doctor" in result.stderr
