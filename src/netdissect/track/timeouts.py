@@ -45,6 +45,9 @@ def verdict(
     fired: bool | None
     if over or own.last_ns > latest:
         fired = False
+    elif rule.announces is not None:
+        # It would have said so, where that could be seen.
+        fired = False if near else None
     elif near is False or end_ns < latest:
         # A far side may not have got what was captured; before `latest` it was not yet due.
         fired = None

@@ -233,8 +233,8 @@ def _epoch(  # noqa: PLR0917
     else:
         return None
     if restart:
-        events.append((_RESTART, SPACE))
         events.append((_NOTE, "eoudp-numbers-restart", f"ids start again at {number}"))
+        events.append((_RESTART, SPACE))
     openers = (extra.openers[0], opener) if server else (opener, extra.openers[1])
     pending = extra.pending and not server
     return Hints(hints.dialects, extra._replace(openers=openers, pending=pending))
