@@ -8,6 +8,7 @@ import pytest
 import console_docs
 from netdissect import lookup
 from netdissect.cli import COMMANDS, cli
+from netdissect.cli.man import page
 
 ROOT = console_docs.ROOT
 PAGES = sorted((ROOT / "docs" / "commands").glob("*.md"))
@@ -80,10 +81,28 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
 
 
+@pytest.mark.parametrize("name", [None, *sorted(COMMANDS)])
+def test_every_command_has_a_current_manual_page(name: str | None, update_expected: bool) -> None:
+    path = ROOT / "docs" / "man" / (f"netdissect-{name}.1" if name else "netdissect.1")
+    text = page(name)
+    if update_expected:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text or not console_docs.SAME_CLICK
+    assert text.startswith('.TH "NETDISSECT')
+    assert "\b" not in text
+
+
 PICTURES = {
     "timeline.svg": ["timeline", "captures/riptide/udp_2.2.1_lossy_clientleg.pcap", "-c", "16"],
     "ladder.svg": [
-        "ladder", "captures/riptide/udp_2.2.1_lossy_clientleg.pcap", "1", "--from", "1.80s", "--to", "1.84s",
+        "ladder",
+        "captures/riptide/udp_2.2.1_lossy_clientleg.pcap",
+        "1",
+        "--from",
+        "1.80s",
+        "--to",
+        "1.84s",
     ],
 }
 """Pictures of real output, and the commands that they show."""

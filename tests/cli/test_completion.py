@@ -8,7 +8,11 @@ from netdissect.cli.complete import EXPRESSION, FIELD, PROTOCOL
 
 
 def offered(words: str, position: int) -> list[str]:
-    env = {"COMP_WORDS": words, "COMP_CWORD": str(position), "_NETDISSECT_COMPLETE": "bash_complete"}
+    env = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(position),
+        "_NETDISSECT_COMPLETE": "bash_complete",
+    }
     result = CliRunner().invoke(cli, [], prog_name="netdissect", env=env)
     return [line.partition(",")[2] for line in result.stdout.splitlines()]
 
@@ -31,7 +35,9 @@ def test_words_are_completed(words: str, position: int, expected: list[str]) -> 
 def test_the_last_word_of_a_filter_is_completed() -> None:
     items = EXPRESSION.shell_complete(None, None, "udp and (msg.res")  # type: ignore[arg-type]
     assert [item.value for item in items] == ["udp and (msg.resend", "udp and (msg.resend_of"]
-    assert any(item.value.startswith("riptide.") for item in FIELD.shell_complete(None, None, "rip"))  # type: ignore[arg-type]
+    assert any(
+        item.value.startswith("riptide.") for item in FIELD.shell_complete(None, None, "rip")
+    )  # type: ignore[arg-type]
     assert "riptide" in [item.value for item in PROTOCOL.shell_complete(None, None, "")]  # type: ignore[arg-type]
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import console_docs
 import pytest
 from click.testing import CliRunner, Result
 
+import console_docs
 from netdissect.capture import tools
 from netdissect.capture.tshark import tshark_available
 from netdissect.cli import cli
@@ -29,7 +29,16 @@ def test_doctor_lists_packages_and_programs() -> None:
     result = invoke("doctor", "--json")
     assert result.exit_code == 0
     rows = {row["check"]: row for row in map(json.loads, result.stdout.splitlines())}
-    assert {"netdissect", "python", "scapy", "rich", "tshark", "dumpcap", "tcpdump", "rights"} <= set(rows)
+    assert {
+        "netdissect",
+        "python",
+        "scapy",
+        "rich",
+        "tshark",
+        "dumpcap",
+        "tcpdump",
+        "rights",
+    } <= set(rows)
     assert rows["scapy"]["good"] is True
 
 
@@ -40,11 +49,15 @@ def test_doctor_prints_what_to_paste_for_what_is_missing(monkeypatch: pytest.Mon
     assert "sudo apt-get install tshark" in text
 
 
-def test_a_dumpcap_without_rights_gets_the_setcap_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_dumpcap_without_rights_gets_the_setcap_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = tmp_path / "dumpcap"
     program.write_text("#!/bin/sh\necho dumpcap 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(tools.shutil, "which", lambda name: str(program) if name == "dumpcap" else None)
+    monkeypatch.setattr(
+        tools.shutil, "which", lambda name: str(program) if name == "dumpcap" else None
+    )
     monkeypatch.setattr(tools.os, "geteuid", lambda: 1000)
     found = {check.name: check for check in tools.checks()}
     assert found["dumpcap"].text.startswith("dumpcap 1")
@@ -56,7 +69,11 @@ def test_a_dumpcap_without_rights_gets_the_setcap_line(monkeypatch: pytest.Monke
 @pytest.mark.tshark
 @pytest.mark.parametrize(
     "path",
-    [LOSSY, CAPTURES / "riptide" / "tcp_2.2.1_full.pcap", CAPTURES / "knet" / "udp_any_interface.pcapng"],
+    [
+        LOSSY,
+        CAPTURES / "riptide" / "tcp_2.2.1_full.pcap",
+        CAPTURES / "knet" / "udp_any_interface.pcapng",
+    ],
     ids=lambda path: path.stem,
 )
 def test_tshark_reads_what_we_read(path: Path) -> None:
@@ -72,9 +89,20 @@ def test_differences_are_listed_and_end_with_7(monkeypatch: pytest.MonkeyPatch) 
         for facts in our_facts(path):
             if facts.frame == 5:
                 continue
-            yield FrameFacts(*[facts.frame, facts.time_ns, facts.transport, "1.2.3.4:5", facts.dst, facts.length]) if (
-                facts.frame == 7
-            ) else facts
+            yield (
+                FrameFacts(
+                    *[
+                        facts.frame,
+                        facts.time_ns,
+                        facts.transport,
+                        "1.2.3.4:5",
+                        facts.dst,
+                        facts.length,
+                    ]
+                )
+                if (facts.frame == 7)
+                else facts
+            )
 
     monkeypatch.setattr("netdissect.verify.our_facts", changed)
     result = invoke("verify", str(LOSSY), "--json")

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-import samples
 from hypothesis import given
 from hypothesis import strategies as st
 
+import samples
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.pipeline.delivery import MAX_WAITING, delivered
 
 
-def record(seq: int, *, kind: str = "original", direction: int = 0, space: str = "vital") -> DatagramRecord:
+def record(
+    seq: int, *, kind: str = "original", direction: int = 0, space: str = "vital"
+) -> DatagramRecord:
     facts = Reliability(space, seq, seq, True, kind)
     return samples.datagram(direction=direction, messages=[MessageRecord(0, "M", 0, 1, {}, facts)])
 

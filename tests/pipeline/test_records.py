@@ -63,7 +63,9 @@ def test_messages_carry_the_units_of_the_timeline(path: Path) -> None:
 
 def test_a_live_source_gets_the_same_records_at_once() -> None:
     held = [(record.frame, record.src, record.payload) for record in iter_records(SAMPLE[0])]
-    live = [(record.frame, record.src, record.payload) for record in iter_records(SAMPLE[0], live=True)]
+    live = [
+        (record.frame, record.src, record.payload) for record in iter_records(SAMPLE[0], live=True)
+    ]
     assert held == live
 
 

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "fuzz": ("fuzz", "Send mutated messages to a server of yours, and watch it."),
     "info": ("info", "Show the facts of a capture file and the protocols in it."),
     "ladder": ("ladder", "Draw a connection as a diagram of two lanes."),
+    "man": ("man", "Print the manual page of a command."),
     "minimise": ("minimise", "Find the fewest steps that still make a target fail."),
     "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
     "read": ("read", "Show the datagrams of a capture, one line each."),

@@ -60,7 +60,7 @@ def summarise(kind: str, node: FieldNode) -> str:
         if isinstance(child.value, bytes):
             if child.bit_length >= 8 or any(child.value):  # noqa: PLR2004 - less is padding
                 facts.append(f"{child.name}={len(child.value)} B")
-        elif child.value is not None:
+        elif child.value is not None and child.display not in {kind, f"{kind} ({child.value})"}:
             facts.append(f"{child.name}={child.display or child.value}")
     return " ".join([kind, *facts[:SUMMARY_FIELDS]])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
-from netdissect.render.console import Line, Screen, line_text
+from netdissect.render.console import Line, Screen, cells, line_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, duration, octets, percent, rtt_range, share
@@ -162,27 +162,32 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         (f", seen at {report.vantage}{incomplete}", "dim"),
     ]
     for direction in Direction:
-        yield _direction_line(report, direction)
+        yield from _direction_lines(report, direction, screen.width)
     best = _best_rtt(report)
     if best or any(report.anomalies.values()):
         found = _found(report)
         yield [("   RTT ", "dim"), (_rtt_text(report), ""), ("  found ", "dim"), *found]
 
 
-def _direction_line(report: ConnectionReport, direction: Direction) -> Line:
-    arrow = "→" if direction is Direction.C2S else "←"
-    line: Line = [
-        (f"   {arrow} ", direction.label),
-        (f"{report.datagrams[direction]} datagrams, {octets(report.octets[direction])}", ""),
-    ]
+def _direction_lines(report: ConnectionReport, direction: Direction, width: int) -> Iterator[Line]:
+    """Yield what one side sent; a space that no longer fits begins a new line."""
+    amount = f"{report.datagrams[direction]} datagrams, {octets(report.octets[direction])}"
+    line: Line = [(f"   {_arrow(direction)} ", direction.label), (amount, "")]
     for space in report.spaces:
-        if space.direction == direction and space.copies:
-            line.append((f"; {space.space} {space.units}", ""))
-            if space.retransmissions:
-                line.append((f" +{space.retransmissions} resent", "resend"))
-            if space.unacked:
-                line.append((f" {space.unacked} unacked", "bad"))
-    return line
+        if space.direction != direction or not space.copies:
+            continue
+        part: Line = [(f"{space.space} {space.units}", "")]
+        if space.retransmissions:
+            part.append((f" +{space.retransmissions} resent", "resend"))
+        if space.unacked:
+            part.append((f" {space.unacked} unacked", "bad"))
+        used = sum(cells(safe(text)) for text, _ in (*line, *part))
+        if used + 3 > width:
+            yield line
+            line = [("     ", ""), *part]
+        else:
+            line += [("; ", ""), *part]
+    yield line
 
 
 def show_connection(

@@ -1,0 +1,96 @@
+"""`netdissect man`: the manual pages, made from the commands themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from netdissect._version import __version__
+
+__all__ = ["command", "page"]
+
+_STATUSES = (
+    ("0", "done; also Ctrl-C in live capture, also a closed standard output"),
+    ("1", "unexpected failure"),
+    ("2", "bad command line"),
+    ("3", "file missing, unreadable or no capture"),
+    ("4", "bad display or capture filter"),
+    ("5", "no permission or no such interface"),
+    ("6", "capture cut short; everything before the cut was shown"),
+    ("7", "--fail-on matched, or verify found differences"),
+)
+
+
+@click.command("man")
+@click.argument("name", metavar="[COMMAND]", required=False)
+def command(name: str | None) -> None:
+    """Print the manual page of a command.
+
+    \b
+    netdissect man timeline | man -l -
+    """
+    click.echo(page(name), nl=False)
+
+
+def page(name: str | None) -> str:
+    """Return the manual page of a command, or of netdissect itself, in roff.
+
+    Raises:
+        click.UsageError: no such command.
+
+    """
+    from netdissect.cli import COMMANDS, cli  # noqa: PLC0415 - the group imports this module
+
+    root = click.Context(cli, info_name="netdissect")
+    if name is None:
+        return "".join(_lines(cli, root, "netdissect", dict(sorted(COMMANDS.items()))))
+    found = cli.get_command(root, name)
+    if found is None:
+        raise click.UsageError(f"No such command {name!r}.")
+    context = click.Context(found, info_name=name, parent=root)
+    return "".join(_lines(found, context, f"netdissect-{name}", {}))
+
+
+def _lines(
+    found: click.Command, context: click.Context, title: str, commands: dict[str, tuple[str, str]]
+) -> Iterator[str]:
+    text = (found.help or "").replace("\b\n", "\b").strip()
+    first, _, rest = text.partition("\n")
+    yield f'.TH "{title.upper()}" "1" "" "netdissect {__version__}" "User Commands"\n'
+    yield f".SH NAME\n{title} \\- {_roff(first)}\n"
+    usage = " ".join(found.collect_usage_pieces(context))
+    yield f".SH SYNOPSIS\n.B {_roff(context.command_path)}\n{_roff(usage)}\n"
+    if rest.strip():
+        yield ".SH DESCRIPTION\n"
+        yield from _paragraphs(rest)
+    if commands:
+        yield ".SH COMMANDS\n"
+        for name, (_, meaning) in commands.items():
+            yield f".TP\n.BR netdissect\\-{_roff(name)} (1)\n{_roff(meaning)}\n"
+    yield ".SH OPTIONS\n"
+    for parameter in found.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is not None:
+            yield f".TP\n.B {_roff(record[0])}\n{_roff(record[1])}\n"
+    yield ".SH EXIT STATUS\n"
+    for status, meaning in _STATUSES:
+        yield f".TP\n.B {status}\n{_roff(meaning)}\n"
+    yield ".SH SEE ALSO\n.BR netdissect (1),\n.BR tshark (1),\n.BR tcpdump (1)\n"
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    for block in text.strip().split("\n\n"):
+        lines = [line.strip() for line in block.strip().splitlines()]
+        if lines and lines[0].startswith("\b"):
+            lines[0] = lines[0].lstrip("\b").strip()
+            body = "\n".join(_roff(line) for line in lines if line)
+            yield f".PP\n.nf\n{body}\n.fi\n"
+        else:
+            yield f".PP\n{_roff(' '.join(lines))}\n"
+
+
+def _roff(text: str) -> str:
+    """Return text that roff prints as it is."""
+    shown = text.replace("\\", "\\e").replace("-", "\\-").replace("\n", " ")
+    return "\\&" + shown if shown.startswith((".", "'")) else shown
