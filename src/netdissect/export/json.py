@@ -236,6 +236,7 @@ def _probe(probe: ProbeReport) -> dict[str, Any]:
         "sent": probe.sent,
         "answered": probe.answered,
         "rtt_ms": _rtt(probe.rtt),
+        "declared_rtt_ms": _rtt(probe.declared),
     }
 
 

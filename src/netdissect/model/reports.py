@@ -76,6 +76,9 @@ class ProbeReport:
     sent: int = 0
     answered: int = 0
     rtt: RttSummary = field(default_factory=RttSummary)
+    """From question to answer, as captured."""
+    declared: RttSummary = field(default_factory=RttSummary)
+    """Round trips that the asking side states itself: its own measurements, from any vantage."""
 
 
 @dataclass(slots=True)

@@ -110,7 +110,9 @@ class TcpFeeder:
             self._pipeline.recorder.connection = connection.number
         if kind == PacketKind.TCP:
             if segment.payload_length:
-                connection.segment(direction, frame, time_ns, segment.payload_length)
+                # Segments count as sent, repeats included; octets once, as the stream has them.
+                octets = sum(len(piece.data) for piece in segment.stream)
+                connection.segment(direction, frame, time_ns, octets)
             connection.transport_segment(direction, frame, time_ns, segment)
             if protocol.frames_segments:
                 events = protocol.scan_segment(segment, direction, connection.hints)

@@ -240,6 +240,9 @@ class Connection:
     def _rtt(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del frame, time_ns
         value = float(event[1])
+        track = next(iter(lane.probes.values()), None)
+        if track is not None and value >= 0:
+            track.declared.add(int(value * 1e6))
         self.lanes[1 - lane.direction].measured(value)
         if self.vantage.near[lane.direction] is False:
             # Its own measurement happened out of sight; this is the first that the capture sees.
@@ -278,9 +281,15 @@ class Connection:
 
     def _restart(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         space = lane.spaces.get(event[1])
-        if space is None:  # "*" and "?" are the pipeline's
+        if space is None or not space.may_restart(time_ns):  # "*" and "?" are the pipeline's
             return
-        space.restart()
+        if space.seen:
+            space.find(
+                "numbers-restart", frame, time_ns, lane.direction, "numbers start again",
+            )  # fmt: skip
+        for other in lane.spaces.values():
+            if other is space or other.carrier is space:
+                other.restart()
         if self.recorder is not None:
             self.recorder.event(
                 "reset", time_ns, frame, lane.direction, f"{event[1]} numbers restart",
@@ -301,6 +310,9 @@ class Connection:
     def _clock(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del frame
         self.declared.clock(event[1], lane.direction, time_ns)
+
+    def _part(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        """Pass over what the assembler takes."""
 
     def _note(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         detail = event[2]
@@ -370,5 +382,6 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     _NUMBERED: Connection._numbered,
     int(Ev.TALLY): Connection._tally,
     int(Ev.CLOCK): Connection._clock,
+    int(Ev.PART): Connection._part,
 }
 """What takes the rarer events."""

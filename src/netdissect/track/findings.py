@@ -34,6 +34,11 @@ TRACK_CODES: tuple[CodeRow, ...] = (
     _row("first-number-skipped", Severity.NOTE, "sequence", "first number was never used",
          "The connection is in the capture from its start, yet the first number that this protocol"
          " uses is missing."),
+    _row("numbers-restart", Severity.WARN, "sequence", "numbers start again",
+         "The sender numbers this space from its start again on the same address pair: it has lost or"
+         " dropped the connection and made a new one."),
+    _row("datagram-timed-out", Severity.CHAT, "sequence", "datagram not acknowledged in time",
+         "Its sender has forgotten the datagram and sends again, in a new one, what must arrive."),
     _row("retransmission", Severity.CHAT, "sequence", "unit sent again",
          "Its sender sent the unit again because no acknowledgement had reached it in time."),
     _row("duplicate", Severity.CHAT, "sequence", "unit copied by the network",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netdissect.model.policy import Policy
+from netdissect.model.policy import Policy, SpaceRule
+from netdissect.track.carrier import CarriedSpace, CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.inorder import InOrderSpace
 from netdissect.track.probes import ProbeTrack
@@ -42,9 +43,7 @@ class Lane:
         self.smoothed_ms: float | None = None
         """Smoothed round trip that the sender of this direction works with."""
         self.spaces: dict[str, Space] = {
-            rule.name: (InOrderSpace if rule.in_order_receiver else Space)(
-                rule, direction, findings, recorder
-            )
+            rule.name: _kind(rule, policy)(rule, direction, findings, recorder)
             for rule in policy.spaces
         }
         for space in self.spaces.values():
@@ -57,6 +56,8 @@ class Lane:
         for name, space in self.spaces.items():
             twin = other.spaces.get(name)
             if isinstance(space, InOrderSpace) and isinstance(twin, InOrderSpace):
+                space.twin, twin.twin = twin, space
+            if isinstance(space, CarrierSpace) and isinstance(twin, CarrierSpace):
                 space.twin, twin.twin = twin, space
 
     def adopt(self, policy: Policy) -> None:
@@ -123,3 +124,13 @@ class Lane:
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order."""
         return sum(space.disorder for space in self.spaces.values() if not space.in_stream)
+
+
+def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:
+    """Return the class of the spaces that follow a rule."""
+    if rule.in_order_receiver:
+        return InOrderSpace
+    if rule.timeout_ms:
+        return CarrierSpace
+    carried = any(other.timeout_ms and other.name == rule.acked_with for other in policy.spaces)
+    return CarriedSpace if carried else Space

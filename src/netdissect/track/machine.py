@@ -42,6 +42,7 @@ class StateRunner:
         target = machine.transitions.get((self.state, name, direction))
         if target is None or target == self.state:
             return None
+        ended = self.over
         self.state = target
         word = machine.handshake.get(target)
         if word is not None:
@@ -50,6 +51,8 @@ class StateRunner:
         if kind == "rejected":
             self.reject_reason = detail
         if kind in ("closed", "rejected", "timed_out"):
+            if ended and self.close is not None:
+                return target  # who ended it first stays
             self.close = {"by": _SIDES[direction], "reason": detail, "frame": frame}
         elif self.close is not None:
             self.close = None

@@ -17,8 +17,8 @@ COPY_NS = 100_000_000
 class ProbeTrack:
     """Probes of one kind in one direction."""
 
-    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "direction", "rtt",
-                 "rule", "sent")  # fmt: skip
+    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "declared", "direction",
+                 "rtt", "rule", "sent")  # fmt: skip
 
     def __init__(self, rule: ProbeRule, direction: int) -> None:
         self.rule = rule
@@ -27,6 +27,8 @@ class ProbeTrack:
         self.sent = 0
         self.answered = 0
         self.rtt = RttReservoir()
+        self.declared = RttReservoir()
+        """Round trips that the asking side states itself."""
         self._open: dict[int, int] = {}
         self._newest: int | None = None
         self._newest_ns = 0
@@ -71,5 +73,10 @@ class ProbeTrack:
     def report(self) -> ProbeReport:
         """Return the figures."""
         return ProbeReport(
-            self.rule.kind, self.direction, self.sent, self.answered, self.rtt.summary()
+            self.rule.kind,
+            self.direction,
+            self.sent,
+            self.answered,
+            self.rtt.summary(),
+            self.declared.summary(),
         )
