@@ -92,3 +92,8 @@ class Ev(IntEnum):
     """
     NUMBERED = 18
     """(NUMBERED, type, space, wire_seq): a MESSAGE and the NUMBER that it uses, in one."""
+    PART = 19
+    """(PART, ...): a part of something that spans datagrams, as the protocol's assembler takes it.
+
+    The tracker passes it over. Parts are the last events of their datagram.
+    """

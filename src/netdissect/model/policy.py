@@ -134,6 +134,13 @@ class SpaceRule:
     lies outside the window from the last one to its own newest unit. In `scan` the ACK of a
     datagram then stands before its units.
     """
+    timeout_ms: float = 0.0
+    """The units are datagrams that carry units of other spaces and are never sent again: their sender
+    forgets one that is not acknowledged for so long, milliseconds, and sends again what it carried;
+    their receiver reads nothing of one whose number it has got before. 0 = another kind of unit.
+    """
+    restart_guard_ms: float = 0.0
+    """A RESTART so soon after the first unit of an epoch comes from a copy of that unit."""
     acked_with: str | None = None
     """Space whose units carry the units of this one: these are acknowledged with those."""
     memory: int = 256

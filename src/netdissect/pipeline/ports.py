@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Flow", "Port", "WatchedPort"]
 
-_RESTART = int(Ev.RESTART)
+_RESTART, _PART = int(Ev.RESTART), int(Ev.PART)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,12 +76,14 @@ class Port:
             if self.flow.held:
                 self.pipeline.release(self.flow, direction)
             connection.datagram(direction, frame, time_ns, payload, events)
+            if events and events[-1][0] == _PART:
+                self.pipeline.assemble(self.flow, direction, frame, time_ns, events)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.pipeline.bug(connection, direction, frame, time_ns, bug)
 
 
 class WatchedPort(Port):
-    """A port of a flow with an assembler, or with an observer of every datagram."""
+    """A port of a flow with an observer of every datagram."""
 
     __slots__ = ()
 

@@ -363,7 +363,7 @@ class Pipeline:
         for side, key in enumerate(keys):
             self._claimed[flow.transport, key] = flow
             if flow.transport == "udp":
-                plain = self.observer is None and self.recorder is None and flow.assembler is None
+                plain = self.observer is None and self.recorder is None
                 kind = Port if plain else WatchedPort
                 self._table[key] = kind(self, flow, protocol, connection, side).take
         if flow.transport == "tcp":
@@ -391,7 +391,7 @@ class Pipeline:
                 self.release(flow, direction, last=1)
             return
         if scope != "*":
-            connection.datagram(direction, frame, time_ns, payload, events)
+            self._track(flow, connection, (direction, frame, time_ns, payload), events)
             return
         held, flow.held = flow.held, []
         self._report(flow, time_ns)
@@ -424,6 +424,8 @@ class Pipeline:
             self.recorder.connection = connection.number
             self.recorder.touched.clear()
         connection.datagram(direction, frame, time_ns, payload, events)
+        if events and events[-1][0] == Ev.PART:
+            self.assemble(flow, direction, frame, time_ns, events)
         if self.observer is not None:
             self.observer.seen(flow, connection, direction, (frame, time_ns, payload, ()), events, hints)
 
@@ -457,15 +459,22 @@ class Pipeline:
                 events = self._tcp_feeder.numbered(flow, direction, frame, time_ns, events, span)
             else:
                 connection.datagram(direction, frame, time_ns, payload, events)
-            if flow.assembler is not None:
-                more = flow.assembler.feed(direction, frame, time_ns, payload, connection.hints)
-                if more:
-                    connection.further(direction, frame, time_ns, more)
+            if events and events[-1][0] == Ev.PART:
+                self.assemble(flow, direction, frame, time_ns, events)
             if self.observer is not None:
                 packet = (frame, time_ns, payload, frames)
                 self.observer.seen(flow, connection, direction, packet, events, hints)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.bug(connection, direction, frame, time_ns, bug)
+
+    def assemble(
+        self, flow: Flow, direction: int, frame: int, time_ns: int, events: list[Event]
+    ) -> None:
+        """Give the parts of a datagram to the assembler; track what it says."""
+        if flow.assembler is not None and flow.connection is not None:
+            more = flow.assembler.feed(direction, frame, time_ns, events)
+            if more:
+                flow.connection.further(direction, frame, time_ns, more)
 
     def _faulty(self, flow: Flow, packet: Packet) -> None:
         """Feed a datagram in which the layers below found something."""

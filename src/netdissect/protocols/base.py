@@ -44,9 +44,9 @@ class Assembler(Shape):
     """Rejoins what spans datagrams (fragments, snapshots). One object per connection; bounded."""
 
     def feed(
-        self, direction: int, frame: int, time_ns: int, payload: bytes, hints: Hints
+        self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
     ) -> list[Event]:
-        """Return further events (COUNTER, NOTE, MESSAGE ...) that this payload completed."""
+        """Return further events (COUNTER, NOTE ...) of a datagram whose last events are PARTs."""
 
     def finish(self) -> list[Event]:
         """Return the events of what stays incomplete at the end of the connection."""

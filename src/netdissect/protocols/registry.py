@@ -14,6 +14,7 @@ __all__ = ["get", "names", "protocols"]
 
 _MODULES: dict[str, str] = {
     "riptide": "netdissect.protocols.riptide",
+    "knet": "netdissect.protocols.knet",
     "teeworlds": "netdissect.protocols.teeworlds",
     "eoudp": "netdissect.protocols.eoudp",
     "netplay": "netdissect.protocols.netplay",

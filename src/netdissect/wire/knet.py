@@ -107,22 +107,28 @@ class Phase:
     """Nothing seen: the client's first datagram may be a connect datagram."""
     PENDING = 1
     """The client has spoken, the server has not."""
-    OPEN = 2
-    """Both may speak messages."""
-    KNOCKING = 3
-    """A null connect datagram came on a live connection: a new client, or a copy."""
-    DISCONNECTING = 4
+    LEARNING = 2
+    """Both speak; which application it is may still show."""
+    OPEN = 3
+    """Both speak, nothing more is to be learnt."""
+    KNOCKING = 4
+    """A client datagram that no sender makes came on a live connection: perhaps a new client."""
+    DISCONNECTING = 5
     """A Disconnect was seen."""
-    CLOSED = 5
+    CLOSED = 6
     """A DisconnectAck was seen."""
 
 
 class Progress(NamedTuple):
-    """What `Hints.extra` holds for kNet."""
+    """What `Hints.extra` holds for kNet. Frozen."""
 
     phase: int = Phase.START
-    disconnect_id: int | None = None
-    """PacketID of the datagram that carried the Disconnect."""
+    closing: tuple[int, int] | None = None
+    """(direction, PacketID) of the Disconnect."""
+    evidence: int = 0
+    """Bits of what was seen of a known application."""
+    looked_at: int = 0
+    """Datagrams looked at for it."""
 
 
 def message_type(message_id: int, dialect: str) -> str:

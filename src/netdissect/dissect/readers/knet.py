@@ -22,7 +22,7 @@ _read_KNET_7_8 = varint.KNET_7_8.read
 
 
 def read_KnetMessage(buf, off, end):
-    """Return (fragment_start, fragment, in_order, reliable, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
+    """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
     v_content_length_low, = _S0_KnetMessage(buf, p)
@@ -81,7 +81,7 @@ def read_KnetMessage(buf, off, end):
     if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (not (v_fragment_start or 0))): return None
     v_content = buf[p:p + k]
     p += k
-    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
 def read_KnetDatagram(buf, off, end):
@@ -113,7 +113,7 @@ def read_KnetDatagram(buf, off, end):
 
 
 def read_Knet2010Message(buf, off, end):
-    """Return (fragment_start, fragment, in_order, reliable, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
+    """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
     v_content_length_low, = _S0_Knet2010Message(buf, p)
@@ -172,7 +172,7 @@ def read_Knet2010Message(buf, off, end):
     if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (v_reliable or 0) and (not (v_fragment_start or 0))): return None
     v_content = buf[p:p + k]
     p += k
-    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+    return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
 def read_Knet2010Datagram(buf, off, end):
@@ -201,21 +201,6 @@ def read_Knet2010Datagram(buf, off, end):
         v_messages.append(item)
         p = item[-1]
     return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
-
-
-def read_KnetContent(buf, off, end):
-    """Return (message_id, next offset)."""
-    p = off
-    if p >= end: return None
-    v_message_id = buf[p]
-    if v_message_id < 0x80: p += 1
-    else:
-        try:
-            v_message_id, p = _read_KNET_7_7_16(buf, p, end)
-        except ValueError:
-            return None
-    p = end
-    return (v_message_id, p,)
 
 
 def read_KnetPacketAck(buf, off, end):

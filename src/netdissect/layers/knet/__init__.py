@@ -12,13 +12,13 @@ from scapy.packet import bind_bottom_up
 
 from netdissect.layers.base import Layer
 from netdissect.layers.knet import contents, datagrams, spec, streams
+from netdissect.layers.knet.codes import CODES
 from netdissect.layers.knet.contents import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.knet.datagrams import *  # noqa: F403
 from netdissect.layers.knet.spec import *  # noqa: F403
 from netdissect.layers.knet.streams import *  # noqa: F403
 from netdissect.model.packets import Direction
 from netdissect.wire.knet import NULL_CONNECT, SPECIFICATION, Phase
-from netdissect.wire.knet_findings import CODES
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     "CODES",
@@ -88,13 +88,12 @@ def bind(port: int = DEFAULT_PORT) -> None:
         bind_bottom_up(TCP, streams.KnetStream, {direction: port})
 
 
-_UNREAD = ("unused", "content_length_low", "content_length_high")
+_UNREAD = ("content_length_low", "content_length_high")
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (datagrams.KnetMessage, _UNREAD),
     (datagrams.KnetDatagram, ()),
     (datagrams.Knet2010Message, _UNREAD),
     (datagrams.Knet2010Datagram, ()),
-    (contents.KnetContent, ("data",)),
     (contents.KnetPacketAck, ()),
     (streams.KnetTcpMessage, ()),
 ]

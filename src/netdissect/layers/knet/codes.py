@@ -1,0 +1,13 @@
+"""kNet's rows of the catalogue. Their text stands in `netdissect.wire.knet_findings`."""
+
+from __future__ import annotations
+
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.wire.knet_findings import FINDINGS
+
+__all__ = ["CODES"]
+
+CODES: tuple[CodeRow, ...] = tuple(
+    CodeRow(code, Severity[severity], group, title, meaning)
+    for code, severity, group, title, meaning in FINDINGS
+)

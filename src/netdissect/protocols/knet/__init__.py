@@ -1,0 +1,71 @@
+"""kNet (KristalliNet) over UDP and TCP: rows, recognition and `scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.policy import Policy
+from netdissect.protocols.base import Assembler, DialectRow, Framer, Protocol
+from netdissect.protocols.knet.codes import CODES
+from netdissect.protocols.knet.framing import VleFramer
+from netdissect.protocols.knet.recognise import recognise
+from netdissect.protocols.knet.rules import POLICIES
+from netdissect.protocols.knet.scan import scan, scan_stream
+from netdissect.protocols.knet.transfers import Transfers
+from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, SPECIFICATION
+
+__all__ = ["PROTOCOL", "Knet"]
+
+_TITLES = {
+    "knet-2.x": "reference implementation since 2011-02: tags 2.5 to 2.7, stable, master",
+    "knet-2010": "reference implementation 2010-09 to 2011-02: control messages 0 to 3",
+    "knet-urho3d": "Urho3D 1.22 to 1.7.1: messages 5 to 22 by name",
+    "knet-tundra": "realXtend Tundra: messages 100 to 124 by name",
+    "knet-tcp": "any of them over TCP",
+    "knet-spec": "the published document's own layout; never recognised, only on request",
+}
+
+
+def _types(dialect: str) -> tuple[str, ...]:
+    names = tuple(f"msg_{number}" for number in APPLICATIONS[dialect])
+    return (*CONTROLS[dialect].values(), *names, "fragment")
+
+
+class Knet(Protocol):
+    """The protocol as the pipeline sees it. Source: docs/protocols/knet.md."""
+
+    name = "knet"
+    title = "kNet (KristalliNet)"
+    dialects = tuple(DialectRow(name, _TITLES[name], _types(name)) for name in DIALECTS)
+    transports = ("udp", "tcp")
+    default_ports = (2345,)
+    codes = CODES
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the claim on a flow. See `recognise`."""
+        return recognise(sample, transport, final=final)
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a dialect."""
+        return POLICIES.get(dialect, POLICIES["knet-2.x"])
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one datagram or TCP message. See `scan`."""
+        dialect = hints.dialects[direction]
+        if dialect == "knet-tcp":
+            return scan_stream(payload, direction, hints)
+        return [] if dialect == SPECIFICATION else scan(payload, direction, hints)
+
+    def framer(self, dialect: str, direction: int) -> Framer:
+        """Return the framer of a stream; all dialects share it."""
+        del dialect, direction
+        return VleFramer()
+
+    def assembler(self) -> Assembler:
+        """Return what rejoins fragmented transfers."""
+        return Transfers()
+
+
+PROTOCOL = Knet()

@@ -1,0 +1,79 @@
+"""Which application speaks: Urho3D and Tundra by their message IDs. Source: section 10."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+from netdissect.model.claims import Hints
+from netdissect.wire.knet import Phase
+from netdissect.wire.varint import KNET_7_7_16
+
+__all__ = ["DATAGRAMS_LOOKED_AT", "learn"]
+
+DATAGRAMS_LOOKED_AT: Final = 64
+"""Datagrams with application messages after which nothing more is looked for."""
+_CONTROLS, _SCENE, _LOADED, _UPDATES, _LOGIN, _LOGIN_REPLY = (1 << bit for bit in range(6))
+_URHO3D: Final = (
+    _CONTROLS | _UPDATES, _CONTROLS | _SCENE, _LOADED | _SCENE, _LOADED | _UPDATES,
+)  # fmt: skip
+"""Sets of evidence of which each is enough for Urho3D: something of each direction."""
+_TUNDRA: Final = _LOGIN | _LOGIN_REPLY
+_ANGLES = Struct("<Iff").unpack_from
+_MIN_CONTROLS, _MAX_ANGLE = 13, 1e6
+_UNDECIDED: Final = ("knet-2.x",)
+
+
+def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
+    """Return the hints after one more datagram; the same object where nothing was learnt."""
+    progress = hints.extra
+    if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
+        return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
+    evidence, others = progress.evidence, 0
+    for message in values[5]:
+        start, fragment, _, is_reliable, *_, content, _ = message
+        if fragment and not start:
+            continue
+        number, after = KNET_7_7_16.read(content, 0, len(content))
+        if number > 4 and number < 0x3FFFFFFB:  # noqa: PLR2004 - an application's own
+            others += 1
+            if _foreign(number, direction):
+                return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
+            evidence |= _hint(number, content[after:], direction, is_reliable=bool(is_reliable))
+    if not others:
+        return hints
+    if any(evidence & wanted == wanted for wanted in _URHO3D):
+        return Hints(("knet-urho3d", "knet-urho3d"), progress._replace(phase=Phase.OPEN))
+    if evidence & _TUNDRA == _TUNDRA:
+        return Hints(("knet-tundra", "knet-tundra"), progress._replace(phase=Phase.OPEN))
+    looked = progress.looked_at + 1
+    phase = Phase.OPEN if looked >= DATAGRAMS_LOOKED_AT else progress.phase
+    learnt = progress._replace(phase=phase, evidence=evidence, looked_at=looked)
+    return Hints(hints.dialects, learnt)
+
+
+def _foreign(number: int, direction: int) -> bool:
+    """Return whether neither engine sends this ID in this direction."""
+    if direction:
+        return number < 9  # noqa: PLR2004 - MSG_PACKAGEDATA is the first of a server
+    return 8 < number < 20  # noqa: PLR2004 - 9 to 19 are the server's
+
+
+def _hint(number: int, payload: bytes, direction: int, *, is_reliable: bool) -> int:
+    """Return the evidence of one message."""
+    if direction:
+        if number == 10:  # noqa: PLR2004 - MSG_LOADSCENE
+            return _SCENE if is_reliable and payload else 0
+        if 12 <= number <= 18:  # noqa: PLR2004 - nodes and components
+            return _UPDATES
+        return _LOGIN_REPLY if number == 101 else 0  # noqa: PLR2004 - LoginReply
+    if number == 6 and not is_reliable and len(payload) >= _MIN_CONTROLS:  # noqa: PLR2004
+        _, yaw, pitch = _ANGLES(payload)
+        return _CONTROLS if abs(yaw) < _MAX_ANGLE and abs(pitch) < _MAX_ANGLE else 0
+    if number == 7 and is_reliable and len(payload) == 4:  # noqa: PLR2004 - a checksum
+        return _LOADED
+    if number == 100 and len(payload) >= 2:  # noqa: PLR2004 - Login
+        return _LOGIN if int.from_bytes(payload[:2], "little") == len(payload) - 2 else 0
+    return 0
+
+

@@ -1,0 +1,126 @@
+"""kNet's reliability rules as rows. Source: docs/protocols/knet.md sections 5 and 6."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.policy import (
+    AckRule,
+    Policy,
+    ProbeRule,
+    ResendRule,
+    SpaceRule,
+    StateMachine,
+    TimeoutRule,
+)
+from netdissect.wire.knet import DIALECTS, FIRST_IDS, PACKET_ID_BITS
+
+__all__ = ["ACK_BITS", "POLICIES", "RELIABLE_BITS", "TIMEOUT_MS"]
+
+TIMEOUT_MS: Final = 5000.0
+"""A reliable datagram that is not acknowledged so long is forgotten; its messages are sent again in a
+new one. Source: section 6.4; kNet `UDPMessageConnection::ProcessPacketTimeouts`.
+"""
+RESTART_GUARD_MS: Final = 1000.0
+"""A server's opening repeated so soon is a network copy, or that of a ghost connection object which its
+early datagrams have made. Source: section 5.6; captures `udp_early_data_ghost*`.
+"""
+ACK_BITS: Final = 32
+RELIABLE_BITS: Final = 31
+
+PENDING, OK = "ConnectionPending", "ConnectionOK"
+DISCONNECTING, PEER_CLOSED, CLOSED = (
+    "ConnectionDisconnecting", "ConnectionPeerClosed", "ConnectionClosed",
+)  # fmt: skip
+_NEW = "not connected"
+_LIVE = (OK, PEER_CLOSED)
+
+MACHINE: Final = StateMachine(
+    initial=_NEW,
+    states={
+        _NEW: "unknown", PENDING: "unknown", OK: "open", PEER_CLOSED: "open",
+        DISCONNECTING: "closed", CLOSED: "closed",
+    },
+    transitions={
+        (_NEW, "connect", 0): PENDING,
+        **{(_NEW, "speaks", side): OK for side in (0, 1)},
+        **{(state, "accept", 1): OK for state in (_NEW, PENDING)},
+        **{(state, "disconnect", side): DISCONNECTING
+           for state in (PENDING, *_LIVE) for side in (0, 1)},
+        **{(state, "disconnect-ack", side): CLOSED
+           for state in (PENDING, *_LIVE, DISCONNECTING) for side in (0, 1)},
+        # An empty datagram is the end of the stream for a client. Section 5.6.
+        (OK, "empty", 1): PEER_CLOSED,
+        # Port unreachable closes a client at once, a server ignores it. Sections 5.3 and 5.4.
+        **{(state, "unreachable", 0): CLOSED for state in (PENDING, *_LIVE)},
+    },
+    handshake={PENDING: "unanswered", OK: "accepted"},
+    begins=frozenset({"connect"}),
+)  # fmt: skip
+"""Section 5, seen from the wire: the state of the side that moved last, in the library's own words."""
+
+TCP_MACHINE: Final = StateMachine(
+    initial=_NEW,
+    states=MACHINE.states,
+    transitions={
+        **{(_NEW, "speaks", side): OK for side in (0, 1)},
+        **{(state, "fin", side): DISCONNECTING for state in (_NEW, OK) for side in (0, 1)},
+        **{(DISCONNECTING, "fin", side): CLOSED for side in (0, 1)},
+        **{(state, "reset", side): CLOSED
+           for state in (_NEW, OK, DISCONNECTING) for side in (0, 1)},
+    },
+    handshake={OK: "accepted"},
+    begins=frozenset({"speaks"}),
+)  # fmt: skip
+"""Section 8: there is no Disconnect, the stream is closed half by half."""
+
+_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None)
+"""Section 5.5: more than 15 s without any datagram, looked at when the 3.5 s ping is due."""
+_NONE: Final = (None, None)
+_PING: Final = ProbeRule("ping", 8, 3500.0)
+"""Section 6.7."""
+
+
+def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
+    datagram = SpaceRule(
+        name="datagram",
+        bits=PACKET_ID_BITS,
+        ack=AckRule.BITS_AFTER,
+        ack_bits=ACK_BITS,
+        first_seq=FIRST_IDS[dialect],
+        timeout_ms=TIMEOUT_MS,
+        restart_guard_ms=RESTART_GUARD_MS,
+        memory=1024,
+        remarks={
+            "numbers-restart": "the server had forgotten the client (silence, a malformed datagram, a"
+            " repeated connect datagram) and made a new connection object of its next datagram",
+        },
+    )
+    reliable = SpaceRule(
+        name="reliable",
+        bits=RELIABLE_BITS,
+        ack=AckRule.EXACT,
+        resend=ResendRule(initial_ms=TIMEOUT_MS),
+        first_seq=0,
+        # Section 6.1: numbers of messages that newer data replaced are never seen.
+        consecutive=False,
+        acked_with="datagram",
+        memory=1024,
+    )
+    return datagram, reliable
+
+
+def _policy(dialect: str) -> Policy:
+    tcp = dialect == "knet-tcp"
+    return Policy(
+        dialect=dialect,
+        spaces=() if tcp else _spaces(dialect),
+        probes=(_PING,),
+        timeouts=(_SILENCE, _SILENCE),
+        machine=TCP_MACHINE if tcp else MACHINE,
+        state_timeouts={state: _NONE for state in (_NEW, PENDING, DISCONNECTING, CLOSED)},
+    )
+
+
+POLICIES: Final = {dialect: _policy(dialect) for dialect in DIALECTS}
+"""Dialect -> rules."""
