@@ -161,7 +161,7 @@ def _uuids(items: Items) -> dict[int, bytes]:
 
 
 def _item(kind: int, number: int, values: tuple[int, ...], row: Any) -> dict[str, Any]:
-    item: dict[str, Any] = {"type": kind, "id": number}
+    item: dict[str, Any] = {"item_type": kind, "item_id": number}
     if kind == 0 and len(values) == _UUID_INTS:
         uuid = b"".join((value & _U32).to_bytes(4, "big") for value in values)
         return {**item, "object": "uuid", "uuid": uuid.hex()}

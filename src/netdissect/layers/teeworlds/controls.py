@@ -90,7 +90,7 @@ class TwControlUnknown(TwControl):
 _BODY_LENGTH = Gen(
     "body_len", lambda fields: len(fields["response_token"]) + len(fields["padding"] or b"")
 )
-_MAGIC = Gen("magic", lambda fields: fields["magic_octets"].decode("latin-1"))
+_MAGIC = Gen("magic", lambda fields: (fields["magic_octets"] or b"").decode("latin-1") or None)
 
 
 def _token(name: str, default: bytes = bytes(_TOKEN_OCTETS)) -> Octets:

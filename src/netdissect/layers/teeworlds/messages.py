@@ -272,9 +272,7 @@ _BASE_CHECKS = (
 )
 _SNAP_CHECKS = (
     Check(
-        lambda fields: not (
-            0 < fields["num_parts"] <= _MAX_PARTS and 0 <= fields["part"] < fields["num_parts"]
-        ),
+        lambda fields: not 0 <= fields["part"] < fields["num_parts"] <= _MAX_PARTS,
         "teeworlds-snap-part",
         "part",
         "part {part} of {num_parts}",

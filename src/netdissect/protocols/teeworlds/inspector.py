@@ -74,7 +74,7 @@ def _children(found: Snapshot, family: str, node: FieldNode) -> list[FieldNode]:
         children.append(_list("items", named(found.items, family), node))
     elif found.delta is not None:
         children.append(_list("changes", named(found.delta.updated, family), node))
-        gone = [{"type": kind, "id": number} for kind, number in found.delta.deleted]
+        gone = [{"item_type": kind, "item_id": number} for kind, number in found.delta.deleted]
         children.append(_list("deleted", gone, node))
     elif found.message:
         children.append(_leaf("state", found.message, node))
@@ -89,7 +89,7 @@ def _list(name: str, items: list[dict[str, Any]], node: FieldNode) -> FieldNode:
     holder = _leaf(name, None, node)
     holder.is_list = True
     for item in items:
-        entry = _leaf(str(item.get("object") or f"type {item['type']}"), None, node)
+        entry = _leaf(str(item.get("object") or f"type {item['item_type']}"), None, node)
         entry.children = [_leaf(key, value, node) for key, value in item.items()]
         holder.children.append(entry)
     return holder

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from netdissect.wire.teeworlds_snapshots import (
+    SnapshotError,
+    apply,
+    checksum,
+    named,
+    read_delta,
+    unpack_string,
+)
+from netdissect.wire.varint import TEEWORLDS
+
+# 0.7: one new pickup (type 4, three integers) with id 2, one deleted laser (type 3) with id 1.
+PICKUP = (1, 1, 0, 3 << 16 | 1, 4, 2, 100, -200, 1)
+
+
+def packed(*numbers: int) -> bytes:
+    return b"".join(TEEWORLDS.write(number) for number in numbers)
+
+
+def test_a_delta_is_applied_to_its_base() -> None:
+    delta = read_delta(packed(*PICKUP), "0.7")
+    assert delta.deleted == [(3, 1)]
+    assert delta.updated == {(4, 2): (100, -200, 1)}
+    base = {(3, 1): (1, 2, 3, 4, 5), (4, 2): (2**31 - 1, 0, 0)}
+    items = apply(base, delta)
+    assert items == {(4, 2): (-(2**31) + 99, -200, 1)}
+    assert base[4, 2] == (2**31 - 1, 0, 0)
+    assert checksum(items) == 2**31 + 99 - 200 + 1
+    assert apply({}, delta) == {(4, 2): (100, -200, 1)}
+
+
+def test_items_have_names() -> None:
+    delta = read_delta(packed(*PICKUP), "0.7")
+    assert named(delta.updated, "0.7") == [
+        {"item_type": 4, "item_id": 2, "object": "pickup", "x": 100, "y": -200, "type": 1}
+    ]
+
+
+def test_uuid_items_are_named_by_the_item_that_announces_them() -> None:
+    # player@netobj.ddnet.tw announced as type 7ffe
+    uuid = bytes.fromhex("22ca938d13803e2b9e7bd2558ea6be11")
+    ints = [int.from_bytes(uuid[at : at + 4], "big", signed=True) for at in range(0, 16, 4)]
+    data = packed(0, 2, 0, 0, 0x7FFE, 4, *ints, 0x7FFE, 5, 2, 3, 1)
+    found = named(read_delta(data, "0.6").updated, "0.6")
+    assert found[0] == {
+        "item_type": 0,
+        "item_id": 0x7FFE,
+        "object": "uuid",
+        "uuid": uuid.hex(),
+    }
+    assert found[1]["object"] == "ddnet_player"
+    assert (found[1]["flags"], found[1]["auth_level"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(), (1,), (-1, 0, 0), (2000, 0, 0), (0, 1, 0), (0, 1, 0, 4, 2, 1, 1), (0, 1, 0, 30, 1, 9999),
+     (0, 1, 0, 30, 1, -1)],
+)  # fmt: skip
+def test_damaged_data(numbers: tuple[int, ...]) -> None:
+    with pytest.raises(SnapshotError):
+        read_delta(packed(*numbers), "0.7")
+
+
+def test_packed_strings() -> None:
+    octets = bytes((octet + 128) & 0xFF for octet in b"nameless tee\0\0\0") + b"\0"
+    ints = [int.from_bytes(octets[at : at + 4], "big", signed=True) for at in range(0, 16, 4)]
+    assert unpack_string(ints) == "nameless tee"
