@@ -22,6 +22,9 @@ __all__ = ["Engine", "Plan"]
 
 STEP_LIMIT = 2000
 """Steps that are remembered for a failure."""
+_SUSPECT_STEPS = 200
+"""The sessions of so many latest steps are kept whole: a target can look well for a moment after
+what kills it."""
 _DRAIN_SECONDS = 0.2
 """Time that a target has to acknowledge what was sent last in a session."""
 
@@ -68,7 +71,6 @@ class Engine:
         self._numbers = 0
         self._session_cases = 0
         self._steps: deque[Sent] = deque(maxlen=STEP_LIMIT)
-        self._suspects: set[int] = set()
         self._pacer = Pacer(plan.rate, time.monotonic())
         self.report = report
         """The account so far."""
@@ -173,7 +175,6 @@ class Engine:
         for step, (octets, key) in zip(case.steps, stamped, strict=True):
             session.pump(self._pacer.wait(time.monotonic()))
             self._steps.append(Sent(case.number, number, stage, step, octets))
-            self._suspects.add(number)
             session.send(octets, key, kind)
             self.report.sent(step.type, stage, control=case.is_control)
         session.pump()
@@ -201,12 +202,10 @@ class Engine:
             if session is not None:
                 self._adopt(session)
         if verdict is None:
-            self._suspects = {self._session_number}
             return
         self._leave()
         self._keep(verdict, number)
         self._steps.clear()
-        self._suspects.clear()
         if self._watch.monitors.restart():
             self._enter()
 
@@ -215,7 +214,8 @@ class Engine:
         if known is not None:
             known.count += 1
             return
-        steps = [each for each in self._steps if each.session in self._suspects]
+        latest = {each.session for each in list(self._steps)[-_SUSPECT_STEPS:]}
+        steps = [each for each in self._steps if each.session in latest]
         facts = {**self._plan.facts, "case": number, "target": str(self._watch.target)}
         folder = self._store.write_failure(
             verdict,

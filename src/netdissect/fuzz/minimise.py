@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.replay import Replayer
 from netdissect.fuzz.store import Failure, Sent, write_steps
 from netdissect.model.errors import UsageError
@@ -20,6 +22,8 @@ __all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
 
 _T = TypeVar("_T")
 _SIMPLE_OCTET = 0
+_OCTET_TRIALS = 120
+"""Replays spent on the octets of what is left: they make it readable, not shorter."""
 
 
 class _BudgetSpentError(Exception):
@@ -60,7 +64,7 @@ class Minimised:
     trials: int
     """Replays that it took."""
     complete: bool
-    """False where the allowed number of trials ended the search."""
+    """False where the allowed number of trials ended the search for the shortest list."""
 
 
 @dataclass(slots=True)
@@ -71,12 +75,15 @@ class Minimiser:
     """Sends candidates."""
     kind: str
     """Kind of verdict that counts as the same failure."""
+    signature: str = ""
+    """Its signature: where the whole list gives this one again, every candidate must."""
     trials: int = 400
     """Replays at most."""
     progress: Callable[[int, int], None] = lambda _trials, _left: None
     """Called with (trials done, steps left)."""
     _done: int = field(default=0, init=False)
     _well: bool = field(default=False, init=False)
+    _strict: bool = field(default=False, init=False)
     _best: list[Sent] = field(default_factory=list, init=False)
 
     def run(self, steps: Sequence[Sent]) -> Minimised:
@@ -86,7 +93,9 @@ class Minimiser:
             UsageError: the whole list does not make the target fail (any more).
         """
         self._best = list(steps)
-        if not self._fails(list(steps)):
+        verdict = self._replay(list(steps))
+        self._strict = verdict is not None and verdict.signature == self.signature
+        if verdict is None or verdict.kind != self.kind:
             raise UsageError(
                 f"the {len(steps)} steps do not make the target fail again with {self.kind!r}: "
                 "is it the same target, in the same state?"
@@ -94,9 +103,11 @@ class Minimiser:
         complete = True
         try:
             self._shrink_list()
-            self._shrink_octets()
         except _BudgetSpentError:
             complete = False
+        self.trials = min(self.trials, self._done + _OCTET_TRIALS)
+        with suppress(_BudgetSpentError):
+            self._shrink_octets()
         return Minimised(tuple(self._best), self._done, complete)
 
     def _shrink_list(self) -> None:
@@ -142,13 +153,19 @@ class Minimiser:
         return True
 
     def _fails(self, steps: Sequence[Sent]) -> bool:
+        verdict = self._replay(steps)
+        if verdict is None or verdict.kind != self.kind:
+            return False
+        return not self._strict or verdict.signature == self.signature
+
+    def _replay(self, steps: Sequence[Sent]) -> Verdict | None:
         # A target that withstood the last candidate is used again; one that failed is replaced.
         if not self._well and not self.replayer.fresh_target():
             raise UsageError(f"the target cannot be reached: {self.replayer.watch.reason}")
         self._done += 1
         verdict, _octets = self.replayer.run(steps)
         self._well = verdict is None
-        return verdict is not None and verdict.kind == self.kind
+        return verdict
 
 
 def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> Path:

@@ -61,7 +61,7 @@ class Replayer:
 
     def _judge(self, sessions: list[Driver]) -> Verdict | None:
         last = sessions[-1] if sessions else None
-        verdict, fresh = self.watch.look(last)
+        verdict, fresh = self.watch.look(last, certain=True)
         for session in {id(each): each for each in (*sessions, fresh) if each is not None}.values():
             session.close()
         return verdict

@@ -162,7 +162,9 @@ def minimise_failure(
         raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
     try:
         replayer = Replayer(watch)
-        result = Minimiser(replayer, failure.kind, trials, progress).run(failure.steps)
+        signature = str(failure.facts.get("signature", ""))
+        minimiser = Minimiser(replayer, failure.kind, signature, trials, progress)
+        result = minimiser.run(failure.steps)
         replayer.fresh_target()
         _verdict, sent = replayer.run(result.steps)
     finally:

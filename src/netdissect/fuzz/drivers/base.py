@@ -136,7 +136,7 @@ class Driver(ABC):
         end = self.clock() + timeout
         while not done():
             left = end - self.clock()
-            if left <= 0 or not self.is_open:
+            if left <= 0 or not self.is_open or self.link.refused:
                 return False
             self._turn(left)
         return True

@@ -42,6 +42,8 @@ FRESH_SECONDS = 0.12
 _BACKROOM = 512
 _PACKET_LIMIT = 1200
 _OUTBOX_LIMIT = 400
+_HARMLESS = "SysPingReply"
+"""Goes out under the number of a mutant: servers take it and do nothing."""
 _FILLERS = 100
 """Harmless messages in one packet."""
 _VERSIONS = {"0.6": b"0.6 626fce9a778df4d4", "0.7": b"0.7 802f1be60a05665f"}
@@ -311,7 +313,7 @@ class TeeworldsDriver(Driver):
         for number in ordered:
             message, key = self._outbox[number]
             if key is not None and self.forget_mutant(key):
-                message = self._message("SysPing")
+                message = self._message(_HARMLESS)
                 self._outbox[number] = (message, None)
             chunk = self._chunk(message, number, RESEND)
             if sum(map(len, chunks)) + len(chunk) > _PACKET_LIMIT:
@@ -396,7 +398,7 @@ class TeeworldsDriver(Driver):
         if not numbers or not step.advance:
             return opened.octets(), None
         for number in numbers:
-            self._outbox[number] = (self._message("SysPing"), None)
+            self._outbox[number] = (self._message(_HARMLESS), None)
         refused = {"ack", "token"} & {*step.hold, *dict(step.shift)}
         if shift or refused or not opened.is_whole:
             # The server will not take it: what follows must not wait behind its numbers.

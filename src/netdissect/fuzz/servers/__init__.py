@@ -11,6 +11,7 @@ __all__ = ["SERVERS", "PlantedBugError", "Server", "make_server", "serve_udp"]
 
 SERVERS: dict[str, tuple[str, str]] = {
     "riptide": ("RiptideServer", "riptide-2.2"),
+    "teeworlds": ("TeeworldsServer", "teeworlds-0.7"),
 }
 """Protocol -> (class in the module of the same name, default dialect)."""
 
