@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from netdissect.model.claims import Claim, Sample
-from netdissect.model.events import Ev
+from netdissect.model.events import Ev, Event
 from netdissect.model.packets import FlowKey, Packet
 from netdissect.protocols.base import Assembler, Framer, Protocol
 from netdissect.protocols.claiming import DecodeAs
@@ -49,6 +49,13 @@ class Flow:
     held: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     """Datagrams (direction, frame, time, payload) that may begin a new connection."""
 
+    def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
+        """Give the parts of a datagram to the assembler; track what it says."""
+        if self.assembler is not None and self.connection is not None:
+            more = self.assembler.feed(direction, frame, time_ns, events)
+            if more:
+                self.connection.further(direction, frame, time_ns, more)
+
 
 class Port:
     """One direction of a claimed UDP flow."""
@@ -77,7 +84,7 @@ class Port:
                 self.pipeline.release(self.flow, direction)
             connection.datagram(direction, frame, time_ns, payload, events)
             if events and events[-1][0] == _PART:
-                self.pipeline.assemble(self.flow, direction, frame, time_ns, events)
+                self.flow.assemble(direction, frame, time_ns, events)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.pipeline.bug(connection, direction, frame, time_ns, bug)
 

@@ -61,7 +61,7 @@ _GC_ALLOCATIONS = 70_000
 _SAMPLE_DATAGRAMS = max(SAMPLE_SIZES)
 _LIMITS = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
 """Datagrams, octets and packets (ICMP errors included) at which a UDP flow is judged for good."""
-_UDP = int(PacketKind.UDP)
+_UDP, _TCP = int(PacketKind.UDP), int(PacketKind.TCP)
 _NOTE = int(Ev.NOTE)
 
 Taker = Callable[[int, int, bytes], None]
@@ -116,6 +116,8 @@ class Pipeline:
         self._claimed: dict[tuple[str, FlowKey], Flow] = {}
         """Both under the key of either direction."""
         self._others: dict[tuple[str, FlowKey], None] = {}
+        self._streams: dict[FlowKey, streams.StreamPort] = {}
+        """TCP key -> what takes its segments where nobody watches."""
         self._servers = streams.Servers()
         self._tcp_feeder = streams.TcpFeeder(self)
         self._housekeeping_ns = 0
@@ -141,16 +143,24 @@ class Pipeline:
 
     def _run(self, packets: Iterable[Packet]) -> None:
         find = self._table.get
+        streams_of = self._streams.get
         time_ns = self.now_ns
         for packet in packets:
-            kind, frame, time_ns, key, payload, _, faults = packet
-            if kind == _UDP and not faults:
-                taker = find(key)
-                if taker is not None:
-                    taker(frame, time_ns, payload)
-                    if time_ns > self._housekeeping_ns:
-                        self._tidy(time_ns)
-                    continue
+            kind, frame, time_ns, key, payload, segment, faults = packet
+            if not faults:
+                if kind == _UDP:
+                    taker = find(key)
+                    if taker is not None:
+                        taker(frame, time_ns, payload)
+                        if time_ns > self._housekeeping_ns:
+                            self._tidy(time_ns)
+                        continue
+                elif kind == _TCP and segment is not None:
+                    port = streams_of(key)
+                    if port is not None and port.take(frame, time_ns, segment):
+                        if time_ns > self._housekeeping_ns:
+                            self._tidy(time_ns)
+                        continue
             self.feed(packet)
         self.now_ns = max(self.now_ns, time_ns)
 
@@ -372,6 +382,9 @@ class Pipeline:
                 for direction in (0, 1)
                 if (framer := protocol.framer(hints.dialects[direction], direction)) is not None
             ]
+            if connection.stream is not None and self.observer is None and self.recorder is None:
+                for side, key in enumerate(keys):
+                    self._streams[key] = streams.StreamPort(self, flow, protocol, side)
         if len(self._claimed) > 2 * MAX_CONNECTIONS:
             self._evict_claimed()
 
@@ -425,7 +438,7 @@ class Pipeline:
             self.recorder.touched.clear()
         connection.datagram(direction, frame, time_ns, payload, events)
         if events and events[-1][0] == Ev.PART:
-            self.assemble(flow, direction, frame, time_ns, events)
+            flow.assemble(direction, frame, time_ns, events)
         if self.observer is not None:
             self.observer.seen(flow, connection, direction, (frame, time_ns, payload, ()), events, hints)
 
@@ -460,21 +473,12 @@ class Pipeline:
             else:
                 connection.datagram(direction, frame, time_ns, payload, events)
             if events and events[-1][0] == Ev.PART:
-                self.assemble(flow, direction, frame, time_ns, events)
+                flow.assemble(direction, frame, time_ns, events)
             if self.observer is not None:
                 packet = (frame, time_ns, payload, frames)
                 self.observer.seen(flow, connection, direction, packet, events, hints)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.bug(connection, direction, frame, time_ns, bug)
-
-    def assemble(
-        self, flow: Flow, direction: int, frame: int, time_ns: int, events: list[Event]
-    ) -> None:
-        """Give the parts of a datagram to the assembler; track what it says."""
-        if flow.assembler is not None and flow.connection is not None:
-            more = flow.assembler.feed(direction, frame, time_ns, events)
-            if more:
-                flow.connection.further(direction, frame, time_ns, more)
 
     def _faulty(self, flow: Flow, packet: Packet) -> None:
         """Feed a datagram in which the layers below found something."""
@@ -546,8 +550,8 @@ class Pipeline:
         self._report(flow, end_ns)
         for key in (flow.key, reverse_key(flow.key)):
             self._claimed.pop((flow.transport, key), None)
-            if flow.transport == "udp":
-                self._table.pop(key, None)
+            self._table.pop(key, None)
+            self._streams.pop(key, None)
 
     def _leave(self, flow: Flow) -> None:
         """End a flow because another TCP connection uses its 4-tuple."""

@@ -30,6 +30,7 @@ MAX_SYNS = 16
 
 SPACE = "message"
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_SPECIAL = _FIN | _SYN | _RST
 _SIDES = ("client", "server")
 
 TCP_CODES: tuple[CodeRow, ...] = (
@@ -77,6 +78,11 @@ _START, _END, _TIME, _REPEATED, _RECORD = range(5)
 class _Messages:
     """The messages of one direction."""
 
+    __slots__ = (
+        "acked", "blocked", "blocked_ns", "count", "digest", "end", "gaps", "octets", "repeated",
+        "rtt", "unacked", "unknown", "waiting",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.count = 0
         self.end = 0
@@ -117,6 +123,8 @@ class StreamTrack:
         self.syn_to_synack_ms: float | None = None
         self.synack_to_ack_ms: float | None = None
         self.established_ns: int | None = None
+        self._usual = False
+        """True once the handshake is over, or was not seen."""
         self.first_fin: tuple[int, int, int] | None = None
         """(direction, frame, time) of the first FIN."""
         self.fins = [False, False]
@@ -129,14 +137,20 @@ class StreamTrack:
     def segment(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take one segment, before the messages that it completes."""
         flags = segment.flags
-        if segment.mid_stream and not self.mid_stream and self.established_ns is None:
-            self.mid_stream = True
+        half = self.halves[direction]
+        if self._usual and not flags & _SPECIAL:
+            half.take(segment, frame, time_ns)
+            if half.repeated:
+                self._sent_again(direction, segment)
+            if flags & _ACK and segment.ack != self.halves[1 - direction].acked_wire:
+                self._acknowledged(direction, frame, time_ns, segment.ack)
+            return
+        if segment.mid_stream and not self.mid_stream:
+            self.mid_stream = self._usual = True
             self.findings.add("unknown-start", frame, time_ns, direction)
             self._step("data", None, direction, frame, time_ns)
-        half = self.halves[direction]
-        before = half.counts["retransmitted"]
         half.take(segment, frame, time_ns)
-        if half.counts["retransmitted"] != before:
+        if half.repeated:
             self._sent_again(direction, segment)
         if flags & _ACK:
             self._acknowledged(direction, frame, time_ns, segment.ack)
@@ -149,6 +163,8 @@ class StreamTrack:
         """Mark the messages that a retransmission carries: their round trip is ambiguous (Karn)."""
         start = segment.stream_start
         end = start + segment.payload_length
+        if self.halves[direction].repeated[-1] != (start, end):
+            return
         messages = self.messages[direction]
         for waiting in messages.waiting:
             if waiting[_START] >= end:
@@ -184,6 +200,7 @@ class StreamTrack:
             self._step("syn_ack", None, direction, frame, time_ns)
         elif self._syn_ack_ns is not None and segment.flags & _ACK and direction == 0:
             self.established_ns = time_ns
+            self._usual = True
             self.synack_to_ack_ms = (time_ns - self._syn_ack_ns) / 1e6
             self._step("established", None, direction, frame, time_ns)
 
@@ -270,7 +287,10 @@ class StreamTrack:
         messages.end = end
         parts, repeated = self.halves[direction].made_of(start, end)
         messages.repeated += repeated
-        waited = time_ns - max((part[2] for part in parts), default=time_ns)
+        newest_ns = parts[-1][2] if parts else time_ns
+        if len(parts) > 1:
+            newest_ns = max(part[2] for part in parts)
+        waited = time_ns - newest_ns
         if waited > 0:
             messages.blocked += 1
             messages.blocked_ns = max(messages.blocked_ns, waited)
@@ -290,7 +310,7 @@ class StreamTrack:
                 "length": end - start,
                 "segments": len(parts),
                 "first_octet_ns": parts[0][2] if parts else time_ns,
-                "last_octet_ns": max((part[2] for part in parts), default=time_ns),
+                "last_octet_ns": newest_ns,
                 "retransmitted": repeated,
                 "blocked_ms": max(0, waited) / 1e6,
             }

@@ -48,6 +48,13 @@ Arrival = tuple[int, int, int, int]
 class StreamHalf:
     """The octets that one side sent: units, copies, holes, acknowledgements."""
 
+    __slots__ = (
+        "_identities", "_newest_id", "acked", "acked_wire", "arrivals", "base", "connection",
+        "counts", "direction", "findings", "first", "highest", "holes", "last", "limits", "max_copies", "new",
+        "octets_on_wire", "outstanding", "pure_acks", "quickest_ns", "recorder", "repeated", "rtt",
+        "segments", "units_acked", "units_unacked", "units_unknown",
+    )  # fmt: skip
+
     def __init__(self, direction: int, findings: Findings, recorder: Recorder | None) -> None:
         self.direction = direction
         self.findings = findings
@@ -58,6 +65,8 @@ class StreamHalf:
         """Wire sequence number of offset 0; None before the first segment."""
         self.highest = 0
         """Offset behind the highest octet seen."""
+        self.acked_wire = -1
+        """Acknowledgement number seen last."""
         self.acked = 0
         """Offset up to which the other side has acknowledged."""
         self.holes: list[tuple[int, int]] = []
@@ -70,9 +79,14 @@ class StreamHalf:
         self.rtt = RttReservoir()
         self.quickest_ns = 1 << 62
         self.counts = dict.fromkeys(
-            ("new", "hole_filling", "retransmitted", "exact_duplicates", "reordered", "pure_acks",
-             "zero_window", "syn", "fin", "rst", "octets_on_wire"), 0,
+            ("hole_filling", "retransmitted", "exact_duplicates", "reordered", "zero_window",
+             "syn", "fin", "rst"), 0,
         )  # fmt: skip
+        """Rarer facts; the next three are counted on the fast path."""
+        self.new = 0
+        """Segments with data beyond everything seen."""
+        self.pure_acks = 0
+        self.octets_on_wire = 0
         self.segments = 0
         """Segments of any kind."""
         self.units_acked = 0
@@ -85,7 +99,7 @@ class StreamHalf:
         """Offset of the unit sent furthest ahead."""
         self.limits: dict[str, int] = {}
         self._newest_id: int | None = None
-        self._identities: dict[tuple[int, int, int], None] = {}
+        self._identities: deque[tuple[int | None, int, int]] = deque(maxlen=MAX_IDENTITIES)
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -104,10 +118,10 @@ class StreamHalf:
         if not segment.window and not flags & (_SYN | _RST):
             self._zero_window(frame, time_ns)
         if segment.payload_length:
-            counts["octets_on_wire"] += segment.payload_length
+            self.octets_on_wire += segment.payload_length
             self._data(segment, frame, time_ns)
         elif flags & (_SYN | _FIN | _RST | _ACK) == _ACK:
-            counts["pure_acks"] += 1
+            self.pure_acks += 1
 
     def _zero_window(self, frame: int, time_ns: int) -> None:
         self.counts["zero_window"] += 1
@@ -120,13 +134,16 @@ class StreamHalf:
         """Judge a segment with data."""
         start = segment.stream_start
         end = start + segment.payload_length
-        if segment.ip_id and self._is_copy(segment.ip_id, start, segment.payload_length):
+        identity = (segment.ip_id, start, end)
+        if start < self.highest and segment.ip_id and identity in self._identities:
+            # This very packet was seen before: the network repeated it.
             self.counts["exact_duplicates"] += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)
             self._again(start, end, frame, time_ns, "duplicate")
             return
+        self._identities.append(identity)
         if start >= self.highest:
-            self.counts["new"] += 1
+            self.new += 1
             if start > self.highest:
                 self._hole(self.highest, start)
             self.highest = end
@@ -140,19 +157,8 @@ class StreamHalf:
             self.counts["retransmitted"] += 1
             self.findings.add("retransmission", frame, time_ns, self.direction)
             self._repeat(start, end, frame, time_ns)
-        if segment.ip_id and not self._is_late(segment.ip_id):
-            self._newest_id = segment.ip_id
-
-    def _is_copy(self, ip_id: int, start: int, length: int) -> bool:
-        """Return whether this very packet was seen before: the network repeated it."""
-        identities = self._identities
-        identity = (ip_id, start, length)
-        if identity in identities:
-            return True
-        identities[identity] = None
-        if len(identities) > MAX_IDENTITIES:
-            del identities[next(iter(identities))]
-        return False
+        if not self._is_late(segment.ip_id):
+            self._newest_id = segment.ip_id or self._newest_id
 
     def _is_late(self, ip_id: int | None) -> bool:
         """Return whether a packet left before another that was seen already (rising IP ids)."""
@@ -209,7 +215,8 @@ class StreamHalf:
             if late:
                 record.extra["late"] = True
             self.recorder.pending.append(record)
-        self.max_copies = max(self.max_copies, 1)
+        if not self.max_copies:
+            self.max_copies = 1
         unit: Unit = [start, end, time_ns, 1, frame, False, record]
         outstanding = self.outstanding
         if end <= self.acked:
@@ -269,8 +276,9 @@ class StreamHalf:
 
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement number that the other side sent."""
-        if self.base is None:
+        if self.base is None or wire == self.acked_wire:
             return
+        self.acked_wire = wire
         ahead = (wire - self.base - self.highest + _HALF_WRAP) % _WRAP - _HALF_WRAP
         offset = self.highest + ahead
         if offset <= self.acked:
@@ -322,6 +330,12 @@ class StreamHalf:
         What lies before `start` is forgotten: messages come in order.
         """
         arrivals = self.arrivals
+        if arrivals and not self.repeated:
+            newest = arrivals[-1]
+            if newest[0] <= start and end <= newest[1]:
+                if len(arrivals) > 1:
+                    del arrivals[:-1]
+                return arrivals, False
         done = 0
         while done < len(arrivals) and arrivals[done][1] <= start:
             done += 1
@@ -347,8 +361,13 @@ class StreamHalf:
             waited = end_ns - unit[FIRST_NS] > patience_ns
             self._drop(unit, "unacked" if peer_seen and waited else "unknown")
         counts = self.counts
-        units = counts["new"] + counts["hole_filling"]
-        extra: dict[str, Any] = dict(counts)
+        units = self.new + counts["hole_filling"]
+        extra: dict[str, Any] = {
+            "new": self.new,
+            **counts,
+            "pure_acks": self.pure_acks,
+            "octets_on_wire": self.octets_on_wire,
+        }
         extra["segments"] = self.segments
         extra["missing_octets"] = sum(high - low for low, high in self.holes)
         return SpaceReport(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from netdissect.wire.strictjson import Json, read_json
@@ -42,6 +43,7 @@ class Verdict:
     """(catalogue code, sentence, line that it is about: `class_name` or `body`)."""
 
 
+@lru_cache(maxsize=1024)
 def is_class_line(text: str) -> bool:
     """Return whether a line is a Java identifier, `[]` behind it allowed."""
     while text.endswith("[]"):
@@ -57,8 +59,8 @@ def judge(class_line: bytes, body: bytes) -> Verdict:
     identifier = is_class_line(name)
     if not identifier:
         findings.append(_class_finding(name))
-    shifted = _is_name(text) and (not name or name[0] in "{[")
-    if shifted:
+    shifted = not name or name[0] in "{["
+    if shifted and _is_name(text):
         findings.append(
             ("pair-shift-suspected", "class and body lines have changed places", "body")
         )

@@ -12,7 +12,7 @@ from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
 from netdissect.protocols.netplay.recognition import recognise
 from netdissect.protocols.netplay.rules import POLICIES
-from netdissect.protocols.netplay.scan import scan
+from netdissect.protocols.netplay.scan import SCANNERS, scan_frame
 from netdissect.wire.netplay import DIALECTS
 from netdissect.wire.netplay_findings import FINDINGS
 
@@ -54,7 +54,7 @@ class Netplay(Protocol):
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of one message. See `scan`."""
-        return scan(payload, direction, hints)
+        return SCANNERS.get(hints.dialects[direction], scan_frame)(payload)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a dialect."""

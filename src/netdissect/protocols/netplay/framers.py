@@ -184,6 +184,10 @@ class BinaryFramer(_Framer):
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""
+        if not piece.gap_octets and not self._held.data and not self._lost and not self._skip:
+            found = self._whole(piece)
+            if found is not None:
+                return found
         if piece.gap_octets:
             self._gap(piece)
         if piece.gap_octets or self._skip:
@@ -192,6 +196,32 @@ class BinaryFramer(_Framer):
             self._skipped += skipped
             piece = StreamPiece(piece.offset + skipped, piece.data[skipped:], piece.frames)
         return super().feed(piece)
+
+    def _whole(self, piece: StreamPiece) -> list[Framed] | None:
+        """Return the messages of a piece of whole ones with nothing odd: the usual case."""
+        offset, data, frames, _ = piece
+        size = len(data)
+        if self._skipped or self._missing or size < self._head + 3:
+            return None
+        if self._chunked:
+            if data[0] or size > CHUNK_DATA + 1 or data[1] << 8 | data[2] != size - 3:
+                return None
+            self._odd = 0
+            return [(data, frames, (), offset)]
+        found: list[Framed] = []
+        position = 0
+        while position + 3 <= size:
+            length = data[position] << 8 | data[position + 1]
+            end = position + 2 + length
+            if length < SHORTEST or end > size or data[position + 2] & RESERVED:
+                return None
+            octets = data if end - position == size else data[position:end]
+            found.append((octets, frames, (), offset + position))
+            position = end
+        if position < size:
+            return None
+        self._odd = 0
+        return found
 
     def _gap(self, piece: StreamPiece) -> None:
         """Go on at the end of the frame at hand where it lies behind the gap, else look for one."""
@@ -323,6 +353,15 @@ class TextFramer(_Framer):
         """A piece boundary lies inside a character of the message at hand."""
         self._inside = False
         """While lost: the rest of a line, whose start was not seen, has still to be passed over."""
+
+    def feed(self, piece: StreamPiece) -> list[Framed]:
+        """Return the messages that this piece completed."""
+        data = piece.data
+        usual = not piece.gap_octets and not self._held.data and not self._lost
+        usual = usual and not self._skipped and not self._missing and data.endswith(b"\n")
+        if usual and data.count(b"\n") == 2:  # noqa: PLR2004 - one message, whole
+            return [(data, piece.frames, (), piece.offset)]
+        return super().feed(piece)
 
     def _lose(self) -> None:
         super()._lose()

@@ -1,11 +1,12 @@
-"""`scan` of Netplay: one framed message to its events. Layout comes from the derived readers."""
+"""One framed message of Netplay to its events. Layout comes from the derived readers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 
 from netdissect.dissect.readers.netplay import read_NetplayFrame, read_NetplayText
-from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
@@ -22,7 +23,7 @@ from netdissect.wire.netplay import (
 )
 from netdissect.wire.netplay_text import judge
 
-__all__ = ["scan"]
+__all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
 _MESSAGE, _NOTE = int(Ev.MESSAGE), int(Ev.NOTE)
 _HEADER = 5
@@ -36,13 +37,8 @@ def _name(number: int) -> str:
     return str(number)
 
 
-def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of one message; of bin3 with its chunk headers."""
-    dialect = hints.dialects[direction]
-    if dialect == "netplay-text":
-        return _text(payload)
-    if dialect == "netplay-bin3":
-        return _chunks(payload)
+def scan_frame(payload: bytes) -> list[Event]:
+    """Return the events of one frame of bin1 or bin2."""
     values = read_NetplayFrame(payload, 0, len(payload))
     if values is None:
         return _short(payload)
@@ -77,8 +73,8 @@ def _options(options: int, body: bytes) -> list[Event]:
     return notes
 
 
-def _chunks(payload: bytes) -> list[Event]:
-    """Return the events of one message of bin3."""
+def scan_chunks(payload: bytes) -> list[Event]:
+    """Return the events of one message of bin3, with its chunk headers."""
     notes: list[Event] = []
     if len(payload) <= CHUNK_DATA + 1 and payload[:1] == b"\0":
         frame = payload[1:]
@@ -107,7 +103,8 @@ def _header(head: int, position: int, need: int) -> list[Event]:
     return []
 
 
-def _text(payload: bytes) -> list[Event]:
+def scan_text(payload: bytes) -> list[Event]:
+    """Return the events of one text message."""
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
         return [(_NOTE, "incomplete-message-at-close", f"{len(payload)} octets without an end")]
@@ -115,3 +112,12 @@ def _text(payload: bytes) -> list[Event]:
     events: list[Event] = [(_MESSAGE, verdict.class_name[:_LONGEST_NAME])]
     events += ((_NOTE, code, text) for code, text, _ in verdict.findings)
     return events
+
+
+SCANNERS: Final[dict[str, Callable[[bytes], list[Event]]]] = {
+    "netplay-bin1": scan_frame,
+    "netplay-bin2": scan_frame,
+    "netplay-bin3": scan_chunks,
+    "netplay-text": scan_text,
+}
+"""Dialect -> what scans its messages."""

@@ -175,7 +175,7 @@ class Shape:
         frames = first_frames(data, position, chunked=self.chunked, most=CHAIN)
         known = [fits(frame, self._values) for frame in frames]
         if sum(known) >= CONFIRMED:
-            # Octets before a message can look like one more: what cannot be decoded is not believed.
+            # Octets before a message can look like one more: believe what can be decoded.
             return known[0]
         return self._follows(data, position, LONG_CHAIN)
 
