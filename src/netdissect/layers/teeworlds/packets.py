@@ -263,7 +263,10 @@ class TwPacket(Layer):
 
     def do_dissect_payload(self, s: bytes) -> None:
         """Open a compressed payload; one that cannot be opened stays as it is."""
-        if self.compressed_flag and s and self.fault is None:
+        if self.compressed_flag and self.fault is None:
+            if not s:
+                self.packed = (s, s)
+                return
             try:
                 opened = huffman.decompress(s, PAYLOAD_LIMITS[self.dialect])
             except huffman.HuffmanError:
@@ -282,8 +285,15 @@ class TwPacket(Layer):
             return Raw
         return body_layer(self.dialect, payload, control=bool(self.control_flag))
 
+    def do_build(self) -> bytes:
+        """Build; `post_build` also runs where Scapy has the header's octets in its cache."""
+        packet = self if self.explicit else next(iter(self))
+        return packet.post_build(packet.self_build(), packet.do_build_payload())
+
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the number of chunks, then compress."""
+        if self.fault is not None:
+            return pkt + pay
         head = bytearray(pkt)
         if self.fields.get("num_chunks") is None and self.raw_packet_cache is None:
             head[self.count_at] = len(getattr(self.payload, "chunks", ())) & 0xFF
