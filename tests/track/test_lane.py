@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+from tracking import policy, rule
+
+from netdissect.model.policy import AckRule, ResendRule
+from netdissect.track import lane as module
+from netdissect.track.findings import Findings
+from netdissect.track.lane import Lane
+
+
+def lane(**changes):
+    return Lane(policy(**changes), 0, Findings(1, {}, None), None)
+
+
+@pytest.mark.parametrize(
+    ("samples", "smoothed"),
+    [([100], 100.0), ([100, 200], 130.0), ([10, 11], 10.0), ([-5], 1.0), ([1, 1, 1], 1.0)],
+)
+def test_smoothing_is_the_peers_own(samples, smoothed) -> None:
+    """Whole milliseconds, cut off, at least 1: as `trunc(0.7 x old + 0.3 x new)` gives them."""
+    made = lane()
+    for sample in samples:
+        made.measured(sample)
+    assert made.smoothed_ms == smoothed
+
+
+def test_peers_that_keep_no_round_trip() -> None:
+    made = lane(rtt_smoothing=0.0)
+    made.measured(50)
+    assert made.smoothed_ms is None
+
+
+def test_bounds_of_types_and_counters() -> None:
+    made = lane()
+    for number in range(2 * module.MAX_TYPES):
+        made.count(f"type-{number}", 5, 7)
+        made.add(f"counter-{number}", 2)
+    assert len(made.messages) <= module.MAX_TYPES + 1
+    assert made.messages["other"][0] == module.MAX_TYPES
+    assert len(made.counters) <= module.MAX_COUNTERS
+
+
+def test_the_last_message_of_some_types() -> None:
+    made = lane()
+    assert made.last_of(None) is None
+    made.count("Ping", 10, 1)
+    made.count("Data", 20, 2)
+    assert made.last_of(frozenset({"Ping", "Pong"})) == (10, 1)
+    assert made.last_of(frozenset({"Pong"})) is None
+
+
+def test_a_dialect_learnt_later() -> None:
+    made = lane()
+    made.adopt(policy(spaces=(rule(resend=ResendRule(7.0)),)))
+    assert made.spaces["things"].delay_ns == 7_000_000
+    made.adopt(policy(spaces=(rule(ack=AckRule.EXACT, resend=ResendRule(9.0)),)))
+    assert made.spaces["things"].delay_ns == 7_000_000  # another kind of space: left as it is
