@@ -59,7 +59,9 @@ class Watch:
         A target that answers but refuses (it is full, it limits how often one may connect) is given
         the same time.
         """
-        end = time.monotonic() + self.start_seconds
+        # Only a target that we start ourselves may still be starting.
+        patience = self.start_seconds if self.monitors.process else self.answer_seconds
+        end = time.monotonic() + patience
         while (left := end - time.monotonic()) > 0:
             session = self.session(timeout=min(self.answer_seconds, left))
             if session is not None:

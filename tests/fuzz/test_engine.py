@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from agreement import CAPTURES
+from fuzzing import free_target, running, server_command
+
+from netdissect.fuzz import CONNECTED, fuzz_target, load_failure, minimise_failure, replay_failure
+from netdissect.fuzz.drivers.riptide import RiptideDriver
+from netdissect.fuzz.minimise import ddmin
+from netdissect.model.errors import UsageError
+
+CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
+CAPTURE = {
+    "riptide-2.2": CLEAN,
+    "riptide-2.1": CAPTURES / "riptide" / "udp_2.1.2_clean.pcap",
+    "riptide-2.1dev": CAPTURES / "riptide" / "udp_2.1dev_clean.pcap",
+    "riptide-2.0": CAPTURES / "riptide" / "udp_2.0.0_lossy_clientleg.pcap",
+}
+
+
+@pytest.mark.parametrize("dialect", RiptideDriver.dialects)
+def test_a_good_server_withstands_and_takes_the_good_messages(dialect: str, tmp_path: Path) -> None:
+    with running("riptide", dialect) as (target, server):
+        report = fuzz_target(
+            "riptide", target, tmp_path / "run", dialect=dialect, captures=[CAPTURE[dialect]], cases=300, rate=0
+        )
+    assert report.findings == {}
+    assert report.cases == 300
+    assert report.ended == "all cases sent"
+    share = report.share("control")
+    assert share is not None
+    assert share >= 0.9
+    assert server.delivered > 20  # type: ignore[attr-defined]
+    lines = (tmp_path / "run" / "cases.jsonl").read_text().splitlines()
+    assert len(lines) == 300
+    assert sum(report.mutations.values()) == 300
+    assert report.datagrams == sum(len(json.loads(line)["steps"]) for line in lines)
+
+
+def test_the_report_says_what_was_reached_in_which_state(tmp_path: Path) -> None:
+    with running("riptide") as (target, _server):
+        report = fuzz_target("riptide", target, tmp_path / "run", captures=[CLEAN], cases=600, rate=0)
+    assert report.stages == ("fresh", "connecting", CONNECTED)
+    assert report.mutated["Reliable", CONNECTED] > 50
+    assert report.mutated["Reliable", "fresh"] > 0
+    assert report.controls["Reliable", CONNECTED] > 20
+    assert report.reached["Ack", CONNECTED] > 100
+    assert report.reached["Welcome", "connecting"] >= report.sessions
+    assert ("Invalid11", CONNECTED) in report.never()
+    assert ("Reliable", CONNECTED) not in report.never()
+    data = json.loads((tmp_path / "run" / "report.json").read_text())
+    row = next(row for row in data["coverage"] if (row["type"], row["state"]) == ("Reliable", CONNECTED))
+    assert row["mutated"] == report.mutated["Reliable", CONNECTED]
+    assert data["accepted"]["control"]["expected"] == report.expected["control"]
+    assert data["never_mutated"] == [list(pair) for pair in report.never()]
+
+
+def test_the_same_seed_sends_the_same_messages(tmp_path: Path) -> None:
+    texts = []
+    for name in ("one", "two"):
+        with running("riptide") as (target, _server):
+            fuzz_target("riptide", target, tmp_path / name, seed=9, cases=100, rate=0)
+        rows = [json.loads(line) for line in (tmp_path / name / "cases.jsonl").read_text().splitlines()]
+        texts.append([[step["octets"] for step in row["steps"]] for row in rows])
+    assert texts[0] == texts[1]
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="lets no riptide-2.2 session in"):
+        fuzz_target("riptide", free_target(), tmp_path / "run", cases=5, monitors=[], answer_seconds=0.1)
+
+
+def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=20_000, rate=0, failures=1,
+        monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    assert finding.verdict.kind == "exit"
+    assert "planted bug" in finding.verdict.detail.lower() or "PlantedBug" in finding.verdict.detail
+    failure = load_failure(finding.folder)
+    assert failure.facts["seed"] == 4
+    result, folder = minimise_failure(failure, target, answer_seconds=0.5)
+    assert result.complete
+    assert len(result.steps) == 1
+    minimal = load_failure(folder)
+    assert len(minimal.steps[0].octets) >= 1232
+    verdict, sent = replay_failure(minimal, target)
+    assert verdict is not None
+    assert verdict.signature == finding.verdict.signature
+    assert len(sent) == 1
+
+
+@pytest.mark.slow
+def test_three_planted_bugs_within_twenty_thousand_cases(tmp_path: Path) -> None:
+    """One capture as seed; a length, a sequence and a decompression bug in a Teeworlds server."""
+    target = free_target()
+    report = fuzz_target(
+        "teeworlds", target, tmp_path / "run", captures=[CAPTURES / "teeworlds" / "tw07_clean.pcap"],
+        seed=2, cases=20_000, failures=3, answer_seconds=0.5,
+        monitors=[server_command("teeworlds", target, "length", "sequence", "decompression")],
+    )  # fmt: skip
+    details = {finding.verdict.detail.partition("PlantedBugError: ")[2].partition(":")[0] or finding.verdict.kind
+               for finding in report.findings.values()}  # fmt: skip
+    assert details == {"length", "decompression", "no-answer"}
+    for finding in report.findings.values():
+        failure = load_failure(finding.folder)
+        result, folder = minimise_failure(failure, target, trials=120, answer_seconds=0.5)
+        assert len(result.steps) <= 2
+        verdict, _sent = replay_failure(load_failure(folder), target)
+        assert verdict is not None
+        assert verdict.signature == finding.verdict.signature
+
+
+def test_ddmin_finds_the_least_part() -> None:
+    asked: list[int] = []
+
+    def fails(part: object) -> bool:
+        items = list(part)  # type: ignore[call-overload]
+        asked.append(len(items))
+        return 13 in items and 57 in items
+
+    assert ddmin(list(range(100)), fails) == [13, 57]
+    assert len(asked) < 100
+    assert ddmin([5], lambda _part: True) == [5]
+    assert ddmin(list(range(8)), lambda part: len(part) >= 3) == [5, 6, 7]
+
+
+def test_a_failure_that_does_not_come_again(tmp_path: Path) -> None:
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=20_000, rate=0, failures=1,
+        monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    failure = load_failure(finding.folder)
+    good = [server_command("riptide", target)]
+    assert replay_failure(failure, target, monitors=good)[0] is None
+    with pytest.raises(UsageError, match="do not make the target fail"):
+        minimise_failure(failure, target, monitors=good, answer_seconds=0.5)
+    with pytest.raises(UsageError, match="exec:"):
+        minimise_failure(failure, target, monitors=[])

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import socket
+from collections import deque
+
+import pytest
+from fuzzing import free_target
+
+from netdissect.fuzz import Link, Target
+from netdissect.fuzz.target import Pacer
+from netdissect.model.errors import AccessError, UsageError
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:7777", "127.9.9.9:1", "[::1]:7777", "::1:7777", "localhost:80"])
+def test_loopback_is_allowed(text: str) -> None:
+    assert Target.parse(text).port == int(text.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1:7777", "192.168.1.2:7777", "8.8.8.8:53", "[2001:db8::1]:7777", "0.0.0.0:7777"])
+def test_other_machines_need_the_users_word(text: str) -> None:
+    with pytest.raises(AccessError, match="--i-own-this-host"):
+        Target.parse(text)
+    assert Target.parse(text, own_host=True).port == int(text.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:70000", "example.org:80", "127.0.0.1:x"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(UsageError):
+        Target.parse(text, own_host=True)
+
+
+def test_target_writes_ipv6_in_brackets() -> None:
+    assert str(Target.parse("[::1]:9")) == "[::1]:9"
+
+
+def test_link_remembers_what_goes_over_it_and_stays_bounded() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        journal = deque(maxlen=3)
+        with Link(Target("127.0.0.1", peer.getsockname()[1]), journal=journal) as link:
+            for number in range(5):
+                link.send(bytes([number]))
+            data, address = peer.recvfrom(10)
+            assert data == b"\0"
+            peer.sendto(b"back", address)
+            assert link.receive(5.0) == [b"back"]
+            assert [(each.outgoing, each.octets) for each in journal] == [
+                (True, b"\3"), (True, b"\4"), (False, b"back"),
+            ]  # fmt: skip
+
+
+def test_a_closed_port_is_counted_not_raised() -> None:
+    with Link(free_target()) as link:
+        link.send(b"x")
+        link.receive(1.0)
+        link.send(b"y")
+        link.receive(1.0)
+        assert link.refused > 0
+
+
+def test_pacer_spreads_and_does_not_catch_up() -> None:
+    pacer = Pacer(10.0, 100.0)
+    assert [round(pacer.wait(100.0), 3) for _ in range(3)] == [0.0, 0.1, 0.2]
+    assert pacer.wait(105.0) == 0.0
+    assert round(pacer.wait(105.0), 3) == 0.1
+    assert [Pacer(0, 1.0).wait(1.0) for _ in range(3)] == [0.0] * 3
