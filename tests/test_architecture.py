@@ -46,7 +46,7 @@ ROOMS: dict[str, set[str]] = {
         "wire",
     },
     "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
-    "verify": {"capture", "flow", "model", "dissect"},
+    "verify": {"capture", "flow", "model", "pipeline"},
     "cli": {
         "pipeline",
         "lookup",

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from netdissect.capture import open_capture
-from netdissect.capture.tshark import tshark_facts
+from netdissect.capture.tshark import knet_facts, tshark_facts
 from netdissect.flow import packets
+from netdissect.model.annotations import Severity
 from netdissect.model.facts import Difference, FrameFacts
 from netdissect.model.packets import Packet, PacketKind, flow_endpoints
+from netdissect.pipeline import Options
+from netdissect.pipeline.records import iter_records
 
 __all__ = ["Comparison", "compare", "our_facts"]
 
+_OTHERS = frozenset({"riptide", "teeworlds", "eoudp", "netplay"})
 _COMPARED = ("time_ns", "transport", "src", "dst", "length", "seq", "ack", "flags")
 _ACK = 0x10
 
@@ -29,19 +34,23 @@ class Comparison:
     """What was not, in order of frames."""
 
 
-def our_facts(path: str) -> Iterator[FrameFacts]:
-    """Yield our facts of every whole UDP datagram and TCP segment."""
+def our_facts(path: str, snapped: set[int] | None = None) -> Iterator[FrameFacts]:
+    """Yield our facts of every whole UDP datagram and TCP segment.
+
+    Frames that the capture has cut are left out and added to `snapped`.
+    """
     with open_capture(path) as reader:
         for packet in packets(reader):
-            facts = _facts(packet)
-            if facts is not None:
-                yield facts
+            if packet[0] == PacketKind.ICMP_UNREACHABLE:
+                continue
+            if "snapped" not in packet[6]:
+                yield _facts(packet)
+            elif snapped is not None:
+                snapped.add(packet[1])
 
 
-def _facts(packet: Packet) -> FrameFacts | None:
-    kind, frame, time_ns, key, payload, segment, faults = packet
-    if kind == PacketKind.ICMP_UNREACHABLE or "snapped" in faults:
-        return None
+def _facts(packet: Packet) -> FrameFacts:
+    _, frame, time_ns, key, payload, segment, _ = packet
     src, dst = (str(end) for end in flow_endpoints(key))
     if segment is None:
         return FrameFacts(frame, time_ns, "udp", src, dst, len(payload))
@@ -68,7 +77,8 @@ def compare(path: str) -> Comparison:
     """
     result = Comparison()
     theirs = {facts.frame: facts for facts in tshark_facts(path)}
-    for ours in our_facts(path):
+    snapped: set[int] = set()
+    for ours in our_facts(path, snapped):
         other = theirs.pop(ours.frame, None)
         if other is None:
             result.differences.append(
@@ -78,10 +88,11 @@ def compare(path: str) -> Comparison:
         result.compared += 1
         for name in _COMPARED:
             _compare_fact(result, ours, other, name)
-    for other in theirs.values():
+    for other in (facts for frame, facts in theirs.items() if frame not in snapped):
         result.differences.append(
             Difference(other.frame, "frame", None, f"{other.transport} {other.src}")
         )
+    _compare_knet(result, path)
     result.differences.sort(key=lambda difference: difference.frame)
     return result
 
@@ -95,3 +106,66 @@ def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name
             result.facts[name] = result.facts.get(name, 0) + 1
     else:
         result.differences.append(Difference(ours.frame, name, mine, other))
+
+
+# -- kNet: the one protocol of ours that Wireshark dissects too -------------------------------------
+
+_HEADER = ("packet_id", "in_order", "reliable", "reliable_base")
+_PER_MESSAGE = ("reliable_delta", "message_id", "ping_id")
+_CONNECT = "Wireshark takes the connect datagram for one with messages"
+_OLD = "Wireshark does not read the pings of 2010"
+_BASE = "Wireshark misreads numbers from 32768 on"
+_DELTA = "Wireshark misreads numbers from 128 on"
+_FRAGMENT = "Wireshark misreads fragments, counts as message ids"
+_FIRST_LONG_BASE, _FIRST_LONG_DELTA = 0x8000, 0x80
+
+
+def _compare_knet(result: Comparison, path: str) -> None:
+    """Compare the fields of kNet datagrams; what Wireshark is known to misread is named."""
+    ours: dict[int, Mapping[str, Any]] = {}
+    ports: set[int] = set()
+    for record in iter_records(path, options=Options(without=_OTHERS)):
+        tree = record.dissection
+        if record.transport == "udp" and record.protocol == "knet" and tree is not None:
+            if any(note.severity >= Severity.WARN for note in tree.annotations):
+                continue  # both stop somewhere in a malformed datagram, each in its own place
+            server = record.dst if record.direction == 0 else record.src
+            ports.add(int(server.rpartition(":")[2]))
+            ours[record.frame] = {**tree.fields, "dialect": record.dialect}
+    for frame, theirs in knet_facts(path, ports) if ours else ():
+        if frame in ours:
+            _compare_fields(result, frame, ours[frame], theirs)
+
+
+def _compare_fields(
+    result: Comparison, frame: int, fields: Mapping[str, Any], theirs: Mapping[str, list[int]]
+) -> None:
+    messages = fields.get("messages") or []
+    for name in (*_HEADER, *_PER_MESSAGE):
+        sources = [fields] if name in _HEADER else messages
+        mine = [int(value[name]) for value in sources if value.get(name) is not None]
+        if mine == theirs[name]:
+            if mine:
+                result.facts[f"knet.{name}"] = result.facts.get(f"knet.{name}", 0) + 1
+            continue
+        known = _known_fault(name, mine, fields)
+        result.differences.append(Difference(frame, f"knet.{name}", mine, theirs[name], known))
+
+
+def _known_fault(name: str, mine: list[int], fields: Mapping[str, Any]) -> str:
+    """Return which of Wireshark's known faults explains a difference; "" for none.
+
+    Source: docs/protocols/knet.md, the section on Wireshark's dissector.
+    """
+    if fields.get("kind") == "connect":
+        return _CONNECT
+    if name == "ping_id" and fields.get("dialect") == "knet-2010":
+        return _OLD
+    if name == "reliable_base" and mine and mine[0] >= _FIRST_LONG_BASE:
+        return _BASE
+    messages = fields.get("messages") or []
+    if any(message.get("fragment") or message.get("fragment_start") for message in messages):
+        return _FRAGMENT
+    if name != "reliable_base" and any(value >= _FIRST_LONG_DELTA for value in mine):
+        return _DELTA
+    return ""

@@ -5,14 +5,14 @@ asked for.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from netdissect.model.errors import UsageError
 from netdissect.model.facts import FrameFacts
 from netdissect.model.packets import endpoint_text
 
-__all__ = ["tshark_available", "tshark_facts"]
+__all__ = ["knet_facts", "tshark_available", "tshark_facts"]
 
 _FLAG_BITS = 0xFF
 _UDP_HEADER = 8
@@ -67,17 +67,18 @@ def _facts(packet: Any) -> FrameFacts | None:
     if network is None or transport is None:
         return None
     frame, time_ns = int(packet.frame_info.number), _nanoseconds(packet.frame_info.time_epoch)
-    ends = [
+    src, dst = (
         endpoint_text(str(getattr(network, side)), int(getattr(transport, f"{side}port")))
         for side in ("src", "dst")
-    ]
+    )
     if transport.layer_name == "udp":
-        return FrameFacts(frame, time_ns, "udp", *ends, int(transport.length) - _UDP_HEADER)
+        return FrameFacts(frame, time_ns, "udp", src, dst, int(transport.length) - _UDP_HEADER)
     return FrameFacts(
         frame,
         time_ns,
         "tcp",
-        *ends,
+        src,
+        dst,
         int(transport.len),
         int(transport.seq_raw),
         int(transport.ack_raw),
@@ -88,3 +89,39 @@ def _facts(packet: Any) -> FrameFacts | None:
 def _nanoseconds(text: Any) -> int:
     whole, _, rest = str(text).partition(".")
     return int(whole) * 1_000_000_000 + int(rest.ljust(9, "0")[:9] or 0)
+
+
+_KNET_FIELDS = {
+    "packet_id": "datagram_packetid",
+    "in_order": "datagram_inorder",
+    "reliable": "datagram_reliable",
+    "reliable_base": "datagram_rmib",
+    "reliable_delta": "msg_reliable_number",
+    "message_id": "payload_messageid",
+    "ping_id": "payload_pingid",
+}
+"""Our name -> the attribute of pyshark's kNet layer."""
+
+
+def knet_facts(path: str, ports: Iterable[int]) -> Iterator[tuple[int, dict[str, list[int]]]]:
+    """Yield (frame, our field name -> values) as Wireshark's kNet dissector reads UDP datagrams.
+
+    Args:
+        path: the file.
+        ports: UDP ports of kNet servers.
+
+    """
+    rules = {f"udp.port=={port}": "knet" for port in sorted(set(ports))}
+    for packet in tshark_packets(path, rules) if rules else ():
+        if "knet" in packet and "udp" in packet:
+            values = {name: _values(packet.knet, field) for name, field in _KNET_FIELDS.items()}
+            yield int(packet.frame_info.number), values
+
+
+def _values(layer: Any, field: str) -> list[int]:
+    """Return all occurrences of a field as numbers; those that are none are left out."""
+    found = getattr(layer, field, None)
+    texts = [str(item.show) for item in getattr(found, "all_fields", ())]
+    return [
+        int(text, 0) for text in texts if text.removeprefix("0x").isalnum() and text[0].isdigit()
+    ]
