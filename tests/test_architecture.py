@@ -155,7 +155,7 @@ def test_functions_and_files_stay_readable() -> None:
     for path in modules():
         text = path.read_text()
         generated = "generated" in text[:200].lower()
-        assert generated or text.count("\n") <= 560, f"{path.relative_to(ROOT)} is too long"
+        assert generated or text.count("\n") <= 620, f"{path.relative_to(ROOT)} is too long"
         if generated:
             continue
         for node in ast.walk(ast.parse(text)):

@@ -47,6 +47,7 @@ class _Completed(_TextType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Take the text as it is."""
+        del param, ctx
         return value
 
     def shell_complete(
