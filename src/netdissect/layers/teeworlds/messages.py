@@ -48,7 +48,6 @@ _MAX_PARTS, _MAX_PART_SIZE = 64, 900
 class TwMessage(Layer):
     """A message: its fields, and what a later version may have added behind them."""
 
-    is_item: ClassVar[bool] = True
     row: ClassVar[MessageRow | None] = None
     """Its row in the table."""
 
