@@ -1,0 +1,228 @@
+"""Events in, conclusions out: one connection of a protocol that does not exist."""
+
+from __future__ import annotations
+
+import pytest
+from tracking import MS, connection, policy, rule
+
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev
+from netdissect.model.policy import AckRule, ResendRule
+from netdissect.track import connection as module
+from netdissect.track.recorder import Recorder
+
+
+def feed(made, rows):
+    """Feed (direction, ms, *events) rows; frames count from 1."""
+    for frame, (direction, at_ms, *events) in enumerate(rows, 1):
+        made.datagram(direction, frame, int(at_ms * MS), b"data", events)
+
+
+HELLO = (Ev.MESSAGE, "Hello"), (Ev.STATE, "hello", None)
+WELCOME = (Ev.MESSAGE, "Welcome"), (Ev.STATE, "welcome", None)
+
+
+def test_messages_units_and_acks() -> None:
+    made, _ = connection()
+    feed(
+        made,
+        [
+            (0, 0, *HELLO),
+            (1, 30, *WELCOME),
+            (0, 40, (Ev.UNIT, "Thing", "things", 1, None, b"a"), (Ev.MESSAGE, "Extra")),
+            (1, 70, (Ev.MESSAGE, "Ack"), (Ev.ACK, "things", 1, 0)),
+            (0, 80, (Ev.UNIT, None, "things", 2, None, b"b")),
+        ],
+    )
+    report = made.finish(5_000 * MS)
+    assert report.messages == ({"Extra": 1, "Hello": 1, "Thing": 1}, {"Ack": 1, "Welcome": 1})
+    assert report.datagrams == (3, 2)
+    assert report.octets == (12, 8)
+    (space,) = report.spaces
+    assert (space.units, space.acked, space.unacked) == (2, 1, 1)
+    assert space.rtt.p50 == 30.0
+    assert (report.first_frame, report.last_frame) == (1, 5)
+    assert (report.handshake, report.state, report.state_name) == ("accepted", "open", "up")
+    assert report.complete
+
+
+def test_a_start_in_the_middle_is_not_complete() -> None:
+    made, anomalies = connection()
+    feed(made, [(0, 0, (Ev.UNIT, "Thing", "things", 900, None, b"a")), (1, 9, (Ev.MESSAGE, "X"))])
+    report = made.finish(5_000 * MS)
+    assert not report.complete
+    assert report.handshake == "not_seen"
+    assert not [a for a in anomalies if a.code == "first-number-skipped"]
+
+
+def test_the_first_number_missing_from_the_start() -> None:
+    made, anomalies = connection()
+    feed(made, [(0, 0, *HELLO, (Ev.UNIT, "Thing", "things", 2, None, b"a")), (1, 30, *WELCOME)])
+    made.finish(5_000 * MS)
+    (found,) = [a for a in anomalies if a.code == "first-number-skipped"]
+    assert "1 was never sent" in found.message
+
+
+def test_one_side_alone_leaves_everything_unknown() -> None:
+    made, _ = connection()
+    feed(made, [(0, n, (Ev.UNIT, "Thing", "things", n, None, b"a")) for n in range(1, 5)])
+    report = made.finish(60_000 * MS)
+    assert (report.spaces[0].unknown, report.spaces[0].unacked) == (4, 0)
+    assert not report.complete
+
+
+def test_closes_and_rejects() -> None:
+    made, _ = connection()
+    feed(made, [(0, 0, *HELLO), (1, 5, *WELCOME), (1, 50, (Ev.STATE, "bye", "Kicked"))])
+    report = made.finish(90_000 * MS)
+    assert report.close == {"by": "server", "reason": "Kicked", "frame": 3}
+    assert report.state == "closed"
+    assert all(verdict.fired is False for verdict in report.timeouts)
+    made, _ = connection()
+    feed(made, [(0, 0, *HELLO), (1, 5, (Ev.STATE, "refuse", "Full"))])
+    report = made.finish(90_000 * MS)
+    assert (report.state, report.handshake, report.reject_reason) == (
+        "rejected",
+        "rejected",
+        "Full",
+    )
+
+
+def test_probes_measure_and_rule_the_timer() -> None:
+    made, _ = connection()
+    feed(
+        made,
+        [
+            (0, 0, (Ev.PROBE, "ping", 1)),
+            (1, 40, (Ev.REPLY, "ping", 1)),
+            (0, 50, (Ev.PROBE, "ping", 2), (Ev.RTT, 100)),
+        ],
+    )
+    # The client measured 40 ms itself; the server was told 100.
+    assert made.lanes[0].smoothed_ms == 40.0
+    assert made.lanes[1].smoothed_ms == 100.0
+    assert made.lanes[0].spaces["things"].delay_ns == 80 * MS
+    assert made.lanes[1].spaces["things"].delay_ns == 200 * MS
+    report = made.finish(100 * MS)
+    probe = report.probes[0]
+    assert (probe.sent, probe.answered, probe.rtt.p50, probe.declared.p50) == (2, 1, 40.0, 100.0)
+
+
+def test_identity_counters_notes_and_their_bounds() -> None:
+    made, anomalies = connection()
+    rows = [(0, n, (Ev.IDENTITY, f"key-{n}", n), (Ev.COUNTER, "parts", 2)) for n in range(200)]
+    feed(made, [*rows, (1, 300, (Ev.NOTE, "sequence-jump", "text"), (Ev.RESEND_REQUEST, "things"))])
+    report = made.finish(400 * MS)
+    assert len(report.identity) == module.MAX_IDENTITY
+    assert report.counters == ({"parts": 400}, {"resend_requests": 1})
+    assert (anomalies[0].message, anomalies[0].direction) == ("text", 1)
+    assert report.anomalies["warn"] == 1
+
+
+def test_hints_replace_what_the_decoder_knows() -> None:
+    made, _ = connection()
+    feed(made, [(0, 0, (Ev.HINTS, Hints(("toy", "toy-2"), extra=5)))])
+    assert made.hints.extra == 5
+    assert made.finish(MS).dialects == ("toy", "toy-2")
+
+
+def test_numbers_of_one_space_begin_anew() -> None:
+    made, _ = connection()
+    rows = [(0, n, (Ev.UNIT, "Thing", "things", n, None, b"a")) for n in (1, 2, 3)]
+    rows += [(0, 10, (Ev.RESTART, "things"), (Ev.UNIT, "Thing", "things", 1, None, b"z"))]
+    feed(made, rows)
+    (space,) = made.finish(100 * MS).spaces
+    assert (space.units, space.retransmissions, space.last_seq) == (4, 0, 65537)
+
+
+def test_the_timer_fires_next_to_the_side_that_hears_nothing() -> None:
+    made, anomalies = connection()
+    rows = [(0, 0, *HELLO), (1, 0.1, *WELCOME)]
+    for n in range(4):
+        rows += [(0, 100 * n + 1, (Ev.MESSAGE, "Ping"), (Ev.PROBE, "ping", n))]
+        rows += [(1, 100 * n + 1.1, (Ev.MESSAGE, "Ping"), (Ev.REPLY, "ping", n))]
+    feed(made, rows)
+    report = made.finish(30_000 * MS)
+    assert report.state == "timed_out"
+    client, server = report.timeouts
+    assert (client.fired, server.fired) == (True, True)
+    assert client.last_heard_frame == 10
+    assert client.due_ns == int(301.1 * MS) + 5_000 * MS
+    assert client.latest_ns == client.due_ns + 1_000 * MS
+    assert [a.code for a in anomalies if a.code == "timeout"] == ["timeout"]
+
+
+@pytest.mark.parametrize(("end_ms", "state"), [(1_000, "open"), (4_000, "unknown")])
+def test_before_the_timer_is_due_nothing_is_known(end_ms, state) -> None:
+    made, _ = connection()
+    feed(made, [(0, 0, *HELLO), (1, 0.1, *WELCOME), (1, 1, (Ev.MESSAGE, "Ping"))])
+    report = made.finish(end_ms * MS)
+    assert (report.state, report.timeouts[0].fired) == (state, None)
+
+
+def test_a_side_that_goes_on_talking_has_not_given_up() -> None:
+    made, _ = connection()
+    rows = [(0, 0, *HELLO), (1, 1, *WELCOME), (1, 2, (Ev.MESSAGE, "Ping"))]
+    feed(made, [*rows, (0, 9_000, (Ev.MESSAGE, "Ping"))])
+    assert made.finish(30_000 * MS).timeouts[0].fired is False
+
+
+def test_a_sender_that_closes_after_its_last_attempt() -> None:
+    from netdissect.model.policy import Exhausted
+
+    resend = ResendRule(
+        100.0, guard_ms=1.0, attempts=3, exhausted=Exhausted.CLOSE, exhausted_reason="Poor"
+    )
+    made, anomalies = connection(spaces=(rule(resend=resend),))
+    rows = [(0, 0, *HELLO), (1, 1, *WELCOME)]
+    rows += [(1, 100 * n, (Ev.UNIT, "Thing", "things", 1, None, b"a")) for n in (1, 2, 3)]
+    feed(made, [*rows, (0, 2_000, (Ev.MESSAGE, "Ping"))])
+    report = made.finish(3_000 * MS)
+    assert report.close == {"by": "server", "reason": "Poor", "frame": 5}
+    assert report.state == "closed"
+    assert "silent-close" in [a.code for a in anomalies]
+
+
+def test_icmp_is_evidence() -> None:
+    made, anomalies = connection()
+    feed(made, [(0, 0, *HELLO)])
+    made.icmp_unreachable(0, 2, MS)
+    report = made.finish(9_000 * MS)
+    assert report.complete
+    assert (report.last_frame, report.handshake) == (2, "unanswered")
+    assert anomalies[0].code == "port-unreachable"
+
+
+def test_retransmission_records_tell_when_they_were_due() -> None:
+    recorder = Recorder()
+    made, _ = connection(recorder)
+    recorder.connection = 1
+    feed(
+        made,
+        [
+            (0, 0, (Ev.UNIT, "Thing", "things", 1, None, b"a")),
+            (0, 120, (Ev.UNIT, "Thing", "things", 1, None, b"a")),
+            (1, 150, (Ev.ACK, "things", 1, 0)),
+        ],
+    )
+    made.finish(1_000 * MS)
+    (unit,) = list(recorder.rest())
+    first, second = unit.copies
+    assert (first.kind, first.due_ns, first.attempts_left) == ("original", None, 2)
+    assert (second.kind, second.due_ns, second.attempts_left) == ("retransmission", 100 * MS, 1)
+    assert (unit.outcome, unit.acked_frame, unit.rtt_ms, unit.rtt_ambiguous) == (
+        "acked",
+        3,
+        None,
+        True,
+    )
+
+
+def test_spaces_without_acks_in_a_policy() -> None:
+    made, _ = connection(spaces=(rule(ack=AckRule.NONE, resend=None),))
+    feed(made, [(0, n, (Ev.UNIT, "Tick", "things", n, None, b"a")) for n in range(1, 9)])
+    assert made.finish(100 * MS).spaces[0].unknown == 8
+
+
+def test_the_policy_is_asked_for_each_direction() -> None:
+    assert policy().spaces[0].name == "things"

@@ -1,0 +1,72 @@
+"""Records leave in order of time, when they are settled, too old, or too many."""
+
+from __future__ import annotations
+
+from tracking import MS, space
+
+from netdissect.track import recorder as module
+from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
+
+
+def filled(numbers, acked):
+    recorder = Recorder()
+    recorder.connection = 1
+    made, _ = space(recorder)
+    for number in numbers:
+        made.unit(number, None, b"x", "Thing", number, number * MS)
+    for number in acked:
+        made.ack(number, 0, 100 + number, (100 + number) * MS)
+    return recorder, made
+
+
+def test_settled_records_leave_after_a_while() -> None:
+    recorder, _ = filled((1, 2, 3), (1, 2, 3))
+    assert not list(recorder.ready(200 * MS))
+    left = list(recorder.ready(200 * MS + LINGER_NS))
+    assert [record.seq for record in left] == [1, 2, 3]
+    assert not list(recorder.rest())
+
+
+def test_an_open_record_holds_back_those_behind_it() -> None:
+    recorder, made = filled((1, 2, 3), (2, 3))
+    assert not list(recorder.ready(300 * MS + LINGER_NS))
+    left = list(recorder.ready(HOLD_NS + 10 * MS))
+    assert [(record.seq, record.outcome) for record in left] == [
+        (1, "unknown"),
+        (2, "acked"),
+        (3, "acked"),
+    ]
+    made.ack(1, 0, 500, HOLD_NS + 20 * MS)  # too late for its record, and no harm
+    assert not list(recorder.rest())
+
+
+def test_late_copies_join_their_unit() -> None:
+    recorder, made = filled((1, 2), (1, 2))
+    made.unit(1, None, b"x", "Thing", 300, 300 * MS)
+    first, _ = recorder.rest()
+    assert [copy.frame for copy in first.copies] == [1, 300]
+
+
+def test_events_and_units_leave_in_order_of_time() -> None:
+    recorder, _ = filled((1, 2), (1, 2))
+    recorder.event("timeout", 1_500_000, None, 0, "between", {"a": 1})
+    left = list(recorder.rest())
+    assert [getattr(item, "event", None) for item in left] == [None, "timeout", None]
+
+
+def test_bounds(monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING", 5)
+    monkeypatch.setattr(module, "MAX_COPIES", 3)
+    recorder, made = filled(range(1, 9), ())
+    for at in range(6):
+        made.unit(8, None, b"x", "Thing", 50 + at, (500 + 200 * at) * MS)
+    assert [record.seq for record in recorder.ready(9_000 * MS)] == [1, 2, 3]
+    assert recorder.dropped_copies == 4
+    assert len(list(recorder.rest())[-1].copies) == 3
+
+
+def test_gaps_are_events() -> None:
+    recorder, _ = filled((1, 5, 6, 8), ())
+    gaps = [item for item in recorder.rest() if hasattr(item, "event")]
+    assert [(g.data["first_seq"], g.data["last_seq"]) for g in gaps] == [(2, 4), (7, 7)]
+    assert gaps[1].text == "things 7 not seen"
