@@ -13,11 +13,13 @@ import hostile
 import samples
 from netdissect.model.annotations import Annotation, CodeRow, Severity
 from netdissect.model.dissection import FieldNode
+from netdissect.model.facts import Difference
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo
 from netdissect.render.catalogs import (
     show_checks,
+    show_comparison,
     show_fields,
     show_info,
     show_protocols,
@@ -26,7 +28,9 @@ from netdissect.render.catalogs import (
 from netdissect.render.connections import show_connection, show_connections
 from netdissect.render.console import Screen, cells
 from netdissect.render.findings import show_anomalies, show_catalogue, show_code
+from netdissect.render.follow import FollowView
 from netdissect.render.read import ReadView, record_title
+from netdissect.render.show import show_record
 from netdissect.render.timeline import overview, show_items, show_timeouts
 from netdissect.render.tree import find_node, hex_views, tree_lines
 from netdissect.render.units import Clock
@@ -92,6 +96,23 @@ def view_show(screen: Screen, evil: str) -> None:
         screen.line(*line)
 
 
+def view_one_frame(screen: Screen, evil: str) -> None:
+    show_record(screen, hostile_record(evil), clock(), hexed=True, field=None)
+    unknown = samples.datagram(protocol=None, dissection=None, messages=[], src=evil, dst=evil)
+    show_record(screen, unknown, clock(), hexed=True, field=None)
+
+
+def view_follow(screen: Screen, evil: str) -> None:
+    record = hostile_record(evil)
+    record.messages[0].fields = {"text": evil, "octets": evil[:20].encode("utf-8", "surrogatepass")}
+    for form in ("line", "hex", "tree"):
+        FollowView(screen, clock(), form).show(record, record.messages[0])
+
+
+def view_differences(screen: Screen, evil: str) -> None:
+    show_comparison(screen, 1, {evil: 1}, [Difference(1, evil, evil, evil, evil)])
+
+
 def view_connections(screen: Screen, evil: str) -> None:
     report = hostile_connection(evil)
     show_connections(screen, [report, report], clock())
@@ -134,6 +155,9 @@ VIEWS: list[Callable[[Screen, str], None]] = [
     view_timeline,
     view_anomalies,
     view_catalogs,
+    view_one_frame,
+    view_follow,
+    view_differences,
 ]
 
 

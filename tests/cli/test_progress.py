@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+import console_docs
+from netdissect.capture import open_capture
+from netdissect.cli import progress
+from netdissect.cli.progress import Progress
+
+LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return a clock that the test sets."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_nothing_is_drawn_in_the_first_second(clock: list[float]) -> None:
+    stream = Terminal()
+    shown = Progress(stream=stream)
+    clock[0] += 0.9
+    shown.step(5, 10)
+    assert stream.getvalue() == ""
+    clock[0] += 0.2
+    shown.step(5_000_000, 10_000_000)
+    assert "50% of 10 MB" in stream.getvalue()
+    shown.clear()
+    assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_it_is_drawn_five_times_a_second_at_most(clock: list[float]) -> None:
+    stream = Terminal()
+    shown = Progress(stream=stream)
+    clock[0] += 2
+    for _ in range(10):
+        shown.step(1_000_000, None)
+    assert stream.getvalue().count("1 MB read") == 1
+
+
+def test_a_stream_that_is_no_terminal_gets_nothing(clock: list[float]) -> None:
+    stream = io.StringIO()
+    shown = Progress(stream=stream)
+    clock[0] += 5
+    with open_capture(str(LOSSY)) as reader:
+        assert sum(1 for _ in shown.watch(reader)) == 1073
+    shown.clear()
+    assert stream.getvalue() == ""
+
+
+def test_a_reader_reports_while_it_is_read(clock: list[float]) -> None:
+    stream = Terminal()
+    shown = Progress(stream=stream)
+    clock[0] += 5
+    with open_capture(str(LOSSY)) as reader:
+        assert sum(1 for _ in shown.watch(reader)) == 1073
+    assert "100%" in stream.getvalue()
+
+
+def test_quiet_draws_nothing(clock: list[float]) -> None:
+    stream = Terminal()
+    shown = Progress(enabled=False, stream=stream)
+    clock[0] += 5
+    with open_capture(str(LOSSY)) as reader:
+        list(shown.watch(reader))
+    assert stream.getvalue() == ""
