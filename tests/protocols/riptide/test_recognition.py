@@ -1,0 +1,133 @@
+"""Every Riptide flow is found from its first datagrams, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.model.claims import STRONG
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.protocols.claiming import SAMPLE_SIZES
+from netdissect.protocols.riptide import PROTOCOL
+from netdissect.protocols.riptide.recognition import recognise
+
+CAPTURES = Path(__file__).resolve().parents[3] / "captures"
+OTHERS = [
+    path
+    for name in ("knet", "teeworlds", "eoudp", "netplay")
+    for path in sorted((CAPTURES / name).glob("*.pcap*"))
+]
+SECOND = 1_000_000_000
+
+
+def flows(path):
+    """Return {(transport, key): sample} of a capture."""
+    found = {}
+    with open_capture(path) as reader:
+        for packet in Decapsulator().packets(reader):
+            kind, _, time_ns, key, payload, segment, _ = packet
+            if kind == PacketKind.UDP:
+                pieces, transport = [payload], "udp"
+            elif kind == PacketKind.TCP:
+                pieces, transport = [piece.data for piece in segment.stream], "tcp"
+            else:
+                continue
+            name = (transport, key)
+            if (transport, reverse_key(key)) in found:
+                name = (transport, reverse_key(key))
+            sample = found.setdefault(name, [])
+            sample += [(int(name[1] != key), time_ns, piece) for piece in pieces]
+    return found
+
+
+def claims(sample, transport):
+    """Return every claim that the pipeline would hear, in order."""
+    sizes = [size for size in sorted(SAMPLE_SIZES) if size <= len(sample)]
+    heard = [recognise(sample[:size], transport, final=False) for size in sizes]
+    heard.append(recognise(sample[: max(SAMPLE_SIZES)], transport, final=True))
+    return [claim for claim in heard if claim is not None]
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda path: f"{path.parent.name}-{path.name}")
+def test_other_protocols_are_left_alone(path) -> None:
+    for (transport, _), sample in flows(path).items():
+        for claim in claims(sample, transport):
+            assert claim.score < STRONG, claim
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_octets_are_left_alone(seed) -> None:
+    rng = random.Random(seed)
+    for _ in range(1500):
+        sample = []
+        at = 0
+        for _ in range(16):
+            at += rng.randrange(SECOND)
+            octets = rng.randbytes(rng.choice((1, 2, 4, 5, 5, 7, rng.randrange(40))))
+            sample.append((rng.randrange(2), at, octets))
+        for transport in ("udp", "tcp"):
+            assert all(claim.score < STRONG for claim in claims(sample, transport))
+
+
+def knock(octets, count, gap=SECOND):
+    return [(0, n * gap, octets) for n in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("sample", "final", "claimed", "client"),
+    [
+        (knock(b"\x02", 5), True, True, 0),
+        (knock(b"\x03", 5), True, True, 0),
+        (knock(b"\x02", 5), False, False, None),  # more may come
+        (knock(b"\x02", 2), True, False, None),
+        (knock(b"\x02", 5, SECOND // 3), True, False, None),
+        (knock(b"\x07", 5), True, False, None),
+        ([(0, 0, b"\x02"), (1, 5, b"\x02")], True, True, 0),
+        ([(1, 0, b"\x02"), (0, 5, b"\x02")], True, True, 1),
+        ([(0, 0, b"\x02"), (1, 5, b"\x03")], True, False, None),
+        ([(0, 0, b"\x02"), (1, 5, bytes.fromhex("1800100000"))], False, True, 0),
+        ([(1, 0, b"\x03"), (0, 5, bytes.fromhex("0801000100"))], False, True, 1),
+        ([(0, 0, b"\x02"), (1, 5, bytes.fromhex("18001000f0"))], False, False, None),
+        ([(0, 0, b"\x02"), (1, 5, bytes.fromhex("2800100000"))], False, False, None),
+        ([(0, 0, b"\x02")] + [(1, 5, b"\x23\x00")] * 3, False, True, 0),
+        ([(0, 0, b"\x03"), (1, 5, b"\x04\x03")], True, True, 0),
+        ([(0, 0, b"\x02")], True, False, None),
+    ],
+)
+def test_short_exchanges(sample, final, claimed, client) -> None:
+    claim = recognise(sample, "udp", final=final)
+    assert (claim is not None and claim.score >= STRONG) is claimed
+    if claimed:
+        assert claim.client == client
+        assert claim.reasons
+
+
+def test_heartbeats_alone_tell_dialect_and_roles() -> None:
+    sample = []
+    for ping in range(3):
+        ask = (0x4 | ping << 4 | 20 << 12).to_bytes(4, "little")
+        answer = (0x4 | ping << 4).to_bytes(2, "little")
+        sample += [(1, ping * SECOND, ask), (0, ping * SECOND + 5_000_000, answer)]
+    claim = recognise(sample, "udp", final=False)
+    assert claim.score >= STRONG
+    assert (claim.client, claim.roles_from) == (1, "protocol")
+    assert claim.dialects == ("riptide-2.1/2.2", "riptide-2.1/2.2")
+
+
+def test_answers_of_another_number_prove_nothing() -> None:
+    sample = []
+    for ping in range(4):
+        ask = (0x4 | ping << 4 | 20 << 12).to_bytes(4, "little")
+        sample += [(1, ping * SECOND, ask), (0, ping * SECOND + 9, b"\x94\x09")]
+    assert recognise(sample, "udp", final=True) is None
+
+
+def test_hints_of_a_claim_put_the_dialects_by_direction() -> None:
+    sample = [(1, 0, b"\x02"), (0, 5, bytes.fromhex("1800100000"))]
+    sample += [(1, 9, bytes.fromhex("11001000200000"))]  # a 2.1 client, which is endpoint 1
+    claim = recognise(sample, "udp", final=False)
+    assert PROTOCOL.initial_hints(claim).dialects == ("riptide-2.1", "riptide-2.1/2.2")

@@ -1,0 +1,48 @@
+"""The rows of section 7.1, and the state table of section 6."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from netdissect.model.policy import Exhausted
+from netdissect.protocols.riptide import PROTOCOL
+from netdissect.protocols.riptide.rules import MACHINE, POLICIES
+
+INPUTS = ("connect", "pending", "welcome", "reject", "disconnect", "alive", "established")
+
+
+@pytest.mark.parametrize("dialect", sorted(POLICIES))
+def test_constants(dialect) -> None:
+    policy = PROTOCOL.policy(dialect)
+    reliable = policy.spaces[0]
+    resend = reliable.resend
+    assert (resend.initial_ms, resend.rtt_factor, resend.floor_ms) == (50.0, 1.2, 10.0)
+    assert (resend.guard_ms, resend.guard_rtt_factor, resend.attempts) == (25.0, 0.5, 15)
+    old = dialect == "riptide-2.0"
+    assert resend.exhausted is (Exhausted.DROP if old else Exhausted.CLOSE)
+    assert [space.name for space in policy.spaces] == (
+        ["reliable"] if old else ["reliable", "notify"]
+    )
+    assert [space.ack_bits for space in policy.spaces] == ([16] if old else [16, 8])
+    assert {(rule.idle_ms, rule.check_ms) for rule in policy.timeouts} == {(5000.0, 1000.0)}
+    assert policy.state_timeouts["pending"][0].idle_ms == 10000.0
+
+
+def test_an_unknown_dialect_gets_the_newest_rules() -> None:
+    assert PROTOCOL.policy("riptide-9") is PROTOCOL.policy("riptide-2.1/2.2")
+
+
+@pytest.mark.parametrize(
+    ("state", "name", "side"), list(itertools.product(MACHINE.states, INPUTS, (0, 1)))
+)
+def test_the_table_leads_to_known_states_only(state, name, side) -> None:
+    target = MACHINE.transitions.get((state, name, side), state)
+    assert target in MACHINE.states
+    if MACHINE.states[state] in ("closed", "rejected"):
+        assert target == state
+
+
+def test_every_state_is_reached() -> None:
+    assert {*MACHINE.transitions.values(), MACHINE.initial} == set(MACHINE.states)

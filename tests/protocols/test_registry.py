@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from netdissect.model.errors import UsageError
+from netdissect.protocols import registry
+from netdissect.protocols.base import Protocol
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_each_protocol_is_whole(name) -> None:
+    protocol = registry.get(name)
+    assert isinstance(protocol, Protocol)
+    assert protocol.name == name
+    assert protocol.title
+    assert set(protocol.transports) <= {"udp", "tcp"}
+    assert protocol.dialects
+    for row in protocol.dialects:
+        assert protocol.dialect_row(row.name) is row
+        assert protocol.dialect_row(row.name.removeprefix(f"{name}-")) is not None
+        assert protocol.policy(row.name).dialect
+    codes = [row.code for row in protocol.codes]
+    assert len(codes) == len(set(codes))
+
+
+def test_some_can_be_left_out() -> None:
+    left = registry.protocols(without=("riptide",))
+    assert "riptide" not in [protocol.name for protocol in left]
+    assert len(left) == len(registry.names()) - 1
+
+
+def test_unknown_names_are_the_users_fault() -> None:
+    with pytest.raises(UsageError, match="no protocol named 'ripptide'"):
+        registry.get("ripptide")
