@@ -17,13 +17,11 @@ MAX_COUNTED = 1024
 class CountedCopies:
     """Copies seen since the newest number."""
 
-    __slots__ = ("_copies",)
+    __slots__ = ("copies",)
 
     def __init__(self) -> None:
-        self._copies: list[tuple[int, bool, Callable[[bool], None]]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._copies)
+        self.copies: list[tuple[int, bool, Callable[[bool], None]]] = []
+        """(gap, first verdict, what changes it) of those that the next number will judge."""
 
     def add(self, gap_ns: int, turn: Callable[[bool], None], *, copied: bool) -> None:
         """Take one copy.
@@ -34,18 +32,16 @@ class CountedCopies:
             copied: first verdict, by that time alone: made by the network.
 
         """
-        if len(self._copies) < MAX_COUNTED:
-            self._copies.append((gap_ns, copied, turn))
+        if len(self.copies) < MAX_COUNTED:
+            self.copies.append((gap_ns, copied, turn))
 
     def judge(self, skipped: int) -> None:
         """Judge all copies now that the next new number has come, `skipped` numbers on.
 
         Those that followed the copy before them the soonest are the likeliest to be the network's.
         """
-        if not self._copies:
-            return
-        copies = sorted(self._copies, key=lambda copy: copy[0])
-        self._copies = []
+        copies = sorted(self.copies, key=lambda copy: copy[0])
+        self.copies = []
         made_by_network = len(copies) - skipped
         for index, (_, copied, turn) in enumerate(copies):
             verdict = index < made_by_network

@@ -54,7 +54,7 @@ class Space(Acknowledged):
         mark = hash(content) if self._compare else 0
         if ahead == 1:
             seq = self.last = last + 1
-            if self._counted is not None:
+            if self._counted is not None and self._counted.copies:
                 self._counted.judge(0)
         elif 0 < ahead <= self._half:
             seq = last + ahead
@@ -100,6 +100,10 @@ class Space(Acknowledged):
         if last is None:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
+        if ahead == 1 and (self._counted is None or not self._counted.copies):
+            self.last = last + 1
+            self.skipped += 1
+            return
         if 0 < ahead <= self._half:
             self._advance(last, last + ahead, frame, time_ns)
             self.skipped += 1
@@ -126,7 +130,7 @@ class Space(Acknowledged):
     def _advance(self, last: int, seq: int, frame: int, time_ns: int) -> None:
         """Take a newer number; note those between it and the newest one so far."""
         self.last = seq
-        if self._counted is not None:
+        if self._counted is not None and self._counted.copies:
             self._counted.judge(seq - last - 1)
         if seq == last + 1 or not self.rule.consecutive:
             return
@@ -135,20 +139,24 @@ class Space(Acknowledged):
                 "sequence-jump", frame, time_ns, self.direction,
                 f"number jumps ahead by {seq - last}", seq=seq, before=last,
             )  # fmt: skip
-        missing = self.missing
-        missing.update(range(max(last + 1, seq - MAX_MISSING), seq))
-        if len(missing) > MAX_MISSING:
-            self.hit("MAX_MISSING")
-            for old in sorted(missing)[: len(missing) - MAX_MISSING // 2]:
-                missing.discard(old)
+        self._miss(last + 1, seq)
         if self.recorder is not None:
             self.recorder.gap(self, last + 1, seq - 1, frame, time_ns)
 
     def _lower(self, seq: int) -> None:
         """Take a number below all so far: those in between are still to come."""
         if self.rule.consecutive:
-            self.missing.update(range(max(seq + 1, self.first - MAX_MISSING), self.first))
+            self._miss(seq + 1, self.first)
         self.first = seq
+
+    def _miss(self, low: int, end: int) -> None:
+        """Remember the newest of the numbers from `low` to before `end` as not seen."""
+        missing = self.missing
+        missing.update(range(max(low, end - MAX_MISSING), end))
+        if len(missing) > MAX_MISSING:
+            self.hit("MAX_MISSING")
+            for old in sorted(missing)[: len(missing) - MAX_MISSING // 2]:
+                missing.discard(old)
 
     # -- further copies ----------------------------------------------------------------------------
 
@@ -174,7 +182,10 @@ class Space(Acknowledged):
         elif seq >= self.first and self.rule.consecutive:
             # Forgotten: it was seen, or it is older than the memory of skipped numbers.
             self.hit("memory")
-            self.retransmissions += 1
+            if self.rule.resend is None:
+                self.duplicates += 1
+            else:
+                self.retransmissions += 1
             self.current = None
             return True
         elif seq < self.first:

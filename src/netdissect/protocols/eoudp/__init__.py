@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netdissect.model.claims import Claim, Hints, Sample
-from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol
 from netdissect.protocols.eoudp.recognise import claim
@@ -42,9 +41,8 @@ class Eoudp(Protocol):
         """Return the rules of one dialect."""
         return POLICIES[row_of(dialect).name]
 
-    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one datagram."""
-        return scan(payload, direction, hints)
+    # No method around it: that would cost a tenth of what it does.
+    scan = staticmethod(scan)
 
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints of a new connection: a side not heard yet speaks as the other does."""

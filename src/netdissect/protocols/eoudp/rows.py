@@ -71,6 +71,11 @@ class Row:
     """First id of a sender; the documents do not say, their peers in the captures start at 1."""
 
     @property
+    def lengths_at(self) -> int:
+        """Return where the name length of a component stands, after its entity; 0 in documents."""
+        return 0 if self.document else self.start + (4 if self.long32 else 8)
+
+    @property
     def stamp_end(self) -> int:
         """Return the offset after the time stamp."""
         return 9 if self.wide_stamp else 5

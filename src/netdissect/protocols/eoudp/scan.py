@@ -52,6 +52,16 @@ _TEXTS: Final = {
 }  # fmt: skip
 
 
+_DOCUMENT_CLOCK, _DOCUMENT_TICK = 1e11, 1e-6
+"""Seconds that a document's time stamp may be, apart from 0."""
+_RFC01_ONLY: Final = frozenset({_IMPORTANT_EVENT, 0x11, 0x8A, 0x8C})
+"""Commands that may show a flow to be RFC_01's."""
+_MEANINGS: Final = frozenset(
+    {"ACK", "CONNECT_ACCEPT", "PACKET_INFO", "CONNECT", "CONNECT_REJECT", "DISCONNECT"}
+)
+"""Commands of the documents that say more than their own number."""
+
+
 class Learnt(NamedTuple):
     """`Hints.extra` of EOUDP."""
 
@@ -77,20 +87,21 @@ Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | Non
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901, PLR0912
     """Return the events of one datagram. One function: a call costs as much as what it would do."""
-    row = ROWS.get(hints.dialects[direction]) or row_of(hints.dialects[direction])
+    dialect = hints.dialects[direction]
+    row, reader, flagged, must, lengths_at = _FAST.get(dialect) or _FAST[row_of(dialect).name]
     size = len(payload)
-    head = row.read(payload, 0, size)
+    head = reader(payload, 0, size)
     if head is None:
         return [(_NOTE, "truncated", f"{size} octets, the header of {row.name} has {row.start}")]
     if head[-2] + head[-1] != size:
         return _mismatch(row, head, payload, direction, hints)
-    if row.document:
-        return _document(row, head, payload, direction, hints)
-    if row.flagged:
+    if flagged:
         command, stamp, number, flag, _, start = head
     else:
         command, stamp, number, _, start = head
-        flag = command in row.must
+        flag = command in must
+    if not lengths_at:
+        return _document(row, head, payload, direction, hints)
     events: list[Event] = []
     if (
         flag > 1
@@ -114,11 +125,10 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
         events.append((_PLAIN_UNIT, name, SPACE, number, payload))
     if command == _COMPONENT:
         # Most of all datagrams are components: the two lengths must lead to the end.
-        at = start + (4 if row.long32 else 8)
         if (
-            size < at + 8
-            or size < (after := at + 4 + _U32(payload, at)[0]) + 4
-            or (after + 4 + _U32(payload, after)[0] != size)
+            size < lengths_at + 8
+            or size < (after := lengths_at + 4 + _U32(payload, lengths_at)[0]) + 4
+            or after + 4 + _U32(payload, after)[0] != size
         ):
             events.append(_illegal(name, size - start))
         if learnt is None:
@@ -136,6 +146,10 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     return events
 
 
+_FAST: Final = {
+    name: (row, row.read, row.flagged, row.must, row.lengths_at) for name, row in ROWS.items()
+}
+"""What `scan` needs of a row, in one look."""
 _NAMES: Final = [type_name("exodia-late", command, 0) for command in range(256)]
 """Command -> name under which it is counted, but for 0x82, which v1.0 uses for keys."""
 
@@ -205,7 +219,7 @@ def _mismatch(
 # -- epochs ----------------------------------------------------------------------------------------
 
 
-def _epoch(  # noqa: PLR0917
+def _epoch(
     events: list[Event], row: Row, payload: bytes, number: int, direction: int, hints: Hints
 ) -> Hints | None:
     """Tell whether the sender numbers afresh with this datagram; return what was learnt.
@@ -364,25 +378,37 @@ def _document(
 ) -> list[Event]:
     """Return the events of a datagram in the form of the texts."""
     command, stamp, number = head[0], head[1], head[2]
-    flag = head[3] if row.flagged else 0
+    flag = head[3] if row.flagged else command in row.must
+    size = len(payload)
     content = payload[row.start :]
     name = command_name(row.name, command, len(content))
-    type_ = type_name(row.name, command, len(content))
-    events = _oddities(row, stamp, number, flag, len(payload))
-    learnt = _revision(row, command, name, hints)
-    learnt = _order(name, content, learnt or hints) or learnt
-    learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
+    events: list[Event] = []
+    plausible = 0 <= stamp < _DOCUMENT_CLOCK and (stamp >= _DOCUMENT_TICK or not stamp)
+    if flag > 1 or number >= FAR_ID or size > RECEIVE_LIMIT or not plausible:
+        events += _oddities(row, stamp, number, flag if row.flagged else 0, size)
+    extra = hints.extra
+    learnt = None
+    if command in _RFC01_ONLY:
+        learnt = _revision(row, command, name, hints)
+    if extra.order is None and name in _TEXTS:
+        learnt = _order(name, content, learnt or hints) or learnt
+    if number <= row.first_id + 1 or extra.openers[direction] is None:
+        learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
+    type_ = name.removeprefix("UNKNOWN_")
     if number >= FAR_ID:
         events.append((_MESSAGE, type_))
-    elif flag or command in row.must:
+    elif flag:
         # Server copies carry a fresh time stamp, so it is no part of what is compared.
         key = payload[:1] + payload[row.stamp_end :]
         events.append((_UNIT, type_, SPACE, number, None, key))
     else:
         events.append((_NUMBERED, type_, SPACE, number))
-    learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
-    if command not in COMMANDS or not legal(row, name, content):
-        events += _remark(row, command, len(payload))
+    if name in _MEANINGS:
+        learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
+    if len(content) != _USUAL_SIZES.get(command) and (
+        command not in COMMANDS or not legal(row, name, content)
+    ):
+        events += _remark(row, command, size)
     if learnt is not None:
         events.append((_HINTS, learnt))
     return events
@@ -407,12 +433,12 @@ def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
     return None if found is None else Hints(hints.dialects, hints.extra._replace(order=found[0]))
 
 
-def _meaning(  # noqa: PLR0917
+def _meaning(
     events: list[Event], name: str, payload: bytes, row: Row, direction: int, hints: Hints
 ) -> Hints | None:
     """Add what a message of the documents says beyond its own number."""
     content = payload[row.start :]
-    order = number_order(name, content, hints.extra.order)
+    order = hints.extra.order or number_order(name, content, None)
     if name == "ACK" and len(content) == 8:  # noqa: PLR2004
         events.append(_ack_of(Struct(f"{order}Q").unpack_from(content)[0]))
     elif name == "CONNECT_ACCEPT":
