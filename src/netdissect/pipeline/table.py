@@ -24,9 +24,9 @@ from netdissect.model.packets import (
     flow_endpoints,
     reverse_key,
 )
-from netdissect.model.reports import ConnectionReport
+from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.pipeline import streams
-from netdissect.pipeline.options import Options
+from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.ports import Flow, Port, WatchedPort
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
@@ -36,7 +36,7 @@ from netdissect.track.findings import TRACK_CODES, Findings
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import TCP_CODES
 
-__all__ = ["Observer", "Pipeline"]
+__all__ = ["Begun", "Observer", "Pipeline"]
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ HOUSEKEEPING_NS = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
 
 _GC_ALLOCATIONS = 70_000
+_AT_END = 1 << 62
 _SAMPLE_DATAGRAMS = max(SAMPLE_SIZES)
 _LIMITS = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
 """Datagrams, octets and packets (ICMP errors included) at which a UDP flow is judged for good."""
@@ -65,6 +66,10 @@ _UDP, _TCP = int(PacketKind.UDP), int(PacketKind.TCP)
 _NOTE = int(Ev.NOTE)
 
 Taker = Callable[[int, int, bytes], None]
+Begun = tuple[int, int]
+"""When a connection began, for an order that several processes share: (newest frame, first frame of
+its flow); never less than that of the connection before it.
+"""
 
 
 class Observer(Shape):
@@ -107,7 +112,8 @@ class Pipeline:
         """Protocol -> datagrams and connections."""
         self.other_datagrams = 0
         self.limits_hit: dict[str, int] = {}
-        self.connections_begun = 0
+        self.begun: list[Begun] = []
+        """One entry per connection, in the order of their numbers."""
         self.now_ns = 0
         """Time of the newest packet."""
         self._table: dict[FlowKey, Taker] = {}
@@ -121,6 +127,8 @@ class Pipeline:
         self._servers = streams.Servers()
         self._tcp_feeder = streams.TcpFeeder(self)
         self._housekeeping_ns = 0
+        self._at = 0
+        """Newest frame that did not go straight to a connection."""
         rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES)
         self._rows: dict[str, CodeRow] = {row.code: row for row in rows}
         for protocol in self.protocols:
@@ -168,6 +176,7 @@ class Pipeline:
         """Take one packet."""
         kind, frame, time_ns, key, payload, segment, faults = packet
         self.now_ns = max(self.now_ns, time_ns)
+        self._at = max(self._at, frame)
         if time_ns > self._housekeeping_ns:
             self._tidy(time_ns)
         if CAPTURE_DUPLICATE in faults:
@@ -183,12 +192,24 @@ class Pipeline:
 
     def finish(self) -> None:
         """Judge what is still sampled, report every connection that is left."""
+        self._at = _AT_END
         for flow in self._unique(self._sampled):
             self._judge(flow, final=True)
         for flow in sorted(self._unique(self._claimed), key=_first_frame):
             self._end(flow, self.now_ns)
         self._claimed.clear()
         self._table.clear()
+
+    def analysis(self, info: CaptureInfo, anomalies: list[Anomaly]) -> Analysis:
+        """Return what is known after `finish`."""
+        return Analysis(
+            info=info,
+            connections=sorted(self.reports, key=lambda report: report.first_frame),
+            anomalies=anomalies,
+            protocols=self.counts,
+            other_datagrams=self.other_datagrams,
+            limits_hit=self.limits_hit,
+        )
 
     @property
     def oldest_sampled(self) -> int | None:
@@ -203,6 +224,11 @@ class Pipeline:
         if flow is not None and flow.connection is not None:
             side = (0 if packet[3] == flow.key else 1) ^ flow.client
             self._notes(flow.connection, side, packet[1], packet[2], (CAPTURE_DUPLICATE,))
+
+    def tracked(self) -> list[Connection]:
+        """Return the connections on the table, in no useful order."""
+        flows = self._unique(self._claimed)
+        return [flow.connection for flow in flows if flow.connection is not None]
 
     # -- flows -------------------------------------------------------------------------------------
 
@@ -310,7 +336,7 @@ class Pipeline:
         flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
         self._servers.learn(flow)
         hints = flow.protocol.initial_hints(_with_client(claim, flow.client))
-        self._begin(flow, hints, flow_roles)
+        self._begin(flow, hints, flow_roles, (self._at, flow.packets[0][1][1]))
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
             self.feed(packet)
@@ -342,13 +368,13 @@ class Pipeline:
 
     # -- connections -------------------------------------------------------------------------------
 
-    def _begin(self, flow: Flow, hints: Hints, flow_roles: str) -> None:
+    def _begin(self, flow: Flow, hints: Hints, flow_roles: str, begun: Begun) -> None:
         """Begin a connection on a claimed flow."""
         protocol, claim = flow.protocol, flow.claim
         if protocol is None or claim is None:
             return
-        self.connections_begun += 1
-        number = self.connections_begun
+        self.begun.append(max(begun, self.begun[-1]) if self.begun else begun)
+        number = len(self.begun)
         first, second = flow_endpoints(flow.key)
         endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
         connection = Connection(
@@ -408,7 +434,8 @@ class Pipeline:
             return
         held, flow.held = flow.held, []
         self._report(flow, time_ns)
-        self._begin(flow, flow.protocol.next_hints(connection.hints), connection.roles_from)
+        hints = flow.protocol.next_hints(connection.hints)
+        self._begin(flow, hints, connection.roles_from, (frame, frame))
         for item in (*held, (direction, frame, time_ns, payload)):
             self._take(flow, *item)
 
@@ -529,8 +556,10 @@ class Pipeline:
         self._tcp_feeder.finish(flow)
         flow.connection = None
         if flow.assembler is not None:
-            last = connection.last_ns
-            connection.further(0, connection.last_frame, last, flow.assembler.finish())
+            for direction, events in enumerate(flow.assembler.finish()):
+                if events:
+                    at = connection.last_frame, connection.last_ns
+                    connection.further(direction, *at, events)
         if self.recorder is not None:
             self.recorder.connection = connection.number
         report = connection.finish(end_ns)

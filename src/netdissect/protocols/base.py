@@ -48,8 +48,8 @@ class Assembler(Shape):
     ) -> list[Event]:
         """Return further events (COUNTER, NOTE ...) of a datagram whose last events are PARTs."""
 
-    def finish(self) -> list[Event]:
-        """Return the events of what stays incomplete at the end of the connection."""
+    def finish(self) -> tuple[list[Event], list[Event]]:
+        """Return the events of what stays incomplete at the end, of each direction."""
 
 
 class Inspector(Shape):

@@ -11,17 +11,23 @@ from typing import Any
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import CARRIED, COPIES, FIRST, FRAME, RECORD, Unit
+from netdissect.track.ledger import CARRIED, CONTENT, COPIES, FIRST, FRAME, RECORD, Unit
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space
 
-__all__ = ["MAX_EPOCHS", "MAX_LISTED", "CarriedSpace", "CarrierSpace"]
+__all__ = ["MAX_EPOCHS", "MAX_LISTED", "MAX_STEP", "CarriedSpace", "CarrierSpace"]
 
 MAX_LISTED = 256
 """Datagrams listed per message."""
 
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
+MAX_STEP = 1024
+"""A number further away is damaged, forged or behind a gap: it counts once the next one confirms it."""
+SOONEST = 0.8
+"""Share of the timeout before which a repeated message is no sign of it."""
+_COMPARED = 16
+"""Last octets of a datagram that tell it from another one with its number."""
 _MS = 1_000_000
 
 
@@ -29,8 +35,8 @@ class CarrierSpace(Space):
     """Datagrams of one direction."""
 
     __slots__ = (
-        "_before", "_began_ns", "_guard_ns", "_latest_ns", "_take_ack", "_timeout_ns", "copied",
-        "ignored", "late_acks", "number_at_hand", "restarts", "stale", "twin",
+        "_before", "_began_ns", "_guard_ns", "_latest_ns", "_stray", "_take_ack", "_timeout_ns", "collisions", "copied",
+        "ignored", "late_acks", "number_at_hand", "restarts", "stale", "strays", "twin", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -50,6 +56,13 @@ class CarrierSpace(Space):
         self.ignored = 0
         """Acknowledgements in datagrams that nobody reads."""
         self.restarts = 0
+        self.collisions = 0
+        """Datagrams with a number that another one has used, and with other content."""
+        self.strays = 0
+        """Datagrams whose number nothing else confirms."""
+        self._stray: int | None = None
+        self.wanted = 0
+        """Datagrams, copies included, that their sender wants acknowledged."""
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
@@ -73,13 +86,89 @@ class CarrierSpace(Space):
         """Take one datagram that its sender wants acknowledged."""
         if self.last is None:
             self._began_ns = time_ns
+        elif self._strays(wire_seq, frame, time_ns):
+            return
         self._latest_ns = time_ns
-        before = self.duplicates
-        super().unit(wire_seq, labelled, content, type_, frame, time_ns)
+        self.wanted += 1
+        before, others = self.duplicates, self.collisions
+        super().unit(wire_seq, labelled, content[-_COMPARED:], type_, frame, time_ns)
         self.number_at_hand = self.extend(wire_seq)
-        self.copied = self.stale = self.duplicates != before
+        self.copied = self.duplicates != before
+        self.stale = self.copied or self.collisions != others
         if self._before and not self.stale:
             self.stale = self._known_before(wire_seq)
+
+    def _strays(self, wire_seq: int, frame: int, time_ns: int) -> bool:
+        """Return True for a number far from all before, which nothing confirms yet."""
+        ahead = (wire_seq - (self.last or 0)) & self._mask
+        back = self._modulus - ahead
+        if ahead <= MAX_STEP or back <= MAX_STEP + (self.last or 0) - self.first:
+            self._stray = None
+            return False
+        before, self._stray = self._stray, wire_seq
+        if before is not None and 0 < (wire_seq - before) & self._mask <= MAX_STEP:
+            return False
+        self.units += 1
+        self.strays += 1
+        self.wanted += 1
+        self._latest_ns = time_ns
+        self.current = None
+        self.copied = self.stale = False
+        self.find(
+            "sequence-jump", frame, time_ns, self.direction,
+            f"number {wire_seq} is far from {self.last} and stands alone", wire_seq=wire_seq,
+        )  # fmt: skip
+        return True
+
+    def _again(
+        self,
+        seq: int,
+        unit: Unit,
+        labelled: bool | None,  # noqa: FBT001 - as in `Space`
+        content: int,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        if content == unit[CONTENT]:
+            super()._again(seq, unit, labelled, content, frame, time_ns)
+        else:
+            self._collide(seq, frame, time_ns)
+
+    def _settled_again(
+        self,
+        seq: int,
+        slot: int,
+        labelled: bool | None,  # noqa: FBT001 - as in `Space`
+        content: int,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        if content == self._contents[slot]:
+            super()._settled_again(seq, slot, labelled, content, frame, time_ns)
+        else:
+            self._collide(seq, frame, time_ns)
+
+    def _collide(self, seq: int, frame: int, time_ns: int) -> None:
+        """Take another datagram with a number that was used: damaged, or of another sender."""
+        self.units += 1
+        self.collisions += 1
+        self.current = None
+        self.find(
+            "number-reused", frame, time_ns, self.direction,
+            f"{seq & self._mask} is used by another datagram as well", seq=seq,
+        )  # fmt: skip
+
+    def obey(self, rule: SpaceRule, smoothed_ms: float | None = None) -> None:
+        """Take the rules of a dialect; contents are always compared."""
+        super().obey(rule, smoothed_ms)
+        self._compare = True
+
+    def plain_unit(
+        self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
+    ) -> None:
+        """Take one datagram that nobody acknowledges."""
+        super().plain_unit(wire_seq, content, type_, frame, time_ns)
+        self.wanted -= 1
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
@@ -113,9 +202,13 @@ class CarrierSpace(Space):
             self.recorder.dropped(unit[RECORD], "given_up")
 
     def resent(self, seq: int) -> None:
-        """Settle a datagram of which a message is sent again: that shows its timeout."""
-        unit = self.outstanding.pop(seq, None)
-        if unit is not None:
+        """Settle a datagram of which a message is sent again: that shows its timeout.
+
+        So soon that it cannot have timed out, another sender uses the same numbers.
+        """
+        unit = self.outstanding.get(seq)
+        if unit is not None and self._latest_ns - unit[FIRST] > SOONEST * self._timeout_ns:
+            del self.outstanding[seq]
             self.time_out(seq, unit)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
@@ -147,6 +240,11 @@ class CarrierSpace(Space):
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()
+        if self.strays:
+            extra["strays"] = self.strays
+        if self.collisions:
+            extra["collisions"] = self.collisions
+        extra["ack_wanted"] = self.wanted
         extra["timed_out"] = self.given_up
         extra["late_acks"] = self.late_acks
         extra["ignored_acks"] = self.ignored

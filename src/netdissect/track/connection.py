@@ -141,8 +141,11 @@ class Connection:
         """Take events that belong to a datagram already counted (assembler, TCP segments)."""
         lane = self.lanes[direction]
         octets, datagrams = lane.octets, lane.datagrams
+        last_ns, last_frame = lane.last_ns, lane.last_frame
         self.datagram(direction, frame, time_ns, b"", events)
         lane.octets, lane.datagrams = octets, datagrams
+        # The packet itself has said when its sender was last heard.
+        lane.last_ns, lane.last_frame = last_ns, last_frame
 
     def segment(self, direction: int, frame: int, time_ns: int, octets: int) -> None:
         """Count one TCP segment with data; its messages come through `further`."""
@@ -207,7 +210,13 @@ class Connection:
 
     def _numbered(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         _, type_, space, wire_seq = event
-        lane.count(type_, time_ns, frame)
+        cell = lane.messages.get(type_)
+        if cell is None:
+            lane.count(type_, time_ns, frame)
+        else:
+            cell[0] += 1
+            cell[1] = time_ns
+            cell[2] = frame
         lane.spaces[space].number(wire_seq, frame, time_ns)
 
     def _number(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
@@ -221,6 +230,8 @@ class Connection:
             )  # fmt: skip
 
     def _reply(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        if lane.carrier is not None and lane.carrier.stale:
+            return  # nobody reads it
         asker = self.lanes[1 - lane.direction]
         track = asker.probes[event[1]]
         lowest = track.rtt.lowest

@@ -22,7 +22,7 @@ MAX_COUNTERS = 256
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("counters", "datagrams", "direction", "last_frame", "last_ns", 
+    __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns", 
                  "messages", "octets", "policy", "probes", "silent", "smoothed_ms",
                  "spaces")  # fmt: skip
 
@@ -49,6 +49,9 @@ class Lane:
         for space in self.spaces.values():
             if space.rule.acked_with is not None:
                 space.carrier = self.spaces[space.rule.acked_with]
+        carriers = (space for space in self.spaces.values() if isinstance(space, CarrierSpace))
+        self.carrier: CarrierSpace | None = next(carriers, None)
+        """Space of the datagrams themselves, where they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction) for rule in policy.probes}
 
     def pair(self, other: Lane) -> None:

@@ -117,14 +117,16 @@ class Phase:
     """A Disconnect was seen."""
     CLOSED = 6
     """A DisconnectAck was seen."""
+    DEAF = 7
+    """The client has got what makes it read nothing more."""
 
 
 class Progress(NamedTuple):
     """What `Hints.extra` holds for kNet. Frozen."""
 
     phase: int = Phase.START
-    closing: tuple[int, int] | None = None
-    """(direction, PacketID) of the Disconnect."""
+    closing: tuple[int, int, int | None] | None = None
+    """(direction, PacketID, reliable number) of the Disconnect."""
     evidence: int = 0
     """Bits of what was seen of a known application."""
     looked_at: int = 0

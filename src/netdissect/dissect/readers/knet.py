@@ -56,7 +56,6 @@ def read_KnetMessage(buf, off, end):
                 v_fragment_count, p = _read_KNET_7_7_16(buf, p, end)
             except ValueError:
                 return None
-        if not 2 <= v_fragment_count <= 1073741823: return None
     else:
         v_fragment_count = None
     if (v_fragment_start or 0) or (v_fragment or 0):
@@ -147,7 +146,6 @@ def read_Knet2010Message(buf, off, end):
                 v_fragment_count, p = _read_KNET_7_7_16(buf, p, end)
             except ValueError:
                 return None
-        if not 2 <= v_fragment_count <= 1073741823: return None
     else:
         v_fragment_count = None
     if (v_fragment_start or 0) or ((v_fragment or 0) and (v_reliable or 0)):

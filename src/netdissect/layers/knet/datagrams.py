@@ -25,7 +25,7 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
-from netdissect.layers.knet.fields import BoundedVle, Content, Flag, PayloadTail, Vle
+from netdissect.layers.knet.fields import Content, Flag, PayloadTail, Vle
 from netdissect.model.annotations import Severity
 from netdissect.wire.knet import LEGACY, NULL_CONNECT, message_type
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
@@ -43,8 +43,6 @@ __all__ = [
     "KnetUrho3dDatagram",
     "KnetUrho3dMessage",
 ]
-
-_COUNT_MAX = (1 << 30) - 1
 
 
 class KnetEmpty(Layer):
@@ -74,6 +72,14 @@ def _number(fields: Any) -> int | None:
     return None if delta is None else int(base + delta)
 
 
+FRAGMENT_COUNT = Check(
+    lambda f: f["fragment_count"] is not None and f["fragment_count"] < 2,  # noqa: PLR2004
+    "knet-fragment-count",
+    "fragment_count",
+    "fragment count must be at least 2, not {fragment_count}",
+)
+
+
 def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
     """Return the fields of a message; `fragment` and `later` say when the transfer fields exist."""
     return [
@@ -85,13 +91,7 @@ def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
         BitField("unused", 0, 1),
         BitField("content_length_high", 0, 3),
         ConditionalField(Vle("reliable_delta", 0, KNET_7_8), E("reliable")),
-        ConditionalField(
-            BoundedVle(
-                "fragment_count", 2, KNET_7_7_16, low=2, high=_COUNT_MAX,
-                code="knet-fragment-count",
-            ),
-            E("fragment_start"),
-        ),
+        ConditionalField(Vle("fragment_count", 2, KNET_7_7_16), E("fragment_start")),
         ConditionalField(ByteField("transfer_id", 1), E(fragment)),
         ConditionalField(Vle("fragment_number", 1, KNET_7_7_16), E(later)),
         Content(chooser(dialect), E("content_length_high << 8 | content_length_low"), E(later)),
@@ -120,6 +120,7 @@ class KnetMessage(Layer):
             "fragment",
             "a fragment that is not reliable; a receiver without its first fragment discards it",
         ),
+        FRAGMENT_COUNT,
         Check(lambda f: f["transfer_id"] == 0, "knet-transfer-zero", "transfer_id", "transfer 0"),
     )
 
@@ -158,7 +159,7 @@ class Knet2010Message(KnetMessage):
     )  # fmt: skip
     checks = (
         KnetMessage.checks[0],
-        KnetMessage.checks[2],
+        *KnetMessage.checks[2:],
         Check(
             lambda f: f["fragment"] and not f["reliable"] and not f["fragment_start"],
             "knet-stray-fragment-bit",

@@ -22,8 +22,8 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
-from netdissect.layers.knet.datagrams import KnetDatagram, KnetMessage
-from netdissect.layers.knet.fields import BoundedVle, Content, Flag, Vle, VleList
+from netdissect.layers.knet.datagrams import FRAGMENT_COUNT, KnetDatagram, KnetMessage
+from netdissect.layers.knet.fields import Content, Flag, Vle, VleList
 from netdissect.wire.knet import SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
@@ -76,13 +76,7 @@ class KnetSpecMessage(Layer):
             ),
             E("in_order_code == 7"),
         ),
-        ConditionalField(
-            BoundedVle(
-                "fragment_count", 2, KNET_7_7_16, low=2, high=(1 << 30) - 1,
-                code="knet-fragment-count",
-            ),
-            E("fragment_start"),
-        ),
+        ConditionalField(Vle("fragment_count", 2, KNET_7_7_16), E("fragment_start")),
         ConditionalField(ByteField("transfer_id", 1), E("fragment_start or fragment")),
         ConditionalField(
             Vle("fragment_number", 1, KNET_7_7_16), E("fragment and not fragment_start")
@@ -96,6 +90,7 @@ class KnetSpecMessage(Layer):
         KnetMessage.generated[0],
         Gen("depends_on", _depends_on),
     )
+    checks = (FRAGMENT_COUNT,)
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

@@ -42,6 +42,8 @@ _OPEN = Phase.OPEN
 _ACK_OCTETS = 8
 _PING_OCTETS = 2
 _FLOW_OCTETS = 3
+_FEWEST = 2
+"""Fragments of a transfer at least."""
 _TYPES_KEPT = 4096
 _SHOWN = 64
 """Octets of a connect datagram kept as identity."""
@@ -107,7 +109,7 @@ def _datagram(
     odd = not messages
     asked = reliables = 0
     for message in messages:
-        start, fragment, in_order, is_reliable, unused, delta, _, transfer, _, content, _ = message
+        start, fragment, in_order, is_reliable, unused, delta, count, transfer, _, content, _ = message
         odd = odd or unused
         if fragment or start:
             if how.legacy and not is_reliable and not start:
@@ -120,7 +122,7 @@ def _datagram(
                     append((_UNIT, kind, "reliable", (base or 0) + delta, None, content))
                 else:
                     append((_MESSAGE, kind))
-                odd = odd or not is_reliable or not transfer
+                odd = odd or not is_reliable or not transfer or (start and count < _FEWEST)
                 continue
         identifier = content[0]
         if identifier > 0x7F:  # noqa: PLR2004 - the number goes on
@@ -134,7 +136,8 @@ def _datagram(
         if identifier in how.controls:
             if not is_reliable:
                 append((_MESSAGE, kind))
-            _control(kind, content, number, direction, hints, events)
+            known = (number, (base or 0) + delta if is_reliable else None)
+            _control(kind, content, known, direction, hints, events)
         elif in_order:
             asked += 1
     if asked:
@@ -160,7 +163,8 @@ def _part(message: Values, base: int | None, how: Reader, parts: list[Event]) ->
     """Note a fragment for the assembler; return the type under which it counts."""
     start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
     number = (base or 0) + delta if is_reliable else None
-    parts.append((_PART, transfer, None if start else index, count, number, content))
+    if not start or count >= _FEWEST:
+        parts.append((_PART, transfer, None if start else index, count, number, content))
     if not start:
         return "fragment"
     identifier = _READ_ID(content, 0, len(content))[0]
@@ -171,9 +175,10 @@ def _part(message: Values, base: int | None, how: Reader, parts: list[Event]) ->
 
 
 def _control(
-    kind: str, content: bytes, number: int, direction: int, hints: Hints, events: list[Event]
-) -> None:
-    """Add what a control message means."""
+    kind: str, content: bytes, numbers: tuple[int, int | None], direction: int, hints: Hints,
+    events: list[Event],
+) -> None:  # fmt: skip
+    """Add what a control message means; `numbers`: PacketID and reliable number."""
     size = len(content)
     if kind == PACKET_ACK:
         values = _READ_ACK(content, 0, size)
@@ -196,26 +201,27 @@ def _control(
         if size != _FLOW_OCTETS and hints.dialects[direction] != "knet-urho3d":
             events.append((_NOTE, "knet-control-size", f"FlowControlRequest of {size} octets"))
     else:
-        _end(kind, size, number, direction, hints, events)
+        _end(kind, size, numbers, direction, hints, events)
 
 
 def _end(
-    kind: str, size: int, number: int, direction: int, hints: Hints, events: list[Event]
-) -> None:
+    kind: str, size: int, numbers: tuple[int, int | None], direction: int, hints: Hints,
+    events: list[Event],
+) -> None:  # fmt: skip
     """Add what Disconnect and DisconnectAck mean."""
     if size > 4:  # noqa: PLR2004 - the message ID alone
         events.append((_NOTE, "knet-disconnect-payload", f"{kind} of {size} octets"))
     progress: Progress = hints.extra or Progress()
     if kind == DISCONNECT:
-        learnt = progress._replace(phase=Phase.DISCONNECTING, closing=(direction, number))
+        learnt = progress._replace(phase=Phase.DISCONNECTING, closing=(direction, *numbers))
         events.append((_STATE, "disconnect", DISCONNECT))
     else:
         closing = progress.closing
         if closing is None or closing[0] == direction:
             events.append((_NOTE, "knet-disconnect-ack-alone", "DisconnectAck without Disconnect"))
-        else:
-            # Section 5.4: the datagram of a Disconnect is never named by a PacketAck.
-            events.append((_ACK, "datagram", closing[1], 0))
+        elif closing[2] is not None:
+            # Section 5.4: no PacketAck ever names the datagram of a Disconnect.
+            events.append((_ACK, "reliable", closing[2], 0))
         learnt = progress._replace(phase=Phase.CLOSED)
         events.append((_STATE, "disconnect-ack", DISCONNECT_ACK))
     if learnt != progress:
@@ -239,7 +245,9 @@ def _oddities(values: Values, payload: bytes, how: Reader, events: list[Event]) 
         notes["knet-no-messages"] = "a header and no messages"
     elif any(message[3] for message in messages) != bool(reliable):
         notes["knet-flag-mismatch"] = "the Reliable flag is not the OR of the messages' bits"
-    for start, fragment, _, is_reliable, unused, _, _, transfer, _, _, _ in messages:
+    for start, fragment, _, is_reliable, unused, _, count, transfer, _, _, _ in messages:
+        if start and count < _FEWEST:
+            notes["knet-fragment-count"] = f"FragmentCount {count}"
         if unused:
             notes["knet-unused-bit"] = "bit 11 is set"
         if how.legacy and fragment and not is_reliable and not start:
@@ -256,7 +264,8 @@ def _oddities(values: Values, payload: bytes, how: Reader, events: list[Event]) 
 def _broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a malformed datagram: what comes before the fault counts."""
     if not payload:
-        return [(_NOTE, "knet-empty-datagram", "no octets"), (_STATE, "empty", None)]
+        note: Event = (_NOTE, "knet-empty-datagram", "no octets")
+        return [note, (_STATE, "empty", None), *_deafened(direction, hints)]
     how = _READERS[hints.dialects[direction]]
     size = len(payload)
     header = None
@@ -274,7 +283,17 @@ def _broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     events = _datagram(values, payload, direction, hints, how)
     kept = [event for event in events if event[:2] != (_NOTE, "knet-no-messages")]
     kept.append((_NOTE, _fault(payload[place:]), f"malformed at octet {place}"))
+    if not any(event[0] == _HINTS for event in kept):
+        kept += _deafened(direction, hints)
     return kept
+
+
+def _deafened(direction: int, hints: Hints) -> list[Event]:
+    """Return the hints after what makes a client read nothing more. Sections 5.6 and 12."""
+    progress = hints.extra
+    if not direction or progress is None or progress.phase not in _LIVE:
+        return []
+    return [(_HINTS, Hints(hints.dialects, progress._replace(phase=Phase.DEAF)))]
 
 
 def _headless(payload: bytes, direction: int) -> list[Event]:
@@ -297,10 +316,6 @@ def _fault(rest: bytes) -> str:
     length = (rest[1] & 7) << 8 | rest[0]
     if length == 0:
         return "knet-zero-content"
-    if rest[1] & 0x80:
-        place = 3 + (len(rest) > 2 and rest[2] > 0x7F) if rest[1] & 0x10 else 2  # noqa: PLR2004
-        if place < len(rest) and rest[place] < 2:  # noqa: PLR2004
-            return "knet-fragment-count"
     return "length-beyond-end" if length + 2 > len(rest) else "truncated"
 
 
@@ -410,12 +425,20 @@ def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hint
     return _with(_events(values, payload, direction, hints), hints, phase=back)
 
 
+def _deaf(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Take a datagram after the client has stopped to read: acknowledgements change nothing."""
+    if values is None:
+        return _unreadable(payload, direction, hints)
+    events = _events(values, payload, direction, hints)
+    return [event for event in events if event[0] not in _ANSWERS] if direction else events
+
+
 def _closing(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Take a datagram after a Disconnect."""
     if values is None:
         return _unreadable(payload, direction, hints)
     events = _events(values, payload, direction, hints)
-    side, number = hints.extra.closing or (1 - direction, None)
+    side, number, _ = hints.extra.closing or (1 - direction, None, None)
     if side == direction and _first_id(values) != number:
         events.insert(-1 if events[-1][0] == _PART else len(events), (
             _NOTE, "knet-after-disconnect", "its sender has sent a Disconnect",
@@ -438,7 +461,10 @@ _PHASES: Final = {
     Phase.KNOCKING: _knocking,
     Phase.DISCONNECTING: _closing,
     Phase.CLOSED: _closed,
+    Phase.DEAF: _deaf,
 }
+_LIVE: Final = (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING)
+_ANSWERS: Final = (_ACK, _REPLY)
 
 
 # -- TCP -----------------------------------------------------------------------------------------------
@@ -456,7 +482,7 @@ def scan_stream(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     kind = how.types.get(identifier) or _type(identifier, how)
     events: list[Event] = [(_MESSAGE, kind)]
     if kind in (PING_REQUEST, PING_REPLY):
-        _control(kind, payload, 0, direction, hints, events)
+        _control(kind, payload, (0, None), direction, hints, events)
     elif kind == FLOW_CONTROL and len(payload) != _FLOW_OCTETS:
         events.append((_NOTE, "knet-control-size", f"FlowControlRequest of {len(payload)} octets"))
     if hints.extra is None or hints.extra.phase == Phase.START:

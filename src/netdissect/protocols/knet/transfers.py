@@ -95,18 +95,9 @@ class Transfers:
                 self._add(sender, transfer, index, number, content, frame, found)
         return found
 
-    def finish(self) -> list[Event]:
-        """Return what stays incomplete."""
-        found: list[Event] = []
-        for sender in self._senders:
-            for number, transfer in sender.open.items():
-                if not transfer.complete:
-                    _incomplete(number, transfer, found)
-            if sender.early:
-                found.append((_COUNTER, "fragments_without_first", len(sender.early)))
-            sender.open.clear()
-            sender.early.clear()
-        return found
+    def finish(self) -> tuple[list[Event], list[Event]]:
+        """Return what stays incomplete, of each direction."""
+        return _left(self._senders[0]), _left(self._senders[1])
 
     def _begin(
         self, sender: _Sender, name: int, count: int, number: int | None, content: bytes,
@@ -225,6 +216,19 @@ class Transfers:
             transfer = sender.open.pop(name)
             sender.octets -= transfer.octets
             found.append((_NOTE, "knet-transfer-limit", f"transfer {name}: {_progress(transfer)}"))
+
+
+def _left(sender: _Sender) -> list[Event]:
+    """Name what one sender's transfers lack at the end."""
+    found: list[Event] = []
+    for number, transfer in sender.open.items():
+        if not transfer.complete:
+            _incomplete(number, transfer, found)
+    if sender.early:
+        found.append((_COUNTER, "fragments_without_first", len(sender.early)))
+    sender.open.clear()
+    sender.early.clear()
+    return found
 
 
 def _belongs(transfer: _Transfer, index: int, number: int | None) -> bool:
