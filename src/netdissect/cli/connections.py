@@ -29,6 +29,11 @@ _SORTS = {
     "--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first."
 )
 @click.option("--explain", is_flag=True, help="Say why each was taken for its protocol.")
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Processes that share a large file; without it as many as pay.",
+)
 @options.json_output
 @options.time_style
 @options.analysis
@@ -40,6 +45,7 @@ def command(
     limit: int | None,
     sort: str,
     explain: bool,
+    processes: int | None,
     as_json: bool,
     times: str,
     choices: Choices,
@@ -57,7 +63,7 @@ def command(
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet) as session:
-        reports = sorted(_reports(session, display_filter), key=_SORTS[sort])
+        reports = sorted(_reports(session, display_filter, processes), key=_SORTS[sort])
         if connection is not None:
             reports = [report for report in reports if report.connection == connection]
             if not reports:
@@ -79,9 +85,11 @@ def command(
         return session.status()
 
 
-def _reports(session: Session, display_filter: str | None) -> list[ConnectionReport]:
+def _reports(
+    session: Session, display_filter: str | None, processes: int | None
+) -> list[ConnectionReport]:
     match = Match.of(display_filter, session)
     if match.filter is None:
-        return session.analysis().connections
+        return session.analysis(1 if session.live else processes).connections
     wanted = select(session, match).connections
     return [report for report in session.reports if report.connection in wanted]

@@ -93,6 +93,11 @@ class Session:
         """Return True where the capture arrives on standard input."""
         return self.file == "-"
 
+    @property
+    def at_once(self) -> bool:
+        """Return True where a record is shown without waiting for what becomes of its units."""
+        return self.live
+
     def __enter__(self) -> Self:
         return self
 
@@ -128,11 +133,13 @@ class Session:
 
     # -- what commands ask for ---------------------------------------------------------------------
 
-    def analysis(self) -> Analysis:
-        """Return everything that the capture holds."""
-        from netdissect.pipeline import analyze  # noqa: PLC0415
+    def analysis(self, processes: int | None = 1) -> Analysis:
+        """Return everything that the capture holds; `processes` None = as many as pay."""
+        from netdissect.pipeline import analyze, processes_for  # noqa: PLC0415
 
-        found = analyze(self.reader, options=self.choices.options())
+        if processes is None:
+            processes = processes_for(self.file)
+        found = analyze(self.reader, options=self.choices.options(), processes=processes)
         self.reports, self.anomalies = found.connections, found.anomalies
         return found
 
@@ -160,11 +167,14 @@ class Session:
         from netdissect.pipeline.records import Records, iter_both  # noqa: PLC0415
 
         schemas = lookup.load_schemas(self.choices.schemas)
-        records = Records(schemas=schemas, strict=self.choices.strict, live=self.live)
-        options = self.choices.options(on_anomaly=self.anomalies.append)
+        records = Records(schemas=schemas, strict=self.choices.strict, live=self.at_once)
+        options = self.choices.options(on_anomaly=self._found)
         pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline)
         self._collect(pipeline)
+
+    def _found(self, anomaly: Anomaly) -> None:
+        self.anomalies.append(anomaly)
 
     def _collect(self, pipeline: Any) -> None:
         self.reports = sorted(pipeline.reports, key=lambda report: report.first_frame)

@@ -6,13 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import IO
+from typing import IO, Protocol, cast
 
-from netdissect.capture import CaptureReader, open_capture
+from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import Packet
-from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
+from netdissect.model.packets import Frame, Packet
+from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionEvent, UnitRecord
+from netdissect.pipeline import parallel
 from netdissect.pipeline.options import Analysis, Options, decode_as
+from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.intervals import Intervals
@@ -30,26 +32,42 @@ __all__ = [
     "iter_timeline",
     "open_capture",
     "opened",
+    "processes_for",
 ]
 
-Source = str | os.PathLike[str] | IO[bytes] | CaptureReader
+
+class FrameSource(Protocol):
+    """An open capture: a file's reader, or a live one."""
+
+    @property
+    def info(self) -> CaptureInfo:
+        """Return what is known of it so far."""
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Yield its frames, once."""
+
+
+Source = str | os.PathLike[str] | IO[bytes] | FrameSource
 
 _FLUSH_PACKETS = 256
 """The timeline is looked through for settled records after so many packets."""
 
 
-def opened(source: Source) -> AbstractContextManager[CaptureReader]:
+def opened(source: Source) -> AbstractContextManager[FrameSource]:
     """Return a context with the reader of a capture; one that is open already is left open."""
-    return nullcontext(source) if isinstance(source, CaptureReader) else open_capture(source)
+    if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
+        return open_capture(cast("str | IO[bytes]", source))
+    return nullcontext(cast("FrameSource", source))
 
 
-def analyze(source: Source, *, options: Options | None = None) -> Analysis:
+def analyze(source: Source, *, options: Options | None = None, processes: int = 1) -> Analysis:
     """Return everything that a capture holds.
 
     Args:
         source: a path, `-` for standard input, or an open binary file.
         options: decode-as rules and the like; `on_anomaly` gets anomalies as they are found, and
             without it they are collected.
+        processes: processes that share the work; more than 1 only for a file, see `parallel`.
 
     Raises:
         CaptureError: the file is missing, unreadable or no capture.
@@ -57,20 +75,15 @@ def analyze(source: Source, *, options: Options | None = None) -> Analysis:
     """
     options = options or Options()
     anomalies: list[Anomaly] = []
-    if options.on_anomaly is None:
-        options = replace(options, on_anomaly=anomalies.append)
-    pipeline = Pipeline(options)
     with opened(source) as reader:
+        if processes > 1 and isinstance(reader, CaptureReader):
+            return parallel.analyze_shares(reader, options, processes)
+        if options.on_anomaly is None:
+            options = replace(options, on_anomaly=anomalies.append)
+        pipeline = Pipeline(options)
         pipeline.run(Decapsulator().packets(reader))
         pipeline.finish()
-        return Analysis(
-            info=reader.info,
-            connections=sorted(pipeline.reports, key=lambda report: report.first_frame),
-            anomalies=anomalies,
-            protocols=pipeline.counts,
-            other_datagrams=pipeline.other_datagrams,
-            limits_hit=pipeline.limits_hit,
-        )
+        return pipeline.analysis(reader.info, anomalies)
 
 
 def iter_timeline(

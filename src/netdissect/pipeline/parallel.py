@@ -1,0 +1,201 @@
+"""One capture, several processes: each reads the whole file and tracks its share of the flows.
+
+Reading and taking off the headers costs a tenth of tracking, so it pays to do it in every process
+and to send nothing but finished reports between them. The answer is that of one process: flows are
+shared out by their addresses and ports, both directions alike; all TCP stays in the first process,
+because there one flow tells what another was for; connections are numbered in their common order.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from netdissect.capture import CaptureReader, open_capture
+from netdissect.flow import Decapsulator
+from netdissect.model.packets import FlowKey, Packet, PacketKind
+from netdissect.model.reports import Anomaly
+from netdissect.pipeline.options import Analysis, Options
+from netdissect.pipeline.table import Begun, Pipeline
+
+__all__ = ["MAX_SHARES", "MIN_OCTETS", "analyze_shares", "processes_for", "share_of"]
+
+MIN_OCTETS = 24_000_000
+"""Captures below this size are done before a second process would help, octets."""
+MAX_SHARES = 8
+"""Processes at most: every one of them reads the whole file."""
+MAX_KNOWN = 200_000
+"""Flow keys per process whose share is remembered; beyond, all are forgotten and asked anew."""
+
+_SPREAD = 2_654_435_761
+"""Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one process found."""
+
+    analysis: Analysis
+    begun: list[Begun]
+
+
+def processes_for(path: str) -> int:
+    """Return how many processes pay for the capture at `path`; 1 for a pipe or a small file."""
+    file = Path(path)
+    if not hasattr(os, "fork") or not file.is_file() or file.stat().st_size < MIN_OCTETS:
+        return 1
+    return max(1, min(MAX_SHARES, len(os.sched_getaffinity(0))))
+
+
+def share_of(packets: Iterable[Packet], index: int, count: int) -> Iterator[Packet]:
+    """Yield the packets of the flows that belong to share `index` of `count`."""
+    known: dict[FlowKey, bool] = {}
+    find = known.get
+    tcp, stream = PacketKind.TCP, PacketKind.TCP_STREAM
+    for packet in packets:
+        kind, _, _, key, *_ = packet
+        if kind is tcp or kind is stream:
+            if index == 0:
+                yield packet
+            continue
+        mine = find(key)
+        if mine is None:
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            mine = known[key] = _share(key, count) == index
+        if mine:
+            yield packet
+
+
+def _share(key: FlowKey, count: int) -> int:
+    """Return the share of a flow: the same for both of its directions."""
+    size = (len(key) - 4) // 2
+    ports = key[2 * size :]
+    sides = (key[:size] + ports[:2], key[size : 2 * size] + ports[2:])
+    total = sum(int.from_bytes(side, "big") for side in sides)
+    return (total * _SPREAD >> 16 & 0xFFFF) % count
+
+
+def analyze_shares(reader: CaptureReader, options: Options, count: int) -> Analysis:
+    """Return the analysis of a capture file, made by `count` processes; this one is the first.
+
+    Args:
+        reader: the open file; the other processes open it again by its path.
+        options: `on_anomaly` is told of all anomalies at the end.
+        count: processes, at least 2.
+
+    Raises:
+        OSError: no process could be started.
+        RuntimeError: another process failed.
+
+    """
+    children: list[_Child] = []
+    try:
+        children.extend(
+            _Child.start(reader.info.path, options, index, count) for index in range(1, count)
+        )
+        parts = [_part(reader, options, 0, count)]
+        parts.extend(child.result() for child in children)
+    finally:
+        for child in children:
+            child.end()
+    return _merged(parts, options)
+
+
+def _part(reader: CaptureReader, options: Options, index: int, count: int) -> _Part:
+    """Analyse one share."""
+    anomalies: list[Anomaly] = []
+    pipeline = Pipeline(replace(options, on_anomaly=anomalies.append))
+    pipeline.run(share_of(Decapsulator().packets(reader), index, count))
+    # The capture ends for all shares at the same time, whoever has its last packet.
+    pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
+    pipeline.finish()
+    return _Part(pipeline.analysis(reader.info, anomalies), pipeline.begun)
+
+
+@dataclass(slots=True)
+class _Child:
+    """A forked process and the pipe on which it hands back its part."""
+
+    pid: int
+    pipe: IO[bytes]
+
+    @classmethod
+    def start(cls, path: str, options: Options, index: int, count: int) -> _Child:
+        """Fork a process that analyses one share."""
+        receive, send = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid:
+            os.close(send)
+            return cls(pid, os.fdopen(receive, "rb"))
+        os.close(receive)
+        status = 1
+        try:
+            with open_capture(path) as reader, os.fdopen(send, "wb") as out:
+                pickle.dump(_part(reader, options, index, count), out, pickle.HIGHEST_PROTOCOL)
+            status = 0
+        finally:
+            # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
+            os._exit(status)
+
+    def result(self) -> _Part:
+        """Wait for the part."""
+        try:
+            # The octets come from a process of our own, over a pipe that nobody else holds.
+            part: _Part = pickle.load(self.pipe)  # noqa: S301
+        except (EOFError, pickle.UnpicklingError):
+            raise RuntimeError("a process that analysed a share of the capture failed") from None
+        return part
+
+    def end(self) -> None:
+        """Close the pipe and reap the process; one that still runs is ended first."""
+        self.pipe.close()
+        done, _ = os.waitpid(self.pid, os.WNOHANG)
+        if not done:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+
+def _merged(parts: list[_Part], options: Options) -> Analysis:
+    """Return one analysis of all parts, with the numbers that one process would have given."""
+    order = sorted(
+        (begun, share, number)
+        for share, part in enumerate(parts)
+        for number, begun in enumerate(part.begun, 1)
+    )
+    numbers = {(share, number): new for new, (_, share, number) in enumerate(order, 1)}
+    whole = parts[0].analysis
+    for share, part in enumerate(parts):
+        for report in part.analysis.connections:
+            report.connection = numbers[share, report.connection]
+        for anomaly in part.analysis.anomalies:
+            if anomaly.connection is not None:
+                anomaly.connection = numbers[share, anomaly.connection]
+        if share:
+            _add(whole, part.analysis)
+    whole.connections.sort(key=lambda report: report.first_frame)
+    whole.anomalies.sort(key=lambda anomaly: anomaly.frame or 0)
+    if options.on_anomaly is not None:
+        for anomaly in whole.anomalies:
+            options.on_anomaly(anomaly)
+    return whole
+
+
+def _add(whole: Analysis, part: Analysis) -> None:
+    whole.connections += part.connections
+    whole.anomalies += part.anomalies
+    whole.other_datagrams += part.other_datagrams
+    for limit, hits in part.limits_hit.items():
+        whole.limits_hit[limit] = whole.limits_hit.get(limit, 0) + hits
+    for protocol, counts in part.protocols.items():
+        mine = whole.protocols.setdefault(protocol, dict.fromkeys(counts, 0))
+        for name, amount in counts.items():
+            mine[name] = mine.get(name, 0) + amount

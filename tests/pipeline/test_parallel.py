@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from agreement import CAPTURES
+from netdissect.capture import open_capture
+from netdissect.capture.writer import PcapWriter
+from netdissect.export import json
+from netdissect.flow import Decapsulator
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.pipeline import Options, analyze, parallel, processes_for
+
+NAMES = (
+    "riptide/udp_2.2.1_reconnect.pcap",
+    "riptide/udp_2.2.1_natreuse_serverleg.pcap",
+    "riptide/tcp_2.2.1_clean.pcap",
+    "teeworlds/ddnet_mixed.pcap",
+    "netplay/bin1_port_reuse.pcap",
+    "eoudp/decoys.pcap",
+    "knet/udp_two_clients.pcap",
+)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real captures of one link type one after the other, their frames interleaved."""
+    path = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
+    frames = []
+    for name in NAMES:
+        with open_capture(CAPTURES / name) as capture:
+            own = list(capture)
+        start = own[0][1]
+        frames += [
+            (time - start, link, data, wire) for _, time, link, data, wire in own if link == 1
+        ]
+    with path.open("wb") as file:
+        writer = PcapWriter(file, link_type=1)
+        for time, _, data, wire in sorted(frames, key=lambda frame: frame[0]):
+            writer.write(time + 1_700_000_000_000_000_000, data, wire)
+        writer.flush()
+    return path
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
+    one, many = analyze(str(mixed)), analyze(str(mixed), processes=count)
+    assert len(one.connections) > 10
+    assert [json.connection(report) for report in many.connections] == [
+        json.connection(report) for report in one.connections
+    ]
+    assert many.protocols == one.protocols
+    assert many.other_datagrams == one.other_datagrams
+    assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
+
+
+def test_anomalies_are_told_in_order(mixed: Path) -> None:
+    told = []
+    analyze(str(mixed), options=Options(on_anomaly=told.append), processes=2)
+    frames = [anomaly.frame or 0 for anomaly in told]
+    assert frames == sorted(frames)
+    assert frames
+
+
+def test_every_packet_belongs_to_one_share_both_ways(mixed: Path) -> None:
+    with open_capture(mixed) as capture:
+        packets = list(Decapsulator().packets(capture))
+    shares = [list(parallel.share_of(packets, index, 3)) for index in range(3)]
+    assert sorted(p[1] for share in shares for p in share) == sorted(p[1] for p in packets)
+    for index, share in enumerate(shares):
+        udp = [packet for packet in share if packet[0] is PacketKind.UDP]
+        back = [(*packet[:3], reverse_key(packet[3]), *packet[4:]) for packet in udp]
+        assert len(list(parallel.share_of(back, index, 3))) == len(back)
+
+
+def test_a_share_forgets_keys_beyond_its_bound(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "MAX_KNOWN", 2)
+    test_every_packet_belongs_to_one_share_both_ways(mixed)
+
+
+def test_a_failing_process_is_told(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = os.getpid()
+    honest: Callable[..., object] = parallel._part
+
+    def failing(*args: object) -> object:
+        if os.getpid() != parent:
+            raise MemoryError
+        return honest(*args)
+
+    monkeypatch.setattr(parallel, "_part", failing)
+    with pytest.raises(RuntimeError, match="a share of the capture failed"):
+        analyze(str(mixed), processes=2)
+
+
+def test_small_files_and_pipes_stay_in_one_process(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert processes_for("-") == 1
+    assert processes_for(str(mixed)) == 1
+    monkeypatch.setattr(parallel, "MIN_OCTETS", 1)
+    assert processes_for(str(mixed)) == min(parallel.MAX_SHARES, len(os.sched_getaffinity(0)))
