@@ -160,9 +160,11 @@ class StreamPort:
                 cell[0] += 1
                 cell[1] = time_ns
                 cell[2] = frame
-            if type_ is not None:
-                span = (offset, offset + len(octets))
-                self._stream.message(direction, type_, span, frame, time_ns)
+            if type_ is None:
+                continue
+            end = offset + len(octets)
+            if not self._stream.next_message(direction, offset, end, time_ns):
+                self._stream.message(direction, type_, (offset, end), frame, time_ns)
 
 
 class TcpFeeder:

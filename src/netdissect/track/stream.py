@@ -184,8 +184,14 @@ class StreamTrack:
             return
         messages = self.messages[1 - direction]
         waiting = messages.waiting
-        while waiting and waiting[0][_END] <= half.acked:
-            self._settle(messages, waiting.popleft(), frame, time_ns)
+        acked = half.acked
+        while waiting and waiting[0][_END] <= acked:
+            message = waiting.popleft()
+            if message[_REPEATED] or message[_RECORD] is not None:
+                self._settle(messages, message, frame, time_ns)
+                continue
+            messages.acked += 1
+            messages.rtt.add(time_ns - message[_TIME])
 
     def _handshake(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         stamps = segment.timestamps
@@ -322,8 +328,30 @@ class StreamTrack:
         else:
             messages.waiting.append(waiting)
             if len(messages.waiting) > MAX_UNITS:
-                self._drop(messages, messages.waiting.popleft(), seen=False)
+                self._shed(messages)
         return messages.count
+
+    def next_message(self, direction: int, start: int, end: int, time_ns: int) -> bool:
+        """Take a message that lies in one segment, seen once; False where it has more to it."""
+        half = self.halves[direction]
+        arrivals = half.arrivals
+        messages = self.messages[direction]
+        if half.repeated or half.recorder is not None or not messages.count or not arrivals:
+            return False
+        newest = arrivals[-1]
+        if start < newest[0] or newest[1] < end or newest[2] != time_ns or end <= half.acked:
+            return False
+        if len(arrivals) > 1:
+            arrivals[:] = (newest,)
+        messages.count += 1
+        messages.end = end
+        messages.waiting.append([start, end, time_ns, False, None])
+        return len(messages.waiting) <= MAX_UNITS or self._shed(messages)
+
+    def _shed(self, messages: _Messages) -> bool:
+        """Let the message go that has waited longest; returns True."""
+        self._drop(messages, messages.waiting.popleft(), seen=False)
+        return True
 
     def _settle(self, messages: _Messages, waiting: Waiting, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a message's last octet: the peer's kernel has it."""

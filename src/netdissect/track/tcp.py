@@ -35,6 +35,7 @@ SPACE = "tcp"
 _WRAP = 1 << 32
 _HALF_WRAP = 1 << 31
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
+_PUSH = _ACK | 8
 
 START, END, FIRST_NS, COPIES, FRAME, DOUBTFUL, RECORD = range(7)
 """A unit: first offset, offset behind it, time and frame of its first copy, copies, whether its
@@ -50,8 +51,8 @@ class StreamHalf:
 
     __slots__ = (
         "_identities", "_newest_id", "acked", "acked_wire", "arrivals", "base", "connection",
-        "counts", "direction", "findings", "first", "highest", "holes", "last", "limits", "max_copies", "new",
-        "octets_on_wire", "outstanding", "pure_acks", "quickest_ns", "recorder", "repeated", "rtt",
+        "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
+        "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns", "recorder", "repeated", "rtt",
         "segments", "units_acked", "units_unacked", "units_unknown",
     )  # fmt: skip
 
@@ -108,6 +109,17 @@ class StreamHalf:
         flags = segment.flags
         counts = self.counts
         self.segments += 1
+        length = segment.payload_length
+        if flags in (_ACK, _PUSH) and segment.window and self.base is not None:
+            # The usual segment: an acknowledgement, or the next octets.
+            if not length:
+                self.pure_acks += 1
+                return
+            start = segment.stream_start
+            if start == self.highest and self.recorder is None and self.first is not None:
+                self.octets_on_wire += length
+                self._next(start, start + length, segment.ip_id, frame, time_ns)
+                return
         if self.base is None:
             start = segment.seq + 1 if flags & _SYN else segment.seq
             self.base = (start - segment.stream_start) % _WRAP
@@ -122,6 +134,24 @@ class StreamHalf:
             self._data(segment, frame, time_ns)
         elif flags & (_SYN | _FIN | _RST | _ACK) == _ACK:
             self.pure_acks += 1
+
+    def _next(
+        self, start: int, end: int, ip_id: int | None, frame: int, time_ns: int
+    ) -> None:
+        """Take octets that follow those seen: `_data` and `_unit` in one, for the usual case."""
+        self.new += 1
+        self.highest = end
+        self.last = start
+        self._newest_id = ip_id or self._newest_id
+        self._identities.append((ip_id, start, end))
+        self.arrivals.append((start, end, time_ns, frame))
+        outstanding = self.outstanding
+        outstanding.append([start, end, time_ns, 1, frame, False, None])
+        if len(outstanding) > MAX_UNITS:
+            self._hit("MAX_UNITS")
+            self._drop(outstanding.popleft(), "unknown")
+        if len(self.arrivals) > MAX_ARRIVALS:
+            del self.arrivals[: MAX_ARRIVALS // 4]
 
     def _zero_window(self, frame: int, time_ns: int) -> None:
         self.counts["zero_window"] += 1
@@ -287,7 +317,14 @@ class StreamHalf:
         outstanding = self.outstanding
         while outstanding and outstanding[0][END] <= offset:
             unit = outstanding.popleft()
-            self._settle(unit, frame, time_ns, exact=unit[END] == offset)
+            if unit[DOUBTFUL] or unit[RECORD] is not None:
+                self._settle(unit, frame, time_ns, exact=unit[END] == offset)
+                continue
+            self.units_acked += 1
+            sample = time_ns - unit[FIRST_NS]
+            if unit[END] == offset and sample >= 0:
+                self.rtt.add(sample)
+                self.quickest_ns = min(self.quickest_ns, sample)
 
     def _settle(self, unit: Unit, frame: int, time_ns: int, *, exact: bool) -> None:
         """Take the first acknowledgement of a unit; only an exact one of a range sent once tells a

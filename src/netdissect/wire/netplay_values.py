@@ -29,7 +29,7 @@ def _number(layout: str) -> ValueRow:
 
 def _write_float(sink: Sink, value: Any, _size: int | None) -> None:
     """Append a float; "inf", "-inf" and "NaN" are taken as JSON shows them."""
-    sink.put(struct.pack(">f", float(value or 0.0)))
+    sink.put(struct.pack(">f", float(0.0 if value is None else value)))
 
 
 def _read_string(cursor: Cursor, _size: int | None) -> str:

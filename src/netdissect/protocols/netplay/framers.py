@@ -314,7 +314,7 @@ class BinaryFramer(_Framer):
 
     def _find(self) -> bool:
         data = bytes(self._held.data)
-        for position in range(len(data)):
+        for position in self._shape.places(data):
             found = self._shape.starts(data, position)
             if found is None:
                 # The octets so far could be a start: more of them will tell.
@@ -330,7 +330,7 @@ class BinaryFramer(_Framer):
 
     def _find_last(self) -> bool:
         data = bytes(self._held.data)
-        for position in range(len(data)):
+        for position in self._shape.places(data):
             if self._shape.ends(data, position):
                 self._need = self._head
                 self._found(position)

@@ -188,8 +188,9 @@ def _middle(stream: bytes) -> _Verdict | None:
     pair = find_pair(stream, first) if first else None
     if pair is not None and stream[pair[0] : pair[1]].rstrip().endswith(b"}"):
         return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} octets")
-    for position in range(1, len(stream)):
-        for dialect in (BIN3, BIN1, BIN2):
-            if _SHAPES[dialect].starts(stream, position):
+    for dialect in (BIN3, BIN1, BIN2):
+        shape = _SHAPES[dialect]
+        for position in shape.places(stream):
+            if position and shape.starts(stream, position):
                 return _Verdict(dialect, 70, f"messages of {dialect} after {position} octets")
     return None
