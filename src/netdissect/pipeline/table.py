@@ -608,13 +608,17 @@ class Pipeline:
         """Report the tenth of the connections that has been idle longest."""
         flows = sorted(
             (flow for flow in self._unique(self._claimed) if flow.connection is not None),
-            key=lambda flow: flow.connection.last_ns if flow.connection else 0,
+            key=self._last_ns,
         )
         for flow in flows[: max(1, MAX_CONNECTIONS // 10)]:
             self._hit("MAX_CONNECTIONS")
             if flow.connection is not None:
                 flow.connection.evicted = True
             self._end(flow, self.now_ns)
+
+    def _last_ns(self, flow: Flow) -> int:
+        """Return when a connection was last heard; one that has just begun counts as heard now."""
+        return (flow.connection.last_ns if flow.connection else 0) or self.now_ns
 
     def _evict_sampled(self) -> None:
         """Judge the tenth of the sampled flows that has been idle longest, and let it go."""

@@ -1,0 +1,295 @@
+"""Flows are sampled, claimed, restarted, evicted and reported; live and offline alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.pipeline import Options, Pipeline, analyze, decode_as, iter_timeline, table
+from netdissect.track.recorder import Recorder
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+SECOND = 1_000_000_000
+CONNECT, WELCOME, ACK = b"\x02", bytes.fromhex("1800100000"), bytes.fromhex("1100100000")
+BYE = b"\x05"
+
+
+def key(number):
+    """Return the key of what client `number` sends to the server."""
+    return bytes([10, 0, number >> 8 & 255, number & 255, 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+
+
+def packets(rows, *, key=key(1), start=1):
+    """Return packets from (direction, seconds, payload) rows; an ICMP error where it is None."""
+    made = []
+    for frame, (direction, at, payload) in enumerate(rows, start):
+        kind = PacketKind.UDP if payload is not None else PacketKind.ICMP_UNREACHABLE
+        this = reverse_key(key) if direction else key
+        made.append((kind, frame, int(at * SECOND), this, payload or b"", None, ()))
+    return made
+
+
+HANDSHAKE = [(0, 0, CONNECT), (1, 0.03, WELCOME), (0, 0.04, ACK), (0, 0.05, WELCOME)]
+
+
+def run(made, **options):
+    pipeline = Pipeline(Options(strict=True, **options))
+    pipeline.run(made)
+    pipeline.finish()
+    return pipeline
+
+
+def test_a_claimed_flow_gets_its_sample_replayed() -> None:
+    pipeline = run(packets([*HANDSHAKE, (1, 0.06, ACK), (0, 1, BYE)]))
+    (report,) = pipeline.reports
+    assert report.datagrams == (4, 2)
+    assert (report.first_frame, report.last_frame) == (1, 6)
+    assert (report.client, report.server) == ("10.0.0.1:50000", "10.1.1.1:7777")
+    assert pipeline.counts == {"riptide": {"datagrams": 6, "connections": 1}}
+    assert pipeline.other_datagrams == 0
+
+
+def test_roles_do_not_depend_on_who_is_seen_first() -> None:
+    made = packets([(1, 0, WELCOME), (0, 0.1, CONNECT), *HANDSHAKE])
+    (report,) = run(made[1:]).reports
+    assert report.server == "10.1.1.1:7777"
+
+
+def test_a_flow_of_nothing_known_is_counted() -> None:
+    pipeline = run(packets([(n & 1, n, b"\xee" * 30) for n in range(50)]))
+    assert not pipeline.reports
+    assert pipeline.other_datagrams == 50
+
+
+def test_an_unfinished_sample_is_judged_at_the_end() -> None:
+    pipeline = run(packets([(0, n, CONNECT) for n in range(4)]))
+    (report,) = pipeline.reports
+    assert (report.handshake, report.datagrams) == ("unanswered", (4, 0))
+
+
+def test_icmp_errors_of_the_sample_are_replayed_too() -> None:
+    rows = [row for n in range(5) for row in ((0, n, CONNECT), (0, n + 0.001, None))]
+    (report,) = run(packets(rows)).reports
+    assert report.complete
+    assert report.anomalies["note"] == 5
+    assert report.last_frame == 10
+
+
+def test_protocols_can_be_left_out() -> None:
+    pipeline = run(packets(HANDSHAKE), without=frozenset({"riptide"}))
+    assert not [report for report in pipeline.reports if report.protocol == "riptide"]
+
+
+def test_decode_as_takes_what_nobody_recognises() -> None:
+    rows = [(0, n, b"\x2b\x00\x10\x00\x07") for n in range(3)]
+    rule = decode_as("udp.port==7777,riptide-2.1")
+    (report,) = run(packets(rows), decode_as=(rule,)).reports
+    assert report.dialects == ("riptide-2.1", "riptide-2.1")
+    assert (report.server, report.roles_from) == ("10.1.1.1:7777", "port")
+    assert "decode-as" in " ".join(report.explain)
+
+
+def test_a_new_connection_after_a_close_on_the_same_addresses() -> None:
+    again = [(d, at + 2, payload) for d, at, payload in HANDSHAKE]
+    first, second = run(packets([*HANDSHAKE, (0, 1, BYE), *again])).reports
+    assert (first.datagrams, second.datagrams) == ((4, 1), (3, 1))
+    assert (first.state, second.state) == ("closed", "open")
+    assert second.first_frame == 6
+
+
+def test_a_connect_on_a_live_connection_belongs_to_what_follows() -> None:
+    """Section 8: ignored by the server, unless a Welcome with sequence id 1 answers it."""
+    (ignored,) = run(packets([*HANDSHAKE, (0, 1, CONNECT), (0, 2, BYE)])).reports
+    assert ignored.messages[0]["Connect"] == 2
+    assert ignored.state == "closed"
+    welcome = bytes.fromhex("1800200000")
+    rows = [*HANDSHAKE, (0, 9, CONNECT), (1, 9.1, welcome)]
+    first, second = run(packets(rows)).reports
+    assert (first.messages[0]["Connect"], second.messages[0]["Connect"]) == (1, 1)
+    assert (second.first_frame, second.identity) == (5, {"client_id": 2})
+
+
+def test_held_datagrams_are_counted_at_the_end() -> None:
+    (report,) = run(packets([*HANDSHAKE, *[(0, 1 + n, CONNECT) for n in range(30)]])).reports
+    assert report.messages[0]["Connect"] == 31
+
+
+def test_a_second_sight_by_the_capture_is_no_second_datagram() -> None:
+    made = packets(HANDSHAKE)
+    copy = (*made[1][:6], (CAPTURE_DUPLICATE,))
+    (report,) = run([*made, copy]).reports
+    assert report.datagrams == (3, 1)
+    assert report.anomalies["chat"] == 1
+
+
+def test_what_the_capture_cut_is_not_malformed() -> None:
+    made = packets([*HANDSHAKE, (0, 1, b"\x27\x00")])
+    made[-1] = (*made[-1][:6], (SNAPPED,))
+    (report,) = run(made).reports
+    assert report.anomalies["error"] == 0
+    assert report.messages[0]["Reliable"] == 1
+
+
+def test_a_fault_of_ours_is_reported_or_raised(monkeypatch) -> None:
+    from netdissect.protocols.riptide import PROTOCOL
+
+    def broken(payload, direction, hints):
+        raise ZeroDivisionError("seen")
+
+    monkeypatch.setattr(type(PROTOCOL), "scan", staticmethod(broken))
+    found = []
+    pipeline = Pipeline(Options(on_anomaly=found.append))
+    pipeline.run(packets(HANDSHAKE))
+    pipeline.finish()
+    assert [a.code for a in found] == ["dissector-bug"]
+    assert "ZeroDivisionError: seen" in found[0].message
+    with pytest.raises(ZeroDivisionError):
+        run(packets(HANDSHAKE))
+
+
+def test_ended_connections_leave_the_table() -> None:
+    pipeline = Pipeline()
+    pipeline.run(packets([*HANDSHAKE, (0, 1, BYE)]))
+    assert not pipeline.reports
+    pipeline.run(packets([(0, 60, b"x"), (0, 80, b"x")], key=key(2), start=9))
+    assert [report.state for report in pipeline.reports] == ["closed"]
+
+
+def handshakes(count):
+    made = []
+    for number in range(count):
+        rows = [(d, number + at, payload) for d, at, payload in HANDSHAKE]
+        made += packets(rows, key=key(number), start=1 + 4 * number)
+    return made
+
+
+def test_bound_of_connections(monkeypatch) -> None:
+    monkeypatch.setattr(table, "MAX_CONNECTIONS", 50)
+    pipeline = run(handshakes(200))
+    assert len(pipeline.reports) == 200
+    assert pipeline.limits_hit["MAX_CONNECTIONS"] > 100
+    evicted = [report for report in pipeline.reports if not report.complete]
+    assert len(evicted) == pipeline.limits_hit["MAX_CONNECTIONS"]
+
+
+def test_bound_of_sampled_and_other_flows(monkeypatch) -> None:
+    monkeypatch.setattr(table, "MAX_SAMPLED", 50)
+    monkeypatch.setattr(table, "MAX_OTHER", 20)
+    made = [packets([(0, n, b"\xee" * 9)], key=key(n), start=n + 1)[0] for n in range(500)]
+    pipeline = run(made)
+    assert pipeline.other_datagrams == 500
+    assert pipeline.limits_hit["MAX_SAMPLED"] > 300
+    assert pipeline.limits_hit["MAX_OTHER"] > 300
+    assert len(pipeline._others) <= 40
+
+
+def test_bound_of_reports(monkeypatch) -> None:
+    monkeypatch.setattr(table, "MAX_REPORTS", 5)
+    assert len(run(handshakes(9)).reports) == 5
+    every = []
+    run(handshakes(9), on_report=every.append)
+    assert len(every) == 9
+
+
+def test_bound_of_sample_octets() -> None:
+    big = b"\xee" * 30_000
+    pipeline = run(packets([(0, n, big) for n in range(8)]))
+    assert pipeline.other_datagrams == 8
+
+
+def comparable(report):
+    return (report.connection, report.messages, report.spaces, report.probes, report.anomalies)
+
+
+@pytest.mark.parametrize("name", ["udp_2.2.1_lossy_clientleg", "tcp_2.2.1_clean"])
+def test_one_by_one_or_all_at_once_gives_the_same(name) -> None:
+    """Promise 14: the live path gives the same records as reading the file."""
+    path = CAPTURES / "riptide" / f"{name}.pcap"
+    whole = analyze(path)
+    pipeline = Pipeline()
+    with open_capture(path) as reader:
+        for packet in Decapsulator().packets(reader):
+            pipeline.feed(packet)
+    pipeline.finish()
+    assert list(map(comparable, pipeline.reports)) == list(map(comparable, whole.connections))
+
+
+@pytest.mark.parametrize(
+    "name", ["udp_2.0.0_lossy_clientleg", "udp_2.2.1_malformed", "tcp_2.0.0_split"]
+)
+def test_the_timeline_changes_no_figure(name) -> None:
+    path = CAPTURES / "riptide" / f"{name}.pcap"
+    pipeline = Pipeline(recorder=Recorder())
+    items = list(iter_timeline(path, pipeline=pipeline))
+    plain = analyze(path).connections
+    assert list(map(comparable, pipeline.reports)) == list(map(comparable, plain))
+    times = [
+        item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns
+        for item in items
+        if not (isinstance(item, ConnectionEvent) and item.event == "timeout")
+    ]
+    assert times == sorted(times)
+    for report in plain:
+        for space in report.spaces:
+            units = [
+                item
+                for item in items
+                if isinstance(item, UnitRecord)
+                and (item.connection, item.space, item.direction)
+                == (report.connection, space.space, space.direction)
+            ]
+            assert len(units) == space.units
+            assert sum(len(unit.copies) for unit in units) == space.copies
+            assert sum(unit.outcome == "acked" for unit in units) == space.acked
+            kinds = [copy.kind for unit in units for copy in unit.copies]
+            assert kinds.count("retransmission") == space.retransmissions
+
+
+def damaged(made, how):
+    if how == "reversed":
+        return made[::-1]
+    if how == "doubled":
+        return [packet for packet in made for _ in (0, 1)]
+    if how == "one side":
+        return [packet for packet in made if packet[3] == made[0][3]]
+    if how == "middle":
+        return made[len(made) // 2 :]
+    if how == "thinned":
+        return [packet for index, packet in enumerate(made) if index % 5]
+    return [
+        (*packet[:2], packet[2] + (10 * SECOND if index % 97 == 0 else 0), *packet[3:])
+        for index, packet in enumerate(made)
+    ]
+
+
+@pytest.mark.parametrize(
+    "how", ["reversed", "doubled", "one side", "middle", "thinned", "clock jumps"]
+)
+@pytest.mark.parametrize("name", ["udp_2.2.1_lossy_clientleg", "udp_2.0.0_burst_gap_serverleg"])
+def test_under_damage(name, how) -> None:
+    """Promise 12: no crash, identities hold, and what cannot be known is not claimed."""
+    with open_capture(CAPTURES / "riptide" / f"{name}.pcap") as reader:
+        made = list(Decapsulator().packets(reader))
+    pipeline = run(damaged(made, how))
+    for report in pipeline.reports:
+        for space in report.spaces:
+            assert space.copies == space.units + space.retransmissions + space.duplicates
+            assert space.units == space.acked + space.unacked + space.unknown
+            assert min(space.acked, space.unacked, space.unknown, space.never_seen) >= 0
+        if how == "one side":
+            assert all(space.unacked == 0 for space in report.spaces)
+        if how in ("one side", "middle"):
+            assert not report.complete
+
+
+def test_two_runs_give_the_same() -> None:
+    """Promise 15."""
+    path = CAPTURES / "riptide" / "udp_2.2.1_lossy_serverleg.pcap"
+    first, second = analyze(path), analyze(path)
+    assert first == second
