@@ -162,6 +162,8 @@ def test_what_is_undecided_waits_and_a_guess_gives_way() -> None:
     assert final.dialects[0] == "exodia-mid"
     assert final.doubtful[0]
     known = PROTOCOL.initial_hints(final)
+    notes = [event[1] for event in PROTOCOL.scan(goodbye, 0, known) if event[0] == Ev.NOTE]
+    assert notes == ["eoudp-ambiguous-dialect"]
     event = bytes.fromhex("8253d0fe2a000000000000000f0000000000000005002000000001")
     events = PROTOCOL.scan(event, 0, known)
     learnt = next(e[1] for e in events if e[0] == Ev.HINTS)

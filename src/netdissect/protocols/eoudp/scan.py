@@ -236,6 +236,8 @@ def _epoch(
     if opener is None:
         if payload[0] != _CONNECT:
             events.append((_STATE, "alive", None))
+        if extra.undecided[direction] and not row.document and not decided(payload)[1]:
+            events.append((_NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
         opener = key if first else _LOST
     elif first and key != opener:
         begins = extra.pending if server else payload[0] == _CONNECT
