@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import IO, Protocol, cast
 
-from netdissect.capture import open_capture
+from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame, Packet
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionEvent, UnitRecord
