@@ -131,8 +131,9 @@ def test_captured_packets_lose_nothing_in_scapy() -> None:
 def test_mutated_packets_lose_nothing_in_scapy() -> None:
     for index, data in enumerate(mutations(payloads("teeworlds"), 1500)):
         packet = packet_layer(data, DIALECTS[index % 4])(data)
-        assert bytes(packet) == data
-        assert bytes(packet.copy()) == data
+        if data:  # from no octets Scapy builds a default packet
+            assert bytes(packet) == data
+            assert bytes(packet.copy()) == data
         packet.summary()
 
 

@@ -58,8 +58,11 @@ def accepts(payload: bytes, dialect: str) -> Accepted | None:
     control, packed = first & (4 if seven else 16), first & (16 if seven else 128)
     if first & 0xC0 if seven else first & (4 if dialect == D065 else 12):
         return None
-    if dialect == D065 and first & 8:
-        start = 7
+    if dialect == D065:
+        if first & 8:
+            start = 7
+        elif not control:
+            return None
     body = payload[start:]
     if control:
         return None if packed or payload[2] else _control(payload, body, dialect, start)
