@@ -66,6 +66,8 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["read", LOSSY, "-T", "csv"], 2, "-e"),
         (["-z", "nosuch", LOSSY], 2, "nosuch"),
         (["ladder", LOSSY, "--from", "soon"], 2, "soon"),
+        (["ladder", LOSSY, "99"], 2, "99"),
+        (["ladder", LOSSY, "--from", "9m"], 2, "no datagram"),
         (["read", "missing.pcap"], 3, "missing.pcap"),
         (["missing.pcap"], 3, "missing.pcap"),
         (["info", str(ROOT / "README.md")], 3, "README.md"),

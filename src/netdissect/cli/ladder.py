@@ -73,9 +73,11 @@ def command(
         found = _Found(session, Match.of(display_filter, session), connection or 1)
         records = list(islice(found.records(start, end), limit))
         clock = Clock(times, session.first_ns)
+        if not records:
+            raise UsageError(f"connection {found.number} has no datagram to draw")
         drawn = ladder.rows(records, found.events_between(records), frozenset(found.lost))
         screen = make_screen(color, width)
-        ends = found.ends(screen)
+        ends = found.ends(records, screen)
         if svg:
             Path(svg).write_text(ladder.svg(drawn, ends, clock), encoding="utf-8")
         elif mermaid:
@@ -125,8 +127,6 @@ class _Found:
         """Return the events in the span of the datagrams drawn, and those that follow the last
         one.
         """
-        if not records:
-            raise UsageError(f"connection {self.number} has no datagram to draw")
         first, last = records[0][0].time_ns, records[-1][0].time_ns
         return [
             event
@@ -134,11 +134,10 @@ class _Found:
             if first <= event.time_ns <= last or event.event == "timeout"
         ]
 
-    def ends(self, screen: Screen) -> tuple[str, str]:
+    def ends(
+        self, records: list[tuple[DatagramRecord, list[MessageRecord]]], screen: Screen
+    ) -> tuple[str, str]:
         """Return the names of the lanes."""
-        report = next(
-            (item for item in self.session.reports if item.connection == self.number), None
-        )
-        if report is None:
-            return "client", "server"
-        return f"client {screen.name(report.client)}", f"server {screen.name(report.server)}"
+        first = records[0][0]
+        ends = (first.src, first.dst) if first.direction == 0 else (first.dst, first.src)
+        return f"client {screen.name(ends[0])}", f"server {screen.name(ends[1])}"

@@ -36,7 +36,7 @@ def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> No
             line_text([(SEVERITY_LETTERS[label], label)]),
             line_text([(code, label)]),
             line_text([(items[0].group, "")]),
-            str(_times(items)),
+            _times(items),
             "-" if items[0].frame is None else str(items[0].frame),
         )
     screen.print(table)
@@ -45,12 +45,13 @@ def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> No
         _finding(screen, item, clock)
 
 
-def _times(items: Sequence[Anomaly]) -> int:
-    """Return how often a code occurred: per connection the highest repeat count reported."""
+def _times(items: Sequence[Anomaly]) -> str:
+    """Return how often a code occurred; `+` where only 1, 10, 100 ... repeats are reported."""
     most: dict[int | None, int] = {}
     for item in items:
         most[item.connection] = max(most.get(item.connection, 0), item.repeats)
-    return sum(most.values())
+    more = "+" if any(repeats > 1 for repeats in most.values()) else ""
+    return f"{sum(most.values())}{more}"
 
 
 def _finding(screen: Screen, item: Anomaly, clock: Clock) -> None:

@@ -1,0 +1,24 @@
+"""A program that gives the terminal back where the one that drew on it was killed.
+
+It waits for one octet on its standard input: whoever ends properly sends it. Where the input ends
+without it, the screen behind comes back and the cursor shows again.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["RESTORE", "main"]
+
+RESTORE = b"\x1b[?1049l\x1b[?25h\x1b[0m"
+"""Leave the alternate screen, show the cursor, forget colours. Source: xterm control sequences."""
+
+
+def main() -> None:
+    """Wait for the end of the one who started this."""
+    if not os.read(0, 1):
+        os.write(1, RESTORE)
+
+
+if __name__ == "__main__":
+    main()
