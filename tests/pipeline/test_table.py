@@ -25,7 +25,10 @@ def key(number):
     return bytes([10, 0, number >> 8 & 255, number & 255, 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
 
 
-def packets(rows, *, key=key(1), start=1):
+CLIENT = key(1)
+
+
+def packets(rows, *, key=CLIENT, start=1):
     """Return packets from (direction, seconds, payload) rows; an ICMP error where it is None."""
     made = []
     for frame, (direction, at, payload) in enumerate(rows, start):

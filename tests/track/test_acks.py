@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracking import MS, RESEND, space
 
 from netdissect.model.policy import AckRule, Exhausted, QualityRule, ResendRule
+from tracking import MS, RESEND, space
 
 
 def filled(count=40, **changes):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tracking import MS, connection, policy, rule
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import connection as module
 from netdissect.track.recorder import Recorder
+from tracking import MS, connection, policy, rule
 
 
 def feed(made, rows):

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tracking import policy, rule
 
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import lane as module
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
+from tracking import policy, rule
 
 
 def lane(**changes):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tracking import MS, RESEND, rule, space
 
 from netdissect.model.policy import AckRule, Exhausted, ResendRule
 from netdissect.track.ledger import EXPIRY_NS
+from tracking import MS, RESEND, rule, space
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from tracking import MACHINE
 
 from netdissect.track.machine import StateRunner
+from tracking import MACHINE
 
 INPUTS = ("hello", "welcome", "refuse", "bye", "never heard of")
 

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tracking import MS
 
 from netdissect.model.policy import ProbeRule
 from netdissect.track.probes import MAX_OPEN_PROBES, ProbeTrack
+from tracking import MS
 
 
 def track(**changes):

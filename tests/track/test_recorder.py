@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from tracking import MS, space
-
 from netdissect.track import recorder as module
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
+from tracking import MS, space
 
 
 def filled(numbers, acked):

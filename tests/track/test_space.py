@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracking import MS, rule, space
 
 from netdissect.model.policy import AckRule
 from netdissect.track import space as module
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING
 from netdissect.track.space import Space
+from tracking import MS, rule, space
 
 
 def send(made, wire, at_ms, content=b"x", labelled=None):

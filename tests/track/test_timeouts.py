@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tracking import MS, policy
 
 from netdissect.model.policy import TimeoutRule
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.timeouts import verdict
+from tracking import MS, policy
 
 RULE = TimeoutRule(5000.0, 1000.0, frozenset({"Ping"}))
 

@@ -90,7 +90,7 @@ class Observer(Shape):
         """Take a packet of no known protocol."""
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take a finding of the tracker, repeats included; that on a datagram comes before it is seen."""
+        """Take a finding of the tracker, repeats included, before the datagram that it is on."""
 
 
 class Pipeline:
@@ -138,9 +138,9 @@ class Pipeline:
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:
-        """Take packets. Meanwhile cyclic garbage is looked for a hundred times less often:
+        """Take packets. Meanwhile cyclic garbage is looked for a hundred times less often.
 
-        units and events are freed by reference counting, and the search costs a quarter of all.
+        Units and events are freed by reference counting, and the search costs a quarter of all.
         """
         thresholds = gc.get_threshold()
         gc.set_threshold(_GC_ALLOCATIONS, *thresholds[1:])
@@ -213,7 +213,7 @@ class Pipeline:
 
     @property
     def oldest_sampled(self) -> int | None:
-        """Return the frame of the oldest packet whose flow waits for recognition; None without any."""
+        """Return the oldest frame whose flow waits for recognition; None without any."""
         flow = next(iter(self._sampled.values()), None)
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
 
@@ -415,7 +415,13 @@ class Pipeline:
             self._evict_claimed()
 
     def restart(
-        self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes, events: list[Event]
+        self,
+        flow: Flow,
+        direction: int,
+        frame: int,
+        time_ns: int,
+        payload: bytes,
+        events: list[Event],
     ) -> None:
         """Take a datagram that begins, or may begin, a new connection on a claimed flow."""
         connection = flow.connection
@@ -455,7 +461,11 @@ class Pipeline:
             self.recorder.touched.clear()
 
     def _track(
-        self, flow: Flow, connection: Connection, item: tuple[int, int, int, bytes], events: list[Event]
+        self,
+        flow: Flow,
+        connection: Connection,
+        item: tuple[int, int, int, bytes],
+        events: list[Event],
     ) -> None:
         """Track and show one datagram (direction, frame, time, payload) that takes no usual way."""
         direction, frame, time_ns, payload = item
@@ -467,7 +477,8 @@ class Pipeline:
         if events and events[-1][0] == Ev.PART:
             flow.assemble(direction, frame, time_ns, events)
         if self.observer is not None:
-            self.observer.seen(flow, connection, direction, (frame, time_ns, payload, ()), events, hints)
+            item = (frame, time_ns, payload, ())
+            self.observer.seen(flow, connection, direction, item, events, hints)
 
     def _take(self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes) -> None:
         """Feed one datagram of a claimed UDP flow, whatever its port is now."""

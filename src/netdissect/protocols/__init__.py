@@ -1,1 +1,1 @@
-"""One module a protocol: its dialect rows, its recognition and `scan()`. Knows no Scapy object at run time."""
+"""One module a protocol: dialect rows, recognition, `scan()`. Uses no Scapy object at run time."""

@@ -16,7 +16,9 @@ class LengthPrefixed:
     with a plausible length, which is where senders put message starts.
     """
 
-    __slots__ = ("_buffer", "_end", "_fault", "_frames", "_limit", "_lost", "_signed", "_width", "skipped")
+    __slots__ = (
+        "_buffer", "_end", "_fault", "_frames", "_limit", "_lost", "_signed", "_width", "skipped",
+    )  # fmt: skip
 
     def __init__(self, width: int, limit: int, *, fault: str, signed: bool = False) -> None:
         """Make a framer.

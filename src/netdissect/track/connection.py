@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
@@ -133,7 +133,7 @@ class Connection:
             elif kind == _NACK:
                 self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
             else:
-                _HANDLERS[kind](self, event, lane, frame, time_ns)
+                self._HANDLERS[kind](self, event, lane, frame, time_ns)
 
     def further(
         self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
@@ -298,6 +298,7 @@ class Connection:
             space.find(
                 "numbers-restart", frame, time_ns, lane.direction, "numbers start again",
             )  # fmt: skip
+        self.declared.restart(lane.direction, self.lanes)
         for other in lane.spaces.values():
             if other is space or other.carrier is space:
                 other.restart()
@@ -313,7 +314,9 @@ class Connection:
             name, sent, received, taken=taken, direction=lane.direction, lanes=self.lanes
         )
         if self.recorder is not None:
-            text = "states {sent} sent ({sent_seen} seen), {received} received ({received_seen} seen)"
+            text = (
+                "states {sent} sent ({sent_seen} seen), {received} received ({received_seen} seen)"
+            )
             self.recorder.event(
                 "tally", time_ns, frame, lane.direction, text.format(**evidence), evidence
             )
@@ -376,23 +379,22 @@ class Connection:
                 space.release()
         return report
 
-
-_HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
-    int(Ev.PROBE): Connection._probe,
-    int(Ev.REPLY): Connection._reply,
-    int(Ev.RTT): Connection._rtt,
-    int(Ev.STATE): Connection._state,
-    int(Ev.IDENTITY): Connection._identity,
-    int(Ev.COUNTER): Connection._counter,
-    int(Ev.RESTART): Connection._restart,
-    int(Ev.NOTE): Connection._note,
-    int(Ev.HINTS): Connection._hints,
-    int(Ev.RESEND_REQUEST): Connection._resend_request,
-    _PLAIN_UNIT: Connection._plain_unit,
-    _NUMBER: Connection._number,
-    _NUMBERED: Connection._numbered,
-    int(Ev.TALLY): Connection._tally,
-    int(Ev.CLOCK): Connection._clock,
-    int(Ev.PART): Connection._part,
-}
-"""What takes the rarer events."""
+    _HANDLERS: ClassVar[dict[int, Callable[[Connection, Event, Lane, int, int], None]]] = {
+        int(Ev.PROBE): _probe,
+        int(Ev.REPLY): _reply,
+        int(Ev.RTT): _rtt,
+        int(Ev.STATE): _state,
+        int(Ev.IDENTITY): _identity,
+        int(Ev.COUNTER): _counter,
+        int(Ev.RESTART): _restart,
+        int(Ev.NOTE): _note,
+        int(Ev.HINTS): _hints,
+        int(Ev.RESEND_REQUEST): _resend_request,
+        _PLAIN_UNIT: _plain_unit,
+        _NUMBER: _number,
+        _NUMBERED: _numbered,
+        int(Ev.TALLY): _tally,
+        int(Ev.CLOCK): _clock,
+        int(Ev.PART): _part,
+    }
+    """What takes the rarer events."""

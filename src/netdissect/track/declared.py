@@ -59,6 +59,11 @@ class Declared:
             "received_seen": seen_received,
         }
 
+    def restart(self, direction: int, lanes: list[Lane]) -> None:
+        """Take a side that counts afresh from the datagram at hand and the one that caused it."""
+        self._marks[direction][direction] = lanes[direction].datagrams - 1
+        self._marks[direction][1 - direction] = max(0, lanes[1 - direction].datagrams - 1)
+
     def clock(self, stamp_ms: float, direction: int, time_ns: int) -> None:
         """Take the sender's clock."""
         offset = time_ns - int(stamp_ms * 1e6)

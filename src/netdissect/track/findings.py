@@ -20,23 +20,23 @@ def _row(code: str, severity: Severity, group: str, title: str, meaning: str) ->
 
 TRACK_CODES: tuple[CodeRow, ...] = (
     _row("ack-of-unsent", Severity.WARN, "sequence", "acknowledges a number that was never sent",
-         "The number acknowledged is ahead of everything its sender has sent in this capture. Either"
-         " the capture lost datagrams, or the acknowledgement is wrong or forged."),
+         "The number acknowledged is ahead of everything its sender has sent in this capture."
+         " Either the capture lost datagrams, or the acknowledgement is wrong or forged."),
     _row("ack-of-unseen", Severity.WARN, "sequence", "acknowledges a number that was never seen",
          "The number lies between captured ones, but no copy of it is in the capture. Next to the"
          " receiver this means that it acknowledges what never arrived."),
     _row("sequence-jump", Severity.WARN, "sequence", "sequence number jumps far ahead",
-         "More than 1024 numbers are skipped at once: a sender that was restarted, a capture gap, or"
-         " a forged datagram."),
+         "More than 1024 numbers are skipped at once: a sender that was restarted, a capture gap,"
+         " or a forged datagram."),
     _row("number-reused", Severity.WARN, "sequence", "same number, other content",
-         "Two copies of one number differ. The sender re-uses numbers or writes wrong ones; what its"
-         " receiver makes of the second copy cannot be told."),
+         "Two copies of one number differ. The sender re-uses numbers or writes wrong ones; what"
+         " its receiver makes of the second copy cannot be told."),
     _row("first-number-skipped", Severity.NOTE, "sequence", "first number was never used",
          "The connection is in the capture from its start, yet the first number that this protocol"
          " uses is missing."),
     _row("numbers-restart", Severity.WARN, "sequence", "numbers start again",
-         "The sender numbers this space from its start again on the same address pair: it has lost or"
-         " dropped the connection and made a new one."),
+         "The sender numbers this space from its start again on the same address pair: it has lost"
+         " or dropped the connection and made a new one."),
     _row("datagram-timed-out", Severity.CHAT, "sequence", "datagram not acknowledged in time",
          "Its sender has forgotten the datagram and sends again, in a new one, what must arrive."),
     _row("retransmission", Severity.CHAT, "sequence", "unit sent again",
@@ -53,19 +53,19 @@ TRACK_CODES: tuple[CodeRow, ...] = (
          "The unit was sent as often as its sender permits and no acknowledgement came. The sender"
          " drops it or closes the connection, as its rules say."),
     _row("poor-quality", Severity.WARN, "sequence", "loss above the sender's own limit",
-         "The sender's quality rule was broken for as long as it tolerates: it closes the connection"
-         " without a word on the wire."),
+         "The sender's quality rule was broken for as long as it tolerates: it closes the"
+         " connection without a word on the wire."),
     _row("silent-close", Severity.WARN, "protocol", "side closed without telling its peer",
-         "By its own rules this side has closed the connection; it sends nothing, so its peer learns"
-         " of it only by its own timeout."),
+         "By its own rules this side has closed the connection; it sends nothing, so its peer"
+         " learns of it only by its own timeout."),
     _row("timeout", Severity.WARN, "protocol", "side gave its peer up",
          "Nothing that counts as a sign of life arrived for the time that the protocol allows, and"
          " the side fell silent."),
     _row("probe-unanswered", Severity.CHAT, "sequence", "probe without answer",
          "A ping or heartbeat of which no answer is in the capture."),
     _row("port-unreachable", Severity.NOTE, "protocol", "nobody listens on the port",
-         "An ICMP port-unreachable error quotes a datagram of this connection. After a close this is"
-         " normal: the last datagrams met a closed socket."),
+         "An ICMP port-unreachable error quotes a datagram of this connection. After a close this"
+         " is normal: the last datagrams met a closed socket."),
     _row("limit-hit", Severity.NOTE, "receive", "a bound of netdissect was reached",
          "To keep memory bounded something was dropped; the figures of this connection are lower"
          " bounds. `limits_hit` names the bound."),
@@ -92,7 +92,7 @@ class Findings:
         self._rows = rows
         self._sink = sink
         self.every: Callable[[str, Severity, int | None], None] | None = None
-        """Told code, severity and frame of every finding, repeats included; None = nobody wants them."""
+        """Told code, severity and frame of every finding, repeats included; None = nobody."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
         self.by_severity = [0, 0, 0, 0]

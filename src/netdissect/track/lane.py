@@ -22,7 +22,7 @@ MAX_COUNTERS = 256
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns", 
+    __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns",
                  "messages", "octets", "policy", "probes", "silent", "smoothed_ms",
                  "spaces")  # fmt: skip
 
@@ -116,8 +116,7 @@ class Lane:
         """Return (quickest answer that this direction got from its peer in ns, how many)."""
         count = 0
         lowest = None
-        for track in (*self.spaces.values(), *self.probes.values()):
-            trip = track.rtt
+        for trip in self.round_trips():
             if trip.samples:
                 count += trip.samples
                 if lowest is None or trip.lowest < lowest:

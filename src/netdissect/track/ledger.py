@@ -66,7 +66,7 @@ class Ledger:
     ack: Callable[[int, int, int, int], None]
     """Takes (base, bits, frame, time_ns) of an ACK, by the space's `AckRule`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
     ) -> None:
         self.direction = direction

@@ -1,4 +1,4 @@
-"""The runner of a connection's state machine: a table of states, a position in it, what it led to."""
+"""The runner of a connection's state machine: a position in a table of states."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def check(events):
         assert len(event) == sizes[event[0]]
         if event[0] == Ev.NOTE:
             assert event[1] in KNOWN
-        if event[0] in (Ev.UNIT,):
+        if event[0] == Ev.UNIT:
             assert 0 <= event[3] <= 0xFFFF
             hash(event[5])
 

@@ -1,4 +1,4 @@
-"""Numbers and names of Riptide that `scan` needs. Source: docs/protocols/riptide.md sections 1, 3."""
+"""Numbers and names that `scan` needs. Source: docs/protocols/riptide.md sections 1 and 3."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ CODES: Final = (
     _row("riptide-invalid-type", Severity.ERROR, "malformed", "undefined Riptide message type",
          "No release defines this type. Real receivers acknowledge every type from 7 up as a"
          " reliable message, then discard it with a warning."),
-    _row("riptide-missing-message-id", Severity.WARN, "malformed", "user message without message id",
+    _row("riptide-missing-message-id", Severity.WARN, "malformed",
+         "user message without message id",
          "The message ends before its message id. Real receivers read id 0 and log an error; a"
          " Reliable one is acknowledged."),
     _row("riptide-wrong-direction", Severity.WARN, "protocol", "message from the wrong side",

@@ -1,4 +1,4 @@
-"""Is this flow Riptide, which dialect, and which side is the client?
+"""Whether a flow is Riptide, in which dialect, and which side is the client.
 
 Source: docs/protocols/riptide.md sections 1.2 and 10. Every packing is tried in both roles; the
 hypothesis with the most evidence wins, a message that no release would send ends it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 from netdissect.dissect.readers import riptide as read
@@ -163,7 +164,7 @@ def _message(
     return _Message(side, time_ns, type_, values, octets)
 
 
-def _plausible(
+def _plausible(  # noqa: PLR0911 - one line per message type
     type_: str, values: tuple[Any, ...], octets: bytes, packing: str, *, from_client: bool
 ) -> bool:
     """Return False for a size, a padding or a direction that no release sends."""
@@ -224,7 +225,7 @@ def _heartbeats(messages: list[_Message], client: int, evidence: _Evidence) -> N
             answered.append((ping, asked[ping]))
     runs = sum(
         (b[0] - a[0]) & 255 == 1 and 0.7 * _SECOND < b[1] - a[1] < 1.5 * _SECOND
-        for a, b in zip(answered, answered[1:], strict=False)
+        for a, b in pairwise(answered)
     )
     if runs:
         score = HEARTBEATS if runs == 1 else MORE_HEARTBEATS
@@ -255,7 +256,7 @@ def _notify_steps(messages: list[_Message]) -> int:
     steps = 0
     for side in (0, 1):
         ids = [m.values[3] for m in messages if m.type == "Notify" and m.side == side]
-        steps += sum((b - a) & 0xFFFF == 1 for a, b in zip(ids, ids[1:], strict=False))
+        steps += sum((b - a) & 0xFFFF == 1 for a, b in pairwise(ids))
     return steps
 
 
@@ -298,7 +299,7 @@ def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
     if any(message.type != "Connect" or message.side != client for message in messages):
         return
     octets = {message.octets for message in messages}
-    gaps = [b.time_ns - a.time_ns for a, b in zip(messages, messages[1:], strict=False)]
+    gaps = [b.time_ns - a.time_ns for a, b in pairwise(messages)]
     if len(octets) == 1 and len(gaps) >= 2 and all(  # noqa: PLR2004 - three Connects or more
         0.8 * _SECOND < gap < 1.3 * _SECOND for gap in gaps
     ):

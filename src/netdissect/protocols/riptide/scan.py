@@ -29,10 +29,13 @@ _PROBE, _REPLY, _RTT, _STATE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.RTT), int(Ev
 _IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
 _HINTS = int(Ev.HINTS)
 
-_READ_RELIABLE, _READ_ACK = read.read_RiptideReliable, read.read_RiptideAck
-_READ_NOTIFY, _READ_UNRELIABLE = read.read_RiptideNotify, read.read_RiptideUnreliable
-_READ_NUMBER = read.read_RiptideInvalid
-"""Reads type and number of any reliable-class message: they stand where an invalid type has them."""
+_Reader: TypeAlias = Callable[[bytes, int, int], Any]
+_READ_RELIABLE: _Reader = read.read_RiptideReliable
+_READ_ACK: _Reader = read.read_RiptideAck
+_READ_NOTIFY: _Reader = read.read_RiptideNotify
+_READ_UNRELIABLE: _Reader = read.read_RiptideUnreliable
+_READ_NUMBER: _Reader = read.read_RiptideInvalid
+"""Reads type and number of any reliable-class message: an invalid type has them there as well."""
 
 UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
 """Phases: nothing known (mid-stream), Connect seen, Welcome seen, ended, Connect seen while
@@ -186,7 +189,8 @@ def _heartbeat(
     events.append((_PROBE, "heartbeat", ping))
     if rtt is None:
         # A real server reads the missing field as 0. Source: section 11.
-        events += [(_RTT, 0), (_NOTE, "riptide-heartbeat-form", f"client heartbeat of {size} octets")]
+        note: Event = (_NOTE, "riptide-heartbeat-form", f"client heartbeat of {size} octets")
+        events += [(_RTT, 0), note]
     elif rtt != -1:
         events.append((_RTT, rtt))
         if rtt < 0:
