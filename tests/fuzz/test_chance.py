@@ -37,7 +37,9 @@ def test_between_includes_both_ends() -> None:
 
 def test_weights_count() -> None:
     chance = Chance("weights")
-    counts = Counter(chance.weighted([(1, "rare"), (9, "often"), (0, "never")]) for _ in range(5000))
+    counts = Counter(
+        chance.weighted([(1, "rare"), (9, "often"), (0, "never")]) for _ in range(5000)
+    )
     assert counts["never"] == 0
     assert 300 < counts["rare"] < 700
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from agreement import CAPTURES
 from fuzzing import free_target, running, server_command
-
 from netdissect.fuzz import CONNECTED, fuzz_target, load_failure, minimise_failure, replay_failure
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.minimise import ddmin
@@ -25,7 +25,13 @@ CAPTURE = {
 def test_a_good_server_withstands_and_takes_the_good_messages(dialect: str, tmp_path: Path) -> None:
     with running("riptide", dialect) as (target, server):
         report = fuzz_target(
-            "riptide", target, tmp_path / "run", dialect=dialect, captures=[CAPTURE[dialect]], cases=300, rate=0
+            "riptide",
+            target,
+            tmp_path / "run",
+            dialect=dialect,
+            captures=[CAPTURE[dialect]],
+            cases=300,
+            rate=0,
         )
     assert report.findings == {}
     assert report.cases == 300
@@ -42,7 +48,9 @@ def test_a_good_server_withstands_and_takes_the_good_messages(dialect: str, tmp_
 
 def test_the_report_says_what_was_reached_in_which_state(tmp_path: Path) -> None:
     with running("riptide") as (target, _server):
-        report = fuzz_target("riptide", target, tmp_path / "run", captures=[CLEAN], cases=600, rate=0)
+        report = fuzz_target(
+            "riptide", target, tmp_path / "run", captures=[CLEAN], cases=600, rate=0
+        )
     assert report.stages == ("fresh", "connecting", CONNECTED)
     assert report.mutated["Reliable", CONNECTED] > 50
     assert report.mutated["Reliable", "fresh"] > 0
@@ -52,7 +60,9 @@ def test_the_report_says_what_was_reached_in_which_state(tmp_path: Path) -> None
     assert ("Invalid11", CONNECTED) in report.never()
     assert ("Reliable", CONNECTED) not in report.never()
     data = json.loads((tmp_path / "run" / "report.json").read_text())
-    row = next(row for row in data["coverage"] if (row["type"], row["state"]) == ("Reliable", CONNECTED))
+    row = next(
+        row for row in data["coverage"] if (row["type"], row["state"]) == ("Reliable", CONNECTED)
+    )
     assert row["mutated"] == report.mutated["Reliable", CONNECTED]
     assert data["accepted"]["control"]["expected"] == report.expected["control"]
     assert data["never_mutated"] == [list(pair) for pair in report.never()]
@@ -63,14 +73,18 @@ def test_the_same_seed_sends_the_same_messages(tmp_path: Path) -> None:
     for name in ("one", "two"):
         with running("riptide") as (target, _server):
             fuzz_target("riptide", target, tmp_path / name, seed=9, cases=100, rate=0)
-        rows = [json.loads(line) for line in (tmp_path / name / "cases.jsonl").read_text().splitlines()]
+        rows = [
+            json.loads(line) for line in (tmp_path / name / "cases.jsonl").read_text().splitlines()
+        ]
         texts.append([[step["octets"] for step in row["steps"]] for row in rows])
     assert texts[0] == texts[1]
 
 
 def test_nobody_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="lets no riptide-2.2 session in"):
-        fuzz_target("riptide", free_target(), tmp_path / "run", cases=5, monitors=[], answer_seconds=0.1)
+    with pytest.raises(UsageError, match=r"lets no riptide-2\.2 session in"):
+        fuzz_target(
+            "riptide", free_target(), tmp_path / "run", cases=5, monitors=[], answer_seconds=0.1
+        )
 
 
 def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:

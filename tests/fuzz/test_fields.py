@@ -3,7 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scapy.fields import ByteEnumField, ByteField, FieldLenField, PacketListField, ShortField, StrLenField
+from scapy.fields import (
+    ByteEnumField,
+    ByteField,
+    FieldLenField,
+    PacketListField,
+    ShortField,
+    StrLenField,
+)
 
 from netdissect.fuzz import Chance, Seed
 from netdissect.fuzz.fields import FIELD_MUTATORS, Edit, is_length, number_range, places, reread
@@ -129,4 +136,8 @@ class Odd(Layer):
 def test_a_message_that_cannot_be_written_is_no_mutant() -> None:
     seed = Seed(b"", "Odd", 0, Odd, "test")
     for name, mutator in FIELD_MUTATORS.items():
-        assert mutator(reread(seed), seed, Chance(name), [seed]) is None or name in ("splice", "remove", "duplicate")
+        assert mutator(reread(seed), seed, Chance(name), [seed]) is None or name in (
+            "splice",
+            "remove",
+            "duplicate",
+        )

@@ -7,9 +7,17 @@ import sys
 from collections import Counter
 
 import pytest
-from agreement import CAPTURES
 
-from netdissect.fuzz import CONNECTED, Generator, Seed, Step, Traits, driver_class, seeds_from_capture
+from agreement import CAPTURES
+from netdissect.fuzz import (
+    CONNECTED,
+    Generator,
+    Seed,
+    Step,
+    Traits,
+    driver_class,
+    seeds_from_capture,
+)
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.model.errors import UsageError
 
@@ -61,7 +69,9 @@ def test_a_case_needs_no_case_before_it() -> None:
 
 def test_every_kind_of_mutation_is_made() -> None:
     cases = generator()
-    kinds = Counter(cases.case(number).mutation.split(" ")[0].split("+")[0] for number in range(4000))
+    kinds = Counter(
+        cases.case(number).mutation.split(" ")[0].split("+")[0] for number in range(4000)
+    )
     for kind in (
         "none", "field:boundary", "field:neighbour", "field:flip", "field:content", "field:remove",
         "field:duplicate", "field:splice", "octets:flip", "octets:truncate", "order:repeat",

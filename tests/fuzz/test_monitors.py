@@ -39,7 +39,9 @@ def test_a_signal_is_named(tmp_path: Path) -> None:
 
 
 def test_a_process_is_started_again_and_ended_by_its_id(tmp_path: Path) -> None:
-    monitor = process(tmp_path, "import sys; sys.stdin.read(); import threading; threading.Event().wait()")
+    monitor = process(
+        tmp_path, "import sys; sys.stdin.read(); import threading; threading.Event().wait()"
+    )
     monitor.start()
     first = monitor.pid
     monitor.start()

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from agreement import CAPTURES
 
+from agreement import CAPTURES
 from netdissect.dissect.engine import Request, layer_module
 from netdissect.fuzz import Seed, driver_class, seeds_from_capture, seeds_from_layers
 from netdissect.fuzz.drivers import DRIVERS
@@ -19,7 +19,9 @@ def test_all_seeds_of_a_capture_write_themselves_again() -> None:
     assert pool.raw == []
     for seed in pool.seeds:
         assert bytes(reread(seed)) == seed.octets
-    assert {"Connect", "Welcome", "Reliable", "Notify", "Ack", "Heartbeat"} <= {seed.type for seed in pool.seeds}
+    assert {"Connect", "Welcome", "Reliable", "Notify", "Ack", "Heartbeat"} <= {
+        seed.type for seed in pool.seeds
+    }
     assert {seed.direction for seed in pool.seeds} == {0, 1}
     assert pool.seeds[0].type == "Connect"
     assert pool.seeds[0].direction == 0

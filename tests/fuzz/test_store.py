@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from agreement import CAPTURES
 from fuzzing import free_target, running
-
 from netdissect.capture import open_capture
 from netdissect.flow import packets
 from netdissect.fuzz import CONNECTED, Case, Step, Target, load_failure
@@ -27,7 +27,9 @@ LOCAL = ("127.0.0.1", 40000)
 
 
 def sent(number: int, octets: bytes = b"ab") -> Sent:
-    return Sent(number, 1, CONNECTED, Step(octets, "Reliable", ("ack",), (("sequence", 2),)), octets + b"!")
+    return Sent(
+        number, 1, CONNECTED, Step(octets, "Reliable", ("ack",), (("sequence", 2),)), octets + b"!"
+    )
 
 
 def test_a_failure_reads_back_as_it_was_written(tmp_path: Path) -> None:
@@ -44,9 +46,14 @@ def test_a_failure_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert failure.steps == tuple(steps)
     assert failure.facts["protocol"] == "riptide"
     assert (folder / "log.txt").read_bytes() == b"log"
-    assert [path.read_bytes() for path in sorted((folder / "datagrams").iterdir())] == [b"ab!", b"xyz!"]
+    assert [path.read_bytes() for path in sorted((folder / "datagrams").iterdir())] == [
+        b"ab!",
+        b"xyz!",
+    ]
     with open_capture(folder / "traffic.pcap") as capture:
-        seen = [(packet[2], str(flow_endpoints(packet[3])[1]), packet[4]) for packet in packets(capture)]
+        seen = [
+            (packet[2], str(flow_endpoints(packet[3])[1]), packet[4]) for packet in packets(capture)
+        ]
     assert seen == [(5, "127.0.0.1:7777", b"hello"), (6, "127.0.0.1:40000", b"back")]
 
 
@@ -65,15 +72,23 @@ def test_what_is_no_failure_folder(tmp_path: Path, content: str | None) -> None:
         load_failure(tmp_path)
 
 
-@pytest.mark.parametrize(("host", "transport"), [("127.0.0.1", "tcp"), ("::1", "udp"), ("::1", "tcp")])
+@pytest.mark.parametrize(
+    ("host", "transport"), [("127.0.0.1", "tcp"), ("::1", "udp"), ("::1", "tcp")]
+)
 def test_traffic_is_a_capture_that_reads_back(tmp_path: Path, host: str, transport: str) -> None:
     local = (host, 40000)
-    traffic = [Traffic(1, True, b"one", local), Traffic(2, False, b"two", local), Traffic(3, True, b"3", local)]
+    traffic = [
+        Traffic(1, True, b"one", local),
+        Traffic(2, False, b"two", local),
+        Traffic(3, True, b"3", local),
+    ]
     write_pcap(tmp_path / "x.pcap", traffic, Target(host, 7777), transport)  # type: ignore[arg-type]
     with open_capture(tmp_path / "x.pcap") as capture:
         found = list(packets(capture))
     assert [packet[4] for packet in found] == [b"one", b"two", b"3"]
-    assert {packet[0] for packet in found} == {PacketKind.UDP if transport == "udp" else PacketKind.TCP}
+    assert {packet[0] for packet in found} == {
+        PacketKind.UDP if transport == "udp" else PacketKind.TCP
+    }
     assert all(not packet[6] for packet in found)
 
 

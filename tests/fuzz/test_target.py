@@ -4,26 +4,42 @@ import socket
 from collections import deque
 
 import pytest
-from fuzzing import free_target
 
+from fuzzing import free_target
 from netdissect.fuzz import Link, Target
 from netdissect.fuzz.target import Pacer
 from netdissect.model.errors import AccessError, UsageError
 
 
-@pytest.mark.parametrize("text", ["127.0.0.1:7777", "127.9.9.9:1", "[::1]:7777", "::1:7777", "localhost:80"])
+@pytest.mark.parametrize(
+    "text", ["127.0.0.1:7777", "127.9.9.9:1", "[::1]:7777", "::1:7777", "localhost:80"]
+)
 def test_loopback_is_allowed(text: str) -> None:
     assert Target.parse(text).port == int(text.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1:7777", "192.168.1.2:7777", "8.8.8.8:53", "[2001:db8::1]:7777", "0.0.0.0:7777"])
+@pytest.mark.parametrize(
+    "text",
+    ["10.0.0.1:7777", "192.168.1.2:7777", "8.8.8.8:53", "[2001:db8::1]:7777", "0.0.0.0:7777"],
+)
 def test_other_machines_need_the_users_word(text: str) -> None:
     with pytest.raises(AccessError, match="--i-own-this-host"):
         Target.parse(text)
     assert Target.parse(text, own_host=True).port == int(text.rpartition(":")[2])
 
 
-@pytest.mark.parametrize("text", ["", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:70000", "example.org:80", "127.0.0.1:x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "127.0.0.1",
+        "127.0.0.1:",
+        "127.0.0.1:0",
+        "127.0.0.1:70000",
+        "example.org:80",
+        "127.0.0.1:x",
+    ],
+)
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(UsageError):
         Target.parse(text, own_host=True)

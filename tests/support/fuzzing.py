@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from netdissect.fuzz import Target
-from netdissect.fuzz.servers import Server, make_server, serve_udp
+from netdissect.fuzz.servers import Server, make_server, open_listener, serve
 
 __all__ = ["free_target", "running", "server_command"]
 
@@ -36,10 +36,9 @@ def running(
     """Serve from a thread."""
     server = make_server(protocol, dialect, frozenset(bugs))
     done = threading.Event()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.bind(("127.0.0.1", 0))
+    with open_listener(server) as listener:
         thread = threading.Thread(
-            target=serve_udp, args=(server, listener), kwargs={"stop": done.is_set}
+            target=serve, args=(server, listener), kwargs={"stop": done.is_set}
         )
         thread.start()
         try:

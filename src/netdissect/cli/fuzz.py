@@ -23,8 +23,12 @@ __all__ = ["command"]
 @click.option(
     "--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix."
 )
-@click.option("--seeds", multiple=True, metavar="FILE", help="Captures whose messages are mutated; without any, "
-              "the layers' default messages are.")  # fmt: skip
+@click.option(
+    "--seeds",
+    multiple=True,
+    metavar="FILE",
+    help="Captures whose messages are mutated; without any, the layers' default messages are.",
+)
 @click.option(
     "--seed",
     type=int,
@@ -41,16 +45,43 @@ __all__ = ["command"]
     metavar="N",
     help="Cases to send.",
 )
-@click.option("--rate", type=click.FloatRange(min=0), default=1000.0, show_default=True, metavar="R",
-              help="Messages a second at most; 0 is without limit.")  # fmt: skip
-@click.option("--monitor", "monitors", multiple=True, metavar="KIND:...",
-              help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB.")  # fmt: skip
-@click.option("--answer", type=click.FloatRange(min=0.05), default=2.0, show_default=True, metavar="SECONDS",
-              help="A target that answers nothing for so long has failed.")  # fmt: skip
-@click.option("--failures", type=click.IntRange(min=1), default=10, show_default=True, metavar="N",
-              help="Stop after N kinds of failure.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-              help="Folder for cases, failures and report; a new one beside you by default.")  # fmt: skip
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0),
+    default=1000.0,
+    show_default=True,
+    metavar="R",
+    help="Messages a second at most; 0 is without limit.",
+)
+@click.option(
+    "--monitor",
+    "monitors",
+    multiple=True,
+    metavar="KIND:...",
+    help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB.",
+)
+@click.option(
+    "--answer",
+    type=click.FloatRange(min=0.05),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A target that answers nothing for so long has failed.",
+)
+@click.option(
+    "--failures",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Stop after N kinds of failure.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Folder for cases, failures and report; a new one beside you by default.",
+)
 @options.json_output
 @options.screen
 def command(
@@ -135,7 +166,8 @@ class _Progress:
             return
         self._next += self._step
         share = report.share("control")
-        text = f"{report.cases}/{self._cases} cases, {report.sessions} sessions, {len(report.findings)} failures"
+        text = f"{report.cases}/{self._cases} cases, {report.sessions} sessions"
+        text += f", {len(report.findings)} failures"
         text += "" if share is None else f", {share:.0%} of controls accepted"
         click.echo(f"\r{text}\x1b[K" if self._live else text, err=True, nl=not self._live)
 
@@ -155,8 +187,10 @@ def _new_folder(protocol: str) -> Path:
 
 def _show(report: Any, screen: Any) -> None:
     rate = report.cases / report.seconds if report.seconds else 0.0
-    screen.line((f"{report.cases} cases, {report.datagrams} messages, {report.sessions} sessions", "title"),
-                (f" in {report.seconds:.1f} s ({rate:.0f} cases/s); {report.ended}", ""))  # fmt: skip
+    counts = f"{report.cases} cases, {report.datagrams} messages, {report.sessions} sessions"
+    screen.line(
+        (counts, "title"), (f" in {report.seconds:.1f} s ({rate:.0f} cases/s); {report.ended}", "")
+    )
     for kind, label in (("control", "unchanged"), ("mutant", "mutated")):
         share = report.share(kind)
         if share is not None:

@@ -17,8 +17,13 @@ __all__ = ["command"]
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--target", metavar="HOST:PORT", help="Where to send; by default that of the run.")
 @options.own_host
-@click.option("--monitor", "monitors", multiple=True, metavar="KIND:...", help="Monitors, as for `fuzz`, with an exec: "
-              "among them; by default those of the run.")  # fmt: skip
+@click.option(
+    "--monitor",
+    "monitors",
+    multiple=True,
+    metavar="KIND:...",
+    help="Monitors, as for `fuzz`, with an exec: among them; by default those of the run.",
+)
 @click.option(
     "--trials",
     type=click.IntRange(min=2),
@@ -27,8 +32,14 @@ __all__ = ["command"]
     metavar="N",
     help="Replays at most.",
 )
-@click.option("--answer", type=click.FloatRange(min=0.05), default=2.0, show_default=True, metavar="SECONDS",
-              help="A target that answers nothing for so long has failed.")  # fmt: skip
+@click.option(
+    "--answer",
+    type=click.FloatRange(min=0.05),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="A target that answers nothing for so long has failed.",
+)
 @options.json_output
 @click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors.")
 def command(

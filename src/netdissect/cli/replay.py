@@ -17,8 +17,13 @@ __all__ = ["command"]
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--target", metavar="HOST:PORT", help="Where to send; by default that of the run.")
 @options.own_host
-@click.option("--monitor", "monitors", multiple=True, metavar="KIND:...", help="Monitors, as for `fuzz`; by default "
-              "those of the run.")  # fmt: skip
+@click.option(
+    "--monitor",
+    "monitors",
+    multiple=True,
+    metavar="KIND:...",
+    help="Monitors, as for `fuzz`; by default those of the run.",
+)
 @click.option(
     "--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers."
 )

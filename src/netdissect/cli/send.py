@@ -26,8 +26,14 @@ _MAX_ANSWERS = 256
 @click.option(
     "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
 )
-@click.option("--wait", type=click.FloatRange(0, 60), default=1.0, show_default=True, metavar="SECONDS",
-              help="How long to collect answers.")  # fmt: skip
+@click.option(
+    "--wait",
+    type=click.FloatRange(0, 60),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to collect answers.",
+)
 @click.option("--no-session", is_flag=True, help="Do not connect first: send from a bare socket.")
 @click.option("--exact", is_flag=True, help="Keep the numbers given; put in no live ones.")
 @options.json_output

@@ -1,4 +1,4 @@
-"""What is sent: a case is a short list of steps, a step is one message with room for live values."""
+"""What is sent: a case is a short list of steps, a step one message with room for live values."""
 
 from __future__ import annotations
 

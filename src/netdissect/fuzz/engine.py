@@ -126,7 +126,11 @@ class Engine:
     def _ready(self) -> bool:
         """Make sure that there is a session; return whether there is."""
         session = self._session
-        if session is not None and self._session_cases < self._plan.session_cases and session.is_open:
+        if (
+            session is not None
+            and self._session_cases < self._plan.session_cases
+            and session.is_open
+        ):
             return True
         self._leave()
         # A new session, or the failure that what was sent has caused.

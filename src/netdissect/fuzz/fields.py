@@ -26,7 +26,16 @@ PLACE_LIMIT = 512
 
 _LENGTH_WORDS = frozenset({"len", "length", "size", "count", "num", "total", "parts", "chunks"})
 _FLOATS = (0.0, -0.0, 1.0, 5e-324, 3.4e38, float("inf"), float("-inf"), float("nan"))
-_STRINGS = (b"", b"\0", b"%s%n%x", b"\xff\xfe\xfd", b"\xc0\x80", b"\x1b[2J", b"../../etc", b"A" * 256)
+_STRINGS = (
+    b"",
+    b"\0",
+    b"%s%n%x",
+    b"\xff\xfe\xfd",
+    b"\xc0\x80",
+    b"\x1b[2J",
+    b"../../etc",
+    b"A" * 256,
+)
 _TEMPLATE_LIMIT = 1200
 """Octets of one field that a mutator grows: with its headers it still fits every protocol."""
 
@@ -105,9 +114,7 @@ def places(packet: Any, parent: Place | None = None) -> Iterator[Place]:
 
 def _some(packet: Any, wanted: Callable[[Place], bool], chance: Chance) -> Place | None:
     found = [
-        place
-        for place, _ in zip(places(packet), range(PLACE_LIMIT), strict=False)
-        if wanted(place)
+        place for place, _ in zip(places(packet), range(PLACE_LIMIT), strict=False) if wanted(place)
     ]
     return chance.choice(found) if found else None
 
@@ -148,7 +155,9 @@ def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
         return None
     low, high = number_range(place) or (0, 0)
     edges = {low, low + 1, high - 1, high, 0, 1, -1}
-    edges |= {sign * ((1 << bit) + by) for bit in range(6, 65) for by in (-1, 0) for sign in (1, -1)}
+    edges |= {
+        sign * ((1 << bit) + by) for bit in range(6, 65) for by in (-1, 0) for sign in (1, -1)
+    }
     fitting = sorted(edge for edge in edges if low <= edge <= high and edge != place.value)
     if not fitting:
         return None
@@ -164,7 +173,9 @@ def neighbour(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -
     low, high = number_range(place) or (0, 0)
     names = getattr(place.field, "names", None) or getattr(place.field, "i2s", None)
     known = sorted(key for key in names if isinstance(key, int)) if isinstance(names, dict) else []
-    near = {place.value + by for by in (-2, -1, 1, 2)} | {key + by for key in known for by in (-1, 0, 1)}
+    near = {place.value + by for by in (-2, -1, 1, 2)} | {
+        key + by for key in known for by in (-1, 0, 1)
+    }
     fitting = sorted(value for value in near if low <= value <= high and value != place.value)
     if not fitting:
         return None
@@ -192,7 +203,19 @@ def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -
         return None
     low, high = number_range(place) or (0, 0)
     value, whole = place.value, len(seed.octets)
-    lies = {value + 1, value - 1, value * 2, value + 256, 0, whole, whole + 1, low, high, high - 1, high // 2}
+    lies = {
+        value + 1,
+        value - 1,
+        value * 2,
+        value + 256,
+        0,
+        whole,
+        whole + 1,
+        low,
+        high,
+        high - 1,
+        high // 2,
+    }
     fitting = sorted(lie for lie in lies if low <= lie <= high and lie != value)
     if not fitting:
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from netdissect.fuzz.cases import CONNECTED, Case, Step
@@ -41,7 +42,8 @@ class Traits:
     stages: tuple[str, ...] = (CONNECTED,)
     """States of a session in which cases can be sent."""
     controls: frozenset[str] = frozenset()
-    """Types that a target acknowledges: sent as they are, they measure what it accepts."""
+    """Types (`*` stands for anything) that a target acknowledges: sent as they are, they measure
+    what it accepts."""
     closing: frozenset[str] = frozenset()
     """Types that end a session: mutated as often as others, never repeated."""
     lies: tuple[Lie, ...] = ()
@@ -70,7 +72,13 @@ class Generator:
         self._pool = list(seeds)
         self._forward = _by_type(forward or seeds)
         self._backward = _by_type([each for each in seeds if each.direction == Direction.S2C])
-        self._controls = _by_type([each for each in forward if each.type in traits.controls])
+        self._controls = _by_type(
+            [
+                each
+                for each in forward
+                if any(fnmatchcase(each.type, pattern) for pattern in sorted(traits.controls))
+            ]
+        )
         self._kinds: list[tuple[int, Callable[[Chance], tuple[str, tuple[Step, ...]]]]] = [
             (40, self._field_case),
             (16, self._octet_case),

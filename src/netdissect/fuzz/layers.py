@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect, layer_module
-from netdissect.fuzz.wrapping import wrap
+from netdissect.fuzz.wrapping import root, wrap
 from netdissect.layers.base import Layer
 from netdissect.model.errors import UsageError
 
@@ -53,7 +53,7 @@ def message_types(protocol: str, dialect: str, transport: str) -> dict[str, type
     for layer in exported_layers(protocol).values():
         carrier = wrap(protocol, dialect, layer())
         octets = None if carrier is None else build(carrier)
-        if not octets or layer_module(protocol).root(octets, request) is not type(carrier):
+        if not octets or root(protocol, octets, request) is not type(carrier):
             continue
         for name in read_types(protocol, octets, request)[:1]:
             types.setdefault(name, layer)

@@ -179,9 +179,6 @@ def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> 
         "complete": result.complete,
     }
     (folder / "failure.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
-    steps = [
-        replace(each, octets=octets)
-        for each, octets in zip(result.steps, sent, strict=False)
-    ]
+    steps = [replace(each, octets=octets) for each, octets in zip(result.steps, sent, strict=False)]
     write_steps(folder, steps)
     return folder

@@ -1,5 +1,6 @@
-"""What watches the target: its process, its log, its memory. "Does it answer" is asked by the engine,
-for every target.
+"""What watches the target: its process, its log, its memory.
+
+Whether it answers is asked by the engine, for every target.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Verdict:
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
     """One watcher."""
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027 - nothing to do for most
         """Begin to watch; called before the first case and after every failure."""
 
     def check(self) -> Verdict | None:
@@ -65,7 +66,7 @@ class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does w
         """Return the end of the target's log, if this monitor knows one."""
         return b""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027 - nothing to do for most
         """End the watch, and the process if this monitor started it."""
 
 
@@ -291,7 +292,8 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
             monitors.append(MemoryMonitor(int(value), process))
         else:
             raise UsageError(
-                f"{text!r} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB"
+                f"{text!r} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
+                "memory:MIB"
             )
     return Monitors(monitors)
 

@@ -18,7 +18,9 @@ _ACK_PUSH = 0x18
 _UDP, _TCP = 17, 6
 
 
-def write_pcap(path: Path, traffic: Iterable[Traffic], target: Target, transport: Transport) -> None:
+def write_pcap(
+    path: Path, traffic: Iterable[Traffic], target: Target, transport: Transport
+) -> None:
     """Write a pcap with nanosecond times. Headers are as the system would have made them."""
     sequences: dict[tuple[str, int, bool], int] = {}
     with path.open("wb") as file:
@@ -71,7 +73,7 @@ def _ip(source: str, destination: str, protocol: int, body: bytes) -> bytes:
 def _checksum(data: bytes) -> int:
     """Return the Internet checksum. Source: RFC 1071."""
     padded = data + b"\0" * (len(data) & 1)
-    total = sum(struct.unpack(f">{len(padded) // 2}H", padded))
+    total: int = sum(struct.unpack(f">{len(padded) // 2}H", padded))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return ~total & 0xFFFF

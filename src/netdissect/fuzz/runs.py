@@ -1,4 +1,4 @@
-"""Puts the parts together: a run from a few plain options, for the command line and for programs."""
+"""Puts the parts together: a run from a few plain options, for commands and programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netdissect.fuzz.engine import Engine, Plan
 from netdissect.fuzz.generator import Generator
 from netdissect.fuzz.layers import message_types
 from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
-from netdissect.fuzz.monitors import Monitors, Verdict, parse_monitors
+from netdissect.fuzz.monitors import Verdict, parse_monitors
 from netdissect.fuzz.replay import Replayer
 from netdissect.fuzz.report import FuzzReport
 from netdissect.fuzz.seeds import SeedPool, seeds_from_capture, seeds_from_layers
@@ -95,7 +95,12 @@ def fuzz_target(
     store = Store(out)
     facts = {"protocol": protocol, "dialect": name, "seed": seed, "monitors": list(monitors)}
     store.write_run(
-        {**facts, "target": str(target), "cases": cases, "captures": [str(each) for each in captures]}
+        {
+            **facts,
+            "target": str(target),
+            "cases": cases,
+            "captures": [str(each) for each in captures],
+        }
     )
     watch = Watch(driver, name, target, parse_monitors(monitors, out), answer_seconds)
     types = {*message_types(protocol, name, driver.transport), *(each.type for each in pool.seeds)}

@@ -6,12 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TypeAlias
 
 from netdissect.capture import open_capture
-from netdissect.dissect.engine import Request, layer_module
+from netdissect.dissect.engine import Request
 from netdissect.fuzz.layers import build, message_types, read_types
-from netdissect.fuzz.wrapping import wrap
+from netdissect.fuzz.wrapping import root, wrap
 from netdissect.layers.base import Layer
 from netdissect.model.claims import STRONG
 from netdissect.model.packets import Direction, FlowKey, PacketKind, reverse_key
@@ -28,8 +28,9 @@ HELD_LIMIT = 256
 _SAMPLE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 64, HELD_LIMIT)
 """Numbers of datagrams at which a protocol is asked whether the flow is its own."""
 
-Splitter = Callable[[bytes], Iterable[bytes]]
-"""Cuts the start of a TCP stream into whole frames, each with its framing."""
+LayerClass: TypeAlias = type[Layer]
+Splitter = Callable[[bytes, str], Iterable[bytes]]
+"""Cuts the start of a TCP stream of one dialect into whole frames, each with its framing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Seed:
     """Type of its first message; `unknown` where it could not be read."""
     direction: int | None
     """`Direction` in the capture; None for one made from a layer."""
-    layer: type[Layer] | None
+    layer: LayerClass | None
     """Layer that writes the same octets from the fields read; None = kept raw, mutated as octets.
     """
     origin: str
@@ -91,7 +92,7 @@ def make_seed(
         origin: where it came from.
         type_name: its type, if that is known already.
     """
-    layer = layer_module(protocol).root(octets, request)
+    layer = root(protocol, octets, request)
     packet = layer(octets)
     packet.clear_cache()
     proven = packet.fault is None and build(packet) == octets
@@ -155,7 +156,9 @@ def seeds_from_capture(
 class _Flow:
     """The messages of one flow: held back until the flow is recognised, then made seeds."""
 
-    def __init__(self, pool: SeedPool, protocol: str, dialect: str, transport: str, name: str) -> None:
+    def __init__(
+        self, pool: SeedPool, protocol: str, dialect: str, transport: str, name: str
+    ) -> None:
         self._pool = pool
         self._protocol = registry.get(protocol)
         self._dialect = dialect
@@ -195,7 +198,7 @@ class _Flow:
         if self._client is None or split is None:
             return
         for end, stream in enumerate(self._streams):
-            for index, octets in enumerate(split(bytes(stream))):
+            for index, octets in enumerate(split(bytes(stream), self._dialect)):
                 self._seed(end, octets, f"message {index} of a stream")
 
     def _decide(self, *, final: bool) -> None:

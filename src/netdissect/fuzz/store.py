@@ -115,8 +115,7 @@ class Store:
         _write_json(self.folder / "report.json", {"schema": SCHEMA, **facts})
 
     def write_case(self, case: Case, sent: Sequence[bytes]) -> None:
-        """Append a case. It is with the operating system when this returns: a killed fuzzer has it.
-        """
+        """Append a case. The operating system has it when this returns: a kill loses nothing."""
         line = {
             "case": case.number,
             "mutation": case.mutation,

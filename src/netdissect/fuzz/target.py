@@ -8,7 +8,7 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from netdissect.model.errors import AccessError, UsageError
 
@@ -112,7 +112,7 @@ class Link:
         self.local = (str(name[0]), int(name[1]))
         """Our address and port."""
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -124,8 +124,7 @@ class Link:
         self.closed = True
 
     def send(self, octets: bytes) -> None:
-        """Send one datagram, or octets of the stream. A target that is gone is counted, no error.
-        """
+        """Send one datagram, or octets of the stream. A target that is gone is counted only."""
         self.journal.append(Traffic(time.time_ns(), True, octets, self.local))
         try:
             if self.transport == "udp":

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["wrap"]
+from netdissect.dissect.engine import Request, layer_module
+
+__all__ = ["root", "wrap"]
 
 
 def wrap(protocol: str, dialect: str, packet: Any) -> Any:
@@ -38,4 +40,40 @@ def _teeworlds(dialect: str, packet: Any) -> Any:
     return packet if kind in (header, layers.Tw06Connless, layers.Tw07Connless) else None
 
 
-_CARRIERS: dict[str, Callable[[str, Any], Any]] = {"teeworlds": _teeworlds}
+def _eoudp(_dialect: str, packet: Any) -> Any:
+    from netdissect.layers import eoudp as layers  # noqa: PLC0415
+
+    kind = type(packet)
+    if kind is layers.EoudpLate:
+        return packet
+    if not getattr(kind, "commands", None) or kind.__name__.endswith("32"):
+        return None
+    return layers.EoudpLate(important=1) / packet
+
+
+def _knet(dialect: str, packet: Any) -> Any:
+    from netdissect.layers import knet as layers  # noqa: PLC0415
+
+    header = layers.datagram_layer(dialect)
+    message = header().get_field("messages").item
+    if isinstance(packet, layers.KnetContent):
+        carried = message(reliable=1, in_order=1, content=packet)
+        return header(reliable=1, in_order=1, packet_id=1, messages=[carried])
+    return packet if type(packet) in (header, layers.KnetConnect) else None
+
+
+_CARRIERS: dict[str, Callable[[str, Any], Any]] = {
+    "teeworlds": _teeworlds,
+    "eoudp": _eoudp,
+    "knet": _knet,
+}
+
+
+def root(protocol: str, octets: bytes, request: Request) -> Any:
+    """Return the layer that reads and writes one message with its framing."""
+    if protocol == "netplay":
+        from netdissect.layers import netplay  # noqa: PLC0415
+
+        text = request.dialect == "netplay-text"
+        return netplay.NetplayText if text else netplay.NetplayFrame
+    return layer_module(protocol).root(octets, request)

@@ -10,6 +10,9 @@ from netdissect.model.errors import UsageError
 __all__ = ["DRIVERS", "Driver", "Key", "driver_class"]
 
 DRIVERS: dict[str, str] = {
+    "eoudp": "EoudpDriver",
+    "knet": "KnetDriver",
+    "netplay": "NetplayDriver",
     "riptide": "RiptideDriver",
     "teeworlds": "TeeworldsDriver",
 }

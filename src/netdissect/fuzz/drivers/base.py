@@ -19,6 +19,8 @@ Key = int | str
 
 _PENDING_LIMIT = 4096
 """Sent units at most whose acknowledgement is waited for."""
+_TYPE_LIMIT = 512
+"""(type, state) pairs of one session at most: names come from the target."""
 _POLL = 0.02
 """Seconds that a wait for the target sleeps at most between two looks at the timers."""
 
@@ -96,8 +98,9 @@ class Driver(ABC):
         """Tell the target that the session ends."""
 
     @classmethod
-    def split(cls, stream: bytes) -> Iterable[bytes]:
-        """Cut the start of a TCP stream into whole frames, each with its framing."""
+    def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
+        """Cut the start of a TCP stream of one dialect into whole frames, each with its framing."""
+        del dialect
         return (stream,)
 
     # --- what all have in common --------------------------------------------------------------
@@ -112,8 +115,7 @@ class Driver(ABC):
         timeout: float = 5.0,
         link: Link | None = None,
     ) -> Driver:
-        """Return a session in `stage`, or one that is `closed` where the target did not let it in.
-        """
+        """Return a session in `stage`, or a `closed` one where the target did not let it in."""
         driver = cls(link or Link(target, cls.transport), dialect)
         if not driver.open(stage, timeout) and driver.state != "closed":
             driver.end("no answer")
@@ -174,7 +176,8 @@ class Driver(ABC):
     def answered(self, type_name: str) -> None:
         """Count a message of the target that was understood."""
         self.answers += 1
-        self.received[type_name, self.state] += 1
+        known = (type_name, self.state) in self.received or len(self.received) < _TYPE_LIMIT
+        self.received[type_name if known else "other", self.state] += 1
 
     def alive(self, timeout: float, *, certain: bool = False) -> bool:
         """Return whether the target answers within `timeout` seconds.

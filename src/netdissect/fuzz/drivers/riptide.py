@@ -33,7 +33,9 @@ class Messages:
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self._prefix = {"riptide-2.0": "Riptide20", "riptide-2.1dev": "Riptide21dev"}.get(dialect, "Riptide")
+        self._prefix = {"riptide-2.0": "Riptide20", "riptide-2.1dev": "Riptide21dev"}.get(
+            dialect, "Riptide"
+        )
         self._module: Any = bits if self._prefix == "Riptide" else octets
 
     def build(self, type_name: str, **fields: Any) -> bytes:
@@ -98,7 +100,7 @@ class Received:
 
 
 @cache
-def bit_slots(layer: type[Layer]) -> dict[str, tuple[int, int]]:
+def bit_slots(layer: Any) -> dict[str, tuple[int, int]]:
     """Return field -> (first bit, bits) of the fields of fixed size that a message starts with."""
     slots: dict[str, tuple[int, int]] = {}
     at = 0
@@ -220,7 +222,7 @@ class RiptideDriver(Driver):
         data = step.octets
         if not data:
             return data, None
-        layer = message_layer(data, self.dialect)
+        layer: Any = message_layer(data, self.dialect)
         slots = bit_slots(layer)
         notify = layer.__name__.endswith("Notify")
         shift = dict(step.shift)

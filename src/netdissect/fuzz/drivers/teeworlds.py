@@ -70,7 +70,9 @@ def _bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
     made = {
         "not compressed": plain,
         "no end": code[: max(1, len(code) // 2)],
-        "too much": huffman.compress(bytes(chance.choice((1391, 1392, 1395, 1400, 2048, 8000, 10000)))),
+        "too much": huffman.compress(
+            bytes(chance.choice((1391, 1392, 1395, 1400, 2048, 8000, 10000)))
+        ),
         "endless": bytes([0xFF]) * chance.choice((16, 175, 1300)),
         "octets behind the end": code + chance.octets(chance.between(1, 8)),
         "noise": chance.octets(chance.between(1, 64)),
@@ -84,7 +86,7 @@ class TeeworldsDriver(Driver):
     """One connection."""
 
     protocol = "teeworlds"
-    dialects = tuple(["teeworlds-0.7", *(name for name in FORMS if name != "teeworlds-0.7")])
+    dialects = ("teeworlds-0.7", *(name for name in FORMS if name != "teeworlds-0.7"))
     traits = Traits(
         live_fields={
             "token": "token",

@@ -171,7 +171,9 @@ class ChunkHead:
     @number.setter
     def number(self, value: int) -> None:
         keep, shift = (0x0F, 2) if self.family == "0.6" else (0x3F, 2)
-        self.payload[self.at + 1] = self.payload[self.at + 1] & keep | value >> shift & (0xFF - keep)
+        self.payload[self.at + 1] = self.payload[self.at + 1] & keep | value >> shift & (
+            0xFF - keep
+        )
         self.payload[self.at + 2] = value & 0xFF
 
 

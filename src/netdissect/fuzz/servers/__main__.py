@@ -1,13 +1,11 @@
-"""`python -m netdissect.fuzz.servers riptide --port 7777 --bug length`: a minimal server on 127.0.0.1.
-"""
+"""A minimal server on 127.0.0.1: `python -m netdissect.fuzz.servers riptide --port 7777`."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import socket
 
-from netdissect.fuzz.servers import SERVERS, make_server, serve_udp
+from netdissect.fuzz.servers import SERVERS, make_server, open_listener, serve
 
 
 def main() -> None:
@@ -20,11 +18,10 @@ def main() -> None:
     options = parser.parse_args()
     server = make_server(options.protocol, options.dialect, frozenset(options.bug))
     parent = os.getppid()
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
-        listener.bind(("127.0.0.1", options.port))
+    with open_listener(server, options.port) as listener:
         print(f"listening on 127.0.0.1:{listener.getsockname()[1]}", flush=True)  # noqa: T201
         try:
-            serve_udp(server, listener, stop=lambda: os.getppid() != parent)
+            serve(server, listener, stop=lambda: os.getppid() != parent)
         except KeyboardInterrupt:
             return
 

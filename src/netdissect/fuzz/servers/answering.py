@@ -1,4 +1,7 @@
-"""The minimal servers as Scapy answering machines: `RiptideMachine(dport=7777)()` in a Scapy shell."""
+"""The minimal servers as Scapy answering machines.
+
+`ServerMachine(server=make_server("riptide"), dport=7777)()` in a Scapy shell.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,15 @@ class ServerMachine(AnsweringMachine):  # type: ignore[misc]
 
     def make_reply(self, req: Any) -> Any:
         """Return the answers as packets, the addresses turned around."""
+        if self.server is None:
+            return []
         ip = req[IPv6] if IPv6 in req else req[IP]
         back = type(ip)(src=ip.dst, dst=ip.src) / UDP(sport=self.dport, dport=req[UDP].sport)
         peer = (ip.src, req[UDP].sport)
         octets = bytes(req[UDP].payload)
-        return [back / Raw(data) for data, _to in self.server.handle(octets, peer, time.monotonic())]
+        return [
+            back / Raw(data) for data, _to in self.server.handle(octets, peer, time.monotonic())
+        ]
 
     def print_reply(self, req: Any, reply: Any) -> None:
         """Print one line per request."""

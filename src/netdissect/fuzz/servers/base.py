@@ -1,17 +1,19 @@
-"""Minimal servers: a peer for tests, tutorials and Scapy users. They play one protocol's server side
-as far as a client needs it; nothing more.
+"""Minimal servers: a peer for tests, tutorials and Scapy users.
+
+They play one protocol's server side as far as a client needs it; nothing more.
 """
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-__all__ = ["Address", "PlantedBugError", "Replies", "Server", "serve_udp"]
+__all__ = ["Address", "PlantedBugError", "Replies", "Server", "open_listener", "serve"]
 
 Address: TypeAlias = tuple[Any, ...]
 """A peer's socket address."""
@@ -29,15 +31,18 @@ class PlantedBugError(Exception):
 
 
 class Server(ABC):
-    """The server side of a protocol without sockets: datagrams in, datagrams out, time passed in.
-    """
+    """The server side of a protocol without sockets: octets in, octets out, time passed in."""
 
-    BUGS: tuple[str, ...] = ()
+    BUGS: ClassVar[tuple[str, ...]] = ()
     """Names of the bugs that can be planted."""
+    TRANSPORT: ClassVar[Literal["udp", "tcp"]] = "udp"
+    """What it runs over."""
 
     def __init__(self, dialect: str, bugs: frozenset[str] = frozenset()) -> None:
         self.dialect = dialect
         self.bugs = bugs
+        self.closing: set[Address] = set()
+        """Peers whose TCP connection the server wants closed."""
         self.silent = False
         """True when a planted bug has made the server deaf."""
 
@@ -50,26 +55,88 @@ class Server(ABC):
         """Return what is due: repetitions."""
 
 
-def serve_udp(
+def open_listener(server: Server, port: int = 0) -> socket.socket:
+    """Return a socket on 127.0.0.1 for a server; port 0 lets the system choose."""
+    kind = socket.SOCK_DGRAM if server.TRANSPORT == "udp" else socket.SOCK_STREAM
+    listener = socket.socket(socket.AF_INET, kind)
+    if kind is socket.SOCK_STREAM:
+        # A restarted server must get its port although old connections linger.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", port))
+    if kind is socket.SOCK_STREAM:
+        listener.listen(PEER_LIMIT)
+    return listener
+
+
+def serve(
     server: Server,
     listener: socket.socket,
     *,
     stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Answer datagrams until `stop()`; one that kills the server is first named on stderr."""
-    listener.settimeout(_TICK)
-    while not stop():
-        replies: Replies = []
-        try:
-            data, peer = listener.recvfrom(1 << 16)
-        except (TimeoutError, ConnectionRefusedError):
-            data = b""
-        else:
+    """Answer until `stop()`; a planted bug that kills the server is first named on stderr."""
+    turn = _udp_turn if server.TRANSPORT == "udp" else _tcp_turn
+    links: dict[Address, socket.socket] = {}
+    try:
+        while not stop():
             try:
-                replies = server.handle(data, peer, clock())
+                turn(server, listener, links, clock)
             except PlantedBugError as bug:
                 print(f"fatal: planted bug {bug}", file=sys.stderr, flush=True)  # noqa: T201
                 raise
-        for octets, to in () if server.silent else (*replies, *server.tick(clock())):
-            listener.sendto(octets, to)
+    finally:
+        for link in links.values():
+            link.close()
+
+
+def _udp_turn(
+    server: Server,
+    listener: socket.socket,
+    _links: dict[Address, socket.socket],
+    clock: Callable[[], float],
+) -> None:
+    listener.settimeout(_TICK)
+    replies: Replies = []
+    try:
+        data, peer = listener.recvfrom(1 << 16)
+        replies = server.handle(data, peer, clock())
+    except (TimeoutError, ConnectionRefusedError):
+        replies = []
+    for octets, to in () if server.silent else (*replies, *server.tick(clock())):
+        listener.sendto(octets, to)
+
+
+def _tcp_turn(
+    server: Server,
+    listener: socket.socket,
+    links: dict[Address, socket.socket],
+    clock: Callable[[], float],
+) -> None:
+    ready, _, _ = select.select([listener, *links.values()], [], [], _TICK)
+    replies: Replies = []
+    for link in ready:
+        if link is listener:
+            fresh, peer = listener.accept()
+            fresh.setblocking(False)
+            links[peer] = fresh
+            continue
+        peer = next(address for address, known in links.items() if known is link)
+        try:
+            data = link.recv(1 << 16)
+        except OSError:
+            data = b""
+        replies += server.handle(data, peer, clock())
+        if not data:
+            server.closing.add(peer)
+    for octets, to in () if server.silent else (*replies, *server.tick(clock())):
+        if to in links:
+            try:
+                links[to].send(octets)
+            except OSError:
+                server.closing.add(to)
+    for peer in list(server.closing):
+        server.handle(b"", peer, clock())
+        if peer in links:
+            links.pop(peer).close()
+    server.closing.clear()

@@ -108,7 +108,9 @@ class RiptideServer(Server):
     def _bugs(self, data: bytes, packet: Any, peer: _Peer) -> None:
         """Die of the planted bugs."""
         if "length" in self.bugs and len(data) > SIZE_LIMITS[self.dialect]:
-            raise PlantedBugError(f"length: {len(data)} octets in a buffer for {SIZE_LIMITS[self.dialect]}")
+            raise PlantedBugError(
+                f"length: {len(data)} octets in a buffer for {SIZE_LIMITS[self.dialect]}"
+            )
         number = getattr(packet, "sequence_id", None)
         if "sequence" in self.bugs and peer.connected and number is not None:
             self.silent |= gap(number, peer.received.newest) >= _GAP_BUG

@@ -156,7 +156,9 @@ class TeeworldsServer(Server):
 
     def _head(self, peer: _Peer, chunks: int) -> bytes:
         flags = _FORM.resend if peer.want_resend else 0
-        opened = Opened(_FORM, bytearray([flags, 0, chunks, *peer.token]), bytearray(), False, False)
+        opened = Opened(
+            _FORM, bytearray([flags, 0, chunks, *peer.token]), bytearray(), False, False
+        )
         opened.ack = peer.received
         return opened.octets()
 

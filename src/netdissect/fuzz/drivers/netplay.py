@@ -1,0 +1,134 @@
+"""A Netplay client: a TCP connection and whole frames. The protocol has no handshake of its own, no
+acknowledgement and no answer to anything, so a session is alive while the server keeps it open.
+
+Source: docs/protocols/netplay.md sections 1, 2, 5 and 7.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from netdissect.fuzz.cases import CONNECTED, Step
+from netdissect.fuzz.chance import Chance
+from netdissect.fuzz.drivers.base import Driver, Key
+from netdissect.fuzz.generator import Traits
+
+__all__ = ["NetplayDriver", "frames", "lines"]
+
+HEAD = 5
+_COMPRESSED = 1
+_LENGTH = 2
+_SHORTEST = 3
+_ZLIB_EMPTY = bytes.fromhex("789c030000000001")
+_BUFFER_LIMIT = 1 << 17
+
+
+def _stored(data: bytes) -> bytes:
+    """Return a zlib stream of stored blocks: the one form that every zlib writes alike."""
+    size = len(data) & 0xFFFF
+    block = bytes([1]) + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little")
+    return b"\x78\x01" + block + data[:size] + zlib.adler32(data[:size]).to_bytes(4, "big")
+
+
+def _bad_zlib(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
+    """Return a frame that says that its body is compressed, and holds something else."""
+    if len(data) < HEAD or int.from_bytes(data[:_LENGTH], "big") + _LENGTH != len(data):
+        return None
+    body = data[HEAD:]
+    stream = _stored(body)
+    made = {
+        "not compressed": body,
+        "cut": stream[: max(1, len(stream) - chance.between(1, 4))],
+        "dictionary": bytes.fromhex("78bb00000001") + stream[2:],
+        "wrong sum": stream[:-1] + bytes([stream[-1] ^ 1]),
+        "octets behind the end": stream + chance.octets(chance.between(1, 8)),
+        "wrong block size": stream[:3] + b"\xff\xff\x00\x00" + stream[7:],
+        "empty": _ZLIB_EMPTY,
+        "noise": b"\x78\xda" + chance.octets(chance.between(1, 64)),
+    }
+    note = chance.choice(list(made))
+    size = len(made[note]) + HEAD - _LENGTH
+    head = (size & 0xFFFF).to_bytes(2, "big") + bytes([data[2] | _COMPRESSED]) + data[3:HEAD]
+    return head + made[note], note
+
+
+def frames(stream: bytes) -> Iterable[bytes]:
+    """Cut whole binary frames off the start of a stream."""
+    at = 0
+    while at + _LENGTH <= len(stream):
+        size = int.from_bytes(stream[at : at + _LENGTH], "big")
+        end = at + _LENGTH + size
+        if size < _SHORTEST or end > len(stream):
+            return
+        yield stream[at:end]
+        at = end
+
+
+def lines(stream: bytes) -> Iterable[bytes]:
+    """Cut whole text messages, two lines each, off the start of a stream."""
+    rows = stream.split(b"\n")[:-1]
+    for at in range(0, len(rows) - 1, 2):
+        yield rows[at] + b"\n" + rows[at + 1] + b"\n"
+
+
+class NetplayDriver(Driver):
+    """One connection. Frames of the server are only counted."""
+
+    protocol = "netplay"
+    transport = "tcp"
+    dialects = ("netplay-bin1", "netplay-bin2", "netplay-text")
+    traits = Traits(lies=(_bad_zlib,))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._buffer = b""
+        self._out_of_step = False
+
+    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
+        """Return whether the TCP connection is still there: there is nothing else to do."""
+        del stage, timeout
+        self.state = CONNECTED
+        return not self.link.closed
+
+    def handle(self, data: bytes, now: float) -> None:
+        """Count the server's messages."""
+        del now
+        self._buffer = (self._buffer + data)[-_BUFFER_LIMIT:]
+        whole = list(self.split(self._buffer, self.dialect))
+        self._buffer = self._buffer[sum(map(len, whole)) :]
+        for message in whole:
+            if self.dialect == "netplay-text":
+                self.answered(message.partition(b"\n")[0].decode("utf-8", "replace")[:40])
+            else:
+                self.answered(str(int.from_bytes(message[3:HEAD], "big")))
+
+    def tick(self, now: float) -> None:
+        """Leave a stream in which the server waits for octets that will not come."""
+        del now
+        if self._out_of_step:
+            self.end("out of step")
+
+    def probe(self, now: float) -> None:
+        """Do nothing: there is no question that every server answers."""
+
+    def alive(self, timeout: float, *, certain: bool = False) -> bool:
+        """Return whether the server still keeps the connection open."""
+        del timeout, certain
+        self.pump()
+        return self.is_open
+
+    def stamp(self, step: Step) -> tuple[bytes, Key | None]:
+        """Return the octets: the protocol has no live values."""
+        whole = sum(map(len, self.split(step.octets, self.dialect)))
+        self._out_of_step |= whole != len(step.octets)
+        return step.octets, None
+
+    def leave(self) -> None:
+        """Do nothing: closing the socket is the way to leave."""
+
+    @classmethod
+    def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
+        """Cut the start of a stream into whole messages."""
+        return lines(stream) if dialect == "netplay-text" else frames(stream)

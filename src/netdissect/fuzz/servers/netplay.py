@@ -1,0 +1,65 @@
+"""A minimal Netplay server over TCP: reads frames and sends them on to all, as the sample does.
+
+Source: docs/protocols/netplay.md sections 2, 5 and 7.
+"""
+
+from __future__ import annotations
+
+from netdissect.fuzz.drivers.netplay import HEAD, frames, lines
+from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, Server
+from netdissect.wire.inflate import inflate
+
+__all__ = ["NetplayServer"]
+
+_BUFFER_LIMIT = 1 << 17
+_SHORTEST = 3
+_COMPRESSED = 1
+_INFLATED_LIMIT = 1 << 20
+_RATIO = 200
+
+
+class NetplayServer(Server):
+    """The streams of all connections.
+
+    Planted bug: `decompression` waits for ever for the end of a body that was cut short, as the
+    library does.
+    """
+
+    BUGS = ("decompression",)
+    TRANSPORT = "tcp"
+
+    def __init__(self, dialect: str = "netplay-bin1", bugs: frozenset[str] = frozenset()) -> None:
+        super().__init__(dialect, bugs)
+        self._streams: dict[Address, bytes] = {}
+        self.delivered = 0
+        """Messages read."""
+
+    def handle(self, data: bytes, peer: Address, now: float) -> Replies:
+        """Take octets of a stream; no octets at all mean that it has ended."""
+        del now
+        if not data:
+            self._streams.pop(peer, None)
+            return []
+        stream = (self._streams.get(peer, b"") + data)[-_BUFFER_LIMIT:]
+        whole = list(lines(stream) if self.dialect == "netplay-text" else frames(stream))
+        rest = stream[sum(map(len, whole)) :]
+        self._streams[peer] = rest
+        self.delivered += len(whole)
+        for message in whole:
+            self._check_code(message)
+        short = len(rest) >= 2 and int.from_bytes(rest[:2], "big") < _SHORTEST  # noqa: PLR2004
+        if short and self.dialect != "netplay-text":
+            self.closing.add(peer)
+        return [(message, other) for message in whole for other in self._streams]
+
+    def tick(self, now: float) -> Replies:
+        """Return nothing: the protocol has no timers."""
+        del now
+        return []
+
+    def _check_code(self, message: bytes) -> None:
+        if self.dialect == "netplay-text" or not message[2] & _COMPRESSED:
+            return
+        body = inflate(message[HEAD:], limit=_INFLATED_LIMIT, ratio=_RATIO)
+        if "decompression" in self.bugs and not body.complete and body.error:
+            raise PlantedBugError(f"decompression: {body.error}")
