@@ -9,7 +9,7 @@ Truth keys that are not compared, and why:
 | `relay_log.actions.forward`, `.reorder`, `.drop`, `.blackout` | what the relay did with datagrams that one leg cannot show; the losses that it can show are compared |
 | `acks_for_ids_not_seen_before` | only in hand-made traffic; `ack-of-unsent` and `eoudp-far-id` report it |
 | `duration_s`, `first_frame_time` | facts about the file, tested with the captures of all protocols |
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 

@@ -121,14 +121,6 @@ FINDINGS: Final = (
         ),
     ),
     (
-        "eoudp-numbers-restart", "NOTE", "sequence", "ids start again",
-        (
-            "The sender counts its ids from the start again: the other side sent another "
-            "CONNECT, or the program was started anew. Ids and ACKs are matched within one such "
-            "epoch."
-        ),
-    ),
-    (
         "eoudp-reject-ignored", "NOTE", "protocol", "CONNECT_REJECT on an accepted connection",
         "Clients of the programs ignore it and go on; in the documents it ends the session.",
     ),

@@ -11,8 +11,8 @@ from scapy.volatile import VolatileValue
 
 from agreement import assert_agree, mutations, payloads
 from netdissect.dissect.catalogue import Catalogue
-from netdissect.dissect.engine import layer_module
 from netdissect.dissect.derive import module_source
+from netdissect.dissect.engine import layer_module
 from netdissect.dissect.readers import eoudp as shipped
 from netdissect.dissect.walker import Walker
 from netdissect.layers import eoudp

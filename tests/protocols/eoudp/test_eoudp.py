@@ -178,7 +178,7 @@ def test_a_foreign_datagram_of_a_sure_flow_is_said_to_be_one() -> None:
 
 
 def late(command: int, number: int, body: bytes = b"", *, flag: int = 0, ms: int = 0) -> bytes:
-    from netdissect.layers.eoudp import EoudpLate  # noqa: PLC0415
+    from netdissect.layers.eoudp import EoudpLate
 
     head = EoudpLate(cmd=command, id=number, important=flag, timestamp=1.79e12 + ms)
     return bytes(head / body)
@@ -268,7 +268,7 @@ def test_ids_that_no_sender_can_count_stay_out_of_the_space() -> None:
 def test_what_must_be_acknowledged_depends_on_the_dialect(
     dialect: str, command: int, flag: int, kind: Ev
 ) -> None:
-    from netdissect.layers.eoudp import header_layer  # noqa: PLC0415
+    from netdissect.layers.eoudp import header_layer
 
     fields = {"important": flag} if ROWS[dialect].flagged else {}
     stamp = 1.0 if dialect.startswith("rfc") else 1.79e12

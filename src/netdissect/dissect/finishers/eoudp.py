@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.dissect.schema import Decoder, SchemaMismatch
-from netdissect.dissect.walker import Walker
+from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.eoudp import header_layer
 from netdissect.layers.eoudp.components import component_layer
 from netdissect.layers.eoudp.contents import Content, EoudpPacketInfo, EoudpRaw, content_layer
@@ -36,6 +36,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         return
     if "important" not in fields:
         _generate(root, "important", None)
+        fields["important"] = root.children[-1]
     start = header.length
     content = payload[start:]
     _generate(root, "content_length", len(content))
@@ -47,8 +48,45 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     root.children.append(node)
     root.bit_length = 8 * len(payload)
     walker.used = len(payload)
+    name = command_name(header.dialect, fields["cmd"].value, len(content))
+    mark = "!" if fields["important"].value else ""
+    line = f"{name} {fields['id'].value}{mark} {_brief(node)}".rstrip()
+    dissection.summary = line
     for message in dissection.messages:
         message.length = len(payload)
+        message.summary = line
+
+
+def _brief(node: FieldNode) -> str:
+    """Return a content in a few words."""
+    values = node_fields(node)
+    if "component" in values:
+        data = values.get("data")
+        return f"{values['component']} of {values.get('entity', 0):x} {_pairs(data or {})}"
+    if "pressed" in values:
+        pressed = "pressed" if values["pressed"] else "released"
+        return f"{values.get('key_name') or values['key']} {pressed}"
+    if "pairs" in values:
+        return ", ".join(
+            f"received {one['received']} sent {one['sent']}" for one in _whole_pairs(values)
+        )
+    if "strings" in values:
+        return ", ".join(map(repr, values["strings"]))
+    return _pairs(values)
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    """Return plain values by name."""
+    shown = {key: value for key, value in values.items() if not isinstance(value, dict)}
+    return " ".join(
+        f"{key}={value.hex() if isinstance(value, bytes) else value}"
+        for key, value in shown.items()
+    )
+
+
+def _whole_pairs(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the pairs of which both numbers could be read."""
+    return [pair for pair in values["pairs"] if "sent" in pair]
 
 
 def _generate(node: FieldNode, name: str, value: Any) -> None:

@@ -249,7 +249,6 @@ def _epoch(
     else:
         return None
     if restart:
-        events.append((_NOTE, "eoudp-numbers-restart", f"ids start again at {number}"))
         events.append((_RESTART, SPACE))
     openers = (extra.openers[0], opener) if server else (opener, extra.openers[1])
     pending = extra.pending and not server
