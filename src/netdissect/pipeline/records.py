@@ -314,8 +314,8 @@ def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:
 def _whole(item: _Seen, tree: Dissection) -> MessageView:
     """Return the message that stands for a datagram without any."""
     named = next((event[1] for event in item.events if event[0] in _TYPED and event[1]), None)
-    kind = tree.fields.get("type")
-    name = named or (kind if isinstance(kind, str) else "datagram")
+    kinds = (tree.fields.get("type"), tree.fields.get("kind"))
+    name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")
     return MessageView(name, 0, len(item.payload), tree.fields, tree.root)
 
 
