@@ -477,8 +477,8 @@ class Pipeline:
         if events and events[-1][0] == Ev.PART:
             flow.assemble(direction, frame, time_ns, events)
         if self.observer is not None:
-            item = (frame, time_ns, payload, ())
-            self.observer.seen(flow, connection, direction, item, events, hints)
+            shown = (frame, time_ns, payload, ())
+            self.observer.seen(flow, connection, direction, shown, events, hints)
 
     def _take(self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes) -> None:
         """Feed one datagram of a claimed UDP flow, whatever its port is now."""

@@ -88,12 +88,12 @@ def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> l
     if size < _MIN_RELIABLE:
         return [(_MESSAGE, type_), _truncated(type_)]
     bits = hints.dialects[0] not in _BYTE_DIALECTS
-    sequence = (read.read_RiptideInvalid if bits else read.read_Riptide20Invalid)(payload, 0, size)
+    numbered: _Reader = read.read_RiptideInvalid if bits else read.read_Riptide20Invalid
+    sequence = numbered(payload, 0, size)
     events: list[Event] = [(_UNIT, type_, "reliable", sequence[1], None, payload)]
     if type_ == "Reliable":
-        full = (read.read_RiptideReliable if bits else read.read_Riptide20Reliable)(
-            payload, 0, size
-        )
+        whole: _Reader = read.read_RiptideReliable if bits else read.read_Riptide20Reliable
+        full = whole(payload, 0, size)
         if full is None:
             events.append(_truncated("message id"))
         elif full[2] is None:
