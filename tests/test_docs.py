@@ -76,9 +76,10 @@ _LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for target in _LINK.findall(page.read_text()):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} links to {target}"
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in _LINK.findall(document.read_text()):
+            where = document.parent / target
+            assert where.exists(), f"{document.relative_to(ROOT)} links to {target}"
 
 
 @pytest.mark.parametrize("name", [None, *sorted(COMMANDS)])

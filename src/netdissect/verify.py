@@ -108,7 +108,7 @@ def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name
         result.differences.append(Difference(ours.frame, name, mine, other))
 
 
-# -- kNet: the one protocol of ours that Wireshark dissects too -------------------------------------
+# -- kNet: the one protocol of ours that Wireshark dissects too ----------------------------------
 
 _HEADER = ("packet_id", "in_order", "reliable", "reliable_base")
 _PER_MESSAGE = ("reliable_delta", "message_id", "ping_id")
@@ -126,7 +126,7 @@ def _compare_knet(result: Comparison, path: str) -> None:
     ports: set[int] = set()
     for record in iter_records(path, options=Options(without=_OTHERS)):
         tree = record.dissection
-        if record.transport == "udp" and record.protocol == "knet" and tree is not None:
+        if record.protocol == "knet" and record.transport == "udp" and tree is not None:
             if any(note.severity >= Severity.WARN for note in tree.annotations):
                 continue  # both stop somewhere in a malformed datagram, each in its own place
             server = record.dst if record.direction == 0 else record.src

@@ -54,7 +54,7 @@ class Generator:
     """Makes a filter and the predicate that it stands for."""
 
     def __init__(self, seed: int, rows: list[Row]) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - test data
+        self.random = random.Random(seed)
         self.rows = rows
 
     def sample(self, get: Callable[[Row], Any]) -> Any:

@@ -62,7 +62,7 @@ def test_a_dumpcap_without_rights_gets_the_setcap_line(
     found = {check.name: check for check in tools.checks()}
     assert found["dumpcap"].text.startswith("dumpcap 1")
     assert found["dumpcap rights"].good is False
-    assert f"sudo setcap cap_net_raw,cap_net_admin=eip {program}" in found["dumpcap rights"].remedy
+    assert f"sudo setcap cap_net_raw,cap_net_admin=ep {program}" in found["dumpcap rights"].remedy
 
 
 @needs_tshark

@@ -109,7 +109,7 @@ class Records:
 
     # -- called by the pipeline --------------------------------------------------------------------
 
-    def seen(  # noqa: PLR0917 - as the pipeline's `Observer` states
+    def seen(
         self,
         flow: Flow,
         connection: Connection,
