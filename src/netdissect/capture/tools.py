@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+
+from netdissect.capture.live.choice import CAPABILITIES, choose, has_capability, survey
 
 __all__ = ["Check", "checks", "package_versions"]
 
@@ -23,7 +24,6 @@ _PROGRAMS = {
     "tcpdump": "live capture where dumpcap is missing",
 }
 _ANSWER_SECONDS = 10
-_CAPABILITIES = "cap_net_raw,cap_net_admin=eip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def package_versions() -> list[Check]:
 def checks() -> list[Check]:
     """Return what was found out about this machine, in a fixed order."""
     programs = [_program(name, use) for name, use in _PROGRAMS.items()]
-    return [*package_versions(), *programs, *_rights()]
+    return [*package_versions(), *programs, *_rights(), _backend()]
 
 
 def _program(name: str, use: str) -> Check:
@@ -94,27 +94,15 @@ def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
         return Check(
             "rights", True, "root: may capture; the parsing process drops to the calling user"
         )
-    if _has_capability():
+    if has_capability():
         return Check("rights", True, "this process has CAP_NET_RAW")
     return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")
-
-
-def _has_capability() -> bool:
-    """Return whether CAP_NET_RAW (bit 13) is in force. Source: capabilities(7)."""
-    try:
-        with Path("/proc/self/status").open(encoding="ascii") as status:
-            for line in status:
-                if line.startswith("CapEff:"):
-                    return bool(int(line.split()[1], 16) >> 13 & 1)
-    except OSError:
-        pass
-    return False
 
 
 def _dumpcap_rights(path: str) -> Check:
     remedy = (
         f"sudo groupadd -f wireshark\nsudo chgrp wireshark {path}\nsudo chmod 750 {path}\n"
-        f"sudo setcap {_CAPABILITIES} {path}\n"
+        f"sudo setcap {CAPABILITIES} {path}\n"
         "sudo usermod -aG wireshark $USER   # then log in again"
     )
     if not os.access(path, os.X_OK):
@@ -128,3 +116,11 @@ def _dumpcap_rights(path: str) -> Check:
             "dumpcap rights", False, "it has no capabilities, so it cannot capture", remedy
         )
     return Check("dumpcap rights", True, "it has capabilities of its own")
+
+
+def _backend() -> Check:
+    """Return how `sniff` would capture, and why not otherwise."""
+    best = choose(None)[0]
+    reasons = "; ".join(f"{found.name}: {found.reason}" for found in survey())
+    taken = best.name if best.usable else "none"
+    return Check("capture backend", best.usable, f"{taken} ({reasons})")

@@ -60,6 +60,11 @@ class _Sink:
     ) -> None:
         self.close()
 
+    @property
+    def octets(self) -> int:
+        """Return the size of what was written, gathered records included."""
+        return self._written + self._octets
+
     def flush(self) -> None:
         """Hand the gathered records to the system.
 

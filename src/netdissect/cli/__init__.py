@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "replay": ("replay", "Send the steps of a failure again."),
     "send": ("send", "Send one message built from fields and decode the answers."),
     "show": ("show", "Show one frame: every field with its place, and the octets."),
+    "sniff": ("sniff", "Capture on an interface; show datagrams as they come, and write them."),
     "stats": ("stats", "Show rates, loss and round trips per interval and direction."),
     "timeline": ("timeline", "Show what happened to every reliable unit, in time."),
     "verify": ("verify", "Compare frames, addresses, lengths and TCP facts with tshark's."),

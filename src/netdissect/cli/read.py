@@ -14,7 +14,7 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
-__all__ = ["command"]
+__all__ = ["command", "print_lines", "print_messages", "wanted"]
 
 _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 
@@ -77,34 +77,20 @@ def command(
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
         rows = _limited(
-            _rows(session, match, everything=everything), limit, messages or as_json or bool(table)
+            wanted(session, match, everything=everything), limit, messages or as_json or bool(table)
         )
         flush = flush or session.live
         if table:
             _print_table(rows, table, columns, guard=csv_safe)
         elif as_json:
-            from netdissect.export import json  # noqa: PLC0415
-
-            print_json(
-                (
-                    json.message(record, item)
-                    for record, items in rows
-                    for item in (items or (None,))
-                ),
-                flush=flush,
-            )
+            print_messages(rows, flush=flush)
         else:
-            _print_lines(
-                rows,
-                session,
-                times,
-                make_screen(color, width, flush=flush),
-                (messages, tree, hexed),
-            )
+            screen = make_screen(color, width, flush=flush)
+            print_lines(rows, session, times, screen, (messages, tree, hexed))
         return session.status()
 
 
-def _rows(session: Session, match: Match, *, everything: bool) -> _Rows:
+def wanted(session: Session, match: Match, *, everything: bool) -> _Rows:
     """Yield the datagrams that are wanted, each with the messages that are."""
     for record in session.records():
         if record.protocol is None and not everything:
@@ -127,9 +113,20 @@ def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
             return
 
 
-def _print_lines(
+def print_messages(rows: _Rows, *, flush: bool) -> None:
+    """Print one JSON object a message; a datagram without any is one object."""
+    from netdissect.export import json  # noqa: PLC0415
+
+    objects = (
+        json.message(record, item) for record, items in rows for item in (items or (None,))
+    )
+    print_json(objects, flush=flush)
+
+
+def print_lines(
     rows: _Rows, session: Session, times: str, screen: Any, parts: tuple[bool, bool, bool]
 ) -> None:
+    """Print lines for people; `parts` says whether one a message, with tree, with octets."""
     from netdissect.render.read import ReadView  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 

@@ -106,9 +106,10 @@ class Session:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
+    ) -> bool | None:
         self.progress.clear()
         self.reader.close()
+        return None
 
     @property
     def first_ns(self) -> int | None:

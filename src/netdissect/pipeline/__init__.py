@@ -57,7 +57,7 @@ def opened(source: Source) -> AbstractContextManager[FrameSource]:
     """Return a context with the reader of a capture; one that is open already is left open."""
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "read"):
         return open_capture(cast("str | IO[bytes]", source))
-    return nullcontext(cast("FrameSource", source))
+    return nullcontext(source)
 
 
 def analyze(source: Source, *, options: Options | None = None, processes: int = 1) -> Analysis:

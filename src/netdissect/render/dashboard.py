@@ -69,7 +69,7 @@ class Dashboard:
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._guard = subprocess.Popen(
+        self._guard = subprocess.Popen(  # noqa: S603 - our own file
             [sys.executable, "-I", "-S", str(Path(guard.__file__))],
             stdin=subprocess.PIPE,
             stdout=self._console.file.fileno(),

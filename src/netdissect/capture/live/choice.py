@@ -1,0 +1,126 @@
+"""Which way of capturing this user can use on this machine, and what to say without one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from netdissect.model.errors import AccessError, UsageError
+
+__all__ = ["BACKENDS", "CAPABILITIES", "Verdict", "choose", "has_capability", "refusal", "survey"]
+
+BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
+"""In order of preference. dumpcap and tcpdump come first because they hold the rights, and this
+program then needs none; tshark is used only when asked for.
+"""
+CAPABILITIES = "cap_net_raw,cap_net_admin=ep"
+"""What a program needs to capture, as `setcap` takes it. Source: capabilities(7), pcap(3PCAP)."""
+
+_NET_RAW = 13
+"""CAP_NET_RAW. Source: capabilities(7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One backend and whether it can be used."""
+
+    name: str
+    path: str | None
+    """The program; None where it is missing or where none is needed."""
+    usable: bool
+    reason: str
+    """Why, in a few words."""
+
+
+def survey() -> list[Verdict]:
+    """Return what is found out about every backend, in order of preference."""
+    return [_look(name) for name in BACKENDS]
+
+
+def choose(forced: str | None) -> list[Verdict]:
+    """Return the backends to try, best first: the one asked for, or those that look usable.
+
+    Where none looks usable, the first that is installed is returned, whose own refusal is the best
+    explanation.
+
+    Raises:
+        UsageError: the backend asked for is not installed.
+
+    """
+    if forced is not None:
+        found = _look(forced)
+        if found.path is None and forced != "af_packet":
+            raise UsageError(f"{forced} is not installed; `netdissect doctor` says how to get it")
+        return [found]
+    candidates = [found for found in survey() if found.name != "tshark"]
+    usable = [found for found in candidates if found.usable]
+    installed = [found for found in candidates if found.path or found.name == "af_packet"]
+    return usable or installed[:1]
+
+
+def refusal(interface: str, backend: Verdict, reason: str) -> AccessError:
+    """Return the error for a missing right to capture, with the line that grants it."""
+    program = backend.path or os.path.realpath(sys.executable)
+    return AccessError(
+        f"no right to capture on {interface}: {reason}. "
+        f"To grant it: sudo setcap {CAPABILITIES} {program}"
+    )
+
+
+def has_capability(kind: str = "CapEff") -> bool:
+    """Return whether CAP_NET_RAW is in a capability set of this process."""
+    try:
+        with Path("/proc/self/status").open(encoding="ascii") as status:
+            for line in status:
+                if line.startswith(f"{kind}:"):
+                    return bool(int(line.split()[1], 16) >> _NET_RAW & 1)
+    except OSError:
+        pass
+    return False
+
+
+def _look(name: str) -> Verdict:
+    if name == "af_packet":
+        able = has_capability() and sys.platform == "linux"
+        return Verdict(name, None, able, f"this process has {'' if able else 'no '}CAP_NET_RAW")
+    path = shutil.which(name) or _unreachable(name)
+    if path is None:
+        return Verdict(name, None, usable=False, reason="not installed")
+    if not os.access(path, os.X_OK):
+        return Verdict(name, path, usable=False, reason="this user may not run it")
+    # tshark leaves the capturing to dumpcap.
+    rights = _rights_of((shutil.which("dumpcap") or path) if name == "tshark" else path)
+    return Verdict(name, path, bool(rights), rights or "has no rights of its own")
+
+
+def _rights_of(path: str) -> str:
+    """Return what lets a program capture when this user runs it; "" where nothing does."""
+    if os.geteuid() == 0 and has_capability():
+        return "run by root"
+    if has_capability("CapAmb"):
+        return "inherits CAP_NET_RAW"
+    return "has rights of its own" if _privileged(path) else ""
+
+
+def _unreachable(name: str) -> str | None:
+    """Return where a program lies that this user may not run: Debian's dumpcap, for example."""
+    for folder in os.get_exec_path():
+        path = Path(folder) / name
+        if path.is_file():
+            return str(path)
+    return None
+
+
+def _privileged(path: str) -> bool:
+    """Return whether a program has file capabilities, or runs as root whoever starts it."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - follows links, as exec does
+        if status.st_mode & stat.S_ISUID and status.st_uid == 0:
+            return True
+        return bool(os.getxattr(path, "security.capability"))
+    except OSError:
+        return False

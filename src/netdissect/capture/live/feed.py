@@ -1,0 +1,161 @@
+"""A live capture as those who parse see it: frames to iterate over, a way to stop, and what was
+lost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from netdissect.capture.live import open_live
+from netdissect.capture.live.limits import Autostop, RingRule
+from netdissect.capture.live.pump import Pump
+from netdissect.capture.live.rights import drop_rights
+from netdissect.capture.live.sink import FileSink
+from netdissect.capture.live.source import LiveRequest
+from netdissect.model.packets import Frame
+from netdissect.model.reports import CaptureInfo
+
+__all__ = ["LiveFeed"]
+
+TIMER_DRAIN_S = 0.25
+"""How long frames are still parsed that came before the capture's time was over."""
+STOP_DRAIN_S = 2.0
+"""How long frames are still parsed that came before the user ended the capture."""
+_TICK_S = 0.1
+
+
+class LiveFeed:
+    """A running capture; use as a context manager and iterate once.
+
+    The interface is opened first; then the rights that took are given up, and only then a file is
+    created and a frame parsed.
+    """
+
+    def __init__(
+        self,
+        request: LiveRequest,
+        *,
+        write: str | None = None,
+        autostop: Autostop | None = None,
+        ring: RingRule | None = None,
+        show: bool = True,
+    ) -> None:
+        """Begin to capture.
+
+        Args:
+            request: what to capture.
+            write: path to write to, `-` for standard output; None writes nothing.
+            autostop: when to end by itself.
+            ring: when to go on in the next file.
+            show: whether frames are wanted here; otherwise they are only written.
+
+        Raises:
+            NetdissectError: as `open_live` and `FileSink` say.
+            OSError: the file to write cannot be created.
+
+        """
+        limits = autostop or Autostop()
+        self._source = source = open_live(request)
+        self.on_tick: Callable[[], None] | None = None
+        """Called after each list of frames, and ten times a second where none comes."""
+        self._deadline: float | None = None
+        try:
+            self.note = drop_rights()
+            """What became of the rights; "" where there were none to give up."""
+            self._sink = None
+            if write is not None:
+                name = request.interface or source.info.path
+                self._sink = FileSink(write, interface=name, link_type=source.link_type, ring=ring)
+        except BaseException:
+            source.close()
+            raise
+        self._pump = Pump(source, sink=self._sink, autostop=limits, show=show)
+        self._timer: threading.Timer | None = None
+        if source.live and limits.duration_ns is not None:
+            self._timer = threading.Timer(limits.duration_ns / 1e9, self.stop, [TIMER_DRAIN_S])
+            self._timer.daemon = True
+            self._timer.start()
+        self._pump.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Yield frames as they come, until the capture ends and all were taken, or no time is
+        left to take them.
+        """
+        queue = self._pump.queue
+        while (batch := queue.get(_TICK_S)) is not None:
+            for index, frame in enumerate(batch):
+                if self._deadline is not None and time.monotonic() > self._deadline:
+                    queue.lost += len(batch) - index
+                    queue.abandon()
+                    return
+                yield frame
+            if self.on_tick is not None:
+                self.on_tick()
+
+    @property
+    def info(self) -> CaptureInfo:
+        """Return what is known of the capture so far."""
+        return self._source.info
+
+    @property
+    def backend(self) -> str:
+        """Return the name of the way it is captured."""
+        return self._source.backend
+
+    @property
+    def packets(self) -> int:
+        """Return how many packets were captured so far."""
+        return self._pump.packets
+
+    @property
+    def kernel_drops(self) -> int | None:
+        """Return how many packets were lost before they reached this program; None = unknown, as
+        while the capture runs.
+        """
+        return self._source.counts.kernel
+
+    @property
+    def own_drops(self) -> int:
+        """Return how many packets could not be shown because showing is slower than what comes."""
+        return self._pump.queue.lost
+
+    @property
+    def fault(self) -> str | None:
+        """Return why the capture ended without being told to; None for a proper end."""
+        return self._source.fault
+
+    @property
+    def error(self) -> Exception | None:
+        """Return what broke while capturing or writing."""
+        return self._pump.error
+
+    def stop(self, drain_s: float = STOP_DRAIN_S) -> None:
+        """End the capture; frames that wait are parsed for at most `drain_s` seconds."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + drain_s
+        self._source.stop()
+
+    def close(self) -> None:
+        """End the capture, finish its file and let go of the device."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pump.is_alive():
+            self._source.stop()
+            self._pump.queue.abandon()
+            self._pump.join()
+        self._source.close()

@@ -1,0 +1,62 @@
+"""A program that runs a capture program and ends it when told to, or when the one who told it
+what to run is gone.
+
+It keeps the rights that are needed to end what it started, so that the process that parses can give
+up its own. It is started as a script of its own and reads nothing but one octet from its standard
+input.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+
+__all__ = ["main"]
+
+GRACE_SECONDS = 2.0
+"""How long the program has to end after each of the signals below."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+def main(words: list[str]) -> int:
+    """Run a program and return its exit status; 128 + n for signal n.
+
+    Args:
+        words: seconds between being told to end and ending it, then the program with its arguments.
+
+    """
+    settle_s, words = float(words[0]), words[1:]
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake)
+    null = os.open(os.devnull, os.O_RDWR)
+    child = os.posix_spawnp(
+        words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)]
+    )
+    os.dup2(null, 1)
+    told, _, _ = select.select([0, woken], [], [])
+    if 0 in told:
+        select.select([woken], [], [], settle_s)
+    for number in SIGNALS:
+        status = _ended(child)
+        if status is not None:
+            return status
+        os.kill(child, number)
+        select.select([woken], [], [], GRACE_SECONDS)
+    return _ended(child) or 128 + signal.SIGKILL
+
+
+def _ended(child: int) -> int | None:
+    """Return the status of the child; None while it runs."""
+    pid, status = os.waitpid(child, os.WNOHANG)
+    if not pid:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""Live capture through a program that holds the rights: dumpcap or tcpdump, read from a pipe."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from netdissect.capture.live import keeper
+from netdissect.capture.live.choice import Verdict, refusal
+from netdissect.capture.live.source import Counts, LiveRequest, PolledInput, Wake
+from netdissect.capture.reader import CaptureError, open_capture
+from netdissect.model.errors import AccessError, FilterError, NetdissectError
+from netdissect.model.packets import Frame
+
+__all__ = ["DROPS", "Child", "ProcessSource", "capture_words", "failure", "message"]
+
+BUFFER_MIB = 32
+"""Kernel buffer asked of dumpcap: over a second of 20,000 full-size packets."""
+SLOT_BUFFER_MIB = 128
+"""The same for tcpdump: to print at once, libpcap gives every packet a slot of the largest size, on
+the loopback 64 KiB twice. With 32 MiB, 90,000 datagrams in a burst lost 500.
+"""
+SETTLE_S = 0.3
+"""How long dumpcap goes on once the user has ended the capture: the kernel hands it a packet after
+up to 0.25 s (Source: Wireshark dumpcap.c, CAP_READ_TIMEOUT), and what it has not got is lost.
+"""
+_PIPE_OCTETS = 1 << 20
+"""Size of the pipe. Source: /proc/sys/fs/pipe-max-size, its default for users."""
+_GRACE_S = 5.0
+"""How long a program has to hand over what it has, once told to stop."""
+_LOOK_S = 0.05
+_MAX_WORDS = 65_536
+
+_DUMPCAP_DROPS = re.compile(r"received/dropped on interface .*: \d+/(\d+) \(pcap:")
+_TCPDUMP_DROPS = re.compile(r"^(\d+) packets? dropped by (?:kernel|interface)$", re.MULTILINE)
+_TSHARK_DROPS = re.compile(r"^(\d+) packets? dropped", re.MULTILINE)
+DROPS = {"dumpcap": _DUMPCAP_DROPS, "tcpdump": _TCPDUMP_DROPS, "tshark": _TSHARK_DROPS}
+"""Program -> what it says about lost packets."""
+
+_FORBIDDEN = ("permission", "not permitted")
+_MISSING = ("no such device", "no device named", "disappeared", "not up", "no longer running",
+            "network is down")  # fmt: skip
+
+
+def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> list[str]:
+    """Return the command that writes what it captures to standard output."""
+    snap = str(request.snap_octets)
+    quiet = [] if request.promiscuous else ["-p"]
+    if backend.name == "dumpcap":
+        words = ["-q", "-n", "-i", interface, "-s", snap, "-B", str(BUFFER_MIB), "-w", "-"]
+        chosen = ["-f", request.capture_filter] if request.capture_filter else []
+    else:
+        words = ["-n", "-U", "--immediate-mode", "--time-stamp-precision=nano", "-i", interface,
+                 "-s", snap, "-B", str(SLOT_BUFFER_MIB * 1024), "-w", "-"]  # fmt: skip
+        chosen = ["--", request.capture_filter] if request.capture_filter else []
+    return [str(backend.path), *words, *quiet, *chosen]
+
+
+class Child:
+    """A capture program under its keeper, its output, and what it said on standard error."""
+
+    def __init__(self, words: list[str], *, settle_s: float = SETTLE_S) -> None:
+        """Start a program, which goes on for `settle_s` seconds after it is told to end."""
+        self.wake = Wake()
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._keeper = subprocess.Popen(  # noqa: S603 - programs found by `which`, no shell
+            [sys.executable, "-I", "-S", str(Path(keeper.__file__)), str(settle_s), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,  # Ctrl-C is for this process; it tells the keeper
+        )
+        if self._keeper.stdout is None:
+            raise NetdissectError(f"{words[0]} has no output")
+        self._output = self._keeper.stdout
+        _enlarge(self._output.fileno())
+        self.input = PolledInput(self._output.fileno(), self.wake, grace_s=_GRACE_S)
+
+    def started(self, mark: str) -> bool:
+        """Wait until the program has said `mark` or put out something; False where it ended
+        before that.
+        """
+        for _ in range(int(_GRACE_S / _LOOK_S)):
+            ready, _, _ = select.select([self._output], [], [], _LOOK_S)
+            if mark in self.said():
+                return True
+            if ready:
+                return self._keeper.poll() is None
+        return True
+
+    def stop(self) -> None:
+        """Have the program end; what it still hands over can be read."""
+        stdin = self._keeper.stdin
+        if stdin is not None and not stdin.closed:
+            stdin.close()
+        self.wake.call()
+
+    def ended(self) -> int:
+        """Wait for the program and return its exit status."""
+        try:
+            return self._keeper.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.stop()
+            return self._keeper.wait()
+
+    def said(self) -> str:
+        """Return what it has said on standard error."""
+        self._said.seek(0)
+        return self._said.read(_MAX_WORDS).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """End the program and let go of everything."""
+        self.stop()
+        self._output.close()
+        self.ended()
+        self._said.close()
+        self.wake.close()
+
+
+class ProcessSource:
+    """The frames that dumpcap or tcpdump captures."""
+
+    live = True
+
+    def __init__(self, backend: Verdict, interface: str, request: LiveRequest) -> None:
+        """Start the program and wait until it captures.
+
+        Raises:
+            AccessError: no right to capture, or no such interface.
+            FilterError: the program does not understand the filter.
+
+        """
+        self.backend = backend.name
+        self.counts = Counts()
+        self.fault: str | None = None
+        self.link_type: int | None = None
+        self._stopped = False
+        self._interface = interface
+        settle_s = SETTLE_S if backend.name == "dumpcap" else 0.0
+        self._child = Child(capture_words(backend, interface, request), settle_s=settle_s)
+        try:
+            self._reader = open_capture(self._child.input)  # type: ignore[arg-type]
+        except CaptureError:
+            self._child.ended()
+            said = self._child.said()
+            self._child.close()
+            raise failure(backend, interface, request, said) from None
+        self.info = self._reader.info
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yield frames until the program ends."""
+        yield from self._reader.batches()
+        status = self._child.ended()
+        said = self._child.said()
+        drops = DROPS[self.backend].findall(said)
+        if drops:
+            self.counts.kernel = sum(map(int, drops))
+        if not self._stopped:
+            what = message(said, self.backend) or f"{self.backend} ended with status {status}"
+            self.fault = f"capture on {self._interface} ended: {what}"
+
+    def stop(self) -> None:
+        """Have the program hand over what it has and end."""
+        self._stopped = True
+        self._child.stop()
+
+    def close(self) -> None:
+        """Let go of the program."""
+        self._child.close()
+
+
+def failure(backend: Verdict, interface: str, request: LiveRequest, said: str) -> NetdissectError:
+    """Return the error for what a program said before it captured anything."""
+    reason = message(said, backend.name) or f"{backend.name} ended without a word"
+    lower = said.lower()
+    if any(word in lower for word in _FORBIDDEN):
+        return refusal(interface, backend, f"{backend.name} says: {reason}")
+    if any(word in lower for word in _MISSING):
+        return AccessError(f"cannot capture on {interface}: {reason}")
+    text = request.capture_filter
+    if text:
+        return FilterError(f"bad capture filter: {reason}", text=text, start=0, end=len(text))
+    return AccessError(f"cannot capture on {interface}: {reason}")
+
+
+def message(said: str, backend: str) -> str:
+    """Return the sentence that says what went wrong; "" where there is none."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    mine = [line.partition(": ")[2] for line in lines if line.startswith(f"{backend}: ")]
+    told = [line for line in mine if not line.startswith(("listening on", "verbose output"))]
+    reasons = [line for line in lines if line.startswith("(")]
+    return " ".join([*told[:1], *reasons[:1]])
+
+
+def _enlarge(fd: int) -> None:
+    """Make a pipe larger, so that a pause of its reader costs nothing."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_OCTETS)
+    except (OSError, AttributeError):
+        return

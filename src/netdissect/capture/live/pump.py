@@ -1,0 +1,170 @@
+"""Takes frames from a live source, writes them, and hands them to whoever parses, in a thread of
+its own: however slow the parsing is, nothing is lost on the way to the file.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+
+from netdissect.capture.live.limits import Autostop
+from netdissect.capture.live.sink import FileSink
+from netdissect.capture.live.source import LiveSource
+from netdissect.model.packets import Frame
+
+__all__ = ["MAX_QUEUED_OCTETS", "FrameQueue", "Pump"]
+
+MAX_QUEUED_OCTETS = 64 * 1024 * 1024
+"""Memory of the frames that wait to be parsed: beyond it, what an interface delivers is not shown
+(and counted), and a file waits.
+"""
+_FRAME_COST = 200
+"""Octets of memory that a frame takes besides its own."""
+
+
+class FrameQueue:
+    """Frames on their way from the thread that captures to the one that parses."""
+
+    def __init__(self, *, patient: bool, limit: int = MAX_QUEUED_OCTETS) -> None:
+        """Take whether a full queue makes its writer wait; otherwise it loses frames."""
+        self.lost = 0
+        """Frames that found the queue full, or were left in it."""
+        self._patient = patient
+        self._limit = limit
+        self._batches: deque[tuple[list[Frame], int]] = deque()
+        self._octets = 0
+        self._open = True
+        self._changed = threading.Condition()
+
+    def put(self, batch: list[Frame]) -> None:
+        """Add frames."""
+        cost = sum(len(frame[3]) for frame in batch) + _FRAME_COST * len(batch)
+        with self._changed:
+            while self._patient and self._open and self._octets > self._limit:
+                self._changed.wait()
+            if not self._open or self._octets > self._limit:
+                self.lost += len(batch)
+                return
+            self._batches.append((batch, cost))
+            self._octets += cost
+            self._changed.notify_all()
+
+    def get(self, timeout_s: float | None = None) -> list[Frame] | None:
+        """Return the next frames: an empty list where none came in time, None at the end."""
+        with self._changed:
+            if not self._batches and self._open:
+                self._changed.wait(timeout_s)
+            if self._batches:
+                batch, cost = self._batches.popleft()
+                self._octets -= cost
+                self._changed.notify_all()
+                return batch
+            return [] if self._open else None
+
+    def close(self) -> None:
+        """Let the reader take what is left, and nothing more be added."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+    def abandon(self) -> None:
+        """Throw away what is left and count it as lost."""
+        with self._changed:
+            self._open = False
+            self.lost += sum(len(batch) for batch, _ in self._batches)
+            self._batches.clear()
+            self._octets = 0
+            self._changed.notify_all()
+
+
+class Pump(threading.Thread):
+    """Reads a source to its end, or until a limit is reached or `stop` is called."""
+
+    def __init__(
+        self, source: LiveSource, *, sink: FileSink | None, autostop: Autostop, show: bool
+    ) -> None:
+        """Take where frames come from and go to.
+
+        Args:
+            source: where to read.
+            sink: files to write; None for none.
+            autostop: when to end.
+            show: whether somebody takes frames from the queue.
+
+        """
+        super().__init__(name="capture", daemon=True)
+        self.queue = FrameQueue(patient=not source.live)
+        self.packets = 0
+        """Frames taken so far."""
+        self.error: Exception | None = None
+        """What ended the capture before its time: a full disk, a fault of ours."""
+        self._source = source
+        self._sink = sink
+        self._autostop = autostop
+        self._show = show
+        self._first_ns: int | None = None
+        self._last_ns: int | None = None
+
+    def run(self) -> None:
+        """Take frames until the source ends, then finish the file."""
+        frames = self._source.batches()
+        try:
+            for batch in frames:
+                if self._take(batch):
+                    break
+            self._drain(frames)
+        except Exception as error:  # noqa: BLE001 - raised again where the command can report it
+            self.error = error
+            self._source.stop()
+        self._finish()
+        self.queue.close()
+
+    def _take(self, batch: list[Frame]) -> bool:
+        """Write and hand on frames; return True where a limit is reached."""
+        taken, done = self._within(batch)
+        if not taken:
+            return done
+        self.packets += len(taken)
+        self._last_ns = taken[-1][1]
+        if self._sink is not None:
+            self._sink.write(taken)
+        if self._show:
+            self.queue.put(taken)
+        return done or self._written_enough()
+
+    def _within(self, batch: list[Frame]) -> tuple[list[Frame], bool]:
+        """Return the frames that the limits allow, and whether one is reached."""
+        limits = self._autostop
+        if limits.packets is not None and self.packets + len(batch) >= limits.packets:
+            return batch[: limits.packets - self.packets], True
+        if limits.duration_ns is None or self._source.live or not batch:
+            return batch, False
+        # A file says itself how much time has passed.
+        self._first_ns = batch[0][1] if self._first_ns is None else self._first_ns
+        end_ns = self._first_ns + limits.duration_ns
+        kept = [frame for frame in batch if frame[1] <= end_ns]
+        return kept, len(kept) < len(batch)
+
+    def _written_enough(self) -> bool:
+        limits, sink = self._autostop, self._sink
+        if sink is None:
+            return False
+        full = limits.octets is not None and sink.octets >= limits.octets
+        return full or (limits.files is not None and sink.files_full >= limits.files)
+
+    def _drain(self, frames: Iterator[list[Frame]]) -> None:
+        """Have the source end properly, so that it can say what was lost."""
+        self._source.stop()
+        for _ in frames:
+            pass
+
+    def _finish(self) -> None:
+        if self._sink is None:
+            return
+        try:
+            self._sink.close(
+                self._last_ns, received=self.packets, dropped=self._source.counts.kernel
+            )
+        except OSError as error:
+            self.error = self.error or error

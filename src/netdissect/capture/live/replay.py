@@ -1,0 +1,66 @@
+"""A file, or a capture that arrives on standard input, taken the way an interface is."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+
+from netdissect.capture.live.source import Counts, LiveRequest, PolledInput, Wake
+from netdissect.capture.reader import open_capture
+from netdissect.model.packets import Frame
+
+__all__ = ["ReplaySource"]
+
+
+class ReplaySource:
+    """The frames of a capture file or pipe."""
+
+    backend = "file"
+    link_type: int | None = None
+    live = False
+    """It waits for its reader: a file has time, and whoever writes to a pipe holds what we do not
+    take.
+    """
+
+    def __init__(self, request: LiveRequest) -> None:
+        """Open the file.
+
+        Raises:
+            CaptureError: it is missing, unreadable or no capture.
+
+        """
+        self._wake = Wake()
+        self._stopped = False
+        name = request.file or "-"
+        source: object = name
+        if name == "-":
+            fd = sys.stdin.fileno()
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                source = PolledInput(fd, self._wake)
+        self._reader = open_capture(source)  # type: ignore[arg-type]
+        self.info = self._reader.info
+        self.counts = Counts()
+        self.fault: str | None = None
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yield frames to the end of the file, or until stopped."""
+        for batch in self._reader.batches():
+            yield batch
+            if self._stopped:
+                break
+        self.counts.kernel = self.info.drops
+        if self._stopped:
+            # What is missing was not waited for: the file is not to blame.
+            self.info.truncated_at = self.info.damage = None
+
+    def stop(self) -> None:
+        """Have `batches` end."""
+        self._stopped = True
+        self._wake.call()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+        self._wake.close()

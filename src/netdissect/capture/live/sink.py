@@ -1,0 +1,183 @@
+"""The files that a live capture is written to: one, or a ring of them."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+
+from netdissect.capture.linktypes import link_type_name
+from netdissect.capture.live.limits import RingRule
+from netdissect.capture.writer import PcapngWriter, PcapWriter
+from netdissect.model.errors import UsageError
+from netdissect.model.packets import Frame
+
+__all__ = ["FileSink"]
+
+_COMPRESSED = frozenset({".gz", ".zst"})
+
+
+class FileSink:
+    """Writes frames as they come. Whatever ends the process, the file holds whole records.
+
+    A name that ends in `.pcap` gives a pcap file, any other pcapng.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        interface: str,
+        link_type: int | None,
+        ring: RingRule | None = None,
+    ) -> None:
+        """Create the first file.
+
+        Args:
+            target: path, or `-` for standard output.
+            interface: name that the file gives to the interface.
+            link_type: of the frames, where it is known before the first.
+            ring: when to go on in the next file.
+
+        Raises:
+            UsageError: a name that promises compression, or a ring on standard output.
+            OSError: the file cannot be created or written.
+
+        """
+        self.target = Path(target)
+        if self.target.suffix in _COMPRESSED:
+            raise UsageError(f"-w writes no compressed file: {target}")
+        if ring is not None and target == "-":
+            raise UsageError("-b wants a file: standard output has no next one")
+        self.is_stdout = target == "-"
+        self.files_full = 0
+        """Files of the ring that are finished."""
+        self._ring = ring
+        self._interface = interface
+        self._link_type = link_type
+        self._serial = 0
+        self._names: deque[Path] = deque()
+        self._open()
+
+    @property
+    def octets(self) -> int:
+        """Return the size of the file being written."""
+        return self._writer.octets if self._writer is not None else 0
+
+    def write(self, batch: list[Frame]) -> None:
+        """Add frames and hand them to the system.
+
+        Raises:
+            OSError: they cannot be written; the file then ends with its last whole record.
+
+        """
+        for frame in batch:
+            if self._full(frame[1]):
+                self._next()
+            self._put(frame)
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self, time_ns: int | None, *, received: int, dropped: int | None) -> None:
+        """Finish the file; pcapng also says what was received and lost.
+
+        Raises:
+            OSError: the end cannot be written.
+
+        """
+        if self._writer is None and self._link_type is not None:
+            self._pcap(self._link_type)
+        if self._writer is None:
+            return
+        try:
+            if isinstance(self._writer, PcapngWriter) and self._numbers and dropped is not None:
+                self._writer.write_statistics(time_ns or 0, received=received, dropped=dropped)
+        finally:
+            self._writer.close()
+
+    # -- one file ----------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        """Create the next file. A pcap file names its link type first, so it may have to wait."""
+        self._writer: PcapWriter | PcapngWriter | None = None
+        self._numbers: dict[int, int] = {}
+        self._packets = 0
+        self._first_ns: int | None = None
+        name = self._name()
+        if self._ring is not None:
+            self._names.append(name)
+            self._forget()
+        self._path = "-" if self.is_stdout else str(name)
+        if self.target.suffix != ".pcap":
+            self._writer = PcapngWriter(self._path)
+            if self._link_type is not None:
+                self._number(self._writer, self._link_type)
+            self._writer.flush()
+
+    def _put(self, frame: Frame) -> None:
+        _, time_ns, link, data, wire = frame
+        writer = self._writer
+        if writer is None:
+            writer = self._pcap(link)
+        if isinstance(writer, PcapngWriter):
+            number = self._numbers.get(link)
+            if number is None:
+                number = self._number(writer, link)
+            writer.write(time_ns, data, wire, interface=number)
+        elif link == self._link_type:
+            writer.write(time_ns, data, wire)
+        else:
+            raise OSError(0, f"a pcap file cannot hold {link_type_name(link)} besides its own; "
+                             "write pcapng")  # fmt: skip
+        self._packets += 1
+        if self._first_ns is None:
+            self._first_ns = time_ns
+
+    def _pcap(self, link: int) -> PcapWriter:
+        self._link_type = link
+        writer = self._writer = PcapWriter(self._path, link)
+        return writer
+
+    def _number(self, writer: PcapngWriter, link: int) -> int:
+        self._numbers[link] = writer.add_interface(link, self._interface)
+        return self._numbers[link]
+
+    # -- ring --------------------------------------------------------------------------------------
+
+    def _full(self, time_ns: int) -> bool:
+        ring = self._ring
+        if ring is None or self._writer is None or not self._packets:
+            return False
+        return (
+            (ring.octets is not None and self._writer.octets >= ring.octets)
+            or (ring.packets is not None and self._packets >= ring.packets)
+            or (
+                ring.duration_ns is not None
+                and self._first_ns is not None
+                and time_ns - self._first_ns >= ring.duration_ns
+            )
+        )
+
+    def _next(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self.files_full += 1
+        self._open()
+
+    def _name(self) -> Path:
+        """Return the file's name: of a ring, with a serial number and the local time, as dumpcap
+        does.
+        """
+        if self._ring is None:
+            return self.target
+        self._serial += 1
+        stamp = time.strftime("%Y%m%d%H%M%S")
+        return self.target.with_name(
+            f"{self.target.stem}_{self._serial:05d}_{stamp}{self.target.suffix}"
+        )
+
+    def _forget(self) -> None:
+        """Remove the oldest files beyond those to keep."""
+        keep = self._ring.files if self._ring is not None else None
+        while keep is not None and len(self._names) > keep:
+            self._names.popleft().unlink(missing_ok=True)

@@ -1,0 +1,193 @@
+"""Datagrams and segments as tshark understands them: with its decryption, its tunnels and its
+joining of fragments. Live, or of a file.
+
+tshark is asked for columns and its lines are read as they come: pyshark, which asks for XML, takes
+a tenth of the packets per second and prints them late. Every datagram becomes a frame that holds
+the innermost IP packet, so whatever tshark has unwrapped reads like plain traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from struct import pack
+
+from netdissect.capture.linktypes import link_type_name
+from netdissect.capture.live.choice import Verdict
+from netdissect.capture.live.process import DROPS, Child, failure, message
+from netdissect.capture.live.source import Counts, LiveRequest
+from netdissect.capture.source import READ_OCTETS
+from netdissect.model.packets import Frame
+from netdissect.model.reports import CaptureInfo
+
+__all__ = ["TsharkSource", "frame_of_line"]
+
+_COLUMNS = (
+    "frame.number", "frame.time_epoch", "frame.protocols", "ip.src", "ip.dst", "ipv6.src",
+    "ipv6.dst", "udp.srcport", "udp.dstport", "udp.payload", "tcp.srcport", "tcp.dstport",
+    "tcp.seq_raw", "tcp.ack_raw", "tcp.flags", "tcp.window_size_value", "tcp.options",
+    "tcp.payload",
+)  # fmt: skip
+_STARTED = "Capture started"
+_RAW = 101
+_UDP, _TCP = 17, 6
+_MAX_LINE = 1 << 20
+"""Octets of one line; a longer one is no datagram."""
+_NS_DIGITS = 9
+
+
+class TsharkSource:
+    """The frames that tshark prints."""
+
+    backend = "tshark"
+    link_type: int | None = _RAW
+
+    def __init__(self, backend: Verdict, interface: str | None, request: LiveRequest) -> None:
+        """Start tshark and wait until it captures.
+
+        Raises:
+            AccessError: no right to capture, or no such interface.
+            FilterError: tshark does not understand the filter.
+
+        """
+        self.live = interface is not None
+        self.counts = Counts()
+        self.fault: str | None = None
+        self._backend, self._request = backend, request
+        self._where = interface or request.file or ""
+        self.info = CaptureInfo(self._where, "tshark", link_types=[link_type_name(_RAW)])
+        self._stopped = False
+        self._child = Child(_words(backend, interface, request))
+        if self.live and not self._child.started(_STARTED):
+            self._child.ended()
+            said = self._child.said()
+            self._child.close()
+            raise failure(backend, self._where, request, said)
+
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yield frames until tshark ends."""
+        info = self.info
+        for line in self._read_lines():
+            frame = frame_of_line(line)
+            if frame is None:
+                continue
+            info.frames += 1
+            info.octets += len(frame[3])
+            info.first_time_ns = frame[1] if info.first_time_ns is None else info.first_time_ns
+            info.last_time_ns = frame[1]
+            yield [frame]
+        status = self._child.ended()
+        said = self._child.said()
+        drops = DROPS["tshark"].findall(said)
+        if self.live:
+            self.counts.kernel = sum(map(int, drops))
+        if status and not info.frames and not self._stopped and self.live:
+            raise failure(self._backend, self._where, self._request, said)
+        if status and not self._stopped:
+            what = message(said, "tshark") or f"tshark ended with status {status}"
+            self.fault = f"{self._where}: {what}"
+
+    def _read_lines(self) -> Iterator[bytes]:
+        rest = b""
+        while data := self._child.input.read(READ_OCTETS):
+            *lines, rest = (rest + data).split(b"\n")
+            yield from lines
+            if len(rest) > _MAX_LINE:
+                rest = b""
+
+    def stop(self) -> None:
+        """Have tshark end."""
+        self._stopped = True
+        self._child.stop()
+
+    def close(self) -> None:
+        """Let go of tshark."""
+        self._child.close()
+
+
+def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> list[str]:
+    words = [str(backend.path), "-l", "-n", "-T", "fields", "-E", "occurrence=l"]
+    for column in _COLUMNS:
+        words += ["-e", column]
+    for preference in request.preferences:
+        words += ["-o", preference]
+    if interface is None:
+        return [*words, "-r", str(request.file)]
+    words += ["-i", interface, "-s", str(request.snap_octets)]
+    words += [] if request.promiscuous else ["-p"]
+    return [*words, "-f", request.capture_filter] if request.capture_filter else words
+
+
+def frame_of_line(line: bytes) -> Frame | None:
+    """Return the frame that one line of tshark's columns describes; None where it is neither a
+    datagram nor a segment, or only the quotation in an ICMP error.
+    """
+    cells = line.decode("ascii", "replace").rstrip("\r").split("\t")
+    if len(cells) != len(_COLUMNS):
+        return None
+    row = dict(zip(_COLUMNS, cells, strict=True))
+    layers = row["frame.protocols"].split(":")
+    if "icmp" in layers or "icmpv6" in layers:
+        return None
+    inner = next((name for name in reversed(layers) if name in {"ip", "ipv6"}), None)
+    above = layers[len(layers) - layers[::-1].index(inner) :] if inner else []
+    transport = next((name for name in above if name in {"udp", "tcp"}), None)
+    try:
+        if transport == "udp":
+            body, number = _udp(row), _UDP
+        elif transport == "tcp":
+            body, number = _tcp(row), _TCP
+        else:
+            return None
+        packet = _ip(row[f"{inner}.src"], row[f"{inner}.dst"], number, body)
+        number, time_ns = int(row["frame.number"]), _time_ns(row["frame.time_epoch"])
+        return number, time_ns, _RAW, packet, len(packet)
+    except (ValueError, OverflowError, ArithmeticError):
+        return None
+
+
+def _udp(row: dict[str, str]) -> bytes:
+    payload = bytes.fromhex(row["udp.payload"])
+    ports = int(row["udp.srcport"]), int(row["udp.dstport"])
+    return pack(">HHHH", *_words16(*ports, 8 + len(payload)), 0) + payload
+
+
+def _tcp(row: dict[str, str]) -> bytes:
+    options = bytes.fromhex(row["tcp.options"])
+    options += bytes(-len(options) % 4)
+    flags = int(row["tcp.flags"], 16) & 0xFF
+    head = pack(
+        ">HHIIBBHHH",
+        *_words16(int(row["tcp.srcport"]), int(row["tcp.dstport"])),
+        int(row["tcp.seq_raw"]) & 0xFFFFFFFF,
+        int(row["tcp.ack_raw"] or 0) & 0xFFFFFFFF,
+        (20 + len(options)) // 4 << 4,
+        flags,
+        int(row["tcp.window_size_value"]) & 0xFFFF,
+        0,
+        0,
+    )
+    return head + options + bytes.fromhex(row["tcp.payload"])
+
+
+def _ip(source: str, target: str, protocol: int, body: bytes) -> bytes:
+    one, two = ip_address(source), ip_address(target)
+    if one.version == 4:  # noqa: PLR2004 - IPv4
+        (total,) = _words16(20 + len(body))
+        head = pack(">BBHHHBBH", 0x45, 0, total, 0, 0, 64, protocol, 0)
+    else:
+        (total,) = _words16(len(body))
+        head = pack(">IHBB", 6 << 28, total, protocol, 64)
+    return head + one.packed + two.packed + body
+
+
+def _words16(*values: int) -> tuple[int, ...]:
+    """Return the values, all of which must fit 16 bits."""
+    if any(not 0 <= value <= 0xFFFF for value in values):  # noqa: PLR2004 - 16 bits
+        raise ValueError("more than 16 bits")
+    return values
+
+
+def _time_ns(text: str) -> int:
+    whole, _, rest = text.partition(".")
+    return int(whole) * 1_000_000_000 + int(rest.ljust(_NS_DIGITS, "0")[:_NS_DIGITS] or 0)

@@ -1,0 +1,139 @@
+"""A session over a running capture: signals, what is lost, and how it ended."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from netdissect.cli.errors import EXIT
+from netdissect.cli.session import Choices, Session
+from netdissect.model.errors import AccessError, NetdissectError
+from netdissect.model.reports import Anomaly
+from netdissect.render.safe import safe
+
+if TYPE_CHECKING:
+    from netdissect.pipeline.live import LiveFeed
+
+__all__ = ["LiveSession"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class LiveSession(Session):
+    """A capture that goes on until it is ended; use as a context manager, then ask for `status`."""
+
+    def __init__(
+        self,
+        feed: LiveFeed,
+        choices: Choices,
+        *,
+        write: str | None,
+        hold: bool,
+        quiet: bool,
+    ) -> None:
+        """Take a running capture.
+
+        Args:
+            feed: the capture.
+            choices: how datagrams are understood.
+            write: where it is written to; None for nowhere.
+            hold: whether records wait until it is known what became of their units.
+            quiet: nothing on standard error but errors.
+
+        """
+        from netdissect.cli.progress import Progress  # noqa: PLC0415
+
+        self.file = "-"
+        self.choices = choices
+        self.quiet = quiet
+        self.progress = Progress(enabled=False)
+        self.feed = self.reader = feed
+        self.reports = []
+        self.anomalies = []
+        self._write = write
+        self._hold = hold
+        self._ended = False
+        self._before: dict[int, Any] = {}
+
+    @property
+    def at_once(self) -> bool:
+        """Return True where a record is shown without waiting for what becomes of its units."""
+        return not self._hold
+
+    def __enter__(self) -> Self:
+        """Let Ctrl-C and its kin end the capture, and the second one its output as well."""
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._signalled)
+        return self
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._ended:
+            raise KeyboardInterrupt
+        self._ended = True
+        self.feed.stop()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        """Finish the file and say what was lost. What a user ends is no failure."""
+        self._ended = False
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            self.feed.close()
+            self._say_counts()
+        finally:
+            for which, before in self._before.items():
+                signal.signal(which, before)
+        hung_up = isinstance(error, OSError) and error.errno == errno.EIO
+        return isinstance(error, KeyboardInterrupt) or hung_up
+
+    def _found(self, anomaly: Anomaly) -> None:
+        self.forget(anomaly)
+
+    @staticmethod
+    def forget(finding: object) -> None:
+        """Keep nothing: a capture may last for days, and nobody asks for the list."""
+
+    def say(self, text: str) -> None:
+        """Print a line on standard error, unless there is nobody to read it."""
+        if not self.quiet and text:
+            with suppress(OSError):
+                print(f"netdissect: {safe(text)}", file=sys.stderr, flush=True)  # noqa: T201
+
+    def _say_counts(self) -> None:
+        feed = self.feed
+        kernel = "unknown" if feed.kernel_drops is None else f"{feed.kernel_drops:,}"
+        plural = "" if feed.packets == 1 else "s"
+        text = f"{feed.packets:,} packet{plural}, {kernel} dropped by kernel, "
+        text += f"{feed.own_drops:,} by netdissect"
+        if feed.own_drops and self._write is not None:
+            text += " (not shown; they are in the file)"
+        self.say(text)
+
+    def status(self) -> int:
+        """Return the exit status.
+
+        Raises:
+            NetdissectError: the interface was lost, or the file could not be written further.
+
+        """
+        error = self.feed.error
+        if isinstance(error, OSError):
+            if self._write == "-" and error.errno == errno.EPIPE:
+                return EXIT.DONE
+            reason = error.strerror or str(error)
+            raise NetdissectError(f"{self._write}: {reason}; what was written before is whole")
+        if error is not None:
+            raise error
+        if self.feed.fault is not None:
+            raise AccessError(self.feed.fault)
+        return super().status()

@@ -1,0 +1,231 @@
+"""`netdissect sniff`: live capture, shown and written as it comes."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.live import LiveSession
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Match
+
+__all__ = ["command"]
+
+_MAX_SNAP = 262_144
+_BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
+
+
+@click.command("sniff")
+@click.option("-i", "--interface", metavar="IF", help="Interface to capture on, by name or number.")
+@click.option(
+    "-r",
+    "--read-file",
+    "file",
+    metavar="FILE",
+    help="Take a file the way an interface is taken; `-` reads standard input.",
+)
+@click.option("-D", "--list-interfaces", "listed", is_flag=True, help="List the interfaces.")
+@click.option(
+    "-f",
+    "--capture-filter",
+    "capture_filter",
+    default="",
+    metavar="BPF",
+    help="Capture only what matches, in libpcap's language: 'udp port 8303'.",
+)
+@options.display_filter
+@click.option(
+    "-w",
+    "--write",
+    metavar="FILE",
+    help="Write what is captured: pcapng, or pcap where FILE ends so; `-` is standard output.",
+)
+@click.option(
+    "-c", "--count", "packets", type=click.IntRange(min=1), metavar="N", help="End after N packets."
+)
+@click.option(
+    "-a",
+    "--autostop",
+    multiple=True,
+    metavar="COND",
+    help="End after duration:SECONDS, filesize:KB, packets:N or files:N; repeatable.",
+)
+@click.option(
+    "-b",
+    "--ring-buffer",
+    "ring",
+    multiple=True,
+    metavar="COND",
+    help="Next file after filesize:KB, duration:SECONDS or packets:N; keep files:N; repeatable.",
+)
+@click.option(
+    "-s",
+    "--snapshot-length",
+    "snap",
+    type=click.IntRange(min=0, max=_MAX_SNAP),
+    default=_MAX_SNAP,
+    metavar="N",
+    help="Octets captured of each packet; 0 is all.",
+)
+@click.option("-p", "--no-promiscuous-mode", "modest", is_flag=True, help="Only what is for me.")
+@click.option("--backend", type=click.Choice(_BACKENDS), help="How to capture.")
+@click.option(
+    "-o", "preferences", multiple=True, metavar="NAME:VALUE", help="Preference of backend tshark."
+)
+@click.option("--live", is_flag=True, help="A dashboard of connections and their timeline.")
+@click.option(
+    "--hold", is_flag=True, help="Show a record when it is settled what became of its units."
+)
+@click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
+@click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
+@click.option("-x", "hexed", is_flag=True, help="The octets below each line.")
+@click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
+@options.json_output
+@options.time_style
+@options.analysis
+@options.screen
+def command(
+    interface: str | None,
+    file: str | None,
+    listed: bool,
+    display_filter: str | None,
+    write: str | None,
+    live: bool,
+    as_json: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    **rest: Any,
+) -> int:
+    """Capture on an interface; show datagrams as they come, write them, or both.
+
+    Ctrl-C ends the capture; what was lost is said at the end. With `-w`, `-q` shows no datagrams
+    either. The program that captures holds the rights; this one gives up its own before it parses.
+
+    \b
+    netdissect sniff -i lo -f 'udp port 8303' -w game.pcapng -a duration:30
+    netdissect sniff -i eth0 --live
+    ssh host tcpdump -U -w - | netdissect sniff -r -
+    """
+    if listed:
+        _list_interfaces(as_json=as_json, color=color, width=width)
+        return 0
+    if (interface is None) == (file is None):
+        raise click.UsageError(
+            "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
+        )
+    show = write != "-" and not (quiet and write is not None and not live)
+    with _session(interface, file, write, choices, quiet=quiet, show=show, rest=rest) as session:
+        match = Match.of(display_filter, session)
+        if not show:
+            for _ in session.feed:
+                pass
+        elif live and sys.stdout.isatty():
+            _dashboard(session)
+        else:
+            _print(session, match, rest, as_json=as_json, screen=(color, width))
+    return session.status()
+
+
+def _session(
+    interface: str | None,
+    file: str | None,
+    write: str | None,
+    choices: Choices,
+    *,
+    quiet: bool,
+    show: bool,
+    rest: dict[str, Any],
+) -> LiveSession:
+    """Begin to capture, and say how."""
+    from netdissect.pipeline.live import Autostop, LiveFeed, LiveRequest, RingRule  # noqa: PLC0415
+
+    autostop = Autostop.parse(rest["autostop"], packets=rest["packets"])
+    ring = RingRule.parse(rest["ring"])
+    if write is None and (ring or autostop.octets or autostop.files):
+        raise click.UsageError("-b, -a filesize: and -a files: want a file to write: -w FILE.")
+    if autostop.files and ring is None:
+        raise click.UsageError("-a files: wants -b, which says when a file is full.")
+    choices.options()  # what is wrong there is better said before anything is captured
+    request = LiveRequest(
+        interface=interface,
+        file=file,
+        backend=rest["backend"],
+        capture_filter=rest["capture_filter"],
+        snap_octets=rest["snap"] or _MAX_SNAP,
+        promiscuous=not rest["modest"],
+        preferences=rest["preferences"],
+    )
+    feed = LiveFeed(request, write=write, autostop=autostop, ring=ring, show=show)
+    session = LiveSession(feed, choices, write=write, hold=rest["hold"], quiet=quiet)
+    if interface is not None:
+        session.say(f"capturing on {interface} with {feed.backend}")
+        session.say(feed.note)
+    return session
+
+
+def _print(
+    session: LiveSession,
+    match: Match,
+    rest: dict[str, Any],
+    *,
+    as_json: bool,
+    screen: tuple[str, int | None],
+) -> None:
+    """Print records as they come."""
+    from netdissect.cli.read import print_lines, print_messages, wanted  # noqa: PLC0415
+
+    rows = wanted(session, match, everything=rest["everything"])
+    if as_json:
+        print_messages(rows, flush=True)
+    else:
+        parts = (rest["messages"], rest["tree"], rest["hexed"])
+        print_lines(rows, session, rest["times"], make_screen(*screen, flush=True), parts)
+
+
+def _dashboard(session: LiveSession) -> None:
+    """Show connections and their timeline as they grow."""
+    from netdissect.cli.settings import in_force  # noqa: PLC0415
+    from netdissect.pipeline import Pipeline, Recorder  # noqa: PLC0415
+    from netdissect.pipeline.live import look, watch  # noqa: PLC0415
+    from netdissect.render.dashboard import Dashboard  # noqa: PLC0415
+
+    pipeline = Pipeline(
+        session.choices.options(on_anomaly=session.forget, on_report=session.forget),
+        recorder=Recorder(),
+    )
+    with Dashboard(names=in_force()["endpoints"]) as dashboard:
+        session.feed.on_tick = lambda: dashboard.refresh(
+            lambda rows, lines: look(session.feed, pipeline, connections=rows, recent=lines)
+        )
+        watch(session.feed, pipeline)
+
+
+def _list_interfaces(*, as_json: bool, color: str, width: int | None) -> None:
+    from netdissect.pipeline.live import interfaces  # noqa: PLC0415
+
+    if as_json:
+        print_json(
+            {
+                "schema": 1,
+                "number": one.index or None,
+                "interface": one.name,
+                "up": one.up,
+                "loopback": one.loopback,
+                "addresses": list(one.addresses),
+            }
+            for one in interfaces()
+        )
+        return
+    screen = make_screen(color, width)
+    for one in interfaces():
+        facts = ["up" if one.up else "down", *(["loopback"] if one.loopback else [])]
+        screen.line(
+            (f"{one.index or '':>3} ", "dim"),
+            (f"{one.name:<16}", "name"),
+            (f" {', '.join([*facts, *one.addresses])}" if one.index else " all interfaces", ""),
+        )

@@ -1,0 +1,55 @@
+"""What a running capture shows of itself at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from netdissect.model.reports import ConnectionEvent, UnitRecord
+
+__all__ = ["Glimpse", "LiveView"]
+
+
+@dataclass(slots=True)
+class Glimpse:
+    """One connection as it stands."""
+
+    connection: int
+    dialects: tuple[str, str]
+    """Dialect of each direction."""
+    transport: str
+    client: str
+    """"address:port"."""
+    server: str
+    state: str
+    """Contract word: open, closed, timed_out, rejected, unknown."""
+    first_time_ns: int
+    last_time_ns: int
+    datagrams: tuple[int, int]
+    """By direction."""
+    octets: tuple[int, int]
+    units: int
+    """Reliable units of both directions."""
+    retransmissions: int
+    rtt_ms: float | None
+    """Median of the round trips so far; None without any."""
+    anomalies: tuple[int, int, int, int]
+    """chat, note, warn, error."""
+
+
+@dataclass(slots=True)
+class LiveView:
+    """A running capture."""
+
+    source: str
+    """What is captured, and with what."""
+    now_ns: int
+    """Time of the newest packet; 0 before the first."""
+    packets: int
+    lost: int
+    """Packets that could not be parsed in time."""
+    other_datagrams: int
+    connections_begun: int
+    connections: list[Glimpse] = field(default_factory=list)
+    """Those active last, first."""
+    recent: list[UnitRecord | ConnectionEvent] = field(default_factory=list)
+    """The end of the timeline, oldest first."""
