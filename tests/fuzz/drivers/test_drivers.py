@@ -1,0 +1,247 @@
+"""Drivers against the minimal servers, and against the real programs where they are installed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agreement import CAPTURES
+from fuzzing import free_target, running
+from netdissect.fuzz import CONNECTED, Step, Target, collect_seeds, driver_class, fuzz_target
+from netdissect.fuzz.drivers import DRIVERS
+from netdissect.fuzz.drivers.knet import packet_id, put_packet_id, reliable_base
+from netdissect.fuzz.drivers.netplay import frames, lines
+from netdissect.fuzz.drivers.riptide import Messages, Received, RiptideDriver, bit_slots, gap, patch
+from netdissect.fuzz.drivers.teeworlds_form import FORMS, Opened, chunk_heads, number_chunks
+from netdissect.layers import knet, riptide, teeworlds
+
+SERVED = [
+    *[("riptide", dialect) for dialect in RiptideDriver.dialects],
+    ("teeworlds", "teeworlds-0.7"),
+    ("eoudp", "exodia-late"),
+    ("knet", "knet-2.x"),
+    ("knet", "knet-2010"),
+    ("netplay", "netplay-bin1"),
+    ("netplay", "netplay-text"),
+]
+CAPTURE = {
+    "riptide": "udp_2.2.1_clean.pcap",
+    "teeworlds": "tw07_clean.pcap",
+    "eoudp": "late_two_clients.pcap",
+    "knet": "udp_clean_session.pcap",
+    "netplay": "bin1_types.pcap",
+}
+
+
+@pytest.mark.parametrize(("protocol", "dialect"), SERVED)
+def test_a_driver_connects_lives_and_leaves(protocol: str, dialect: str) -> None:
+    with running(protocol, dialect) as (target, _server):
+        session = driver_class(protocol).connect(target, dialect)
+        assert session.state == CONNECTED
+        assert session.alive(5.0, certain=True)
+        session.close()
+        assert not session.is_open
+
+
+@pytest.mark.parametrize("protocol", ["riptide", "teeworlds", "eoudp", "knet"])
+def test_nobody_there_is_no_session(protocol: str) -> None:
+    session = driver_class(protocol).connect(free_target(), timeout=1.0)
+    assert session.state == "closed"
+    session.close()
+
+
+@pytest.mark.parametrize("protocol", sorted(DRIVERS))
+def test_mutants_of_a_capture_leave_a_minimal_server_well(protocol: str, tmp_path: Path) -> None:
+    with running(protocol) as (target, server):
+        report = fuzz_target(
+            protocol, target, tmp_path / "run",
+            captures=[CAPTURES / protocol / CAPTURE[protocol]], cases=400, rate=0,
+        )  # fmt: skip
+    assert report.findings == {}
+    assert report.cases == 400
+    assert server.delivered > 10  # type: ignore[attr-defined]
+    share = report.share("control")
+    assert share is None if protocol == "netplay" else share is not None and share >= 0.9
+
+
+def test_seeds_of_every_protocol_write_themselves_again() -> None:
+    for protocol, name in CAPTURE.items():
+        driver = driver_class(protocol)
+        pool = collect_seeds(driver, driver.dialects[0], [CAPTURES / protocol / name])
+        assert len(pool.seeds) > 30, protocol
+        assert len(pool.raw) <= len(pool.seeds) // 20, protocol
+
+
+# --- live values ------------------------------------------------------------------------------
+
+
+def test_riptide_slots_are_where_the_layers_write() -> None:
+    for dialect in RiptideDriver.dialects:
+        messages = Messages(dialect)
+        data = messages.build("Reliable", sequence_id=1, message_id=5, data=b"abc")
+        layer = type(messages.read(data))
+        patched = patch(data, bit_slots(layer)["sequence_id"], 0xBEEF)
+        assert messages.read(patched).sequence_id == 0xBEEF  # type: ignore[union-attr]
+        assert patched == messages.build("Reliable", sequence_id=0xBEEF, message_id=5, data=b"abc")
+
+
+def test_riptide_window_is_that_of_the_reference() -> None:
+    received = Received()
+    assert received.take(1)
+    assert (received.newest, received.bits) == (1, 1)
+    assert received.take(3)
+    assert (received.newest, received.bits) == (3, 0b110)
+    assert received.take(2)
+    assert not received.take(2)
+    assert not received.take(3)
+    assert (received.newest, received.bits) == (3, 0b111)
+    assert gap(2, 65535) == 3
+    assert gap(65535, 2) == -3
+
+
+@pytest.fixture
+def session() -> Any:
+    with running("riptide") as (target, _server):
+        driver = driver_class("riptide").connect(target)
+        yield driver
+        driver.close()
+
+
+def test_riptide_steps_get_the_next_number_and_may_keep_or_shift_theirs(session: Any) -> None:
+    octets = bytes(riptide.RiptideReliable(sequence_id=77, message_id=1, data=b"x"))
+
+    def number(step: Step) -> int:
+        return int(riptide.Riptide(session.stamp(step)[0]).sequence_id)
+
+    assert [number(Step(octets)) for _ in range(3)] == [2, 3, 4]
+    assert number(Step(octets, hold=("sequence",))) == 77
+    assert number(Step(octets, shift=(("sequence", 100),), advance=0)) == 105
+    assert number(Step(octets, shift=(("sequence", -1),), advance=0)) == 4
+    assert number(Step(octets)) == 5
+    ack = session.stamp(Step(bytes(riptide.RiptideAck(last_received=9)), shift=(("ack", 3),)))[0]
+    assert riptide.Riptide(ack).last_received == 4
+    assert session.stamp(Step(b"")) == (b"", None)
+    assert session.stamp(Step(b"\x07"))[0] == b"\x07"
+
+
+@pytest.mark.parametrize("family", ["0.6", "0.7"])
+def test_teeworlds_heads_are_where_the_layers_write(family: str) -> None:
+    header, chunks, chunk, ping = {
+        "0.6": (teeworlds.Tw06, teeworlds.Tw06Chunks, teeworlds.Tw06Chunk, teeworlds.Tw06SysPing),
+        "0.7": (teeworlds.Tw07, teeworlds.Tw07Chunks, teeworlds.Tw07Chunk, teeworlds.Tw07SysPing),
+    }[family]
+    form = FORMS[f"teeworlds-{family}"]
+    for number in (0, 1, 63, 64, 255, 256, 700, 1023):
+        items = [
+            chunk(vital=1, sequence=5, body=ping()),
+            chunk(body=ping()),
+            chunk(vital=1, sequence=6, body=ping()),
+        ]
+        opened = Opened.of(bytes(header(ack=3, compressed_flag=0) / chunks(chunks=items)), form)
+        assert opened is not None
+        assert opened.ack == 3
+        assert [head.number for head in chunk_heads(opened.payload, 3, family) if head.vital] == [
+            5,
+            6,
+        ]
+        assert opened.is_whole
+        numbers = iter((number, (number + 1) % 1024))
+        number_chunks(opened, lambda numbers=numbers: next(numbers))
+        opened.ack = 1000
+        items[0] = chunk(vital=1, sequence=number, body=ping())
+        items[2] = chunk(vital=1, sequence=(number + 1) % 1024, body=ping())
+        assert opened.octets() == bytes(header(ack=1000, compressed_flag=0) / chunks(chunks=items))
+
+
+def test_knet_numbers_are_where_the_layer_writes() -> None:
+    def datagram(number: int, base: int) -> bytes:
+        message = knet.KnetMessage(reliable=1, content=knet.KnetPingRequest(ping_id=1))
+        low, high = number & 0x3F, number >> 6
+        return bytes(
+            knet.KnetDatagram(
+                packet_id_low=low,
+                packet_id_high=high,
+                reliable=1,
+                reliable_base=base,
+                messages=[message],
+            )
+        )
+
+    data = datagram(1, 3)
+    for number in (0, 63, 64, 70000, (1 << 22) - 1):
+        assert packet_id(put_packet_id(data, number)) == number
+        assert put_packet_id(data, number) == datagram(number, 3)
+    for base in (0, 300, 32767, 32768, (1 << 31) - 1):
+        assert reliable_base(data, base) == datagram(1, base)
+        assert reliable_base(datagram(1, 40000), base) == datagram(1, base)
+
+
+def test_netplay_streams_are_cut_into_messages() -> None:
+    first, second = bytes.fromhex("000500000161 62"), bytes.fromhex("0003000002")
+    assert list(frames(first + second + b"\x00\x09\x00")) == [first, second]
+    assert list(frames(b"\x00\x01\xff")) == []
+    assert list(lines(b"A\n{}\nB\nnull\nC\n")) == [b"A\n{}\n", b"B\nnull\n"]
+
+
+# --- the real programs --------------------------------------------------------------------------
+
+REAL = [
+    ("teeworlds-server", "teeworlds-0.7", "tw07_clean.pcap"),
+    ("DDNet-Server", "teeworlds-ddnet-0.6", "ddnet_clean.pcap"),
+    ("DDNet-Server", "teeworlds-0.6", "tw064_clean.pcap"),
+    ("DDNet-Server", "teeworlds-0.7", "tw07_clean.pcap"),
+]
+
+
+def real_server(program: str, target: Target) -> str:
+    found = shutil.which(program) or shutil.which(program, path="/usr/games")
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    words = [
+        found, f"'sv_port {target.port}'", "'sv_register 0'", "'sv_max_clients_per_ip 16'",
+        "'sv_spamprotection 0'",
+    ]  # fmt: skip
+    if program == "DDNet-Server":
+        words += ["'sv_connlimit 1000'", "'conn_timeout 5'"]
+    return f"exec:{' '.join(words)}"
+
+
+def fuzz_real(program: str, dialect: str, capture: str, cases: int, folder: Path) -> Any:
+    target = free_target()
+    return fuzz_target(
+        "teeworlds", target, folder, dialect=dialect, captures=[CAPTURES / "teeworlds" / capture],
+        cases=cases, rate=500, monitors=[real_server(program, target)],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("program", "dialect", "capture"), REAL)
+def test_real_servers_let_the_good_messages_in(
+    program: str, dialect: str, capture: str, tmp_path: Path
+) -> None:
+    report = fuzz_real(program, dialect, capture, 400, tmp_path / "run")
+    assert report.cases == 400
+    assert report.share("control") >= 0.9
+    assert report.reached["control.accepted", "connecting"] >= report.sessions
+    assert (
+        sum(
+            count
+            for (name, state), count in report.reached.items()
+            if name.startswith("sys.snap") and state == CONNECTED
+        )
+        > 10
+    )
+    assert sum(report.mutated[name, "fresh"] for name in report.types) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "dialect", "capture"), REAL[:2])
+def test_real_servers_for_ten_seconds_and_more(
+    program: str, dialect: str, capture: str, tmp_path: Path
+) -> None:
+    """5,000 cases at 500 messages a second: at least ten seconds."""
+    report = fuzz_real(program, dialect, capture, 5000, tmp_path / "run")
+    assert report.share("control") >= 0.9
+    assert report.seconds >= 10
