@@ -1,6 +1,6 @@
 """Measures the Huffman codec of Teeworlds on the compressed payloads of the captures.
 
-    python bench/huffman.py
+Run it as `python bench/huffman.py`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def _whole(code: bytes) -> bool:
 
 
 def test_round_trip_of_all_octets() -> None:
-    chance = random.Random(1)  # noqa: S311
+    chance = random.Random(1)
     for size in range(300):
         plain = bytes(range(256))[:size] + chance.randbytes(size)
         code = compress(plain)

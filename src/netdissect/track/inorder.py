@@ -18,7 +18,9 @@ __all__ = ["InOrderSpace"]
 class InOrderSpace(Space):
     """Units of one direction, and a model of the receiver at its end."""
 
-    __slots__ = ("accepted", "acknowledged", "gaps", "old", "passes", "settle", "stale", "taken", "twin")
+    __slots__ = (
+        "accepted", "acknowledged", "gaps", "old", "passes", "settle", "stale", "taken", "twin",
+    )  # fmt: skip
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -61,7 +61,7 @@ class HuffmanError(ValueError):
 
 @cache
 def _tree() -> tuple[list[int], list[int], int]:
-    """Return (child 0, child 1, root) of the tree; numbers up to 256 are symbols, larger ones nodes.
+    """Return (child 0, child 1, root) of the tree; numbers up to 256 are symbols, others nodes.
 
     The least frequent two are joined until one is left. The order among equals is that of a stable
     sort by falling frequency, in which a joined node stands where its second last member stood.
@@ -101,7 +101,9 @@ def _machine() -> tuple[_Row, _Row]:
     ended.extend([(b"", ended)] * 256)
     rows: dict[int, _Row] = {node: [] for node in range(_EOF + 1, len(zeros))}
     # Half an octet at a time: 16 steps a node, then two halves give the 256 entries.
-    halves = {node: [_walk(node, nibble, zeros, ones, root) for nibble in range(16)] for node in rows}
+    halves = {
+        node: [_walk(node, nibble, zeros, ones, root) for nibble in range(16)] for node in rows
+    }
     for node, row in rows.items():
         low = halves[node]
         for octet in range(256):

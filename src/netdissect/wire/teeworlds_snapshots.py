@@ -167,7 +167,8 @@ def _item(kind: int, number: int, values: tuple[int, ...], row: Any) -> dict[str
         return {**item, "object": "uuid", "uuid": uuid.hex()}
     if row is None:
         return {**item, "object": None, "ints": list(values)}
-    names = _names(row["name"], tuple(map(_frozen, (*row["fields"], *row.get("newer_extra_fields", ())))))
+    fields = (*row["fields"], *row.get("newer_extra_fields", ()))
+    names = _names(row["name"], tuple(map(_frozen, fields)))
     item["object"] = row["name"]
     item.update(zip(names, values, strict=False))
     item.update(_strings(names, values))

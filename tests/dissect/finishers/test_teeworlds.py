@@ -12,8 +12,7 @@ from agreement import assert_sound, mutations, payloads
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
 from netdissect.wire.huffman import compress, decompress, eof_bit
-from netdissect.wire.teeworlds import DIALECTS, uuid_rows
-from netdissect.wire.teeworlds import object_rows
+from netdissect.wire.teeworlds import DIALECTS, object_rows, uuid_rows
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 VECTORS = json.loads(
@@ -148,7 +147,7 @@ def test_offsets_of_compressed_messages_refer_to_the_second_buffer() -> None:
 def test_lines_hide_passwords_and_keep_hostile_text_for_the_renderer() -> None:
     data = bytes.fromhex("000001") + bytes(4) + bytes([0x40, 11, 1, 3]) + b"v\0s3cret\0\x07"
     out = dissect("teeworlds", data, Request("teeworlds-0.7", 0), strict=True)
-    assert out.messages[0].fields["password"] == "s3cret"
+    assert out.messages[0].fields["password"] == "s3cret"  # noqa: S105 - a test
     assert "s3cret" not in out.summary
     assert "********" in out.summary
     chat = bytes([0x40, 12, 1, 48, 1, 0x40]) + b"\x1b[2Jhey!\0"

@@ -63,7 +63,7 @@ def test_tcp_is_never_teeworlds() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_two_packets_in_the_middle_are_enough(dialect: str) -> None:
-    chance = random.Random(5)  # noqa: S311
+    chance = random.Random(5)
     own = [data for data in payloads("teeworlds") if accepts(data, dialect) and len(data) > 12]
     for _ in range(200):
         first, second = chance.choice(own), chance.choice(own)
@@ -96,7 +96,7 @@ def test_other_protocols_are_left_alone(protocol: str) -> None:
 
 
 def test_random_payloads_are_left_alone() -> None:
-    chance = random.Random(6)  # noqa: S311
+    chance = random.Random(6)
     for _ in range(20_000):
         data = chance.randbytes(chance.choice((4, 8, 12, 20, 60, 200)))
         assert not any(accepts(data, dialect) for dialect in DIALECTS if len(data) > 8)

@@ -10,12 +10,12 @@ import pytest
 from agreement import assert_agree, captures, mutations, payloads
 from netdissect.dissect.engine import Request, dissect
 from netdissect.dissect.readers import teeworlds as read
+from netdissect.flow import Decapsulator
 from netdissect.layers import teeworlds as layers
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import opened
 from netdissect.pipeline.table import Pipeline
-from netdissect.flow import Decapsulator
 from netdissect.protocols.teeworlds.learnt import Learnt
 from netdissect.protocols.teeworlds.scan import scan
 from netdissect.wire.teeworlds import DIALECTS
@@ -96,7 +96,7 @@ def test_many_damaged_datagrams() -> None:
 
 
 def test_derived_readers_agree_with_walker_and_scapy() -> None:
-    chance = random.Random(3)  # noqa: S311
+    chance = random.Random(3)
     seeds = chance.sample(payloads("teeworlds"), 400)
     for layer, skip in layers.READERS:
         if layer.fields_desc[-1].name == "body":
@@ -112,7 +112,7 @@ def test_derived_readers_agree_with_walker_and_scapy() -> None:
 @pytest.mark.parametrize(("name", "bits"), [("Tw06Chunk", 4), ("Tw07Chunk", 6)])
 def test_chunk_readers_agree_with_the_walker(name: str, bits: int) -> None:
     layer, reader = getattr(layers, name), getattr(read, f"read_{name}")
-    chance = random.Random(4)  # noqa: S311
+    chance = random.Random(4)
     for _ in range(2000):
         size = chance.choice((0, 1, 3, 17, 70))
         vital, sequence = chance.randrange(2), chance.randrange(1024)

@@ -7,7 +7,6 @@ from typing import Any
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.finishers.teeworlds_lines import message_line
 from netdissect.dissect.walker import Scope, Walker
-from netdissect.layers.base import Layer
 from netdissect.layers.teeworlds.codes import CODES
 from netdissect.layers.teeworlds.packets import PAYLOAD_LIMITS, body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
@@ -67,7 +66,11 @@ def _body(
         data, reader, start = opened, Walker(Catalogue(CODES), buffer=1), 0
     dialect = request.dialect.removeprefix("teeworlds-")
     layer = body_layer(dialect if dialect in PAYLOAD_LIMITS else "0.7", data, control=control)
-    node = _walk(layer, data, start, fields, request, reader)
+    around = Scope()
+    around["_direction"] = request.direction
+    around["num_chunks"] = fields["num_chunks"].value
+    node, _scope, used = reader.walk(layer, data, base=8 * start, outer=around)
+    reader.trailing(node, data, used)
     root.children.extend(node.children)
     if control and all(child.name != "reason" for child in node.children):
         close = any(child.name == "control" and child.value == "close" for child in node.children)
@@ -81,7 +84,8 @@ def _body(
 
 def _contradictions(root: FieldNode, reader: Walker) -> None:
     """Show the number that receivers read where the two copies of its bits differ."""
-    at = [note.bit_offset for note in reader.annotations if note.code == "teeworlds-sequence-copies"]
+    code = "teeworlds-sequence-copies"
+    at = [note.bit_offset for note in reader.annotations if note.code == code]
     chunks = next((child for child in root.children if child.name == "chunks"), None)
     if not at or chunks is None:
         return
@@ -89,22 +93,6 @@ def _contradictions(root: FieldNode, reader: Walker) -> None:
         if chunk.bit_offset <= at[0] < chunk.bit_offset + chunk.bit_length:
             read = next(child.value for child in chunk.children if child.name == "sequence")
             _generate(root, "sequence_reference", read)
-
-
-def _walk(
-    layer: type[Layer],
-    data: bytes,
-    start: int,
-    fields: dict[str, FieldNode],
-    request: Any,
-    reader: Walker,
-) -> FieldNode:
-    around = Scope()
-    around["_direction"] = request.direction
-    around["num_chunks"] = fields["num_chunks"].value
-    node, _scope, used = reader.walk(layer, data, base=8 * start, outer=around)
-    reader.trailing(node, data, used)
-    return node
 
 
 def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> bytes | None:

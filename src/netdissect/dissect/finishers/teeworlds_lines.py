@@ -39,10 +39,10 @@ _LINES: dict[str, str] = {
     "game.sv_vote_status": "votes: {yes} yes, {no} no, {pass} pass of {total}",
     "game.cl_call_vote": "calls a vote: {type} {value} ({reason})",
     "game.sv_client_info": "player {client_id} is {name}",
-    "connless.info": "server {name}: map {map}, {gametype}, {num_clients} of {max_clients} clients",
+    "connless.info": "server {name}: map {map}, {gametype}, {num_clients} clients",
     "connless.info_64": "server {name}: map {map}, {num_clients} of {max_clients} clients",
     "connless.info_extended": "server {name}: map {map}, {num_clients} of {max_clients} clients",
-    "sys.server_info": "server {name}: map {map}, {gametype}, {num_clients} of {max_clients} clients",
+    "sys.server_info": "server {name}: map {map}, {gametype}, {num_clients} clients",
 }
 """Type -> line; every other type lists its fields."""
 

@@ -17,15 +17,14 @@ from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public na
 from netdissect.layers.teeworlds.messages import *  # noqa: F403
 from netdissect.layers.teeworlds.packets import *  # noqa: F403
 
+_GROUPS: tuple[dict[Any, Any], ...] = (
+    *messages.MESSAGES.values(),
+    *messages.CONNLESS.values(),
+    messages.UUID_MESSAGES,
+    *controls.CONTROLS.values(),
+)
 _MADE: dict[str, type[Layer]] = {
-    layer.__name__: layer
-    for group in (
-        *messages.MESSAGES.values(),
-        *messages.CONNLESS.values(),
-        messages.UUID_MESSAGES,
-        *controls.CONTROLS.values(),
-    )
-    for layer in group.values()
+    layer.__name__: layer for group in _GROUPS for layer in group.values()
 }
 """Classes made from tables, by name."""
 globals().update(_MADE)

@@ -41,7 +41,8 @@ class TwControl(Layer):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Give every message its name."""
         super().__init_subclass__(**kwargs)
-        kind = Gen("control", lambda _fields, name=cls.control_name: name or None)
+        name = cls.control_name or None
+        kind = Gen("control", lambda _fields: name)
         cls.generated = (kind, *(gen for gen in cls.generated if gen.name != "control"))
 
     @classmethod
@@ -59,7 +60,7 @@ class TwControlEmpty(TwControl):
     """A control packet without a message."""
 
     name = "Teeworlds empty control"
-    fields_desc = []
+    fields_desc: list[Any] = []
     checks = (
         Check(
             lambda _fields: True, "teeworlds-control-missing", "", "no octet names the message"

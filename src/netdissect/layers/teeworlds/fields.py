@@ -257,7 +257,7 @@ class OptionalTail(IfLeft):
 class Maybe(IfLeft):
     """A field that the message may end before. A string needs no octet more than its NUL."""
 
-    __slots__ = ["shown"]
+    __slots__ = ["default", "shown"]
 
     def __init__(self, fld: Any) -> None:
         IfLeft.__init__(self, fld, 8)

@@ -6,9 +6,9 @@ by UUID). Nothing is typed here that the table says. *Source:* docs/protocols/te
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from keyword import iskeyword
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from scapy.fields import ByteField, ShortField
 from scapy.packet import Packet
@@ -109,7 +109,7 @@ class TwEmpty(TwMessage):
     """A chunk of size 0. It counts as `unknown`: a sequence number it may have all the same."""
 
     name = "Teeworlds empty chunk"
-    fields_desc = []
+    fields_desc: list[Any] = []
     checks = (
         Check(lambda _fields: True, "teeworlds-chunk-empty", "", "the chunk holds no message"),
     )
@@ -202,42 +202,51 @@ def _list(row: dict[str, Any], name: str, family: str) -> Items:
     return Items(name, item)
 
 
+Maker: TypeAlias = Callable[[dict[str, Any], str, str], Any]
+"""Makes the field of a row, given its name in Scapy and the family."""
+
+
+def _text(row: dict[str, Any], name: str, _family: str) -> Any:
+    return Text(name, strict="skip_leading" in row.get("sanitize", ""), shown=row["name"])
+
+
+def _token(row: dict[str, Any], name: str, _family: str) -> Any:
+    return Octets(name, bytes.fromhex(row.get("value", "00000000")), 4)
+
+
+_MAKERS: dict[str, Maker] = {
+    "string": _text,
+    "int_string": lambda row, name, _family: Decimal(name, b"0", shown=row["name"]),
+    "raw": lambda row, name, _family: _raw(row, name),
+    "rest": lambda _row, name, _family: Tail(name),
+    "uuid": lambda _row, name, _family: Octets(name, bytes(UUID_OCTETS), UUID_OCTETS),
+    "token4": _token,
+    "u32be": _token,
+    "u8": lambda _row, name, _family: ByteField(name, 0),
+    "u16be": lambda _row, name, _family: ShortField(name, 0),
+    "array": _array,
+    "strings": lambda row, name, _family: ArrayOf(
+        name, Text(name), E(row["count_field"]), shown=row["name"]
+    ),
+    "strings_to_end": lambda row, name, _family: ArrayOf(
+        name, Text(name), None, shown=row["name"]
+    ),
+    "ints_to_end": lambda row, name, _family: ArrayOf(
+        name, Number(name), None, shown=row["name"]
+    ),
+    "object": _object,
+    "repeat_to_end": _list,
+}
+"""Field type of the table -> field; every other type is a number."""
+
+
 def _field(row: dict[str, Any], family: str) -> Any:
     """Return the field of one row of the table."""
     shown = row["name"]
     # Attributes of every Scapy packet and Python's keywords get a final underscore in Scapy.
     name = f"{shown}_" if hasattr(Packet, shown) or iskeyword(shown) else shown
-    match row["type"]:
-        case "string":
-            field: Any = Text(name, strict="skip_leading" in row.get("sanitize", ""), shown=shown)
-        case "int_string":
-            field = Decimal(name, b"0", shown=shown)
-        case "raw":
-            field = _raw(row, name)
-        case "rest":
-            field = Tail(name)
-        case "uuid":
-            field = Octets(name, bytes(UUID_OCTETS), UUID_OCTETS)
-        case "token4" | "u32be":
-            field = Octets(name, bytes.fromhex(row.get("value", "00000000")), 4)
-        case "u8":
-            field = ByteField(name, 0)
-        case "u16be":
-            field = ShortField(name, 0)
-        case "array":
-            field = _array(row, name, family)
-        case "strings":
-            field = ArrayOf(name, Text(name), E(row["count_field"]), shown=shown)
-        case "strings_to_end":
-            field = ArrayOf(name, Text(name), None, shown=shown)
-        case "ints_to_end":
-            field = ArrayOf(name, Number(name), None, shown=shown)
-        case "object":
-            field = _object(row, name, family)
-        case "repeat_to_end":
-            field = _list(row, name, family)
-        case _:
-            field = _number(row, name, family)
+    make: Maker = _MAKERS.get(row["type"], _number)
+    field = make(row, name, family)
     return Maybe(field) if row.get("optional") else field
 
 
@@ -326,9 +335,8 @@ def _gens(row: MessageRow, family: str) -> tuple[Gen, ...]:
     """Return the concluded values of a message: the named integers of an input."""
     if row.name != "input":
         return ()
-    names = tuple(
-        entry["name"] for entry in object_rows(family)[_object_number("player_input", family)]["fields"]
-    )
+    input_row = object_rows(family)[_object_number("player_input", family)]
+    names = tuple(entry["name"] for entry in input_row["fields"])
     return (
         Gen(
             "player_input",
@@ -374,11 +382,16 @@ def _connless(family: str) -> dict[bytes, type[TwMessage]]:
     }
 
 
-MESSAGES: dict[str, dict[int, type[TwMessage]]] = {family: _numbered(family) for family in FAMILIES}
+MESSAGES: dict[str, dict[int, type[TwMessage]]] = {
+    family: _numbered(family) for family in FAMILIES
+}
 """Family -> first number of a message (id << 1 | system) -> its layer."""
 UUID_MESSAGES: dict[bytes, type[TwMessage]] = {
     uuid: _make(
-        row, "0.6", "TwEx", [Number("message_id", row.head), Octets("message_uuid", uuid, UUID_OCTETS)]
+        row,
+        "0.6",
+        "TwEx",
+        [Number("message_id", row.head), Octets("message_uuid", uuid, UUID_OCTETS)],
     )
     for uuid, row in uuid_rows().items()
 }

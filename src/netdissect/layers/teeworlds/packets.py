@@ -37,11 +37,11 @@ __all__ = [
     "Tw06Chunk",
     "Tw06Chunks",
     "Tw06Connless",
+    "Tw065",
     "Tw07",
     "Tw07Chunk",
     "Tw07Chunks",
     "Tw07Connless",
-    "Tw065",
     "TwDdnet",
     "TwDdnetChunks",
     "TwPacket",
@@ -95,7 +95,7 @@ def _gens(size: str, sequence: str) -> tuple[Gen, ...]:
     number = E(sequence)
     return (
         Gen("size", E(size)),
-        Gen("sequence", lambda fields: number(fields) if fields["vital"] else None, keeps_none=True),
+        Gen("sequence", lambda seen: number(seen) if seen["vital"] else None, keeps_none=True),
         Gen("kind", lambda fields: _row(fields, "kind")),
         Gen("id", lambda fields: fields["body"]["message_id"] >> 1),
         Gen("message", lambda fields: _row(fields, "name")),
@@ -257,7 +257,7 @@ class TwPacket(Layer):
 
     def copy(self) -> TwPacket:
         """Return a deep copy that still knows the octets on the wire."""
-        clone: TwPacket = super().copy()  # type: ignore[assignment]
+        clone: TwPacket = super().copy()
         clone.packed = self.packed
         return clone
 

@@ -40,7 +40,7 @@ class Teeworlds(Protocol):
         """Return the rules of a dialect."""
         return POLICIES.get(dialect, POLICIES[D07])
 
-    scan = staticmethod(scan)  # type: ignore[assignment]  # a method would cost a call a datagram
+    scan = staticmethod(scan)  # a method would cost a call a datagram
 
     def inspector(self) -> SnapshotInspector:
         """Return what rebuilds the snapshots of one connection."""

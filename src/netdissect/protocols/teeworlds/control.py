@@ -15,7 +15,14 @@ from netdissect.protocols.teeworlds.learnt import (
     Learnt,
     learnt_of,
 )
-from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET, PAYLOAD_LIMITS, connless_types
+from netdissect.protocols.teeworlds.names import (
+    D06,
+    D065,
+    D07,
+    DDNET,
+    PAYLOAD_LIMITS,
+    connless_types,
+)
 from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds import CONTROL_NAMES
 
@@ -71,8 +78,8 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
     if name is None:
         note = (_NOTE, "teeworlds-control-unknown", f"control message {body[0]}")
         return [(_MESSAGE, "control.unknown"), note]
-    events: list[Event] = []
-    step = _Step(events, direction, hints, dialect, header, body)
+    step = _Step(direction, hints, (dialect, header, body))
+    events = step.events
     handler = _HANDLERS.get((name, direction))
     if handler is not None:
         handler(step)
@@ -94,22 +101,13 @@ class _Step:
     __slots__ = ("body", "dialect", "direction", "events", "header", "hints", "learnt")
 
     def __init__(
-        self,
-        events: list[Event],
-        direction: int,
-        hints: Hints,
-        dialect: str,
-        header: bytes | None,
-        body: bytes,
+        self, direction: int, hints: Hints, packet: tuple[str, bytes | None, bytes]
     ) -> None:
-        self.events = events
+        """Take (dialect, token in the header if any, control id and what follows)."""
+        self.events: list[Event] = []
         self.direction = direction
         self.hints = hints
-        self.dialect = dialect
-        self.header = header
-        """Token in the header, if any."""
-        self.body = body
-        """Control id and what follows."""
+        self.dialect, self.header, self.body = packet
         self.learnt = learnt_of(hints)
 
     @property
@@ -164,7 +162,7 @@ def _request(step: _Step) -> None:
 
 
 def _connect(step: _Step) -> None:
-    """Ask for a connection. On a live one it may be a new program on the same port, or a late copy."""
+    """Ask for a connection; on a live one it may come from a new program, or be a late copy."""
     learnt = step.learnt
     if step.dialect == D07:
         _connect_07(step)
@@ -234,7 +232,7 @@ def _accept_07(step: _Step) -> None:
 
 
 def _connect_accept(step: _Step) -> None:
-    """0.6 family: the server accepts, and its answer says whether it takes up the offered tokens."""
+    """0.6 family: the server accepts, and takes up the offered tokens or not."""
     learnt = step.learnt
     if learnt.knocking:
         step.restart("*")
@@ -245,7 +243,7 @@ def _connect_accept(step: _Step) -> None:
         offered = learnt.offered
         if offered not in (None, dialect):
             step.identity("offered_dialect", offered)
-            step.identity("token_unsupported_by_server", True)  # noqa: FBT003 - a value
+            step.identity("token_unsupported_by_server", True)
         if token is not None:
             step.identity("server_token", token.hex())
         tokens = (token, token)

@@ -1,7 +1,8 @@
-"""Is this flow Teeworlds, which dialect, and which side is the client?
+"""Tells whether a flow is Teeworlds, which dialect, and which side is the client.
 
 A handshake settles it. Without one every packet is put to the strict test of every dialect, and two
-packets that pass under the same single dialect settle it too. *Source:* docs/protocols/teeworlds.md.
+packets that pass under the same single dialect settle it too.
+*Source:* docs/protocols/teeworlds.md.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def _structure(sample: Sequence[Sample]) -> Claim | None:
         (dialect, dialect),
         client,
         "protocol" if client is not None else "first_frame",
-        (f"{count} packets that only {dialect} sends: chunks fill them exactly, every id is known",),
+        (f"{count} packets that only {dialect} sends: chunks fill them, every id is known",),
     )
 
 

@@ -47,7 +47,10 @@ MACHINE: Final = StateMachine(
         ("joining", "data", 1): "online",
         **{("idle", "data", side): "online before" for side in (0, 1)},
         # A close of the server before its first data refuses the client.
-        **{(state, "close", 1): "refused" for state in (*_BEFORE, "token known", "pending", "joining")},
+        **{
+            (state, "close", 1): "refused"
+            for state in (*_BEFORE, "token known", "pending", "joining")
+        },
         **{(state, "close", 0): "closed" for state in (*_BEFORE, "token known", *_LIVE)},
         **{(state, "close", 1): "closed" for state in ("online", "online before")},
         **{

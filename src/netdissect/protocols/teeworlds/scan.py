@@ -193,7 +193,7 @@ def _format(dialect: str) -> _Format:
 _FORMATS: dict[str, _Format] = {}
 
 
-def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901 - hot path
     """Return the events of one datagram."""
     name = hints.dialects[direction]
     form = _FORMATS.get(name) or _add_format(name)
@@ -241,7 +241,7 @@ def _add_format(dialect: str) -> _Format:
 def _begin(
     events: list[Event], direction: int, hints: Hints, phase: int, *, spoken: bool
 ) -> None:
-    """Note the first data of a connection: of the client after the handshake, then of the server."""
+    """Note the first data of a connection: the client's after the handshake, then the server's."""
     if direction == 0 and (spoken or phase not in (UNKNOWN, ACCEPTED)):
         return
     learnt = learnt_of(hints)
@@ -267,7 +267,7 @@ def _stray(data: bytes, count: int, form: _Format, token: bytes | None) -> list[
     return [note, (_COUNTER, "wrong_token", 1), *kept]
 
 
-def _chunks(
+def _chunks(  # noqa: C901, PLR0912 - hot path
     events: list[Event],
     data: bytes,
     position: int,

@@ -1,4 +1,4 @@
-"""The strict test of a packet: would a real sender of this dialect have sent exactly this?
+"""The strict test of a packet: whether a real sender of a dialect would have sent exactly this.
 
 Reserved bits are zero, a compressed payload decodes and ends with its end symbol, the chunks fill
 the payload exactly and their number is that of the header, every message id is known. *Source:*
@@ -25,11 +25,12 @@ __all__ = ["Accepted", "accepts", "connless"]
 
 _UUID_OCTETS = 16
 _MAGIC = b"TKEN"
-_LENGTHS_07: Final = {0: (1,), 1: (513,), 2: (1, 5), 5: (5, 513)}
-_LENGTHS_065: Final = {0: (1,), 1: (513,), 2: (5,)}
-_LENGTHS_DDNET: Final = {0: (5,), 1: (9,), 2: (9,), 3: (5,)}
-_LENGTHS_06: Final = {0: (1,), 1: (1,), 2: (1,), 3: (1,)}
-_LENGTHS: Final = {D06: _LENGTHS_06, D065: _LENGTHS_065, DDNET: _LENGTHS_DDNET, D07: _LENGTHS_07}
+_LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
+    D06: {0: (1,), 1: (1,), 2: (1,), 3: (1,)},
+    D065: {0: (1,), 1: (513,), 2: (5,)},
+    DDNET: {0: (5,), 1: (9,), 2: (9,), 3: (5,)},
+    D07: {0: (1,), 1: (513,), 2: (1, 5), 5: (5, 513)},
+}
 """Dialect -> control id -> octets of the body with the id. Close is looked at by `_close`."""
 _CLOSE = 4
 _NO_ACK: Final = {D07: (1, 5), D06: (1,), D065: (1,), DDNET: (1,)}
@@ -48,7 +49,7 @@ class Accepted:
         """0 client, 1 server: what its messages are sent by."""
 
 
-def accepts(payload: bytes, dialect: str) -> Accepted | None:
+def accepts(payload: bytes, dialect: str) -> Accepted | None:  # noqa: C901, PLR0911 - vetoes
     """Return what a packet is if a sender of the dialect could have sent it, else None."""
     seven = dialect == D07
     start = 7 if seven else 3
@@ -84,7 +85,9 @@ def accepts(payload: bytes, dialect: str) -> Accepted | None:
     return _chunks(body, payload[2], "0.7" if seven else "0.6", 6 if seven else 4)
 
 
-def _control(payload: bytes, body: bytes, dialect: str, start: int) -> Accepted | None:
+def _control(  # noqa: PLR0911 - vetoes
+    payload: bytes, body: bytes, dialect: str, start: int
+) -> Accepted | None:
     if not body:
         return None
     number = body[0]
@@ -124,7 +127,9 @@ def _close(body: bytes, dialect: str) -> bool:
     return behind == 0 or (dialect == DDNET and behind == 4)  # noqa: PLR2004 - a token
 
 
-def _chunks(body: bytes, count: int, family: str, bits: int) -> Accepted | None:
+def _chunks(  # noqa: PLR0911 - vetoes
+    body: bytes, count: int, family: str, bits: int
+) -> Accepted | None:
     """Return the senders of the messages if the chunks fill the body exactly."""
     position, end = 0, len(body)
     mask = (1 << bits) - 1
@@ -200,7 +205,7 @@ def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
 
 
 def connless(payload: bytes) -> tuple[str, int | None, str] | None:
-    """Return (dialect, sending side, type name) of a connectionless packet; None where it is none."""
+    """Return (dialect, sending side, type name) of a connectionless packet, else None."""
     if len(payload) >= 17 and payload[0] == 0x21:  # noqa: PLR2004 - header of 0.7 and 8 octets
         row = connless_rows("0.7").get(payload[9:17])
         return None if row is None else (D07, row.sender, row.type)
