@@ -14,6 +14,7 @@ from typing import Any
 
 from netdissect.capture.tools import Check, checks
 from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.claims import STRONG
 from netdissect.model.dissection import Dissection
 from netdissect.model.errors import UsageError
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
@@ -175,7 +176,8 @@ def decode_payload(
     Args:
         protocol: name of the protocol.
         payload: octets of one datagram, or of a piece of stream.
-        dialect: its name with or without prefix; None = the protocol's first.
+        dialect: its name with or without prefix; None = the likeliest of those that the payload
+            alone may be, else the protocol's first.
         direction: `Direction`, or None where it does not matter.
         transport: `udp` or `tcp`; None = the protocol's first.
         schema: user schema.
@@ -188,10 +190,18 @@ def decode_payload(
     from netdissect.dissect.engine import Request, dissect  # noqa: PLC0415 - imports scapy
 
     known = registry.get(protocol)
-    request = Request(
-        full_dialect(protocol, dialect), direction, transport or known.transports[0], schema=schema
-    )
+    transport = transport or known.transports[0]
+    chosen = full_dialect(protocol, dialect or _likeliest(known, payload, transport))
+    request = Request(chosen, direction, transport, schema=schema)
     return dissect(protocol, payload, request, module=known.layer_module, strict=strict)
+
+
+def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
+    """Return the likeliest dialect of one payload alone, None where it shows none."""
+    claim = known.recognise([(0, 0, payload)], transport, final=True)
+    if claim is None or claim.score < STRONG or claim.dialects[0] is None:
+        return None
+    return claim.dialects[0] if known.dialect_row(claim.dialects[0]) else None
 
 
 def doctor_checks(version: str) -> list[Check]:

@@ -14,6 +14,7 @@ from agreement import CAPTURES, captures, mutations, payloads
 from netdissect.capture import open_capture
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import packets
+from netdissect.lookup import decode_payload
 from netdissect.model.claims import STRONG, Claim, Hints
 from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
@@ -339,3 +340,13 @@ def test_dialects_are_found_with_and_without_prefix() -> None:
         assert PROTOCOL.policy(f"eoudp-{dialect}").dialect == dialect
     assert PROTOCOL.dialect_row("late") is None
     assert {row.name for row in PROTOCOL.dialects} == set(DIALECTS)
+
+
+def test_decode_finds_the_dialect_of_one_payload_unless_it_is_told() -> None:
+    health = bytes.fromhex(
+        "0c3f357b900000000000000009000000000000001feeebfdc7d3dc0100060000004865616c7468000800000002"
+        "00000005000000"
+    )
+    assert decode_payload("eoudp", health).dialect == "rfc02"
+    assert decode_payload("eoudp", health, dialect="eoudp-exodia-mid").dialect == "exodia-mid"
+    assert decode_payload("eoudp", b"\x8b").dialect == "exodia-late"
