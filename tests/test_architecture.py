@@ -150,12 +150,17 @@ def test_no_file_names_a_path_of_the_machine_it_was_made_on() -> None:
         assert found is None, f"{path.relative_to(ROOT)} names {found and found[0]}"
 
 
+LONG = {"pipeline/table.py": 700}
+"""Files that hold one thing that does not come apart, and their own limit: the flow table."""
+
+
 def test_functions_and_files_stay_readable() -> None:
     """The style guide's limits, with room for a table that is one expression."""
     for path in modules():
         text = path.read_text()
         generated = "generated" in text[:200].lower()
-        assert generated or text.count("\n") <= 620, f"{path.relative_to(ROOT)} is too long"
+        limit = LONG.get(str(path.relative_to(SOURCE)), 560)
+        assert generated or text.count("\n") <= limit, f"{path.relative_to(ROOT)} is too long"
         if generated:
             continue
         for node in ast.walk(ast.parse(text)):
