@@ -111,7 +111,8 @@ def _text(stream: bytes) -> _Verdict | None:
             return None
     if not good or 2 * good < pairs:
         return None
-    score = 90 if objects else 70 if good > 2 else 40  # noqa: PLR2004 - three plain values in a row
+    plain = 70 if good == pairs and good > 2 else 40  # noqa: PLR2004 - three values in a row
+    score = 90 if objects else plain
     return _Verdict(TEXT, score, f"{good} class lines with a line of JSON each")
 
 
@@ -146,7 +147,7 @@ def _frames(stream: bytes) -> _Verdict | None:
     fitting = sum(
         fits(frame, PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES) for frame in bodies
     )
-    plain = _PER_FRAME[min(len(bodies), len(_PER_FRAME) - 1)]
+    plain = _PER_FRAME[min(_weight(bodies), len(_PER_FRAME) - 1)]
     if chain(stream, 0, len(bodies) + 1) is False and not _oversized(stream, bodies):
         plain = min(40, plain)
     if fitting:
@@ -158,6 +159,11 @@ def _frames(stream: bytes) -> _Verdict | None:
 def _bodies(stream: bytes) -> list[bytes]:
     """Return the whole frames at the start of a stream, as long as they look like Netplay's."""
     return first_frames(stream, 0, chunked=False, most=MAX_JUDGED)
+
+
+def _weight(frames: list[bytes]) -> int:
+    """Return how many frames count: programs repeat their types, other numbers vary."""
+    return max(1, len(frames) - len({frame[3:5] for frame in frames}) + 1)
 
 
 def _oversized(stream: bytes, bodies: list[bytes]) -> bool:
@@ -192,5 +198,16 @@ def _middle(stream: bytes) -> _Verdict | None:
         shape = _SHAPES[dialect]
         for position in shape.places(stream):
             if position and shape.starts(stream, position):
-                return _Verdict(dialect, 70, f"messages of {dialect} after {position} octets")
+                found = first_frames(stream, position, chunked=shape.chunked, most=MAX_JUDGED)
+                return _found_late(found, dialect, position)
     return None
+
+
+def _found_late(frames: list[bytes], dialect: str, position: int) -> _Verdict:
+    """Judge frames from the middle of a stream."""
+    if dialect != BIN3:
+        dialect = _dialect_of_bodies(frames) or BIN1
+    values = PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES
+    known = sum(fits(frame, values) for frame in frames) > 1
+    score = 70 if known else _PER_FRAME[min(_weight(frames) - 1, len(_PER_FRAME) - 1)]
+    return _Verdict(dialect, score, f"messages of {dialect} after {position} octets")
