@@ -113,7 +113,7 @@ def test_nothing_of_another_protocol_is_claimed() -> None:
 
 
 def test_random_octets_are_not_claimed() -> None:
-    chance = random.Random(5)  # noqa: S311
+    chance = random.Random(5)
     commands = [0, 1, 2, 3, 12, 14, 0x81, 0x82, 0x8B]
     for _ in range(20_000):
         data = bytearray(chance.randbytes(chance.randrange(60)))
