@@ -29,7 +29,7 @@ ROWS: Final[tuple[tuple[str, int, str, str, str], ...]] = (
      "The version of a connectionless 0.7 packet is 1. Receivers drop others."),
     ("teeworlds-huffman", _ERROR, "malformed", "compressed payload cannot be decoded",
      ("The end symbol lies beyond the data, or the payload is longer than a packet may be."
-     " drop the packet.")),
+     " Receivers drop the packet.")),
     ("teeworlds-huffman-tail", _WARN, "malformed", "octets after the end of compressed data",
      "Encoders write one octet after the end symbol at most."),
     ("teeworlds-sequence-copies", _WARN, "malformed", "the two copies of sequence bits differ",
