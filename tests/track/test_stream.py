@@ -1,0 +1,277 @@
+"""The TCP connection as the tracker sees it: units, holes, copies, acknowledgements, ends, messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from netdissect.model.annotations import COMMON_CODES
+from netdissect.model.packets import StreamPiece, TcpSegment
+from netdissect.model.reports import Anomaly, SpaceReport, UnitRecord
+from netdissect.track.findings import TRACK_CODES, Findings
+from netdissect.track.recorder import Recorder
+from netdissect.track.stream import TCP_CODES, StreamTrack
+from netdissect.track.tcp import MAX_HOLES, MAX_UNITS
+
+FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+MS = 1_000_000
+ROWS = {row.code: row for row in (*COMMON_CODES, *TRACK_CODES, *TCP_CODES)}
+
+
+class Wire:
+    """Writes segments of one connection into a tracker: client 0, server 1."""
+
+    def __init__(self, *, isn: tuple[int, int] = (1000, 5000), record: bool = False) -> None:
+        self.anomalies: list[Anomaly] = []
+        self.recorder = Recorder() if record else None
+        self.steps: list[tuple[str, int]] = []
+        findings = Findings(1, ROWS, self.anomalies.append)
+        self.track = StreamTrack(1, findings, self.recorder, self._step)
+        self.isn = isn
+        self.frame = 0
+
+    def _step(self, name: str, _detail: str | None, direction: int, _frame: int, _time: int) -> None:
+        self.steps.append((name, direction))
+
+    def send(
+        self, side: int, start: int, size: int, ms: float, *, ack: int | None = None, flags: int = ACK,
+        window: int = 500, ip_id: int = 0, stamps: tuple[int, int] | None = None, mid: bool = False,
+    ) -> None:  # fmt: skip
+        """Send octets [start, start + size) of one side; `ack` is an offset of the other side."""
+        self.frame += 1
+        seq = (self.isn[side] + 1 + start - bool(flags & SYN)) % (1 << 32)
+        wire_ack = 0 if ack is None else (self.isn[1 - side] + 1 + ack) % (1 << 32)
+        segment = TcpSegment(
+            seq, wire_ack, flags, window, size, ip_id, stamps, (), start, 1, (), mid
+        )
+        self.track.segment(side, self.frame, int(ms * MS), segment)
+
+    def open(self) -> Wire:
+        self.send(0, 0, 0, 0, flags=SYN)
+        self.send(1, 0, 0, 30, ack=0, flags=SYN | ACK)
+        self.send(0, 0, 0, 31, ack=0)
+        return self
+
+    def report(self, direction: int, kind: str = "tcp") -> SpaceReport:
+        reports = self.track.finish(10_000 * MS, 100 * MS)
+        return next(r for r in reports if (r.space, r.direction) == (kind, direction))
+
+    def codes(self) -> list[str]:
+        return [anomaly.code for anomaly in self.anomalies]
+
+
+def facts(report: SpaceReport) -> dict[str, int]:
+    extra = report.extra
+    return {
+        "new": extra["new"], "filling": extra["hole_filling"],
+        "again": report.retransmissions, "copies": report.duplicates,
+    }  # fmt: skip
+
+
+def test_each_segment_is_judged_once() -> None:
+    wire = Wire().open()
+    wire.send(0, 0, 10, 40, ip_id=1)
+    wire.send(0, 20, 10, 41, ip_id=3)
+    wire.send(0, 10, 10, 42, ip_id=2)
+    wire.send(0, 0, 10, 43, ip_id=4)
+    wire.send(0, 20, 10, 44, ip_id=3)
+    wire.send(0, 25, 10, 45, ip_id=5)
+    report = wire.report(0)
+    assert facts(report) == {"new": 2, "filling": 1, "again": 2, "copies": 1}
+    assert report.copies == 6 == report.units + report.retransmissions + report.duplicates
+    assert report.extra["reordered"] == 1
+    assert report.extra["missing_octets"] == 0
+
+
+@pytest.mark.parametrize("isn", [1000, (1 << 32) - 5, (1 << 31) - 5])
+def test_sequence_numbers_wrap(isn: int) -> None:
+    wire = Wire(isn=(isn, isn)).open()
+    for index in range(10):
+        wire.send(0, 7 * index, 7, 40 + index)
+        wire.send(1, 0, 0, 40.5 + index, ack=7 * index + 7)
+    report = wire.report(0)
+    assert (report.units, report.acked, report.rtt.samples) == (10, 10, 10)
+    assert report.rtt.maximum == 0.5
+    assert report.last_seq == 63
+
+
+def test_a_round_trip_needs_an_exact_acknowledgement_of_octets_sent_once() -> None:
+    wire = Wire().open()
+    wire.send(0, 0, 10, 40)
+    wire.send(0, 10, 10, 50)
+    wire.send(1, 0, 0, 60, ack=20)
+    wire.send(0, 20, 10, 70)
+    wire.send(0, 20, 10, 300)
+    wire.send(1, 0, 0, 310, ack=30)
+    report = wire.report(0)
+    assert (report.rtt.samples, report.rtt.ambiguous, report.rtt.maximum) == (1, 1, 10.0)
+    assert (report.acked, report.max_copies) == (3, 2)
+
+
+def test_part_of_a_unit_sent_again_spoils_its_round_trip() -> None:
+    wire = Wire().open()
+    wire.send(0, 0, 10, 40)
+    wire.send(0, 5, 10, 50)
+    wire.send(1, 0, 0, 60, ack=15)
+    assert wire.report(0).rtt.samples == 0
+
+
+def test_what_is_never_acknowledged_is_unacked_or_unknown() -> None:
+    wire = Wire().open()
+    wire.send(0, 0, 10, 40)
+    wire.send(0, 10, 10, 9_950)
+    report = wire.report(0)
+    assert (report.acked, report.unacked, report.unknown) == (0, 1, 1)
+
+
+def test_the_same_octets_again_and_again_are_a_stall() -> None:
+    wire = Wire().open()
+    for ms in (40, 240, 640, 1440):
+        wire.send(0, 0, 10, ms)
+    assert "stalled" in wire.codes()
+    assert wire.report(0).max_copies == 4
+
+
+def test_a_closed_window_is_noted_but_not_in_a_reset() -> None:
+    wire = Wire().open()
+    wire.send(1, 0, 0, 50, ack=0, window=0)
+    wire.send(1, 0, 0, 51, flags=RST, window=0)
+    report = wire.report(1)
+    assert report.extra["zero_window"] == 1
+    assert (report.extra["pure_acks"], report.extra["rst"]) == (1, 1)
+    assert wire.codes() == ["zero-window", "reset"]
+
+
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        ([], "open"),
+        ([(0, FIN)], "half_closed_by_client"),
+        ([(1, FIN)], "half_closed_by_server"),
+        ([(1, FIN), (0, FIN)], "closed"),
+        ([(0, FIN), (1, RST)], "reset"),
+        ([(1, FIN), (0, FIN), (0, RST)], "reset"),
+    ],
+)
+def test_states_at_the_end(ends: list[tuple[int, int]], state: str) -> None:
+    wire = Wire().open()
+    for side, flag in ends:
+        wire.send(side, 0, 0, 1000, ack=0, flags=flag | ACK)
+    assert wire.track.state == state
+
+
+def test_a_refused_attempt() -> None:
+    wire = Wire()
+    wire.send(0, 0, 0, 0, flags=SYN)
+    wire.send(1, 0, 0, 1, ack=0, flags=RST | ACK)
+    assert wire.track.state == "refused"
+    assert wire.codes() == ["connection-refused"]
+    assert wire.steps == [("syn", 0), ("reset", 1)]
+
+
+@pytest.mark.parametrize(
+    ("octets", "ms", "refused"), [(0, 40, True), (0, 400, False), (5, 40, False)]
+)
+def test_a_server_that_closes_at_once_has_refused(octets: int, ms: float, refused: bool) -> None:
+    wire = Wire().open()
+    if octets:
+        wire.track.octets(1, StreamPiece(0, bytes(octets), (4,)))
+    wire.send(1, octets, 0, ms, ack=0, flags=FIN | ACK)
+    wire.report(1)
+    assert ("refused-by-immediate-fin" in wire.codes()) is refused
+
+
+def test_the_handshake_counts_from_the_attempt_that_was_answered() -> None:
+    wire = Wire()
+    wire.send(0, 0, 0, 0, flags=SYN, stamps=(100, 0))
+    wire.send(0, 0, 0, 1000, flags=SYN, stamps=(1100, 0))
+    wire.send(1, 0, 0, 1030, ack=0, flags=SYN | ACK, stamps=(7, 100))
+    wire.send(0, 0, 0, 1031, ack=0)
+    assert wire.track.facts()["syn_to_synack_ms"] == 1030.0
+    assert wire.track.facts()["synack_to_ack_ms"] == 1.0
+    assert wire.steps == [("syn", 0), ("syn", 0), ("syn_ack", 1), ("established", 0)]
+
+
+def test_a_start_in_the_middle_is_named_once() -> None:
+    wire = Wire()
+    wire.send(0, 0, 5, 1, ack=0, mid=True)
+    wire.send(1, 0, 5, 2, ack=5, mid=True)
+    assert wire.codes() == ["unknown-start"]
+    assert wire.steps == [("data", 0)]
+    assert wire.report(0).acked == 1
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def test_messages_behind_a_hole_wait_for_it() -> None:
+    wire = Wire(record=True).open()
+    wire.send(0, 10, 10, 50)
+    wire.send(0, 20, 10, 60)
+    wire.send(0, 0, 10, 250)
+    for start in (0, 10, 20):
+        wire.track.message(0, "a", (start, start + 10), wire.frame, 250 * MS)
+    wire.send(1, 0, 0, 251, ack=30)
+    report = wire.report(0, "message")
+    assert (report.units, report.acked) == (3, 3)
+    assert report.extra["blocked"] == 2
+    assert report.extra["max_blocked_ms"] == 200.0
+    assert wire.recorder is not None
+    records = [r for r in wire.recorder.rest() if isinstance(r, UnitRecord) and r.space == "message"]
+    assert [record.extra["blocked_ms"] for record in records] == [0.0, 200.0, 190.0]
+    assert [record.outcome for record in records] == ["acked"] * 3
+    assert "head-of-line-blocking" in wire.codes()
+
+
+def test_a_message_in_pieces_has_a_first_and_a_last_octet() -> None:
+    wire = Wire(record=True).open()
+    wire.send(0, 0, 4, 40)
+    wire.send(0, 4, 4, 45)
+    wire.send(0, 4, 4, 300)
+    wire.send(0, 8, 8, 310)
+    wire.track.message(0, "a", (2, 12), wire.frame, 310 * MS)
+    assert wire.recorder is not None
+    record = next(r for r in wire.recorder.pending if isinstance(r, UnitRecord) and r.space == "message")
+    extra = record.extra
+    assert (extra["segments"], extra["first_octet_ns"], extra["last_octet_ns"]) == (3, 40 * MS, 310 * MS)
+    assert extra["retransmitted"] is True
+    assert extra["blocked_ms"] == 0
+
+
+def test_a_message_sent_again_has_no_round_trip() -> None:
+    wire = Wire().open()
+    wire.send(0, 0, 10, 40)
+    wire.track.message(0, "a", (0, 10), wire.frame, 40 * MS)
+    wire.send(0, 0, 10, 240)
+    wire.send(1, 0, 0, 270, ack=10)
+    report = wire.report(0, "message")
+    assert (report.acked, report.rtt.samples, report.rtt.ambiguous) == (1, 0, 1)
+    assert report.extra["with_retransmitted_octets"] == 1
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_the_quick_way_counts_like_the_long_one(record: bool) -> None:
+    wire = Wire(record=record).open()
+    for index in range(50):
+        start, now = 10 * index, 40 + index
+        wire.send(0, start, 10, now, flags=ACK | PSH)
+        if not wire.track.next_message(0, start, start + 10, now * MS):
+            wire.track.message(0, "a", (start, start + 10), wire.frame, now * MS)
+        if index % 3 == 2:
+            wire.send(1, 0, 0, now + 0.5, ack=start + 10)
+    tcp, messages = wire.report(0), wire.track.messages[0]
+    assert (tcp.units, tcp.acked, tcp.unacked, tcp.rtt.samples) == (50, 48, 2, 16)
+    assert (messages.count, messages.acked, messages.end) == (50, 48, 500)
+
+
+def test_bounds_hold_and_are_named() -> None:
+    wire: Any = Wire().open()
+    for index in range(MAX_UNITS + 50):
+        wire.send(0, 20 * index, 10, 40)
+    half = wire.track.halves[0]
+    assert len(half.outstanding) <= MAX_UNITS
+    assert len(half.holes) <= MAX_HOLES
+    assert set(half.limits) == {"MAX_UNITS", "MAX_HOLES"}
+    report = wire.report(0)
+    assert report.units == report.acked + report.unacked + report.unknown == MAX_UNITS + 50
