@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,22 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     result = invoke("protocols")
     assert result.exit_code == 1
     assert "Traceback" not in result.output
+
+
+def test_an_interrupt_ends_a_capture_on_standard_input_well() -> None:
+    command = [sys.executable, "-m", "netdissect", "read", "-r", "-"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(Path(LOSSY).read_bytes()[:2000])
+        running.stdin.flush()
+        assert b"Connect" in running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate()
+    assert running.returncode == 0
+    assert errors.strip() == b""
 
 
 def test_hostile_words_are_echoed_safely() -> None:

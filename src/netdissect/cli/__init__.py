@@ -133,9 +133,9 @@ class Group(click.Group):
             status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             sys.stdout.flush()
         except Exception as error:  # noqa: BLE001 - the one place that reports every failure
-            status = report(error, debug="--debug" in words)
+            status = report(error, debug="--debug" in words, live="-" in words)
         except KeyboardInterrupt:
-            status = report(KeyboardInterrupt(), debug=False)
+            status = report(KeyboardInterrupt(), debug=False, live="-" in words)
         sys.exit(status if isinstance(status, int) else 0)
 
 

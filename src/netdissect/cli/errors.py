@@ -47,14 +47,23 @@ _STATUS: tuple[tuple[type[NetdissectError], int], ...] = (
 )
 
 
-def report(error: BaseException, *, debug: bool) -> int:
-    """Say on standard error what went wrong, if anything did, and return the exit status."""
+def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
+    """Say on standard error what went wrong, if anything did, and return the exit status.
+
+    Args:
+        error: what ended the command.
+        debug: print the trace of an unexpected failure.
+        live: the capture arrives on standard input, where Ctrl-C is the usual end.
+
+    """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (ClosedOutputError, BrokenPipeError)):
         _discard_stdout()
         return EXIT.DONE
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        if live:
+            return EXIT.DONE
         _say("interrupted")
         return EXIT.FAILURE
     if isinstance(error, click.ClickException):
