@@ -62,10 +62,9 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
         _discard_stdout()
         return EXIT.DONE
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        if live:
-            return EXIT.DONE
-        _say("interrupted")
-        return EXIT.FAILURE
+        if not live:
+            _say("interrupted")
+        return EXIT.DONE if live else EXIT.FAILURE
     if isinstance(error, click.ClickException):
         error.show()
         return error.exit_code
