@@ -15,7 +15,7 @@ from netdissect.track.connection import Connection
 if TYPE_CHECKING:
     from netdissect.pipeline.table import Pipeline
 
-__all__ = ["Flow", "Port", "WatchedPort"]
+__all__ = ["AssemblingPort", "Flow", "Port", "WatchedPort"]
 
 _RESTART, _PART = int(Ev.RESTART), int(Ev.PART)
 
@@ -68,11 +68,32 @@ class Port:
         self.pipeline = pipeline
         self.flow = flow
         self.direction = side ^ flow.client
-        self.scan = protocol.scan
+        self.scan = protocol.brief or protocol.scan
         self.connection = connection
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Scan and track one datagram."""
+        connection = self.connection
+        direction = self.direction
+        try:
+            events = self.scan(payload, direction, connection.hints)
+            if events and events[0][0] == _RESTART:
+                self.pipeline.restart(self.flow, direction, frame, time_ns, payload, events)
+                return
+            if self.flow.held:
+                self.pipeline.release(self.flow, direction)
+            connection.datagram(direction, frame, time_ns, payload, events)
+        except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
+            self.pipeline.bug(connection, direction, frame, time_ns, bug)
+
+
+class AssemblingPort(Port):
+    """One direction of a claimed UDP flow whose protocol rejoins what spans datagrams."""
+
+    __slots__ = ()
+
+    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+        """Scan, track and assemble one datagram."""
         connection = self.connection
         direction = self.direction
         try:

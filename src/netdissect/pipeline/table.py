@@ -27,7 +27,7 @@ from netdissect.model.packets import (
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.pipeline import streams
 from netdissect.pipeline.options import Analysis, Options
-from netdissect.pipeline.ports import Flow, Port, WatchedPort
+from netdissect.pipeline.ports import AssemblingPort, Flow, Port, WatchedPort
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, roles
@@ -400,7 +400,7 @@ class Pipeline:
             self._claimed[flow.transport, key] = flow
             if flow.transport == "udp":
                 plain = self.observer is None and self.recorder is None
-                kind = Port if plain else WatchedPort
+                kind = (AssemblingPort if flow.assembler else Port) if plain else WatchedPort
                 self._table[key] = kind(self, flow, protocol, connection, side).take
         if flow.transport == "tcp":
             flow.framers = [

@@ -8,12 +8,22 @@ from dataclasses import dataclass, replace
 from netdissect.model.claims import STRONG, Claim, Sample
 from netdissect.protocols.base import Protocol
 
-__all__ = ["PORT_BONUS", "SAMPLE_SIZES", "DecodeAs", "best_claim", "forced_claim", "roles"]
+__all__ = [
+    "CERTAIN",
+    "PORT_BONUS",
+    "SAMPLE_SIZES",
+    "DecodeAs",
+    "best_claim",
+    "forced_claim",
+    "roles",
+]
 
 SAMPLE_SIZES = frozenset({1, 2, 3, 4, 6, 8, 12, 16})
 """Numbers of datagrams of a flow at which it is put to the protocols."""
 PORT_BONUS = 10
 """Added to a claim where a port is the protocol's own."""
+CERTAIN = 90
+"""A claim of at least this score ends the search: no other protocol is asked."""
 _FIRST_EPHEMERAL = 32768
 """Ports from here on are given out by operating systems. Source: Linux `ip_local_port_range`."""
 
@@ -53,6 +63,8 @@ def best_claim(
             )
         if claim.score >= STRONG and (best is None or claim.score > best.score):
             best = claim
+            if claim.score >= CERTAIN:
+                break
     return best
 
 

@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.track.feedback import Feedback
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import (
-    CARRIED,
-    COPIES,
-    DUE,
-    FIRST,
-    RECORD,
-    Ledger,
-    Unit,
-)
+from netdissect.track.ledger import Ledger, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 if TYPE_CHECKING:
@@ -119,33 +111,35 @@ class Acknowledged(Ledger):
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of a unit."""
-        copies = unit[COPIES]
+        first, _, copies, _, due, _, record, carries = unit
         rtt = self.rtt
+        quality = self._try_quality
         telling = False
         if copies == 1:
-            sample = time_ns - unit[FIRST]
+            sample = time_ns - first
             if sample >= 0:
                 lowest = rtt.lowest
                 rtt.add(sample)
                 telling = sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS
-        elif copies == self._limit and time_ns > unit[DUE]:
+        elif copies == self._limit and time_ns > due:
             # Its sender had dropped it when this acknowledgement came.
             self.end(seq, unit, seen=True)
             return
         else:
             rtt.ambiguous += 1
         self.acked += 1
-        quality = self._try_quality
-        if quality is not None and quality.outcome(copies, time_ns):
-            self._poor(frame, time_ns)
+        if quality is not None:
+            if copies == 1 and quality.calm:
+                quality.outcomes.append(1)
+            elif quality.outcome(copies, time_ns):
+                self._poor(frame, time_ns)
         self.remember(seq, unit)
         if telling:
             self._sight()
-        record = unit[RECORD]
         if record is not None and self.recorder is not None:
             self.recorder.acked(record, copies, frame, time_ns)
-        if unit[CARRIED] is not None:
-            for space, inner in unit[CARRIED]:
+        if carries is not None:
+            for space, inner in carries:
                 carried = space.outstanding.pop(inner, None)
                 if carried is not None:
                     space._settle(inner, carried, frame, time_ns)  # noqa: SLF001 - same class
@@ -209,7 +203,11 @@ class Acknowledged(Ledger):
             if unit is not None:
                 self.end(number, unit, seen=True)
         quality = self._loss_quality
-        if quality is not None and quality.outcome(0 if delivered else 1, time_ns):
+        if quality is None:
+            return
+        if delivered and quality.calm:
+            quality.outcomes.append(0)
+        elif quality.outcome(0 if delivered else 1, time_ns):
             feedback.mark()
             self._poor(frame, time_ns)
 

@@ -10,6 +10,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.packets import TcpSegment
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import ConnectionReport, TimeoutVerdict
+from netdissect.track.carried import CarriedSpace
 from netdissect.track.conclusion import conclude
 from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
@@ -325,6 +326,22 @@ class Connection:
         del frame
         self.declared.clock(event[1], lane.direction, time_ns)
 
+    def _run(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        _, name, wire_seq, types = event
+        first = types[0]
+        count = len(types)
+        cell = lane.messages.get(first)
+        if cell is not None and (count == 1 or types.count(first) == count):
+            cell[0] += count
+            cell[1] = time_ns
+            cell[2] = frame
+        else:
+            for type_ in types:
+                lane.count(type_, time_ns, frame)
+        space = lane.spaces[name]
+        if isinstance(space, CarriedSpace):
+            space.run(wire_seq, types, frame, time_ns)
+
     def _part(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         """Pass over what the assembler takes."""
 
@@ -355,6 +372,8 @@ class Connection:
     def _judge(self) -> None:
         """Conclude anew where the capture was taken."""
         client, server = self.lanes
+        if self.vantage.near == (True, True) and not (client.disorder() or server.disorder()):
+            return  # Answers get quicker only: both stay near.
         sights = (
             Sight(*server.answers(), client.disorder()),
             Sight(*client.answers(), server.disorder()),
@@ -396,5 +415,6 @@ class Connection:
         int(Ev.TALLY): _tally,
         int(Ev.CLOCK): _clock,
         int(Ev.PART): _part,
+        int(Ev.RUN): _run,
     }
     """What takes the rarer events."""

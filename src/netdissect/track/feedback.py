@@ -44,14 +44,23 @@ class Feedback:
 
 
 class Quality:
-    """A running mean of outcomes against the limit at which the sender closes the connection."""
+    """A running mean of outcomes against the limit at which the sender closes the connection.
 
-    __slots__ = ("_outcomes", "_sum", "above", "broken_ns", "peak", "rule")
+    While no outcome of the window is above the limit the mean cannot be: then `calm` is True, and
+    it is enough to append an outcome that is not above it either to `outcomes`.
+    """
+
+    __slots__ = ("_hot", "_sum", "above", "broken_ns", "calm", "outcomes", "peak", "rule")
 
     def __init__(self, rule: QualityRule) -> None:
         self.rule = rule
-        self._outcomes: deque[int] = deque(maxlen=rule.window)
+        self.outcomes: deque[int] = deque(maxlen=rule.window)
+        """The newest outcomes, as many as the rule averages."""
+        self.calm = True
+        self._hot = 0
+        """Outcomes until the newest one above the limit leaves the window."""
         self._sum = 0
+        """Sum of `outcomes`; kept while not calm."""
         self.above = 0
         """Outcomes in a row above the limit, up to now."""
         self.peak = 0
@@ -61,17 +70,20 @@ class Quality:
 
     def outcome(self, value: int, time_ns: int) -> bool:
         """Take one outcome; return True where the rule is broken by it for the first time."""
-        outcomes = self._outcomes
         rule = self.rule
-        count = len(outcomes)
-        if count == rule.window:
-            value_out = outcomes[0]
-            self._sum += value - value_out
+        outcomes = self.outcomes
+        if not self.calm:
+            leaving = outcomes[0] if len(outcomes) == rule.window else 0
+            self._sum += value - leaving
+            outcomes.append(value)
         else:
-            self._sum += value
-            count += 1
-        outcomes.append(value)
-        if self._sum <= rule.limit * (rule.window if rule.fixed_divisor else count):
+            outcomes.append(value)
+            if value <= rule.limit:
+                return False
+            self._sum = sum(outcomes)
+        self._hot = rule.window if value > rule.limit else self._hot - 1
+        self.calm = self._hot == 0
+        if self._sum <= rule.limit * (rule.window if rule.fixed_divisor else len(outcomes)):
             self.above = 0
             return False
         self.above += 1
