@@ -77,6 +77,10 @@ def _info(protocol: Protocol) -> ProtocolInfo:
     )
 
 
+_ANY = ("any", "all")
+"""How vector files say that the dialect does not matter."""
+
+
 def full_dialect(protocol: str, dialect: str | None) -> str:
     """Return the full name of a dialect, given with or without its protocol's prefix; None = the
     default.
@@ -176,8 +180,8 @@ def decode_payload(
     Args:
         protocol: name of the protocol.
         payload: octets of one datagram, or of a piece of stream.
-        dialect: its name with or without prefix; None = the likeliest of those that the payload
-            alone may be, else the protocol's first.
+        dialect: its name with or without prefix; None, `any` or `all` = the likeliest of those that
+            the payload alone may be, else the protocol's first.
         direction: `Direction`, or None where it does not matter.
         transport: `udp` or `tcp`; None = the protocol's first.
         schema: user schema.
@@ -191,6 +195,8 @@ def decode_payload(
 
     known = registry.get(protocol)
     transport = transport or known.transports[0]
+    if dialect in _ANY:
+        dialect = None
     chosen = full_dialect(protocol, dialect or _likeliest(known, payload, transport))
     request = Request(chosen, direction, transport, schema=schema)
     return dissect(protocol, payload, request, module=known.layer_module, strict=strict)
