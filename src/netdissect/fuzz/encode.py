@@ -6,6 +6,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from scapy.volatile import RandBin, RandString
+
 from netdissect.fuzz.layers import message_layer
 from netdissect.fuzz.wrapping import wrap
 from netdissect.layers.base import Layer
@@ -101,12 +103,10 @@ def _inner(field: Any) -> Any:
 
 
 def _holds_octets(field: Any) -> bool:
-    if isinstance(field.default, bytes):
-        return True
-    try:
-        return isinstance(bytes(field.randval()), bytes) and not isinstance(field.default, int)
-    except (TypeError, ValueError, AttributeError):
-        return False
+    """Return whether the field's values are octets: by its default, else by what it would draw."""
+    if isinstance(field.default, (bytes, int)):
+        return isinstance(field.default, bytes)
+    return isinstance(field.randval(), (RandBin, RandString))
 
 
 def _from_text(outer: Any, text: str) -> Any:

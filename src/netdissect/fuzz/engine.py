@@ -118,7 +118,7 @@ class Engine:
                 self._look(number)
                 self._progress(self.report)
             if len(self.report.findings) >= self._plan.failures:
-                self.report.ended = f"{self._plan.failures} kinds of failure found"
+                self.report.ended = "as many kinds of failure as asked for"
                 return
 
     # --- sessions -----------------------------------------------------------------------------

@@ -1,0 +1,168 @@
+"""encode, send, fuzz, replay and minimise as commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from agreement import CAPTURES
+from fuzzing import free_target, running, server_command
+from netdissect.cli import cli
+
+CLEAN = str(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap")
+
+
+def run(*words: str, text: str | None = None) -> Result:
+    return CliRunner().invoke(cli, list(words), input=text, env={"NO_COLOR": "1"})
+
+
+@pytest.mark.parametrize(
+    ("words", "octets"),
+    [
+        (["riptide", "Connect"], "02"),
+        (
+            ["riptide", "reliable", "sequence_id=0x11", "message_id=5", "data=text:hi"],
+            "170150809606",
+        ),
+        (["riptide", "RiptideDisconnect", "reason=Kicked", "--dialect", "2.2"], "4500"),
+        (["riptide", "Heartbeat", "ping_id=3", "rtt_ms=none", "--dialect", "2.0"], "0503"),
+        (["teeworlds", "sys.ping", "--dialect", "0.7"], "000001ffffffff40010135"),
+        (["teeworlds", "Tw07SysPing", "--dialect", "0.7", "--bare"], "35"),
+        (["eoudp", "EVENT", "key=65"], None),
+        (["netplay", "NetplayFrame", "type=7", "body=0102"], "00050000070102"),
+    ],
+)
+def test_encode_builds_what_decode_reads(words: list[str], octets: str | None) -> None:
+    result = run("encode", *words)
+    assert result.exit_code == 0, result.output
+    digits = result.output.strip()
+    assert octets is None or digits == octets
+    row = json.loads(run("encode", *words, "--json").output)
+    assert row["octets"] == digits
+    assert row["length"] == len(digits) // 2
+    if "--bare" not in words:
+        decoded = json.loads(
+            run("decode", words[0], digits, "--json", "--dialect", row["dialect"]).output
+        )
+        assert [note for note in decoded["annotations"] if note["severity"] == "error"] == []
+
+
+@pytest.mark.parametrize(
+    "digits",
+    ["1701050001", "1100100000", "11001000200000", "0400", "04f0ff0f", "18001000", "6020003000ff"],
+)
+def test_encode_takes_what_decode_prints(digits: str) -> None:
+    printed = run("decode", "riptide", digits, "--json", "--dialect", "2.2").output
+    assert run("encode", "riptide", "-", text=printed).output.strip() in (digits, digits + "00")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["encode", "riptide", "Nonsense"], "Types of riptide-2.2"),
+        (["encode", "riptide", "Ack", "nonsense=1"], "has no field"),
+        (["encode", "riptide", "Ack", "nonsense"], "FIELD=VALUE"),
+        (["encode", "riptide", "Reliable", "data=xyz"], "data="),
+        (["fuzz", "riptide", "--target", "127.0.0.1"], "HOST:PORT"),
+        (["fuzz", "riptide", "--target", "127.0.0.1:7777", "--dialect", "9"], "no dialect"),
+        (["replay", "nowhere"], "no failure folder"),
+        (["minimise", "nowhere"], "no failure folder"),
+    ],
+)
+def test_misuse_is_exit_status_two(words: list[str], said: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+
+
+@pytest.mark.parametrize("words", [["fuzz", "riptide"], ["send", "riptide", "Connect"]])
+def test_other_machines_are_refused(words: list[str]) -> None:
+    result = run(*words, "--target", "192.0.2.1:7777")
+    assert result.exit_code == 5
+    assert "--i-own-this-host" in result.output
+
+
+def test_send_shows_the_answers() -> None:
+    with running("riptide") as (target, _server):
+        shown = run(
+            "send", "riptide", "Reliable", "message_id=3", "--target", str(target), "--wait", "0.3"
+        )
+        assert "→ sent" in shown.output
+        assert "Ack" in shown.output
+        words = [
+            "send",
+            "riptide",
+            "Heartbeat",
+            "ping_id=77",
+            "--target",
+            str(target),
+            "--wait",
+            "0.3",
+            "--json",
+        ]
+        rows = [json.loads(line) for line in run(*words).output.splitlines()]
+    assert rows[0]["direction"] == "c2s"
+    assert {"ping_id": 77}.items() <= rows[-1]["fields"].items()
+    assert rows[-1]["direction"] == "s2c"
+
+
+def test_send_without_an_answer() -> None:
+    result = run(
+        "send",
+        "riptide",
+        "Connect",
+        "--target",
+        str(free_target()),
+        "--no-session",
+        "--wait",
+        "0.2",
+    )
+    assert result.exit_code == 0
+    assert "nobody listens there" in result.output
+
+
+def test_fuzz_minimise_and_replay(tmp_path: Path) -> None:
+    target = free_target()
+    monitor = ["--monitor", server_command("riptide", target, "length")]
+    found = run(
+        "fuzz", "riptide", "--target", str(target), "--seeds", CLEAN, "--seed", "4", "--cases", "5000",
+        "--rate", "0", "--failures", "1", "--answer", "0.5", "--out", str(tmp_path / "run"), *monitor,
+    )  # fmt: skip
+    assert found.exit_code == 7, found.output
+    assert "562 seeds" in found.output
+    folder = tmp_path / "run" / "failures" / "001-exit"
+    assert "001-exit" in found.output
+    small = run("minimise", str(folder), "--answer", "0.5", "--json")
+    assert small.exit_code == 0, small.output
+    assert json.loads(small.output)["to"] == 1
+    again = run("replay", str(folder / "minimal"), "--json")
+    assert again.exit_code == 7
+    assert json.loads(again.output)["failed"] is True
+    well = run("replay", str(folder / "minimal"), "--monitor", server_command("riptide", target))
+    assert well.exit_code == 0
+    assert "the target is well" in well.output
+
+
+def test_a_good_server_is_exit_status_zero_and_the_report_is_json(tmp_path: Path) -> None:
+    with running("riptide") as (target, _server):
+        words = [
+            "fuzz",
+            "riptide",
+            "--target",
+            str(target),
+            "--cases",
+            "100",
+            "--rate",
+            "0",
+            "-q",
+            "--json",
+        ]
+        result = run(*words, "--out", str(tmp_path / "run"))
+    assert result.exit_code == 0
+    report = json.loads(result.output)
+    assert report["cases"] == 100
+    assert report["failures"] == []
+    assert {"type", "state", "sent", "mutated", "received"} == set(report["coverage"][0])
