@@ -120,7 +120,7 @@ def _decode(
     decoded = FieldNode("decoded", None, data.bit_offset, cursor.position, generated=True)
     decoded.children = nodes
     ordered = [
-        {"type": field.type.text, "value": node_value(value)}
+        {"type": field.type.text.partition("(")[0], "value": node_value(value)}
         for field, value in zip(message.fields, nodes, strict=False)
     ]
     name = "payload" if label == "payload" else "data_values"
