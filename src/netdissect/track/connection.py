@@ -354,8 +354,9 @@ class Connection:
     def _hints(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del lane, frame, time_ns
         hints: Hints = event[1]
-        if hints.dialects != self.hints.dialects:
-            for lane, dialect in zip(self.lanes, hints.dialects, strict=True):
+        before = self.hints.dialects
+        for lane, dialect, old in zip(self.lanes, hints.dialects, before, strict=True):
+            if dialect != old:
                 lane.adopt(self._policy_of(dialect))
         self.hints = hints
 

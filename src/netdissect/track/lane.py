@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from netdissect.model.policy import Policy, SpaceRule
-from netdissect.track.carrier import CarriedSpace, CarrierSpace
+from netdissect.track.carried import CarriedSpace
+from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.inorder import InOrderSpace
 from netdissect.track.probes import ProbeTrack
@@ -68,7 +69,7 @@ class Lane:
         self.policy = policy
         for rule in policy.spaces:
             space = self.spaces.get(rule.name)
-            if space is not None and space.rule.ack is rule.ack:
+            if space is not None and space.rule is not rule and space.rule.ack is rule.ack:
                 space.obey(rule, self.smoothed_ms)
 
     def measured(self, sample_ms: float) -> None:

@@ -51,21 +51,24 @@ class RttReservoir:
 
     def percentile(self, share: float) -> float | None:
         """Return a percentile in milliseconds (nearest rank); None without samples."""
-        if not self._kept:
-            return None
-        ranked = sorted(self._kept)
-        rank = max(0, -(-int(share * 1000) * len(ranked) // 1000) - 1)
-        return ranked[rank] / 1e6
+        return _ranked(sorted(self._kept), share) if self._kept else None
 
     def summary(self) -> RttSummary:
         """Return the figures of the report."""
         if not self.samples:
             return RttSummary(ambiguous=self.ambiguous)
+        ranked = sorted(self._kept)
         return RttSummary(
             samples=self.samples,
             ambiguous=self.ambiguous,
             minimum=self.lowest / 1e6,
-            p50=self.percentile(0.5),
-            p95=self.percentile(0.95),
+            p50=_ranked(ranked, 0.5),
+            p95=_ranked(ranked, 0.95),
             maximum=self.highest / 1e6,
         )
+
+
+def _ranked(ranked: list[int], share: float) -> float:
+    """Return the value at a share of sorted samples, milliseconds."""
+    rank = max(0, -(-int(share * 1000) * len(ranked) // 1000) - 1)
+    return ranked[rank] / 1e6
