@@ -94,7 +94,7 @@ def test_how_they_begin_and_end(path: Path) -> None:
             assert report.handshake == "accepted"
         elif not accepted and not wanted["close"]:
             assert report.handshake == "unanswered"
-        if close and close["reason"] == "Timeout" and report.state_name != "closed":
+        if close and close["reason"] == "Timeout":
             assert report.state == "timed_out"
 
 

@@ -54,7 +54,7 @@ MACHINE: Final = StateMachine(
         **{(state, "close", 0): "closed" for state in (*_BEFORE, "token known", *_LIVE)},
         **{(state, "close", 1): "closed" for state in ("online", "online before")},
         **{
-            (state, name, side): "timed out" if name == "timeout" else "closed"
+            (state, name, side): "timed out"
             for state in (*_BEFORE, "token known", *_LIVE)
             for name in ("give_up", "timeout")
             for side in (0, 1)
