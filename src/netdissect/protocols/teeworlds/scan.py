@@ -18,7 +18,6 @@ from netdissect.protocols.teeworlds.learnt import (
     ONLINE,
     UNKNOWN,
     Learnt,
-    learnt_of,
 )
 from netdissect.protocols.teeworlds.names import (
     D065,
@@ -43,6 +42,8 @@ _LATE: Final[Event] = (_COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (_COUNTER, "resend_marked", 1)
 _NO_TOKEN: Final = b"\xff\xff\xff\xff"
 _UUID_OCTETS = 16
+_ONE_OCTET = 0x40
+"""Numbers from here on take a sign or a second octet."""
 _NOTHING: Final = Learnt()
 
 _read = TEEWORLDS.read
@@ -157,8 +158,13 @@ _FURTHER: Final[dict[str, Further]] = {
 # -- packets --------------------------------------------------------------------------------------
 
 
-def _kinds(family: str) -> dict[int, _Kind]:
-    return {head: _kind(name) for head, name in message_types(family).items()}
+_Kinds: TypeAlias = tuple[dict[int, _Kind], dict[int, _Kind]]
+"""By first number: those that one octet holds, which is their value, and all."""
+
+
+def _kinds(family: str) -> _Kinds:
+    every = {head: _kind(name) for head, name in message_types(family).items()}
+    return {head: kind for head, kind in every.items() if head < _ONE_OCTET}, every
 
 
 class _Format(NamedTuple):
@@ -177,7 +183,7 @@ class _Format(NamedTuple):
     """Octets of a token at the end of the payload."""
     size_bits: int
     """Bits of a chunk's size in its second octet."""
-    kinds: dict[int, _Kind]
+    kinds: _Kinds
     limit: int
 
 
@@ -218,16 +224,16 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     if tail:
         token = data[end - 4 : end] if end - position >= 4 else None  # noqa: PLR2004
         end = max(position, end - 4)
-    phase, tokens, spoken = (hints.extra or _NOTHING)[:3]
+    learnt: Learnt = hints.extra or _NOTHING
     count = payload[2]
-    wanted = tokens[direction]
+    wanted = learnt.tokens[direction]
     if wanted is not None and token != wanted:
         return _stray(data[position:end], count, form, token)
     events: list[Event] = [(_ACK, "vital", (first & 3) << 8 | payload[1], 0)]
     if first & asks:
         events.append(_ASKS)
-    if phase != ONLINE and count:
-        _begin(events, direction, hints, phase, spoken=spoken)
+    if learnt.phase != ONLINE and count:
+        _begin(events, direction, hints, learnt)
     if count:
         _chunks(events, data, position, end, count, payload, bits, kinds)
     return events
@@ -238,14 +244,11 @@ def _add_format(dialect: str) -> _Format:
     return form
 
 
-def _begin(
-    events: list[Event], direction: int, hints: Hints, phase: int, *, spoken: bool
-) -> None:
+def _begin(events: list[Event], direction: int, hints: Hints, learnt: Learnt) -> None:
     """Note the first data of a connection: the client's after the handshake, then the server's."""
-    if direction == 0 and (spoken or phase not in (UNKNOWN, ACCEPTED)):
+    if direction == 0 and (learnt.spoken or learnt.phase not in (UNKNOWN, ACCEPTED)):
         return
-    learnt = learnt_of(hints)
-    if direction == 1 or phase == UNKNOWN:
+    if direction == 1 or learnt.phase == UNKNOWN:
         learnt = learnt._replace(phase=ONLINE)
     else:
         learnt = learnt._replace(spoken=True)
@@ -275,7 +278,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
     count: int,
     content: bytes,
     bits: int,
-    kinds: dict[int, _Kind],
+    kinds: _Kinds,
 ) -> None:
     """Add the events of `count` chunks of data[position:end]; stop where one passes the end.
 
@@ -283,6 +286,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
     its repetition, so those that are marked as sent again never equal the first one.
     """
     append = events.append
+    find = kinds[0].get
     seven = bits == 6  # noqa: PLR2004 - chunk headers of 0.7
     mask = 0x3F if seven else 0x0F
     while count:
@@ -306,27 +310,26 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
         if after > end:
             append((_NOTE, "length-beyond-end", f"chunk of {size} octets, {end - position} left"))
             return
-        head = data[position] if size else 0x40
+        kind = find(data[position]) if size else None
         position += 1
-        if head < 0x40 and head in kinds:  # noqa: PLR2004 - no sign, no second octet
-            kind = kinds[head]
-        else:
-            kind, position = _rare(events, data, position - 1, after, kinds)
+        if kind is None:
+            kind, position = _rare(events, data, position - 1, after, kinds[1])
+        event, name, further, states = kind
         if vital:
             if flags >= 0x80:  # noqa: PLR2004 - the resend mark
-                append((_UNIT, kind.type, "vital", sequence, True, (content,)))
+                append((_UNIT, name, "vital", sequence, True, (content,)))
                 append(_MARKED)
             else:
-                append((_UNIT, kind.type, "vital", sequence, False, content))
-            if kind.states:
-                events.extend(facts.facts(kind.type, data, position, after))
-        elif kind.further is None:
-            append(kind.event)
+                append((_UNIT, name, "vital", sequence, False, content))
+            if states:
+                events.extend(facts.facts(name, data, position, after))
+        elif further is None:
+            append(event)
         else:
             try:
-                kind.further(events, kind, data, position, after)
+                further(events, kind, data, position, after)
             except VarintError:
-                append(kind.event)
+                append(event)
         position = after
 
 
