@@ -1,7 +1,7 @@
 """netdissect: decode and track the reliability layers of game networks.
 
-`open_capture` reads a capture, `analyze` tracks its connections; the Scapy layers live in `netdissect.layers`.
-Importing this package imports neither scapy, rich nor click.
+`open_capture` reads a capture, `analyze` tracks its connections; the Scapy layers live in
+`netdissect.layers`. Importing this package imports neither scapy, rich nor click.
 """
 
 from __future__ import annotations

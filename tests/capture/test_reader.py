@@ -176,7 +176,7 @@ def test_several_members_and_padding_are_one_file():
 
 @pytest.mark.parametrize("pack_it", [gzip.compress, zstandard.compress])
 def test_damage_in_compressed_octets_ends_the_frames(pack_it):
-    noise = random.Random(1)  # noqa: S311
+    noise = random.Random(1)
     content = pcap_file([(i, 0, noise.randbytes(200), 200) for i in range(5000)])
     packed = pack_it(content)
     frames, reader = read(packed[: len(packed) // 2])

@@ -64,7 +64,7 @@ def check(count, seed):
     flow = Decapsulator()
     made = dict.fromkeys(PacketKind, 0)
     for kind, number, _, key, payload, segment, faults in flow.packets(
-        mutated(random.Random(seed), count)  # noqa: S311
+        mutated(random.Random(seed), count)
     ):
         made[kind] += 1
         assert 1 <= number <= count

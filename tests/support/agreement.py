@@ -59,7 +59,7 @@ def payloads(protocol: str) -> tuple[bytes, ...]:
 
 def mutations(seeds: Iterable[bytes], count: int, seed: int = 1) -> Iterator[bytes]:
     """Yield `count` random or damaged payloads: flips, cuts, insertions, splices, noise."""
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     pool = list(seeds)
     for _ in range(count):
         kind = chance.randrange(6)

@@ -9,7 +9,7 @@ layer for a payload, and `CODES`, its rows of the catalogue. What needs the whol
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -45,7 +45,7 @@ class Request:
     """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
     hints: Any = None
     """`Hints.extra` of the connection, or None."""
-    bounds: Bounds = Bounds()
+    bounds: Bounds = field(default_factory=Bounds)
     """How far compressed bodies are inflated."""
 
 

@@ -104,7 +104,8 @@ class Walker:
 
         Returns its node, its scope and the number of octets that it took.
         """
-        node = FieldNode(name or str(layer._name or layer.__name__), None, base, 0, buffer=self._buffer)
+        title = layer._name or layer.__name__  # noqa: SLF001 - `name` is Scapy's slot
+        node = FieldNode(name or str(title), None, base, 0, buffer=self._buffer)
         scope = Scope(outer, layer)
         state: Any = data
         total = 8 * len(data)

@@ -135,8 +135,9 @@ class SpaceRule:
     datagram then stands before its units.
     """
     timeout_ms: float = 0.0
-    """The units are datagrams that carry units of other spaces and are never sent again: their sender
-    forgets one that is not acknowledged for so long, milliseconds, and sends again what it carried;
+    """The units are datagrams that carry units of other spaces and are never sent again: their
+    sender forgets one that is not acknowledged for so long, milliseconds, and sends again what it
+    carried;
     their receiver reads nothing of one whose number it has got before. 0 = another kind of unit.
     """
     restart_guard_ms: float = 0.0
@@ -231,8 +232,8 @@ class Policy:
     quicker one proves no network between that side and the capture.
     """
     stream: bool = False
-    """True: the tracker keeps the facts of the TCP connection (space `tcp`) and times the messages in
-    its streams (space `message`).
+    """True: the tracker keeps the facts of the TCP connection (space `tcp`) and times the messages
+    in its streams (space `message`).
     """
     rtt_smoothing: float = 0.0
     """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers

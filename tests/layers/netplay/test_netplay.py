@@ -326,7 +326,7 @@ def test_every_dialect_reads_every_prefix_of_its_name() -> None:
 
 
 def test_random_octets_never_raise() -> None:
-    chance = random.Random(11)  # noqa: S311
+    chance = random.Random(11)
     for _ in range(400):
         octets = chance.randbytes(chance.randrange(200))
         for dialect in STREAMS:
