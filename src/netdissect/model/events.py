@@ -92,6 +92,10 @@ class Ev(IntEnum):
     """
     NUMBERED = 18
     """(NUMBERED, type, space, wire_seq): a MESSAGE and the NUMBER that it uses, in one."""
+    RUN = 20
+    """(RUN, space, wire_seq, types): UNITs of a space with `acked_with`, numbered one after the other
+    from `wire_seq` on, one of each type in the list `types`. Only `brief` gives it.
+    """
     PART = 19
     """(PART, ...): a part of something that spans datagrams, as the protocol's assembler takes it.
 

@@ -8,7 +8,7 @@ of connections: what a connection has taught goes through `Hints`, what it means
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol as Shape
 
@@ -105,6 +105,9 @@ class Protocol(ABC):
     @abstractmethod
     def policy(self, dialect: str) -> Policy:
         """Return the rules of one dialect. For an unknown name: those of the first dialect."""
+
+    brief: Callable[[bytes, int, Hints], list[Event]] | None = None
+    """`scan` in fewer events, for flows that nobody watches: the same conclusions follow."""
 
     @abstractmethod
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:

@@ -7,21 +7,29 @@ receiver reads nothing of a datagram whose number it has got before, in whatever
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import CARRIED, CONTENT, COPIES, FIRST, FRAME, RECORD, Unit
+from netdissect.track.ledger import (
+    CARRIED,
+    CONTENT,
+    FIRST,
+    FRAME,
+    RECORD,
+    Unit,
+)
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space
+from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
-__all__ = ["MAX_EPOCHS", "MAX_LISTED", "MAX_STEP", "CarriedSpace", "CarrierSpace"]
-
-MAX_LISTED = 256
-"""Datagrams listed per message."""
+__all__ = ["MAX_EPOCHS", "MAX_MARKS", "MAX_STEP", "CarrierSpace"]
 
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
+MAX_MARKS = 4096
+"""Datagrams whose content is remembered, to tell a copy from another datagram of the same number."""
 MAX_STEP = 1024
 """A number further away is damaged, forged or behind a gap: it counts once the next one confirms it."""
 SOONEST = 0.8
@@ -35,8 +43,9 @@ class CarrierSpace(Space):
     """Datagrams of one direction."""
 
     __slots__ = (
-        "_before", "_began_ns", "_guard_ns", "_latest_ns", "_stray", "_take_ack", "_timeout_ns", "collisions", "copied",
-        "ignored", "late_acks", "number_at_hand", "restarts", "stale", "strays", "twin", "wanted",
+        "_before", "_began_ns", "_guard_ns", "_latest_ns", "_marks", "_stray", "_take_ack",
+        "_timeout_ns", "collisions", "copied", "ignored", "late_acks", "number_at_hand", "restarts",
+        "stale", "strays", "twin", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -60,9 +69,11 @@ class CarrierSpace(Space):
         """Datagrams with a number that another one has used, and with other content."""
         self.strays = 0
         """Datagrams whose number nothing else confirms."""
-        self._stray: int | None = None
         self.wanted = 0
         """Datagrams, copies included, that their sender wants acknowledged."""
+        self._stray: int | None = None
+        self._marks: dict[int, int] = {}
+        """Number -> what tells its datagram from others."""
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
         self._began_ns = 0
@@ -84,25 +95,78 @@ class CarrierSpace(Space):
         time_ns: int,
     ) -> None:
         """Take one datagram that its sender wants acknowledged."""
-        if self.last is None:
-            self._began_ns = time_ns
-        elif self._strays(wire_seq, frame, time_ns):
-            return
-        self._latest_ns = time_ns
+        del labelled
+        mark = hash(content[-_COMPARED:])
         self.wanted += 1
-        before, others = self.duplicates, self.collisions
-        super().unit(wire_seq, labelled, content[-_COMPARED:], type_, frame, time_ns)
-        self.number_at_hand = self.extend(wire_seq)
-        self.copied = self.duplicates != before
-        self.stale = self.copied or self.collisions != others
-        if self._before and not self.stale:
-            self.stale = self._known_before(wire_seq)
+        seq = self._take(wire_seq, mark, frame, time_ns)
+        if seq is None:
+            return
+        record = None
+        if self.recorder is not None:
+            record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
+        unit: Unit = [time_ns, time_ns, 1, mark, time_ns, frame, record, None]
+        self.current = self.outstanding[seq] = unit
 
-    def _strays(self, wire_seq: int, frame: int, time_ns: int) -> bool:
+    def plain_unit(
+        self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
+    ) -> None:
+        """Take one datagram that nobody acknowledges."""
+        seq = self._take(wire_seq, hash(content[-_COMPARED:]), frame, time_ns)
+        if seq is None:
+            return
+        self.plain += 1
+        self.current = None
+        if self.recorder is not None:
+            record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
+            self.recorder.dropped(record, "unknown")
+
+    def _take(self, wire_seq: int, mark: int, frame: int, time_ns: int) -> int | None:
+        """Return the extended number of a new datagram, None for a copy or a stray one."""
+        last = self.last
+        self._latest_ns = time_ns
+        if last is None:
+            last = self._begin(wire_seq)
+            self._began_ns = time_ns
+            self.max_copies = 1
+        ahead = (wire_seq - last) & self._mask
+        self.copied = self.stale = False
+        if ahead == 1:
+            seq = self.last = last + 1
+            self._stray = None
+        else:
+            if self._strays(wire_seq, ahead, frame, time_ns):
+                return None
+            if 0 < ahead <= self._half:
+                seq = last + ahead
+                self._advance(last, seq, frame, time_ns)
+            else:
+                seq = last + ahead - (self._modulus if ahead else 0)
+                if self._repeated(seq, mark, frame, time_ns):
+                    return None
+        self.units += 1
+        self.number_at_hand = seq
+        self._marks[seq] = mark
+        if self._before:
+            self.stale = self._known_before(wire_seq)
+        if not self.units & 255:
+            self._tidy(time_ns)
+        return seq
+
+    def _tidy(self, time_ns: int) -> None:
+        """Keep what is remembered in its bounds."""
+        self.shed(time_ns)
+        marks = self._marks
+        if len(marks) > MAX_MARKS:
+            for seq in list(islice(marks, MAX_MARKS // 2)):
+                del marks[seq]
+
+    # -- numbers -----------------------------------------------------------------------------------
+
+    def _strays(self, wire_seq: int, ahead: int, frame: int, time_ns: int) -> bool:
         """Return True for a number far from all before, which nothing confirms yet."""
-        ahead = (wire_seq - (self.last or 0)) & self._mask
+        last = self.last or 0
         back = self._modulus - ahead
-        if ahead <= MAX_STEP or back <= MAX_STEP + (self.last or 0) - self.first:
+        if ahead <= MAX_STEP or back <= MAX_STEP + last - self.first:
             self._stray = None
             return False
         before, self._stray = self._stray, wire_seq
@@ -110,65 +174,47 @@ class CarrierSpace(Space):
             return False
         self.units += 1
         self.strays += 1
-        self.wanted += 1
-        self._latest_ns = time_ns
         self.current = None
-        self.copied = self.stale = False
         self.find(
             "sequence-jump", frame, time_ns, self.direction,
-            f"number {wire_seq} is far from {self.last} and stands alone", wire_seq=wire_seq,
+            f"number {wire_seq} is far from {last & self._mask} and stands alone", wire_seq=wire_seq,
         )  # fmt: skip
         return True
 
-    def _again(
-        self,
-        seq: int,
-        unit: Unit,
-        labelled: bool | None,  # noqa: FBT001 - as in `Space`
-        content: int,
-        frame: int,
-        time_ns: int,
-    ) -> None:
-        if content == unit[CONTENT]:
-            super()._again(seq, unit, labelled, content, frame, time_ns)
+    def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
+        """Take a number that is not newer; return False for a first copy that came late."""
+        if seq in self.missing:
+            self.missing.discard(seq)
+        elif seq < self.first:
+            self._lower(seq)
         else:
-            self._collide(seq, frame, time_ns)
+            self.current = None
+            self.stale = True
+            known = self._marks.get(seq, mark)
+            if known == mark:
+                self._copy(seq, frame, time_ns)
+            else:
+                self.units += 1
+                self.collisions += 1
+                self.find(
+                    "number-reused", frame, time_ns, self.direction,
+                    f"{seq & self._mask} is used by another datagram as well", seq=seq,
+                )  # fmt: skip
+            return True
+        if self.started or seq > self.first:
+            self.disorder += 1
+            self._sight()
+        self.out_of_order += 1
+        self.findings.add("out-of-order", frame, time_ns, self.direction)
+        return False
 
-    def _settled_again(
-        self,
-        seq: int,
-        slot: int,
-        labelled: bool | None,  # noqa: FBT001 - as in `Space`
-        content: int,
-        frame: int,
-        time_ns: int,
-    ) -> None:
-        if content == self._contents[slot]:
-            super()._settled_again(seq, slot, labelled, content, frame, time_ns)
-        else:
-            self._collide(seq, frame, time_ns)
-
-    def _collide(self, seq: int, frame: int, time_ns: int) -> None:
-        """Take another datagram with a number that was used: damaged, or of another sender."""
-        self.units += 1
-        self.collisions += 1
-        self.current = None
-        self.find(
-            "number-reused", frame, time_ns, self.direction,
-            f"{seq & self._mask} is used by another datagram as well", seq=seq,
-        )  # fmt: skip
-
-    def obey(self, rule: SpaceRule, smoothed_ms: float | None = None) -> None:
-        """Take the rules of a dialect; contents are always compared."""
-        super().obey(rule, smoothed_ms)
-        self._compare = True
-
-    def plain_unit(
-        self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
-    ) -> None:
-        """Take one datagram that nobody acknowledges."""
-        super().plain_unit(wire_seq, content, type_, frame, time_ns)
-        self.wanted -= 1
+    def _copy(self, seq: int, frame: int, time_ns: int) -> None:
+        """Take a copy that the network has made."""
+        self.duplicates += 1
+        self.copied = True
+        self.findings.add("duplicate", frame, time_ns, self.direction)
+        if self.recorder is not None:
+            self.recorder.late(self, seq, True, None, frame, time_ns, time_ns)  # noqa: FBT003
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
@@ -176,6 +222,10 @@ class CarrierSpace(Space):
             first <= wire_seq <= last and wire_seq not in missing
             for first, last, missing in self._before
         )
+
+    def wire_of(self, number: int) -> int:
+        """Return an extended number as it stands on the wire."""
+        return number & self._mask
 
     # -- acknowledgements --------------------------------------------------------------------------
 
@@ -186,17 +236,30 @@ class CarrierSpace(Space):
         self._take_ack(base, bits, frame, time_ns)
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
-        if time_ns - unit[FIRST] > self._timeout_ns:
+        """Take the acknowledgement of a datagram: it is one of all messages in it."""
+        sample = time_ns - unit[FIRST]
+        if sample > self._timeout_ns:
             self.late_acks += 1
             self.time_out(seq, unit)
             return
-        super()._settle(seq, unit, frame, time_ns)
+        self.acked += 1
+        if sample >= 0:
+            rtt = self.rtt
+            lowest = rtt.lowest
+            rtt.add(sample)
+            if sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS:
+                self._sight()
+        if unit[RECORD] is not None and self.recorder is not None:
+            self.recorder.acked(unit[RECORD], 1, frame, time_ns)
+        if unit[CARRIED] is not None:
+            for space, first, count in unit[CARRIED]:
+                space.delivered(first, count, frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that its sender has given up."""
+        self._marks.setdefault(seq, unit[CONTENT])
         self.given_up += 1
         self.unacked += 1
-        self.remember(seq, unit)
         self.findings.add("datagram-timed-out", unit[FRAME], unit[FIRST], self.direction)
         if unit[RECORD] is not None and self.recorder is not None:
             self.recorder.dropped(unit[RECORD], "given_up")
@@ -215,12 +278,10 @@ class CarrierSpace(Space):
         """Settle a datagram without acknowledgement: timed out, if its sender lived long enough."""
         if self._latest_ns - unit[FIRST] >= self._timeout_ns:
             self.time_out(seq, unit)
-        else:
-            super().end(seq, unit, seen=seen)
-
-    def wire_of(self, number: int) -> int:
-        """Return an extended number as it stands on the wire."""
-        return number & self._mask
+            return
+        self.unacked += seen
+        if unit[RECORD] is not None and self.recorder is not None:
+            self.recorder.dropped(unit[RECORD], "unacked" if seen else "unknown")
 
     # -- epochs ------------------------------------------------------------------------------------
 
@@ -252,38 +313,3 @@ class CarrierSpace(Space):
         return extra
 
 
-class CarriedSpace(Space):
-    """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
-
-    __slots__ = ()
-
-    carrier: CarrierSpace
-
-    def _is_copy(
-        self,
-        labelled: bool | None,  # noqa: FBT001 - as in `Space`
-        same: bool,  # noqa: FBT001 - as in `Space`
-        gap_ns: int,
-        copies: int,
-    ) -> bool:
-        """Return True where the whole datagram was copied; in a new one its sender sends again."""
-        del labelled, same, gap_ns, copies
-        return self.carrier.copied
-
-    def _load(self, seq: int) -> None:
-        """Note both ways which datagram carries which message."""
-        super()._load(seq)
-        unit, number = self.outstanding.get(seq), self.carrier.number_at_hand
-        if unit is None:
-            return
-        before = unit[CARRIED]
-        if before is not None and before != number:
-            self.carrier.resent(before)
-        unit[CARRIED] = number
-        record = unit[RECORD]
-        if record is not None and unit[COPIES] <= MAX_LISTED:
-            record.extra.setdefault("carried_by", []).append(self.carrier.wire_of(number))
-
-    def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
-        unit[CARRIED] = None  # the base class keeps lists there
-        super()._settle(seq, unit, frame, time_ns)

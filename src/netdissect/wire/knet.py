@@ -131,6 +131,8 @@ class Progress(NamedTuple):
     """Bits of what was seen of a known application."""
     looked_at: int = 0
     """Datagrams looked at for it."""
+    strangers: int = 0
+    """Messages among them that belong to no known application."""
 
 
 def message_type(message_id: int, dialect: str) -> str:

@@ -12,7 +12,7 @@ from netdissect.protocols.knet.codes import CODES
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
-from netdissect.protocols.knet.scan import scan, scan_stream
+from netdissect.protocols.knet.scan import brief, scan, scan_stream
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, SPECIFICATION
 
@@ -42,6 +42,7 @@ class Knet(Protocol):
     transports = ("udp", "tcp")
     default_ports = (2345,)
     codes = CODES
+    brief = staticmethod(brief)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognise`."""

@@ -9,10 +9,12 @@ from netdissect.model.claims import Hints
 from netdissect.wire.knet import Phase
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["DATAGRAMS_LOOKED_AT", "learn"]
+__all__ = ["DATAGRAMS_LOOKED_AT", "STRANGERS", "learn"]
 
-DATAGRAMS_LOOKED_AT: Final = 64
+DATAGRAMS_LOOKED_AT: Final = 24
 """Datagrams with application messages after which nothing more is looked for."""
+STRANGERS: Final = 3
+"""Messages of neither engine that end the search while nothing speaks for one."""
 _CONTROLS, _SCENE, _LOADED, _UPDATES, _LOGIN, _LOGIN_REPLY = (1 << bit for bit in range(6))
 _URHO3D: Final = (
     _CONTROLS | _UPDATES, _CONTROLS | _SCENE, _LOADED | _SCENE, _LOADED | _UPDATES,
@@ -22,6 +24,8 @@ _TUNDRA: Final = _LOGIN | _LOGIN_REPLY
 _ANGLES = Struct("<Iff").unpack_from
 _MIN_CONTROLS, _MAX_ANGLE = 13, 1e6
 _UNDECIDED: Final = ("knet-2.x",)
+_ENGINES_END, _TUNDRA_FIRST, _TUNDRA_LAST = 23, 100, 124
+"""Urho3D uses IDs below the first, Tundra those from the second to the third. Section 10."""
 
 
 def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
@@ -29,7 +33,7 @@ def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     progress = hints.extra
     if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
         return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
-    evidence, others = progress.evidence, 0
+    evidence, others, strangers = progress.evidence, 0, progress.strangers
     for message in values[5]:
         start, fragment, _, is_reliable, *_, content, _ = message
         if fragment and not start:
@@ -39,6 +43,7 @@ def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
             others += 1
             if _foreign(number, direction):
                 return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
+            strangers += not (number < _ENGINES_END or _TUNDRA_FIRST <= number <= _TUNDRA_LAST)
             evidence |= _hint(number, content[after:], direction, is_reliable=bool(is_reliable))
     if not others:
         return hints
@@ -47,8 +52,11 @@ def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     if evidence & _TUNDRA == _TUNDRA:
         return Hints(("knet-tundra", "knet-tundra"), progress._replace(phase=Phase.OPEN))
     looked = progress.looked_at + 1
-    phase = Phase.OPEN if looked >= DATAGRAMS_LOOKED_AT else progress.phase
-    learnt = progress._replace(phase=phase, evidence=evidence, looked_at=looked)
+    enough = looked >= DATAGRAMS_LOOKED_AT or (strangers >= STRANGERS and not evidence)
+    phase = Phase.OPEN if enough else progress.phase
+    learnt = progress._replace(
+        phase=phase, evidence=evidence, looked_at=looked, strangers=strangers
+    )
     return Hints(hints.dialects, learnt)
 
 

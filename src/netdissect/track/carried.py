@@ -1,0 +1,265 @@
+"""Messages that travel in numbered datagrams. See `carrier` for those.
+
+Runs of consecutive new messages are the common case and cost little more than one message: they share
+one entry, and the numbers seen are kept as ranges.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import islice
+from typing import Any
+
+from netdissect.model.policy import SpaceRule
+from netdissect.track.carrier import CarrierSpace
+from netdissect.track.findings import Findings
+from netdissect.track.ledger import CARRIED, MAX_OUTSTANDING, Unit
+from netdissect.track.recorder import Recorder
+from netdissect.track.space import Space
+
+__all__ = ["MAX_AGAIN", "MAX_LISTED", "MAX_RANGES", "CarriedSpace", "Ranges"]
+
+MAX_RANGES = 4096
+"""Ranges of numbers seen that are kept; beyond, the two nearest oldest ones become one."""
+MAX_AGAIN = 4096
+"""Messages sent more than once whose copies are counted."""
+MAX_LISTED = 256
+"""Datagrams listed per message."""
+
+_SENT_NS, _CARRIER, _RECORD = range(3)
+"""Entry of an open message: [time of its last copy, number of the datagram, record]."""
+
+
+class Ranges:
+    """Numbers as sorted disjoint ranges. Bounded."""
+
+    __slots__ = ("_ends", "_starts", "merged")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.merged = 0
+        """Gaps that were closed to stay within the bound."""
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self._starts, number) - 1
+        return index >= 0 and number < self._ends[index]
+
+    def add(self, start: int, end: int) -> None:
+        """Add the numbers from `start` up to `end`, which is not one of them."""
+        starts, ends = self._starts, self._ends
+        if ends and start == ends[-1]:
+            ends[-1] = end
+            return
+        index = bisect_right(starts, start)
+        if index and start <= ends[index - 1]:
+            index -= 1
+            start = starts[index]
+            end = max(end, ends[index])
+        stop = index
+        while stop < len(starts) and starts[stop] <= end:
+            end = max(end, ends[stop])
+            stop += 1
+        starts[index:stop] = [start]
+        ends[index:stop] = [end]
+        if len(starts) > MAX_RANGES:
+            self.merged += 1
+            del starts[1], ends[0]
+
+    def clear(self) -> None:
+        """Forget all numbers."""
+        self._starts.clear()
+        self._ends.clear()
+
+
+class CarriedSpace(Space):
+    """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
+
+    __slots__ = ("_again", "_seen")
+
+    carrier: CarrierSpace
+
+    def __init__(
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
+        super().__init__(rule, direction, findings, recorder)
+        self._seen = Ranges()
+        self._again: dict[int, int] = {}
+        """Number -> copies that its sender has made, where more than one."""
+
+    def run(self, wire_seq: int, types: list[str], frame: int, time_ns: int) -> None:
+        """Take consecutive messages, one of each type in `types`."""
+        count = len(types)
+        last = self.last
+        if last is None:
+            last = self._begin(wire_seq)
+        ahead = (wire_seq - last) & self._mask
+        if self.recorder is not None or not 0 < ahead <= self._half or self.carrier.copied:
+            for index, type_ in enumerate(types):
+                self.unit(wire_seq + index, None, None, type_, frame, time_ns)
+            return
+        start = last + ahead
+        end = start + count
+        self.last = end - 1
+        self.units += count
+        self.max_copies = self.max_copies or 1
+        self._seen.add(start, end)
+        entry = [time_ns, self.carrier.number_at_hand, None]
+        if count == 1:
+            self.outstanding[start] = entry
+        else:
+            self.outstanding.update(dict.fromkeys(range(start, end), entry))
+        self._load_run(start, count)
+        if len(self.outstanding) > MAX_OUTSTANDING:
+            self._shed_oldest()
+
+    def unit(
+        self,
+        wire_seq: int,
+        labelled: bool | None,  # noqa: FBT001 - as in `Space`
+        content: Any,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        """Take one copy of a message."""
+        del labelled, content
+        last = self.last
+        if last is None:
+            last = self._begin(wire_seq)
+        ahead = (wire_seq - last) & self._mask
+        if ahead > self._half:
+            ahead -= self._modulus
+        seq = last + ahead
+        if ahead > 0:
+            self.last = seq
+        elif seq in self._seen:
+            self._repeat(seq, frame, time_ns)
+            return
+        else:
+            self.first = min(self.first, seq)
+            self.out_of_order += 1
+            self.findings.add("out-of-order", frame, time_ns, self.direction)
+        self.units += 1
+        self.max_copies = self.max_copies or 1
+        self._seen.add(seq, seq + 1)
+        record = None
+        if self.recorder is not None:
+            record = self.recorder.first(self, seq, wire_seq & self._mask, type_, frame, time_ns)
+        entry = [time_ns, self.carrier.number_at_hand, record]
+        self.outstanding[seq] = entry
+        self._list(entry)
+        self._load_run(seq, 1)
+        if len(self.outstanding) > MAX_OUTSTANDING:
+            self._shed_oldest()
+
+    def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
+        """Take a further copy: the network's if the whole datagram was copied, else its sender's."""
+        entry = self.outstanding.get(seq)
+        copied = self.carrier.copied
+        if self.recorder is not None:
+            due = time_ns if entry is None else entry[_SENT_NS] + self.delay_ns
+            self.recorder.late(self, seq, copied, None, frame, time_ns, due)
+        if copied:
+            self.duplicates += 1
+            self.findings.add("duplicate", frame, time_ns, self.direction)
+            return
+        self.retransmissions += 1
+        self.findings.add("retransmission", frame, time_ns, self.direction)
+        again = self._again
+        copies = again.pop(seq, 1) + 1
+        again[seq] = copies
+        self.max_copies = max(self.max_copies, copies)
+        if len(again) > MAX_AGAIN:
+            del again[next(iter(again))]
+        if entry is None:
+            return
+        before, number = entry[_CARRIER], self.carrier.number_at_hand
+        if before != number:
+            self.carrier.resent(before)
+        entry = [time_ns, number, entry[_RECORD]]
+        self.outstanding[seq] = entry
+        self._list(entry)
+        self._load_run(seq, 1)
+
+    def _list(self, entry: list[Any]) -> None:
+        """Note in the record of a message which datagram carries it."""
+        record = entry[_RECORD]
+        if record is not None:
+            carried = record.extra.setdefault("carried_by", [])
+            if len(carried) < MAX_LISTED:
+                carried.append(self.carrier.wire_of(entry[_CARRIER]))
+
+    def _load_run(self, start: int, count: int) -> None:
+        """Note with the datagram at hand what it carries."""
+        datagram = self.carrier.current
+        if datagram is None:
+            return
+        if datagram[CARRIED] is None:
+            datagram[CARRIED] = [(self, start, count)]
+        else:
+            datagram[CARRIED].append((self, start, count))
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def delivered(self, start: int, count: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a datagram that carried these messages."""
+        pop = self.outstanding.pop
+        if self._again or self.recorder is not None:
+            for seq in range(start, start + count):
+                entry = pop(seq, None)
+                if entry is not None:
+                    self._settle(seq, entry, frame, time_ns)
+            return
+        found = 0
+        entry = None
+        for seq in range(start, start + count):
+            taken = pop(seq, None)
+            if taken is not None:
+                found += 1
+                entry = taken
+        if entry is not None:
+            self.acked += found
+            self.rtt.add(time_ns - entry[_SENT_NS])
+            self.rtt.samples += found - 1
+
+    def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
+        """Take the first acknowledgement of one message."""
+        copies = self._again.get(seq, 1)
+        self.acked += 1
+        if copies > 1:
+            self.rtt.ambiguous += 1
+        else:
+            self.rtt.add(max(0, time_ns - unit[_SENT_NS]))
+        if unit[_RECORD] is not None and self.recorder is not None:
+            self.recorder.acked(unit[_RECORD], copies, frame, time_ns)
+
+    def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
+        """Settle a message without acknowledgement."""
+        del seq
+        self.unacked += seen
+        if unit[_RECORD] is not None and self.recorder is not None:
+            self.recorder.dropped(unit[_RECORD], "unacked" if seen else "unknown")
+
+    def end_all(self, end_ns: int, patience_ns: int) -> None:
+        """Settle what is open at the end."""
+        for seq, entry in list(self.outstanding.items()):
+            waited = end_ns - entry[_SENT_NS] > patience_ns
+            self.end(seq, entry, seen=self.peer_seen and waited)
+        self.outstanding.clear()
+
+    def _shed_oldest(self) -> None:
+        """Settle a quarter of the open messages as unknown, because there are too many."""
+        for seq in list(islice(self.outstanding, MAX_OUTSTANDING // 4)):
+            self.hit("MAX_OUTSTANDING")
+            self.end(seq, self.outstanding.pop(seq), seen=False)
+
+    def restart(self) -> None:
+        """Begin a new epoch with its carrier."""
+        super().restart()
+        self._seen.clear()
+
+    def _extra(self) -> dict[str, Any]:
+        if self._seen.merged:
+            self.limits["MAX_RANGES"] = self._seen.merged
+        return super()._extra()
