@@ -119,7 +119,9 @@ class StreamPort:
 
     def take(self, frame: int, time_ns: int, segment: TcpSegment) -> bool:
         """Track one segment; False where it belongs to another connection or is not usual."""
-        if segment.connection != self._ordinal or segment.mid_stream or segment.flags & _SPECIAL:
+        if segment.connection != self._ordinal or segment.flags & _SPECIAL:
+            return False
+        if segment.mid_stream and segment.stream_start <= 0:
             return False
         direction, lane = self._direction, self._lane
         self._stream.segment(direction, frame, time_ns, segment)

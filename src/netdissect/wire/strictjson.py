@@ -13,7 +13,6 @@ DEPTH_LIMIT: Final = 64
 """Arrays and objects inside each other at most; deeper texts are legal JSON but are not read."""
 _LONGEST_INTEGER: Final = 4000
 """Digits of an integer kept exact; longer ones are read as floating point."""
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -41,12 +40,15 @@ class _NotStrictError(ValueError):
 
 def read_json(text: str) -> Json:
     """Return the value of a JSON text and what is odd about it."""
-    if text.count("[") + text.count("{") > DEPTH_LIMIT and _depth(text) > DEPTH_LIMIT:
-        return Json(None, valid=False, fault=None, too_deep=True)
     try:
         value = _FAST.decode(text)
-    except (ValueError, RecursionError):
+    except RecursionError:
+        return Json(None, valid=False, fault=None, too_deep=True)
+    except ValueError:
         return _thorough(text)
+    # Only a text with so many brackets can nest too deeply.
+    if text.count("[") + text.count("{") > DEPTH_LIMIT and _too_deep(value):
+        return Json(None, valid=False, fault=None, too_deep=True)
     lone = "\\u" in text and _SURROGATE.search(text) is not None and _has_lone(value)
     return Json(value, valid=True, fault=None, lone_surrogate=lone)
 
@@ -66,8 +68,12 @@ def _thorough(text: str) -> Json:
         value = json.loads(
             text, object_pairs_hook=pairs, parse_constant=_constant, parse_int=_integer
         )
-    except (ValueError, RecursionError) as fault:
+    except RecursionError:
+        return Json(None, valid=False, fault=None, too_deep=True)
+    except ValueError as fault:
         return Json(None, valid=False, fault=str(fault))
+    if _too_deep(value):
+        return Json(None, valid=False, fault=None, too_deep=True)
     lone = _SURROGATE.search(text) is not None and _has_lone(value)
     return Json(
         value,
@@ -93,20 +99,17 @@ def _integer(digits: str) -> int | float:
     return int(digits) if len(digits) <= _LONGEST_INTEGER else float(digits)
 
 
-def _depth(text: str) -> int:
-    """Return how deep brackets nest outside strings, counting no further than needed."""
-    depth = deepest = 0
-    for match in _TOKEN.finditer(text):
-        mark = match[0]
-        if mark in "[{":
-            depth += 1
-            if depth > deepest:
-                deepest = depth
-                if deepest > DEPTH_LIMIT:
-                    break
-        elif mark in "]}":
-            depth -= 1
-    return deepest
+def _too_deep(value: Any) -> bool:
+    """Return whether arrays and objects nest deeper than DEPTH_LIMIT."""
+    level = [value]
+    for _ in range(DEPTH_LIMIT + 1):
+        inner = [item for item in level if isinstance(item, (dict, list))]
+        if not inner:
+            return False
+        level = [
+            item for box in inner for item in (box.values() if isinstance(box, dict) else box)
+        ]
+    return True
 
 
 def _has_lone(value: Any) -> bool:

@@ -14,7 +14,7 @@ from netdissect.dissect.schema import (
     SchemaMismatch,
     parse_schema,
 )
-from netdissect.dissect.walker import Scope, Walker
+from netdissect.dissect.walker import Scope, Walker, node_value
 from netdissect.layers.netplay import NetplayChunk, NetplayFrame, NetplayShortFrame, NetplayText
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor
@@ -257,8 +257,16 @@ def _summary(kind: str, row: MessageSchema | None, node: FieldNode) -> str:
         return f"type {kind}"
     decoded = next((child for child in node.children if child.name == "decoded"), None)
     values = [] if decoded is None else decoded.children[:SUMMARY_VALUES]
-    shown = (f"{child.name}={json.dumps(child.value, ensure_ascii=False)}" for child in values)
+    plain = ((child.name, _short(node_value(child))) for child in values)
+    shown = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in plain)
     return " ".join([f"{row.name} ({kind})", *(text[:SUMMARY_OCTETS] for text in shown)])
+
+
+def _short(value: Any) -> Any:
+    """Return what the one-line form shows of a value: the first items of a long list."""
+    if isinstance(value, list) and len(value) > SUMMARY_VALUES:
+        return [*value[:SUMMARY_VALUES], "..."]
+    return value
 
 
 _CANONICAL = (0, 1)

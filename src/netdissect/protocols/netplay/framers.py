@@ -122,6 +122,10 @@ class _Framer:
         held.clear()
         return found
 
+    def _passed_over(self) -> bool:
+        """Return whether something was skipped since the last message."""
+        return bool(self._skipped or self._missing)
+
     def _skip_note(self) -> Fault:
         text = f"{self._skipped} octets skipped"
         if self._missing:
@@ -184,7 +188,11 @@ class BinaryFramer(_Framer):
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""
-        if not piece.gap_octets and not self._held.data and not self._lost and not self._skip:
+        held = self._held
+        if not piece.gap_octets and not self._lost and not self._skip:
+            if held.data:
+                held.add(piece)
+                return self._cut(piece) if len(held.data) >= self._need else []
             found = self._whole(piece)
             if found is not None:
                 return found
@@ -357,10 +365,17 @@ class TextFramer(_Framer):
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""
         data = piece.data
-        usual = not piece.gap_octets and not self._held.data and not self._lost
-        usual = usual and not self._skipped and not self._missing and data.endswith(b"\n")
-        if usual and data.count(b"\n") == 2:  # noqa: PLR2004 - one message, whole
-            return [(data, piece.frames, (), piece.offset)]
+        held = self._held
+        if not piece.gap_octets and not self._lost and data:
+            if held.data:
+                size = len(held.data) + len(data)
+                inside = b"\n" not in data and data[0] & 0xC0 != 0x80  # noqa: PLR2004
+                if inside and size <= MAX_TEXT_OCTETS:
+                    held.add(piece)
+                    self._searched = size
+                    return []
+            elif data[-1:] == b"\n" and data.count(b"\n") == 2 and not self._passed_over():  # noqa: PLR2004
+                return [(data, piece.frames, (), piece.offset)]
         return super().feed(piece)
 
     def _lose(self) -> None:
