@@ -59,18 +59,20 @@ def share_of(packets: Iterable[Packet], index: int, count: int) -> Iterator[Pack
     find = known.get
     tcp, stream = PacketKind.TCP, PacketKind.TCP_STREAM
     for packet in packets:
-        kind, _, _, key, *_ = packet
+        kind = packet[0]
         if kind is tcp or kind is stream:
             if index == 0:
                 yield packet
             continue
-        mine = find(key)
-        if mine is None:
-            if len(known) >= MAX_KNOWN:
-                known.clear()
-            mine = known[key] = _share(key, count) == index
+        mine = find(packet[3])
         if mine:
             yield packet
+        elif mine is None:
+            if len(known) >= MAX_KNOWN:
+                known.clear()
+            known[packet[3]] = _share(packet[3], count) == index
+            if known[packet[3]]:
+                yield packet
 
 
 def _share(key: FlowKey, count: int) -> int:
