@@ -44,9 +44,9 @@ MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
 MAX_SAMPLED = 100_000
 """Flows held for recognition at once; beyond, those idle longest are judged and let go."""
-MAX_OTHER = 200_000
+MAX_OTHER = 100_000
 """Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
-MAX_REPORTS = 100_000
+MAX_REPORTS = 50_000
 """Reports collected; further ones are counted only (`Options.on_report` gets them all)."""
 MAX_SAMPLE_OCTETS = 64 * 1024
 """Octets held per flow for recognition."""
@@ -116,6 +116,8 @@ class Pipeline:
         """One entry per connection, in the order of their numbers."""
         self.now_ns = 0
         """Time of the newest packet."""
+        self._ignore: Taker = self._other
+        """One bound method for all flows of no known protocol."""
         self._table: dict[FlowKey, Taker] = {}
         """UDP key -> what takes its datagrams; flows under recognition and TCP are not in it."""
         self._sampled: dict[tuple[str, FlowKey], Flow] = {}
@@ -240,7 +242,7 @@ class Pipeline:
             self._faulty(flow, packet)
         elif taker is not None:
             taker(frame, time_ns, payload)
-            if taker == self._other and self.observer is not None:
+            if taker is self._ignore and self.observer is not None:
                 self.observer.other(packet)
         else:
             flow = self._sampled.get(("udp", key)) or self._new_flow("udp", key)
@@ -353,7 +355,7 @@ class Pipeline:
         for key in (flow.key, reverse_key(flow.key)):
             self._others[flow.transport, key] = None
             if flow.transport == "udp":
-                self._table[key] = self._other
+                self._table[key] = self._ignore
         while len(self._others) > 2 * MAX_OTHER:
             self._hit("MAX_OTHER")
             transport, key = next(iter(self._others))
