@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["DEPTH_LIMIT", "Json", "read_json"]
+__all__ = ["DEPTH_LIMIT", "Json", "is_plain_object", "read_json"]
 
 DEPTH_LIMIT: Final = 64
 """Arrays and objects inside each other at most; deeper texts are legal JSON but are not read."""
@@ -36,6 +36,20 @@ class Json:
 
 class _NotStrictError(ValueError):
     """Something that the fast reader leaves to the thorough one."""
+
+
+def is_plain_object(text: str) -> bool:
+    """Return whether a text is a JSON object with nothing odd about it: the usual case, quickly.
+
+    False says nothing: `read_json` then tells more.
+    """
+    try:
+        value, end = _FAST.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    if end != len(text) or not isinstance(value, dict) or "\\u" in text:
+        return False
+    return text.count("[") + text.count("{") <= DEPTH_LIMIT
 
 
 def read_json(text: str) -> Json:

@@ -21,7 +21,8 @@ from netdissect.wire.netplay import (
     chunk_spans,
     unpack_body,
 )
-from netdissect.wire.netplay_text import judge
+from netdissect.wire.netplay_text import is_class_line, judge
+from netdissect.wire.strictjson import is_plain_object
 
 __all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
@@ -103,11 +104,25 @@ def _header(head: int, position: int, need: int) -> list[Event]:
     return []
 
 
+@lru_cache(maxsize=1024)
+def _plain_name(class_line: bytes) -> str | None:
+    """Return a class line that has nothing odd about it; None for others."""
+    if not class_line.isascii() or len(class_line) > _LONGEST_NAME:
+        return None
+    name = class_line.decode()
+    return name if is_class_line(name) else None
+
+
 def scan_text(payload: bytes) -> list[Event]:
     """Return the events of one text message."""
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
         return [(_NOTE, "incomplete-message-at-close", f"{len(payload)} octets without an end")]
+    name = _plain_name(values[0])
+    if name is not None:
+        body = values[1].decode("utf-8", "replace")
+        if "\ufffd" not in body and is_plain_object(body):
+            return [(_MESSAGE, name)]
     verdict = judge(values[0], values[1])
     events: list[Event] = [(_MESSAGE, verdict.class_name[:_LONGEST_NAME])]
     events += ((_NOTE, code, text) for code, text, _ in verdict.findings)
