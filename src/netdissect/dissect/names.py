@@ -23,15 +23,17 @@ __all__ = ["layer_fields"]
 def layer_fields(module: Any) -> dict[str, str]:
     """Return field name -> kind over all layers of a module or package, in no particular order.
 
-    Fields that a finisher adds (decoded user values, joined fragments) are not stated by a layer.
+    What a finisher or an inspector adds is not stated by a layer; a layer module may list it, name ->
+    kind, in `ADDED_FIELDS`.
     """
-    found: dict[str, str] = {}
+    found: dict[str, str] = dict(getattr(module, "ADDED_FIELDS", {}))
     prefix = module.__name__
     for layer in _layers(Layer):
         if not f"{layer.__module__}.".startswith(f"{prefix}."):
             continue
         for field in layer.fields_desc:
-            found[field.name] = _kind(_inner(field))
+            inner = _inner(field)
+            found[getattr(inner, "shown", field.name)] = _kind(inner)
         for generated in layer.generated:
             found.setdefault(generated.name, "any")
     return found

@@ -20,6 +20,7 @@ __all__ = [
     "apply",
     "checksum",
     "named",
+    "object_fields",
     "read_delta",
 ]
 
@@ -167,14 +168,23 @@ def _item(kind: int, number: int, values: tuple[int, ...], row: Any) -> dict[str
         return {**item, "object": "uuid", "uuid": uuid.hex()}
     if row is None:
         return {**item, "object": None, "ints": list(values)}
-    fields = (*row["fields"], *row.get("newer_extra_fields", ()))
-    names = _names(row["name"], tuple(map(_frozen, fields)))
+    names = _names_of(row)
     item["object"] = row["name"]
     item.update(zip(names, values, strict=False))
     item.update(_strings(names, values))
     if len(values) > len(names):
         item["ints"] = list(values[len(names) :])
     return item
+
+
+def object_fields(family: str) -> tuple[str, ...]:
+    """Return the names of all integers of all snapshot objects of a family, and of DDNet's."""
+    return tuple(sorted({name for row in object_rows(family).values() for name in _names_of(row)}))
+
+
+def _names_of(row: dict[str, Any]) -> tuple[str, ...]:
+    fields = (*row["fields"], *row.get("newer_extra_fields", ()))
+    return _names(row["name"], tuple(map(_frozen, fields)))
 
 
 def _frozen(row: dict[str, Any]) -> tuple[str, int]:

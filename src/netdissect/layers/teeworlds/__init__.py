@@ -16,6 +16,8 @@ from netdissect.layers.teeworlds.codes import CODES
 from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.teeworlds.messages import *  # noqa: F403
 from netdissect.layers.teeworlds.packets import *  # noqa: F403
+from netdissect.wire.teeworlds import FAMILIES
+from netdissect.wire.teeworlds_snapshots import object_fields
 
 _GROUPS: tuple[dict[Any, Any], ...] = (
     *messages.MESSAGES.values(),
@@ -30,6 +32,7 @@ _MADE: dict[str, type[Layer]] = {
 globals().update(_MADE)
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
+    "ADDED_FIELDS",
     "CODES",
     "READERS",
     "bind",
@@ -39,6 +42,15 @@ __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     *packets.__all__,
     *sorted(_MADE),
 ]
+
+ADDED_FIELDS: dict[str, str] = {
+    **dict.fromkeys(("type", "decompressed_hex", "object", "state"), "str"),
+    **dict.fromkeys(("length", "decompressed_length", "sequence_reference", "base"), "int"),
+    **dict.fromkeys(("item_type", "item_id"), "int"),
+    **dict.fromkeys(("items", "changes", "deleted", "ints"), "list"),
+    **{name: "int" for family in FAMILIES for name in object_fields(family)},
+}
+"""What is added to a tree beside the fields of the layers: the items of snapshots above all."""
 
 DEFAULT_PORT = 8303
 """Game servers without another setting. Source: docs/protocols/teeworlds.md."""
