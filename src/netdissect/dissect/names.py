@@ -23,8 +23,8 @@ __all__ = ["layer_fields"]
 def layer_fields(module: Any) -> dict[str, str]:
     """Return field name -> kind over all layers of a module or package, in no particular order.
 
-    What a finisher or an inspector adds is not stated by a layer; a layer module may list it, name ->
-    kind, in `ADDED_FIELDS`.
+    What a finisher or an inspector adds is not stated by a layer; a layer module may list it, name
+    -> kind, in `ADDED_FIELDS`.
     """
     found: dict[str, str] = dict(getattr(module, "ADDED_FIELDS", {}))
     prefix = module.__name__
