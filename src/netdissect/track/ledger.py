@@ -48,6 +48,7 @@ copy made by the network is not one of `copies`.
 FIRST, LAST, COPIES, CONTENT, DUE, FRAME, RECORD, CARRIED = range(8)
 
 _MS = 1_000_000
+_WHERE = {True: "sender", False: "receiver", None: "unknown"}
 
 
 class Ledger:
@@ -369,7 +370,9 @@ class Ledger:
     def _extra(self) -> dict[str, Any]:
         extra: dict[str, Any] = {}
         if self.feedback is not None:
-            extra = self.feedback.counts()
+            extra = dict(self.feedback.counts())
+            # Next to the sender this is what it was told; elsewhere some of it may not reach it.
+            extra["feedback_at"] = _WHERE[self.sender_near]
         if self.quality is not None and self.quality.peak:
             extra["poor_quality_run"] = self.quality.peak
         return extra
