@@ -2,8 +2,9 @@
 
 Reading and taking off the headers costs a tenth of tracking, so it pays to do it in every process
 and to send nothing but finished reports between them. The answer is that of one process: flows are
-shared out by their addresses and ports, both directions alike; all TCP stays in the first process,
-because there one flow tells what another was for; connections are numbered in their common order.
+shared out by their addresses and ports, both directions alike; TCP by the address and port of its
+server, because there one flow tells what another was for; connections are numbered in their common
+order.
 """
 
 from __future__ import annotations
@@ -56,12 +57,19 @@ def processes_for(path: str) -> int:
 def share_of(packets: Iterable[Packet], index: int, count: int) -> Iterator[Packet]:
     """Yield the packets of the flows that belong to share `index` of `count`."""
     known: dict[FlowKey, bool] = {}
+    servers: dict[FlowKey, bool] = {}
     find = known.get
     tcp, stream = PacketKind.TCP, PacketKind.TCP_STREAM
     for packet in packets:
         kind = packet[0]
         if kind is tcp or kind is stream:
-            if index == 0:
+            key = packet[3]
+            mine = servers.get(key)
+            if mine is None:
+                if len(servers) >= MAX_KNOWN:
+                    servers.clear()
+                mine = servers[key] = _server_share(key, count) == index
+            if mine:
                 yield packet
             continue
         mine = find(packet[3])
@@ -82,6 +90,17 @@ def _share(key: FlowKey, count: int) -> int:
     sides = (key[:size] + ports[:2], key[size : 2 * size] + ports[2:])
     total = sum(int.from_bytes(side, "big") for side in sides)
     return (total * _SPREAD >> 16 & 0xFFFF) % count
+
+
+def _server_share(key: FlowKey, count: int) -> int:
+    """Return the share of a TCP flow: that of its server, the end with the lower port.
+
+    So what one connection tells about its server is known to all others of the same server.
+    """
+    size = (len(key) - 4) // 2
+    ports = key[2 * size :]
+    port, address = min((ports[:2], key[:size]), (ports[2:], key[size : 2 * size]))
+    return (int.from_bytes(address + port, "big") * _SPREAD >> 16 & 0xFFFF) % count
 
 
 def analyze_shares(reader: CaptureReader, options: Options, count: int) -> Analysis:
