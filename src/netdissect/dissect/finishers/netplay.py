@@ -41,6 +41,8 @@ SUMMARY_VALUES = 6
 """Values that the one-line form of a message shows."""
 SUMMARY_OCTETS = 160
 """Octets of a body, or characters of one value, that the one-line form shows."""
+_CUT = frozenset({"truncated", "length-beyond-end"})
+"""What the walker says of a frame that is cut: said better by `incomplete-frame-at-close`."""
 _ERRORS = {
     "compressed-flag-not-zlib": "java.util.zip.DataFormatException: incorrect header check",
     "zlib-checksum-error": "java.util.zip.DataFormatException: incorrect data check",
@@ -104,7 +106,8 @@ class _Reader:
             )
             holder.children.append(node)
             if end > len(data):
-                del walker.annotations[before:]
+                kept = [note for note in walker.annotations[before:] if note.code not in _CUT]
+                walker.annotations[before:] = kept
                 missing = end - len(data)
                 text = f"{missing} octets are missing" if length >= 0 else "one octet of a length"
                 walker.note("incomplete-frame-at-close", text, 8 * start, 8 * (len(data) - start))
