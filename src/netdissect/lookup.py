@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -174,6 +175,7 @@ def decode_payload(
     transport: str | None = None,
     schema: Any = None,
     strict: bool = False,
+    bounds: Any = None,
 ) -> Dissection:
     """Return the tree of one payload. Never raises on the payload.
 
@@ -186,6 +188,8 @@ def decode_payload(
         transport: `udp` or `tcp`; None = the protocol's first.
         schema: user schema.
         strict: re-raise a fault of netdissect.
+        bounds: `wire.inflate.Bounds`: how far compressed bodies are inflated; None = 1 MiB and 200
+            times their size.
 
     Raises:
         UsageError: no such protocol or dialect.
@@ -199,6 +203,8 @@ def decode_payload(
         dialect = None
     chosen = full_dialect(protocol, dialect or _likeliest(known, payload, transport))
     request = Request(chosen, direction, transport, schema=schema)
+    if bounds is not None:
+        request = replace(request, bounds=bounds)
     return dissect(protocol, payload, request, module=known.layer_module, strict=strict)
 
 

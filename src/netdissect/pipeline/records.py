@@ -33,6 +33,7 @@ from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.base import Inspector, Protocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.wire.inflate import Bounds
 
 __all__ = ["MAX_HELD_RECORDS", "Records", "iter_both", "iter_records"]
 
@@ -92,7 +93,12 @@ class Records:
     """Makes records from what the pipeline shows: an `Observer`."""
 
     def __init__(
-        self, *, schemas: Mapping[str, Any] | None = None, strict: bool = False, live: bool = False
+        self,
+        *,
+        schemas: Mapping[str, Any] | None = None,
+        strict: bool = False,
+        live: bool = False,
+        bounds: Bounds | None = None,
     ) -> None:
         """Take user schemas by protocol, and whether records are held back (a file) or not
         (`live`).
@@ -101,6 +107,8 @@ class Records:
         self.schemas = dict(schemas or {})
         self.strict = strict
         self.live = live
+        self.bounds = bounds or Bounds()
+        """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
         self._held: list[tuple[int, int, _Seen]] = []
         self._count = 0
@@ -186,6 +194,7 @@ class Records:
             unframed=connection.transport == "tcp",
             schema=self.schemas.get(protocol.name),
             hints=item.extra,
+            bounds=self.bounds,
         )
         tree = dissect(
             protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict

@@ -13,6 +13,7 @@ import pytest
 from scapy.packet import Raw, fuzz
 
 from agreement import assert_agree, assert_sound, mutations
+from netdissect import lookup
 from netdissect.dissect import schema as schemas
 from netdissect.dissect.engine import Request, dissect
 from netdissect.dissect.finishers.netplay import sample_schema
@@ -224,6 +225,13 @@ def test_the_bounds_can_be_set(bounds: Bounds, octets: int) -> None:
     tree = read("bin1", struct.pack(">HBH", len(body) + 3, 1, 2) + body, bounds=bounds)
     assert "decompression-limit" in codes(tree)
     assert len(tree.buffers[1].data) <= octets
+
+
+def test_the_library_passes_the_bounds_on() -> None:
+    body = zlib.compress(bytes(100_000), 9)
+    frame = struct.pack(">HBH", len(body) + 3, 1, 2) + body
+    tree = lookup.decode_payload("netplay", frame, dialect="bin1", bounds=Bounds(7000, 1000))
+    assert len(tree.buffers[1].data) == 7000
 
 
 def test_many_bombs_share_one_budget() -> None:
