@@ -220,8 +220,7 @@ class CarriedSpace(Space):
                 entry = taken
         if entry is not None:
             self.acked += found
-            self.rtt.add(time_ns - entry[_SENT_NS])
-            self.rtt.samples += found - 1
+            self.rtt.add_many(max(0, time_ns - entry[_SENT_NS]), found)
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""

@@ -49,6 +49,17 @@ class RttReservoir:
             self._step *= 2
             self._skip = self._step - 1
 
+    def add_many(self, sample_ns: int, count: int) -> None:
+        """Take the same sample `count` times."""
+        if self._step == 1 and len(self._kept) + count < MAX_SAMPLES:
+            self.samples += count
+            self.lowest = min(self.lowest, sample_ns)
+            self.highest = max(self.highest, sample_ns)
+            self._kept.extend([sample_ns] * count)
+            return
+        for _ in range(count):
+            self.add(sample_ns)
+
     def percentile(self, share: float) -> float | None:
         """Return a percentile in milliseconds (nearest rank); None without samples."""
         return _ranked(sorted(self._kept), share) if self._kept else None

@@ -61,6 +61,9 @@ FINDINGS: Final = (
     ("knet-orphan-fragment", "WARN", "reassembly", "fragment before its first fragment",
          "The reference receiver discards a fragment whose first fragment it has not got, yet"
          " acknowledges it: it is never sent again, and the transfer can never complete there."),
+    ("knet-fragment-misfiled", "WARN", "reassembly", "fragment filed under an old transfer",
+         "The first fragment of this transfer has not arrived, while the receiver still waits for an"
+         " older transfer of the same number: it takes the fragment for one of that."),
     ("knet-transfer-complete", "CHAT", "reassembly", "fragmented message rejoined",
          "All fragments of a transfer are in the capture; they are joined by their numbers."),
     ("knet-transfer-undelivered", "WARN", "reassembly", "fragmented message never delivered",

@@ -171,11 +171,19 @@ class Transfers:
         if (name, number) in sender.early:
             return
         if number is None:
+            found.append((_COUNTER, "early_fragments", 1))
             found.append((_NOTE, "knet-orphan-fragment", f"transfer {name} fragment {index}"))
             return
         sender.early[name, number] = (index, content, frame)
-        found.append((_COUNTER, "early_fragments", 1))
-        found.append((_NOTE, "knet-orphan-fragment", f"transfer {name} fragment {index}"))
+        old = sender.open.get(name)
+        if old is not None and len(old.received) < old.count:
+            # The receiver still waits for the old transfer, and looks at no reliable numbers.
+            old.received.add(index)
+            code, counter = "knet-fragment-misfiled", "misfiled_fragments"
+        else:
+            code, counter = "knet-orphan-fragment", "early_fragments"
+        found.append((_COUNTER, counter, 1))
+        found.append((_NOTE, code, f"transfer {name} fragment {index}"))
         if len(sender.early) > MAX_EARLY:
             del sender.early[next(iter(sender.early))]
 
