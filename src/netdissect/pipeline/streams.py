@@ -47,13 +47,26 @@ class Servers:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Claim] = {}
+        self._spoken: dict[bytes, Protocol] = {}
+        """Server endpoint of a UDP flow -> the protocol that took it."""
 
     def learn(self, flow: Flow) -> None:
         """Remember what the server of a claimed flow speaks."""
-        if flow.claim is None or flow.transport != "tcp" or len(self._known) >= MAX_SERVERS:
+        if flow.claim is None or flow.protocol is None:
             return
         server = _endpoint(flow.key, 1 - flow.client)
-        self._known.setdefault(server, flow.claim)
+        if flow.transport == "udp":
+            if len(self._spoken) < MAX_SERVERS:
+                self._spoken.setdefault(server, flow.protocol)
+        elif len(self._known) < MAX_SERVERS:
+            self._known.setdefault(server, flow.claim)
+
+    def likely(self, flow: Flow) -> Protocol | None:
+        """Return the protocol that a UDP flow will be of if its server speaks to all alike.
+
+        It spares the others the look at most samples; at the last one everybody is asked.
+        """
+        return self._spoken.get(_endpoint(flow.key, 1)) or self._spoken.get(_endpoint(flow.key, 0))
 
     def judged(self, claim: Claim | None, flow: Flow) -> Claim | None:
         """Return the claim on a TCP flow with the roles of its handshake, or the one recalled."""

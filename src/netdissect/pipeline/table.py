@@ -155,23 +155,25 @@ class Pipeline:
         find = self._table.get
         streams_of = self._streams.get
         time_ns = self.now_ns
+        due_ns = self._housekeeping_ns
+        udp, tcp = PacketKind.UDP, PacketKind.TCP
         for packet in packets:
             kind, frame, time_ns, key, payload, segment, faults = packet
+            if time_ns > due_ns:
+                self._tidy(time_ns)
+                due_ns = self._housekeeping_ns
             if not faults:
-                if kind == _UDP:
+                if kind is udp:
                     taker = find(key)
                     if taker is not None:
                         taker(frame, time_ns, payload)
-                        if time_ns > self._housekeeping_ns:
-                            self._tidy(time_ns)
                         continue
-                elif kind == _TCP and segment is not None:
+                elif kind is tcp and segment is not None:
                     port = streams_of(key)
                     if port is not None and port.take(frame, time_ns, segment):
-                        if time_ns > self._housekeeping_ns:
-                            self._tidy(time_ns)
                         continue
             self.feed(packet)
+            due_ns = self._housekeeping_ns
         self.now_ns = max(self.now_ns, time_ns)
 
     def feed(self, packet: Packet) -> None:
@@ -319,7 +321,9 @@ class Pipeline:
             candidates: tuple[Protocol, ...] = (flow.rule.protocol,)
         else:
             candidates = self.protocols
-            claim = best_claim(candidates, flow.sample, flow.transport, flow.ports, final=final)
+            likely = None if final else self._servers.likely(flow)
+            asked = candidates if likely is None else (likely,)
+            claim = best_claim(asked, flow.sample, flow.transport, flow.ports, final=final)
         if claim is None and not final:
             return
         if flow.transport == "tcp":
