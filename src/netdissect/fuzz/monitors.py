@@ -31,8 +31,8 @@ TAIL_OCTETS = 64 * 1024
 """Octets of a log that a failure keeps."""
 _STOP_SECONDS = 3.0
 """Time that a process has to end after SIGTERM."""
-_EXIT_SECONDS = 0.5
-"""Time that a process has to be seen dead after its port was found closed."""
+EXIT_SECONDS = 2.0
+"""Time that a process has to end after it was found silent: writing a dump takes a while."""
 _LINE_LIMIT = 1 << 16
 _MEBI = 1 << 20
 
@@ -49,7 +49,7 @@ class Verdict:
     @property
     def signature(self) -> str:
         """Return what equal failures have in common: the sentence without its numbers."""
-        return f"{self.kind}: {re.sub(r'(0x)?[0-9a-f]*[0-9][0-9a-f]*', 'N', self.detail)}"
+        return f"{self.kind}: {re.sub(r'(0x)?[0-9a-f]*[0-9][0-9a-f]*([.][0-9]+)?', 'N', self.detail)}"
 
 
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
@@ -80,6 +80,8 @@ class ProcessMonitor(Monitor):
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         """How often the process was started."""
+        self.exit_seconds = EXIT_SECONDS
+        """Time that it has to end after it was found silent."""
 
     @property
     def pid(self) -> int | None:
@@ -113,7 +115,7 @@ class ProcessMonitor(Monitor):
         """Return the same, waiting a moment for a process that is about to end."""
         if self._process is not None:
             try:
-                self._process.wait(_EXIT_SECONDS)
+                self._process.wait(self.exit_seconds)
             except subprocess.TimeoutExpired:
                 return None
         return self.check()

@@ -21,6 +21,9 @@ from netdissect.model.errors import UsageError
 
 __all__ = ["collect_seeds", "full_dialect", "fuzz_target", "minimise_failure", "replay_failure"]
 
+_HANG_SECONDS = 0.3
+"""Time that a target that is known to hang has to end after all."""
+
 
 def full_dialect(driver: type[Driver], name: str | None) -> str:
     """Return a dialect's full name; without its protocol's prefix it is understood too.
@@ -165,6 +168,9 @@ def minimise_failure(
     watch.answer_seconds = answer_seconds
     if watch.monitors.process is None:
         raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
+    if failure.kind == "no-answer":
+        # It is known to hang: every candidate that does would cost the full wait for its end.
+        watch.monitors.process.exit_seconds = _HANG_SECONDS
     try:
         replayer = Replayer(watch)
         signature = str(failure.facts.get("signature", ""))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
-from netdissect.fuzz.servers import SERVERS, make_server, open_listener, serve
+from netdissect.fuzz.servers import SERVERS, PlantedBugError, make_server, open_listener, serve
 
 
 def main() -> None:
@@ -24,6 +25,8 @@ def main() -> None:
             serve(server, listener, stop=lambda: os.getppid() != parent)
         except KeyboardInterrupt:
             return
+        except PlantedBugError:
+            sys.exit(1)
 
 
 if __name__ == "__main__":
