@@ -72,7 +72,7 @@ class KnetSpecMessage(Layer):
         ConditionalField(
             FieldListField(
                 "multi_in_order_indexes", [], ByteField("", 0),
-                count_from=E("multi_in_order_index_count"),
+                count_from=E("multi_in_order_index_count"), max_count=256,
             ),
             E("in_order_code == 7"),
         ),

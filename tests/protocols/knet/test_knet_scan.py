@@ -1,0 +1,252 @@
+"""kNet's `scan`: what it says is what the tree shows; nothing raises; recognition."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from agreement import assert_sound, captures, mutations, payloads, udp_payloads
+from netdissect.dissect.engine import Request, dissect
+from netdissect.model.claims import STRONG, Hints
+from netdissect.model.events import Ev
+from netdissect.pipeline import analyze
+from netdissect.protocols.knet import PROTOCOL
+from netdissect.protocols.knet.framing import VleFramer
+from netdissect.protocols.knet.scan import brief, scan
+from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
+from netdissect.wire.knet import Phase, Progress
+
+OPEN = Progress(Phase.OPEN)
+DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d")
+OTHERS = ("riptide", "teeworlds", "eoudp", "netplay")
+
+
+def hints(dialect: str, progress: Progress = OPEN) -> Hints:
+    return Hints((dialect, dialect), progress)
+
+
+def counted(events: list[Any]) -> Counter[str]:
+    """Return the messages by type that events count."""
+    found: Counter[str] = Counter()
+    for event in events:
+        if event[0] in (Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT) and event[1] is not None:
+            found[event[1]] += 1
+        elif event[0] == Ev.RUN:
+            found.update(event[3])
+    return found
+
+
+def shown(data: bytes, dialect: str) -> Counter[str]:
+    tree = dissect("knet", data, Request(dialect, 1, hints=OPEN), strict=True)
+    return Counter(view.type for view in tree.messages)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_scan_counts_what_the_tree_shows(dialect: str) -> None:
+    everything = payloads("knet")
+    samples = [*everything[::9], *mutations(everything, 1500, seed=5)]
+    for data in samples:
+        events = scan(data, 1, hints(dialect))
+        assert counted(events) == shown(data, dialect)
+        numbers = [event[3] for event in events if event[0] == Ev.UNIT and event[2] == "reliable"]
+        tree = dissect("knet", data, Request(dialect, 1, hints=OPEN), strict=True)
+        messages = tree.fields.get("messages", [])
+        known = [m["reliable_number"] for m in messages if "reliable_number" in m]
+        assert numbers == known[: len(numbers)]
+
+
+def meaning(events: list[Any]) -> tuple[Any, ...]:
+    """Return what events state, whatever form they have."""
+    units = []
+    for event in events:
+        if event[0] == Ev.RUN:
+            units += [(event[1], event[2] + index) for index in range(len(event[3]))]
+        elif event[0] in (Ev.UNIT, Ev.PLAIN_UNIT):
+            units.append((event[2], event[3]))
+    rest = [e for e in events if e[0] not in (Ev.RUN, Ev.UNIT, Ev.PLAIN_UNIT, Ev.MESSAGE)]
+    return counted(events), sorted(units), sorted(rest, key=repr)
+
+
+def test_brief_means_the_same_as_scan() -> None:
+    for data in [*payloads("knet"), *mutations(payloads("knet"), 20_000, seed=6)]:
+        for dialect in DIALECTS[:2]:
+            for direction in (0, 1):
+                known = hints(dialect)
+                assert meaning(brief(data, direction, known)) == meaning(scan(data, direction, known))
+
+
+def phases() -> list[Progress]:
+    return [
+        Progress(phase, (0, 5, 3) if phase in (Phase.DISCONNECTING, Phase.CLOSED) else None)
+        for phase in range(8)
+    ]
+
+
+def run_mutations(count: int, seed: int, trees: int) -> None:
+    """Scan mutated datagrams in every phase, and dissect every so many of them."""
+    chance = random.Random(seed)  # noqa: S311
+    states = phases()
+    assembler = Transfers()
+    for index, data in enumerate(mutations(payloads("knet"), count, seed)):
+        direction = index & 1
+        dialect = DIALECTS[index % len(DIALECTS)]
+        events = brief(data, direction, hints(dialect, chance.choice(states)))
+        if events and events[-1][0] == Ev.PART:
+            assembler.feed(direction, index, index, events)
+        if not index % trees:
+            spec = dissect("knet", data, Request("knet-spec", direction), strict=True)
+            assert_sound(spec)
+            assert_sound(dissect("knet", data, Request(dialect, direction), strict=True))
+            stream = Request("knet-tcp", direction, "tcp")
+            assert_sound(dissect("knet", data, stream, strict=True))
+    assembler.finish()
+
+
+def test_mutated_datagrams_raise_nothing() -> None:
+    run_mutations(20_000, 1, 20)
+
+
+@pytest.mark.slow
+def test_a_million_mutated_datagrams_raise_nothing() -> None:
+    run_mutations(1_000_000, 2, 50)
+
+
+# -- recognition -----------------------------------------------------------------------------------
+
+
+def test_random_octets_are_not_knet() -> None:
+    chance = random.Random(3)  # noqa: S311
+    for _ in range(3000):
+        sample = [
+            (chance.randrange(2), index, chance.randbytes(chance.randrange(1, 60)))
+            for index in range(8)
+        ]
+        for transport in ("udp", "tcp"):
+            claim = PROTOCOL.recognise(sample, transport, final=True)
+            assert claim is None or claim.score < STRONG
+
+
+@pytest.mark.parametrize("protocol", OTHERS)
+def test_captures_of_others_are_not_claimed(protocol: str) -> None:
+    for path in captures(protocol)[::4]:
+        found = {report.protocol for report in analyze(path).connections}
+        assert "knet" not in found, path.name
+        for size in (1, 2, 4, 8, 16):
+            sample = [(i & 1, i, data) for i, data in enumerate(islice(udp_payloads(path), size))]
+            claim = PROTOCOL.recognise(sample, "udp", final=True) if sample else None
+            assert claim is None or claim.score < STRONG, path.name
+
+
+def test_the_opening_tells_dialect_and_roles() -> None:
+    opening = bytes.fromhex("8100000220010102200102")
+    claim = PROTOCOL.recognise([(0, 0, bytes(8)), (1, 1, opening)], "udp", final=False)
+    assert claim is not None
+    assert (claim.client, claim.roles_from) == (0, "handshake")
+    assert claim.dialects == ("knet-2.x", "knet-2.x")
+    old = bytes.fromhex("0000000200000102000002")
+    claim = PROTOCOL.recognise([(1, 0, bytes(8)), (0, 1, old)], "udp", final=False)
+    assert claim is not None
+    assert (claim.client, claim.dialects[0]) == (1, "knet-2010")
+
+
+# -- a left-over bit of 2010 ---------------------------------------------------------------------------
+
+
+def test_a_left_over_fragment_bit_is_no_fragment() -> None:
+    # Two PingRequests; the second one's header says Fragment. Source: docs/protocols/knet.md 4.1.
+    data = bytes.fromhex("000000 0240 0001 0200 0002")
+    events = scan(data, 1, hints("knet-2010"))
+    assert counted(events) == {"PingRequest": 2}
+    assert [event[1] for event in events if event[0] == Ev.NOTE] == ["knet-stray-fragment-bit"]
+
+
+# -- fragments ---------------------------------------------------------------------------------------
+
+
+def part(transfer: int, index: int | None, count: int | None, number: int, octets: bytes) -> Any:
+    return (Ev.PART, transfer, index, count, number, octets)
+
+
+def codes(events: list[Any]) -> list[str]:
+    return [event[1] for event in events if event[0] == Ev.NOTE]
+
+
+def test_fragments_are_joined_by_number() -> None:
+    transfers = Transfers()
+    transfers.feed(0, 1, 1, [part(1, None, 3, 10, b"\x14ab")])
+    assert codes(transfers.feed(0, 2, 2, [part(1, 2, None, 12, b"ef")])) == []
+    found = transfers.feed(0, 3, 3, [part(1, 1, None, 11, b"cd")])
+    assert codes(found) == ["knet-transfer-complete", "knet-transfer-scrambled"]
+    assert transfers.last == [b"\x14abcdef"]
+    assert codes(transfers.finish()[0]) == []
+
+
+def test_an_early_fragment_is_kept_by_us_and_discarded_by_its_receiver() -> None:
+    transfers = Transfers()
+    assert codes(transfers.feed(1, 1, 1, [part(2, 1, None, 6, b"cd")])) == ["knet-orphan-fragment"]
+    found = transfers.feed(1, 2, 2, [part(2, None, 2, 5, b"\x14ab")])
+    assert codes(found) == ["knet-transfer-complete", "knet-transfer-undelivered"]
+    assert transfers.last == [b"\x14abcd"]
+
+
+def test_what_is_missing_is_named() -> None:
+    transfers = Transfers()
+    transfers.feed(0, 1, 1, [part(1, None, 4, 10, b"\x14ab"), part(1, 2, None, 12, b"ef")])
+    (note,) = [event for event in transfers.finish()[0] if event[0] == Ev.NOTE]
+    assert note[1] == "knet-transfer-incomplete"
+    assert (note[2]["missing"], note[2]["present"], note[2]["count"]) == ([1, 3], 2, 4)
+
+
+def test_transfers_are_bounded() -> None:
+    transfers = Transfers()
+    seen = set()
+    piece = bytes([20]) + bytes(2000)
+    for index in range(2 * MAX_OCTETS // len(piece)):
+        name = index % 250 + 1
+        events = [part(name, None if index < 250 else index, 1 << 30, index, piece)]
+        events[0] = part(name, *(events[0][2:4]), name + (0 if index < 250 else index), piece)
+        seen.update(codes(transfers.feed(0, index, index, events)))
+    assert "knet-transfer-limit" in seen
+    huge = [part(1, None, (1 << 30) - 1, 0, b"\x14")]
+    transfers.feed(1, 1, 1, huge)
+    assert len(transfers.finish()[1]) == 2
+
+
+# -- TCP ---------------------------------------------------------------------------------------------
+
+
+class Piece:
+    def __init__(self, data: bytes, offset: int, gap: int = 0) -> None:
+        self.data, self.offset, self.gap_octets, self.frames = data, offset, gap, (offset,)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_framing_at_any_cut(size: int) -> None:
+    stream = bytes.fromhex("020101020201") + b"\x80\x01\x14" + bytes(127) + b"\x01\x14"
+    framer = VleFramer()
+    found = []
+    for start in range(0, len(stream), size):
+        found += framer.feed(Piece(stream[start : start + size], start))  # type: ignore[arg-type]
+    assert [octets for octets, *_ in found] == [b"\x01\x01", b"\x02\x01", b"\x14" + bytes(127), b"\x14"]
+    assert [offset for *_, offset in found] == [1, 4, 8, 137]
+    assert framer.finish() == []
+
+
+@pytest.mark.parametrize("length", ["00", "ffffffff", "81808002"])
+def test_an_impossible_length_ends_the_stream(length: str) -> None:
+    framer = VleFramer()
+    found = framer.feed(Piece(b"\x02\x01\x01" + bytes.fromhex(length) + b"\x02\x01\x02", 0))  # type: ignore[arg-type]
+    assert [faults for *_, faults, _ in found][-1][0][0] == "knet-tcp-length"
+    assert framer.feed(Piece(b"\x02\x01\x03", 20)) == []  # type: ignore[arg-type]
+
+
+def test_a_stream_is_taken_up_behind_a_gap() -> None:
+    framer = VleFramer()
+    framer.feed(Piece(b"\x05\x14ab", 0))  # type: ignore[arg-type]
+    assert framer.feed(Piece(b"xyz\xff\x00", 100, gap=90)) == []  # type: ignore[arg-type]
+    found = framer.feed(Piece(b"\x02\x01\x09", 105))  # type: ignore[arg-type]
+    assert found[0][0] == b"\x01\x09"
