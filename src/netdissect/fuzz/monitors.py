@@ -35,6 +35,7 @@ EXIT_SECONDS = 2.0
 """Time that a process has to end after it was found silent: writing a dump takes a while."""
 _LINE_LIMIT = 1 << 16
 _MEBI = 1 << 20
+_NUMBER = re.compile(r"(0x)?[0-9a-f]*[0-9][0-9a-f]*([.][0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Verdict:
     @property
     def signature(self) -> str:
         """Return what equal failures have in common: the sentence without its numbers."""
-        return f"{self.kind}: {re.sub(r'(0x)?[0-9a-f]*[0-9][0-9a-f]*([.][0-9]+)?', 'N', self.detail)}"
+        return f"{self.kind}: {_NUMBER.sub('N', self.detail)}"
 
 
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can

@@ -47,6 +47,8 @@ class Replayer:
         for each in steps:
             session = sessions.get(each.session)
             if session is None or not session.is_open:
+                if session is not None:
+                    session.close()
                 session = self.watch.session(each.stage, _STAGE_SECONDS)
                 if session is None:
                     break
