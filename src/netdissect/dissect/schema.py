@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from netdissect.dissect.xmlschema import XmlSchemaError, xml_schema
 from netdissect.model.dissection import FieldNode
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
 from netdissect.wire.values import Values
@@ -36,7 +37,7 @@ DEPTH_LIMIT = 64
 """Nested objects at most: a schema may refer to itself."""
 NODE_LIMIT = 100_000
 """Values decoded from one payload at most: bounds nested arrays with large counts."""
-_TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\((\d+)\))?((?:\[\d*\])*)$")
+_TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\((\d+)\))?((?:\[(?::?\d+)?\])*)$")
 
 
 class SchemaError(ValueError):
@@ -67,7 +68,9 @@ class TypeRef:
     size: int | None
     """The number in parentheses: `bits(3)`; None without."""
     dimensions: tuple[int | None, ...]
-    """One entry an array level, outermost first: None = length on the wire, n = without."""
+    """One entry an array level, outermost first: None = length on the wire, n = without; -n = length in
+    n bits on the wire.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,7 @@ class Schema:
 
 
 def load_schema(path: str | Path) -> Schema:
-    """Return the schema of a JSON or TOML file.
+    """Return the schema of a JSON or TOML file, or of kNet's XML.
 
     Raises:
         SchemaError: the file is missing, malformed or not a schema.
@@ -123,6 +126,11 @@ def load_schema(path: str | Path) -> Schema:
         raise SchemaError(f"{path}: {fault.strerror}") from None
     except UnicodeDecodeError:
         raise SchemaError(f"{path}: not UTF-8 text") from None
+    if str(path).endswith(".xml"):
+        try:
+            return parse_schema(xml_schema(text), origin=str(path))
+        except XmlSchemaError as fault:
+            raise SchemaError(f"{path}: {fault}") from None
     try:
         data = tomllib.loads(text) if str(path).endswith(".toml") else json.loads(text)
     except (ValueError, RecursionError) as fault:
@@ -192,8 +200,15 @@ def _field(row: Any, where: str) -> SchemaField:
         raise SchemaError(f"{where}: {text!r} is no type")
     base, size, dimensions = match.groups()
     number = int(size) if size else int(row[2]) if len(row) > 2 else None  # noqa: PLR2004
-    sizes = tuple(int(part) if part else None for part in re.findall(r"\[(\d*)\]", dimensions))
+    sizes = tuple(_dimension(part) for part in re.findall(r"\[(:?\d*)\]", dimensions))
     return SchemaField(name, TypeRef(text, base, number, sizes))
+
+
+def _dimension(text: str) -> int | None:
+    """Return None for "", n for "n", -n for ":n"."""
+    if not text:
+        return None
+    return -int(text[1:]) if text.startswith(":") else int(text)
 
 
 class Decoder:
@@ -256,7 +271,10 @@ class Decoder:
     def _array(self, name: str, ref: TypeRef, cursor: Cursor, start: int, depth: int) -> FieldNode:
         wanted = ref.dimensions[0]
         whole = self._values.scalars.get(f"{ref.base}[]") if len(ref.dimensions) == 1 else None
-        count = self._values.count(cursor) if wanted is None else wanted
+        if wanted is not None and wanted < 0:
+            count = cursor.bits(-wanted)
+        else:
+            count = self._values.count(cursor) if wanted is None else wanted
         if whole is not None:
             return self._node(name, whole.read(cursor, count), start, cursor)
         item = TypeRef(ref.text, ref.base, ref.size, ref.dimensions[1:])
@@ -343,8 +361,11 @@ class _Encoder:
         self._values.wrap(outer, body)
 
     def _array(self, ref: TypeRef, items: Sequence[Any], depth: int) -> None:
-        if ref.dimensions[0] is None:
+        wanted = ref.dimensions[0]
+        if wanted is None:
             self._values.put_count(self._sink, len(items))
+        elif wanted < 0:
+            self._sink.bits(len(items), -wanted)
         whole = self._values.scalars.get(f"{ref.base}[]") if len(ref.dimensions) == 1 else None
         if whole is not None:
             whole.write(self._sink, items, len(items))

@@ -1,0 +1,125 @@
+"""kNet's own XML message descriptions as user schemas.
+
+Safe on any file: a document type declaration is refused, so no entity is ever expanded and nothing is
+fetched. Source: kNet doc/src/KristalliXML.dox, `src/MessageListParser.cpp`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.parsers import expat
+
+__all__ = ["MAX_ELEMENTS", "XmlSchemaError", "xml_schema"]
+
+MAX_ELEMENTS = 100_000
+"""Elements of one description at most."""
+MAX_DEPTH = 64
+"""Nested structures at most."""
+_SCALARS = frozenset(
+    {"bit", "u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "float", "double", "string"}
+)
+_MAX_COUNT_BITS = 32
+_MAX_COUNT = 1 << 20
+
+
+class XmlSchemaError(ValueError):
+    """A description that cannot be used: a message for the user."""
+
+
+class _Element:
+    """An element with its children."""
+
+    __slots__ = ("attributes", "children", "line", "tag")
+
+    def __init__(self, tag: str, attributes: dict[str, str], line: int) -> None:
+        self.tag = tag
+        self.attributes = attributes
+        self.line = line
+        self.children: list[_Element] = []
+
+
+def xml_schema(text: str) -> dict[str, Any]:
+    """Return the description as the object that `parse_schema` takes.
+
+    Raises:
+        XmlSchemaError: no XML, no description, or something in it is wrong; the line is named.
+
+    """
+    root = _tree(text)
+    messages: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
+    for element in root.children:
+        if element.tag != "message":
+            continue
+        number = _number(element, "id", 0, 0x3FFFFFFF)
+        name = element.attributes.get("name", f"message {number}")
+        fields = _fields(element, objects, f"message{number}")
+        messages[str(number)] = {"name": name, "fields": fields}
+    if not messages:
+        raise XmlSchemaError("no <message> in the description")
+    return {"protocol": "knet", "messages": messages, "objects": objects}
+
+
+def _tree(text: str) -> _Element:
+    """Parse the text; anything beyond plain elements is refused."""
+    parser = expat.ParserCreate()
+    top = _Element("", {}, 0)
+    stack = [top]
+    count = 0
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > MAX_ELEMENTS or len(stack) > MAX_DEPTH:
+            raise XmlSchemaError(f"line {parser.CurrentLineNumber}: too many elements")
+        element = _Element(tag, attributes, parser.CurrentLineNumber)
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def refuse(*_: object) -> None:
+        raise XmlSchemaError(f"line {parser.CurrentLineNumber}: document types are not accepted")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda _tag: stack.pop()
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(text, True)  # noqa: FBT003 - expat takes it by place
+    except expat.ExpatError as fault:
+        raise XmlSchemaError(f"no XML: {fault}") from None
+    return top.children[0]
+
+
+def _number(element: _Element, name: str, low: int, high: int) -> int:
+    try:
+        value = int(element.attributes.get(name, ""), 0)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise XmlSchemaError(f"line {element.line}: <{element.tag}> needs {name}={low} to {high}")
+    return value
+
+
+def _fields(parent: _Element, objects: dict[str, Any], path: str) -> list[list[str]]:
+    """Return [name, type] of each child; structures become objects of their own."""
+    fields = []
+    for index, element in enumerate(parent.children):
+        name = element.attributes.get("name") or f"{element.tag}{index}"
+        if element.tag == "struct":
+            kind = f"{path}.struct{index}"
+            objects[kind] = _fields(element, objects, kind)
+        elif element.tag in _SCALARS:
+            kind = element.tag
+        else:
+            raise XmlSchemaError(f"line {element.line}: <{element.tag}> is no type")
+        fields.append([name, kind + _multiplicity(element)])
+    return fields
+
+
+def _multiplicity(element: _Element) -> str:
+    """Return `[n]` for a fixed count, `[:n]` for one of n bits on the wire."""
+    if "count" in element.attributes:
+        return f"[{_number(element, 'count', 0, _MAX_COUNT)}]"
+    if "dynamicCount" in element.attributes:
+        return f"[:{_number(element, 'dynamicCount', 1, _MAX_COUNT_BITS)}]"
+    return ""
