@@ -20,6 +20,8 @@ NAMES = (
     "riptide/tcp_2.2.1_clean.pcap",
     "teeworlds/ddnet_mixed.pcap",
     "netplay/bin1_port_reuse.pcap",
+    "netplay/mixed_dialects_and_noise.pcap",
+    "netplay/bin1_example_server_full.pcap",
     "eoudp/decoys.pcap",
     "knet/udp_two_clients.pcap",
 )

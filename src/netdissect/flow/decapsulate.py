@@ -24,10 +24,10 @@ from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
 from netdissect.model.packets import PacketKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from netdissect.flow.links import Located
-    from netdissect.model.packets import Frame, Packet
+    from netdissect.model.packets import FlowKey, Frame, Packet
 
 __all__ = ["Decapsulator", "packets"]
 
@@ -51,9 +51,11 @@ _USUAL_OCTETS = 42
 class Decapsulator:
     """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
-    __slots__ = ("_copies", "_fragments", "_streams", "stats")
+    __slots__ = ("_copies", "_fragments", "_skip_tcp", "_streams", "stats")
 
-    def __init__(self) -> None:
+    def __init__(self, skip_tcp: Callable[[FlowKey], bool] | None = None) -> None:
+        """Make one; segments for whose key `skip_tcp` is true may be left out, uncounted."""
+        self._skip_tcp = skip_tcp
         self.stats = FlowStats()
         """What became of the frames so far."""
         self._fragments = FragmentTable(self.stats)
@@ -68,6 +70,7 @@ class Decapsulator:
         stats = self.stats
         udp_kind = PacketKind.UDP
         take = self._streams.take
+        skip = self._skip_tcp
         usual = 0
         for frame in frames:
             number, time_ns, link, data, _ = frame
@@ -98,8 +101,14 @@ class Decapsulator:
                     and version == _NO_OPTIONS
                     and not fragment & 0x3FFF
                     and size >= end
-                    and (segment := read_segment(data, 34, end)) is not None
                 ):
+                    if skip is not None and skip(key):
+                        stats.frames += 1
+                        continue
+                    segment = read_segment(data, 34, end)
+                else:
+                    segment = None
+                if segment is not None:
                     stats.frames += 1
                     ip_id = data[18] << 8 | data[19]
                     yield from take(key, segment, number, time_ns, ip_id, faults=())

@@ -54,22 +54,31 @@ def processes_for(path: str) -> int:
     return max(1, min(MAX_SHARES, len(os.sched_getaffinity(0))))
 
 
+class _Strangers(dict[FlowKey, bool]):
+    """Whether a TCP flow belongs to another share, by key; worked out where it is not known."""
+
+    def __init__(self, index: int, count: int) -> None:
+        super().__init__()
+        self._index = index
+        self._count = count
+
+    def __missing__(self, key: FlowKey) -> bool:
+        if len(self) >= MAX_KNOWN:
+            self.clear()
+        found = self[key] = _server_share(key, self._count) != self._index
+        return found
+
+
 def share_of(packets: Iterable[Packet], index: int, count: int) -> Iterator[Packet]:
     """Yield the packets of the flows that belong to share `index` of `count`."""
     known: dict[FlowKey, bool] = {}
-    servers: dict[FlowKey, bool] = {}
+    strangers = _Strangers(index, count)
     find = known.get
     tcp, stream = PacketKind.TCP, PacketKind.TCP_STREAM
     for packet in packets:
         kind = packet[0]
         if kind is tcp or kind is stream:
-            key = packet[3]
-            mine = servers.get(key)
-            if mine is None:
-                if len(servers) >= MAX_KNOWN:
-                    servers.clear()
-                mine = servers[key] = _server_share(key, count) == index
-            if mine:
+            if not strangers[packet[3]]:
                 yield packet
             continue
         mine = find(packet[3])
@@ -133,7 +142,8 @@ def _part(reader: CaptureReader, options: Options, index: int, count: int) -> _P
     """Analyse one share."""
     anomalies: list[Anomaly] = []
     pipeline = Pipeline(replace(options, on_anomaly=anomalies.append))
-    pipeline.run(share_of(Decapsulator().packets(reader), index, count))
+    skip = _Strangers(index, count).__getitem__
+    pipeline.run(share_of(Decapsulator(skip).packets(reader), index, count))
     # The capture ends for all shares at the same time, whoever has its last packet.
     pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
     pipeline.finish()
