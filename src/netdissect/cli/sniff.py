@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
@@ -11,11 +13,26 @@ from netdissect.cli import options
 from netdissect.cli.live import LiveSession
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match
+from netdissect.cli.settings import in_force
+from netdissect.render.console import Screen
 
 __all__ = ["command"]
 
 _MAX_SNAP = 262_144
 _BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
+_LATE = (
+    "netdissect.cli.read",
+    "netdissect.export.json",
+    "netdissect.pipeline.records",
+    "netdissect.render.dashboard",
+    "netdissect.render.read",
+    "netdissect.render.units",
+    "rich.cells",
+    "rich.live",
+    "rich.screen",
+    "unicodedata",
+)
+"""Modules that a capture needs only once it runs."""
 
 
 @click.command("sniff")
@@ -119,15 +136,18 @@ def command(
             "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
         )
     show = write != "-" and not (quiet and write is not None and not live)
+    # Read now: the user that this process becomes may not read the files of root.
+    where, names = make_screen(color, width, flush=True), in_force()["endpoints"]
+    _load(choices)
     with _session(interface, file, write, choices, quiet=quiet, show=show, rest=rest) as session:
         match = Match.of(display_filter, session)
         if not show:
             for _ in session.feed:
                 pass
         elif live and sys.stdout.isatty():
-            _dashboard(session)
+            _dashboard(session, names)
         else:
-            _print(session, match, rest, as_json=as_json, screen=(color, width))
+            _print(session, match, rest, as_json=as_json, screen=where)
     return session.status()
 
 
@@ -150,7 +170,6 @@ def _session(
         raise click.UsageError("-b, -a filesize: and -a files: want a file to write: -w FILE.")
     if autostop.files and ring is None:
         raise click.UsageError("-a files: wants -b, which says when a file is full.")
-    choices.options()  # what is wrong there is better said before anything is captured
     request = LiveRequest(
         interface=interface,
         file=file,
@@ -174,7 +193,7 @@ def _print(
     rest: dict[str, Any],
     *,
     as_json: bool,
-    screen: tuple[str, int | None],
+    screen: Screen,
 ) -> None:
     """Print records as they come."""
     from netdissect.cli.read import print_lines, print_messages, wanted  # noqa: PLC0415
@@ -184,12 +203,26 @@ def _print(
         print_messages(rows, flush=True)
     else:
         parts = (rest["messages"], rest["tree"], rest["hexed"])
-        print_lines(rows, session, rest["times"], make_screen(*screen, flush=True), parts)
+        print_lines(rows, session, rest["times"], screen, parts)
 
 
-def _dashboard(session: LiveSession) -> None:
+def _load(choices: Choices) -> None:
+    """Find what is wrong with the choices before anything is captured; as root, also load all that
+    is imported late otherwise, for the same reason as the settings.
+    """
+    choices.options()
+    if os.geteuid() != 0:
+        return
+    from netdissect import lookup  # noqa: PLC0415
+
+    lookup.catalogue()
+    lookup.load_schemas(choices.schemas)
+    for name in _LATE:
+        import_module(name)
+
+
+def _dashboard(session: LiveSession, names: dict[str, str]) -> None:
     """Show connections and their timeline as they grow."""
-    from netdissect.cli.settings import in_force  # noqa: PLC0415
     from netdissect.pipeline import Pipeline, Recorder  # noqa: PLC0415
     from netdissect.pipeline.live import look, watch  # noqa: PLC0415
     from netdissect.render.dashboard import Dashboard  # noqa: PLC0415
@@ -198,7 +231,7 @@ def _dashboard(session: LiveSession) -> None:
         session.choices.options(on_anomaly=session.forget, on_report=session.forget),
         recorder=Recorder(),
     )
-    with Dashboard(names=in_force()["endpoints"]) as dashboard:
+    with Dashboard(names=names) as dashboard:
         session.feed.on_tick = lambda: dashboard.refresh(
             lambda rows, lines: look(session.feed, pipeline, connections=rows, recent=lines)
         )

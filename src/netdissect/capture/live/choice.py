@@ -65,6 +65,8 @@ def choose(forced: str | None) -> list[Verdict]:
 def refusal(interface: str, backend: Verdict, reason: str) -> AccessError:
     """Return the error for a missing right to capture, with the line that grants it."""
     program = backend.path or os.path.realpath(sys.executable)
+    if backend.name == "tshark":  # it leaves the capturing to dumpcap
+        program = shutil.which("dumpcap") or program
     return AccessError(
         f"no right to capture on {interface}: {reason}. "
         f"To grant it: sudo setcap {CAPABILITIES} {program}"

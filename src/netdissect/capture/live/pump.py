@@ -110,9 +110,12 @@ class Pump(threading.Thread):
         """Take frames until the source ends, then finish the file."""
         frames = self._source.batches()
         try:
-            for batch in frames:
-                if self._take(batch):
-                    break
+            try:
+                for batch in frames:
+                    if self._take(batch):
+                        break
+            except OSError as error:
+                self.error = error  # the file takes no more
             self._drain(frames)
         except Exception as error:  # noqa: BLE001 - raised again where the command can report it
             self.error = error

@@ -1,0 +1,380 @@
+"""Live capture on the loopback, and the live path without any interface."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import console_docs
+from livetraffic import BACKENDS, LIMIT_SECONDS, Pair, Sniff, needs_capture, payloads
+from netdissect.capture import open_capture
+from netdissect.cli import cli
+
+ROOT = console_docs.ROOT
+LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+SOME = [(number % 2, b"datagram %d" % number) for number in range(64)]
+STARTED = b"capturing on lo"
+
+
+def frames(path: Path) -> int:
+    with open_capture(path) as reader:
+        count = sum(map(len, reader.batches()))
+        assert reader.damage is None, reader.damage
+    return count
+
+
+def objects(text: bytes | str) -> list[dict]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# -- with an interface -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_thousand_datagrams_are_a_thousand_records(backend: str, tmp_path: Path) -> None:
+    sent = [(number % 2, b"%d" % number) for number in range(1000)]
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair, Sniff(
+        "--backend", backend, "-f", pair.filter, "--all", "--json", "-w", str(path)
+    ) as sniff:  # fmt: skip
+        sniff.until(STARTED)
+        pair.send(sent)
+        first = sniff.line()  # the rest has been captured too once the user ends it
+        status, out, said = sniff.ended(signal.SIGINT)
+    assert status == 0
+    assert f"with {backend}" in said
+    assert "1,000 packets, 0 dropped by kernel, 0 by netdissect" in said
+    assert [row["frame"] for row in objects(first + out)] == list(range(1, 1001))
+    assert frames(path) == 1000
+
+
+@needs_capture
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_a_capture_properly(number: signal.Signals, tmp_path: Path) -> None:
+    path = tmp_path / "out.pcap"
+    with Pair() as pair, Sniff("-f", pair.filter, "-w", str(path), "--all") as sniff:
+        sniff.until(STARTED)
+        pair.send(SOME)
+        sniff.line()
+        status, _, said = sniff.ended(number)
+    assert status == 0
+    assert "64 packets, 0 dropped" in said
+    assert frames(path) == 64
+
+
+@needs_capture
+def test_count_ends_a_capture_and_quiet_says_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair, Sniff("-f", pair.filter, "-c", "20", "-a", "packets:30", "--all") as sniff:
+        sniff.until(STARTED)
+        pair.send(SOME)
+        status, out, _ = sniff.ended()
+    assert (status, len(out.splitlines())) == (0, 20)
+    with Sniff("-q", "-w", str(path), "-a", "duration:0.1") as sniff:
+        assert sniff.ended() == (0, b"", "")
+    assert frames(path) >= 0
+
+
+@needs_capture
+def test_the_snapshot_length_cuts_what_is_captured() -> None:
+    with Pair() as pair, Sniff("-f", pair.filter, "-s", "60", "-c", "1", "-w", "-") as sniff:
+        sniff.until(STARTED)
+        pair.send([(0, bytes(500))])
+        out, _ = sniff.process.communicate(timeout=LIMIT_SECONDS)
+    assert b"\0" * 19 not in out.partition(b"lo\0\0")[2][60:].rstrip(b"\0")[60:]
+    assert len(out) < 400
+
+
+@needs_capture
+def test_a_killed_capture_leaves_a_valid_file_and_no_process(tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair, Sniff("-f", pair.filter, "-w", str(path), "--all") as sniff:
+        sniff.until(STARTED)
+        pair.send(SOME)
+        sniff.line()
+        children = Path(f"/proc/{sniff.process.pid}/task/{sniff.process.pid}/children")
+        below = [int(pid) for pid in children.read_text().split()]
+        waits = [os.pidfd_open(pid) for pid in below]
+        status, _, _ = sniff.ended(signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert frames(path) == 64
+    for wait in waits:
+        import select
+
+        assert select.select([wait], [], [], LIMIT_SECONDS)[0], "the capture program goes on"
+        os.close(wait)
+
+
+@needs_capture
+def test_a_full_disk_leaves_a_valid_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+
+    with Pair() as pair, Sniff(
+        "-f", pair.filter, "-w", str(path), "--backend", "dumpcap", preexec_fn=limit
+    ) as sniff:  # fmt: skip
+        sniff.until(STARTED)
+        pair.send([(0, bytes(100))] * 200)
+        status, _, said = sniff.ended()
+    assert status == 1
+    assert "File too large; what was written before is whole" in said
+    assert frames(path) < 200
+
+
+@needs_capture
+def test_a_closed_output_ends_a_capture_and_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair, Sniff("-f", pair.filter, "-w", str(path), "--all") as sniff:
+        sniff.until(STARTED)
+        sniff.process.stdout.close()
+        sniff.process.stdout = None
+        pair.send(SOME)
+        _, said = sniff.process.communicate(timeout=LIMIT_SECONDS)
+        sniff.process.stdout = open(os.devnull, "rb")  # noqa: SIM115, PTH123
+    assert sniff.process.returncode == 0
+    assert b"dropped by kernel" in said
+    assert frames(path) == 64
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives up rights")
+@pytest.mark.parametrize("backend", BACKENDS[:3])
+def test_root_becomes_the_calling_user_before_it_parses(backend: str) -> None:
+    caller = {"SUDO_UID": "65534", "SUDO_GID": "65533"}
+    with Pair() as pair, Sniff(
+        "--backend", backend, "-f", pair.filter, "--all", env=caller
+    ) as sniff:  # fmt: skip
+        sniff.until(STARTED)
+        pair.send(SOME)
+        assert b"127.0.0.1" in sniff.line()
+        lines = Path(f"/proc/{sniff.process.pid}/status").read_text().splitlines()
+        status, _, said = sniff.ended(signal.SIGINT)
+    facts = {name: text.split() for name, _, text in (line.partition(":") for line in lines)}
+    assert facts["Uid"] == ["65534"] * 4
+    assert facts["Gid"] == ["65533"] * 4
+    assert facts["Groups"] in ([], ["65533"])
+    for kind in ("CapPrm", "CapEff", "CapAmb", "CapInh"):
+        assert int(facts[kind][0], 16) == 0, kind
+    assert facts["NoNewPrivs"] == ["1"]
+    assert status == 0
+    assert "running as user 65534" in said
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="takes root and setpriv"
+)
+@pytest.mark.parametrize("backend", [None, *BACKENDS])
+def test_without_the_right_the_message_names_the_line_that_grants_it(backend: str | None) -> None:
+    words = () if backend is None else ("--backend", backend)
+    without = ("setpriv", "--bounding-set=-net_raw,-net_admin")
+    with Sniff(*words, before=without) as sniff:
+        status, out, said = sniff.ended()
+    assert (status, out) == (5, b"")
+    assert "no right to capture on lo" in said
+    assert "sudo setcap cap_net_raw,cap_net_admin=ep /" in said
+    assert "Traceback" not in said
+
+
+@needs_capture
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_bad_capture_filter_is_named(backend: str) -> None:
+    with Sniff("--backend", backend, "-f", "udp prt 5") as sniff:
+        status, _, said = sniff.ended()
+    assert status == 4
+    assert "    udp prt 5\n    ^^^^^^^^^\n" in said
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="takes root and unshare"
+)
+def test_a_lost_interface_ends_a_capture_and_its_file(tmp_path: Path) -> None:
+    """In a network of its own, whose loopback goes down."""
+    path = tmp_path / "out.pcapng"
+    script = 'ip link set lo up; "$@" & child=$!; read go; ip link set lo down; wait $child'
+    with Sniff(
+        "--backend", "af_packet", "-w", str(path),
+        before=("unshare", "-n", "sh", "-c", script, "sh"), stdin=subprocess.PIPE,
+    ) as sniff:  # fmt: skip
+        sniff.until(STARTED)
+        sniff.process.stdin.write(b"go\n")
+        sniff.process.stdin.close()
+        sniff.process.stdin = None
+        status, _, said = sniff.ended()
+    assert status == 5
+    assert "capture on lo ended: Network is down" in said
+    assert frames(path) == 0
+
+
+# -- without one -----------------------------------------------------------------------------------
+
+
+def invoke(*words: str):
+    return CliRunner().invoke(cli, list(words), prog_name="netdissect")
+
+
+def test_no_such_interface_lists_those_that_there_are() -> None:
+    result = invoke("sniff", "-i", "nosuch0")
+    assert result.exit_code == 5
+    assert "'nosuch0'; there are: " in result.output
+    assert "lo" in result.output
+
+
+def test_interfaces_are_listed() -> None:
+    assert "lo" in invoke("sniff", "-D").stdout
+    rows = objects(invoke("sniff", "-D", "--json").stdout)
+    assert {"lo", "any"} <= {row["interface"] for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "-i INTERFACE"),
+        (["-i", "lo", "-r", "x"], "-i INTERFACE"),
+        (["-i", "lo", "-a", "soon"], "duration:N"),
+        (["-i", "lo", "-a", "duration:0"], "more than 0"),
+        (["-i", "lo", "-b", "files:3", "-w", "x"], "filesize"),
+        (["-i", "lo", "-b", "filesize:1"], "-w FILE"),
+        (["-i", "lo", "-a", "files:1", "-w", "x"], "wants -b"),
+        (["-i", "lo", "-d", "nonsense"], "udp.port==PORT"),
+        (["-r", str(LOSSY), "-f", "udp"], "-Y"),
+        (["-r", "-", "--backend", "tshark"], "standard input"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_is_captured(words: list[str], said: str) -> None:
+    result = invoke("sniff", *words)
+    assert result.exit_code == 2, result.output
+    assert said in result.output
+
+
+@pytest.mark.parametrize("name", ["riptide/udp_2.2.1_lossy_clientleg.pcap"])
+def test_the_live_path_gives_the_records_of_the_file(name: str) -> None:
+    """`--hold`: octet for octet. Without it, a record lacks at most what came after it: its
+    acknowledgement, and which of several dialects it is.
+    """
+    path = str(ROOT / "captures" / name)
+    read = invoke("read", path, "--json", "--all").stdout
+    assert invoke("sniff", "-r", path, "--json", "--all", "--hold").stdout == read
+    later, now = objects(read), objects(invoke("sniff", "-r", path, "--json", "--all").stdout)
+    assert len(now) == len(later)
+    order = ("frame", "index")
+    now.sort(key=lambda row: [row[key] for key in order])
+    for early, final in zip(now, later, strict=True):
+        known, settled = early.pop("reliability"), final.pop("reliability")
+        before, after = early.pop("dialect"), final.pop("dialect")
+        assert before == after or "/" in before, "a dialect is only ever narrowed"
+        assert early == final
+        for key in settled or {}:
+            assert known[key] == settled[key] or (
+                known[key] is None and key in {"acked_in", "rtt_ms"}
+            ), (early["frame"], key)
+
+
+def test_records_of_a_pipe_are_printed_while_it_is_open() -> None:
+    """As `ssh host tcpdump -U -w - | netdissect sniff -r -` needs it."""
+    octets = LOSSY.read_bytes()
+    for command in ("sniff", "read"):
+        with subprocess.Popen(
+            [sys.executable, "-m", "netdissect", command, "-r", "-", "--json"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            process.stdin.write(octets[: len(octets) // 2])
+            process.stdin.flush()
+            assert json.loads(process.stdout.readline())["frame"] == 1
+            process.stdin.close()
+            process.stdin = None
+            process.communicate(timeout=LIMIT_SECONDS)
+            # The half of a file ends inside a record: that is said, as for any cut-short file.
+            assert process.returncode in {0, 6}
+
+
+def test_a_ring_keeps_its_newest_files(tmp_path: Path) -> None:
+    result = invoke(
+        "sniff", "-r", str(LOSSY), "-q", "-w", str(tmp_path / "ring.pcapng"), "-b", "filesize:4", "-b", "files:3"
+    )
+    assert result.exit_code == 0
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    assert [path.name.split("_")[0] for path in files] == ["ring"] * 3
+    for path in files:
+        assert frames(path) > 0
+        assert path.stat().st_size < 6000
+
+
+def test_a_written_file_holds_the_frames_of_the_one_read(tmp_path: Path) -> None:
+    for name in ("copy.pcap", "copy.pcapng"):
+        path = tmp_path / name
+        assert invoke("sniff", "-r", str(LOSSY), "-q", "-w", str(path)).exit_code == 0
+        with open_capture(path) as copy, open_capture(LOSSY) as original:
+            assert list(copy) == list(original)
+
+
+# -- dashboard -------------------------------------------------------------------------------------
+
+
+@needs_capture
+@pytest.mark.skipif(shutil.which("tmux") is None, reason="takes tmux")
+@pytest.mark.parametrize("end", ["C-c", signal.SIGTERM, signal.SIGKILL])
+def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_path: Path) -> None:
+    with Pair() as pair:
+        terminal = Terminal(tmp_path, "sniff", "-i", "lo", "--live", "-f", f"'{pair.filter}'")
+        try:
+            terminal.shows("no connection of a known protocol yet")
+            pair.send(payloads(LOSSY)[:200])
+            terminal.shows("riptide")
+            terminal.run("resize-window", "-t", "t", "-x", "70", "-y", "20")
+            terminal.shows("Ctrl-C ends the capture")
+            assert max(map(len, terminal.picture().splitlines())) <= 70
+            if isinstance(end, str):
+                terminal.run("send-keys", "-t", "t", end)
+            else:
+                os.kill(terminal.pid("netdissect sniff"), end)
+            terminal.shows("status=")
+            shown = terminal.picture()
+            flags = terminal.run("display-message", "-p", "-t", "t", "#{alternate_on} #{cursor_flag}")
+            assert flags.split() == ["0", "1"]
+            assert "Ctrl-C ends" not in shown
+            status = {"C-c": 0, signal.SIGTERM: 0, signal.SIGKILL: 137}[end]
+            assert f"status={status}" in shown
+        finally:
+            terminal.run("kill-server")
+
+
+class Terminal:
+    """A terminal in tmux that runs one command and then says its status."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self._tmux = ["tmux", "-f", os.devnull, "-S", str(folder / "socket")]
+        self._folder = folder
+        command = " ".join([sys.executable, "-m", "netdissect", *words])
+        script = folder / "run.sh"
+        script.write_text(f"echo $$ > {folder}/shell\ntrap : INT\n{command}\necho status=$?\nexec cat\n")
+        self.run("new-session", "-d", "-s", "t", "-x", "120", "-y", "40", f"sh {script}")
+
+    def run(self, *words: str) -> str:
+        done = subprocess.run([*self._tmux, *words], capture_output=True, text=True, check=False)
+        return done.stdout
+
+    def picture(self) -> str:
+        return self.run("capture-pane", "-p", "-t", "t")
+
+    def shows(self, text: str) -> None:
+        limit = time.monotonic() + LIMIT_SECONDS
+        while text not in self.picture():
+            assert time.monotonic() < limit, f"{text!r} is not in\n{self.picture()}"
+
+    def pid(self, what: str) -> int:
+        shell = (self._folder / "shell").read_text().strip()
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        assert children, what
+        return int(children[0])
