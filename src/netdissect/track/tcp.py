@@ -52,8 +52,9 @@ class StreamHalf:
     __slots__ = (
         "_identities", "_newest_id", "acked", "acked_wire", "arrivals", "base", "connection",
         "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
-        "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns", "recorder", "repeated", "rtt",
-        "segments", "units_acked", "units_unacked", "units_unknown",
+        "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
+        "recorder", "repeated", "rtt", "segments", "units_acked", "units_unacked",
+        "units_unknown",
     )  # fmt: skip
 
     def __init__(self, direction: int, findings: Findings, recorder: Recorder | None) -> None:
