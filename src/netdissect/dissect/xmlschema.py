@@ -1,7 +1,7 @@
 """kNet's own XML message descriptions as user schemas.
 
-Safe on any file: a document type declaration is refused, so no entity is ever expanded and nothing is
-fetched. Source: kNet doc/src/KristalliXML.dox, `src/MessageListParser.cpp`.
+Safe on any file: a document type declaration is refused, so no entity is ever expanded and nothing
+is fetched. Source: kNet doc/src/KristalliXML.dox, `src/MessageListParser.cpp`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _tree(text: str) -> _Element:
     parser.StartDoctypeDeclHandler = refuse
     parser.EntityDeclHandler = refuse
     try:
-        parser.Parse(text, True)  # noqa: FBT003 - expat takes it by place
+        parser.Parse(text, True)
     except expat.ExpatError as fault:
         raise XmlSchemaError(f"no XML: {fault}") from None
     return top.children[0]

@@ -75,7 +75,7 @@ class Ranges:
 class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
-    __slots__ = ("_again", "_seen")
+    __slots__ = ("_seen", "_sent_again")
 
     carrier: CarrierSpace
 
@@ -84,7 +84,7 @@ class CarriedSpace(Space):
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
-        self._again: dict[int, int] = {}
+        self._sent_again: dict[int, int] = {}
         """Number -> copies that its sender has made, where more than one."""
 
     def run(self, wire_seq: int, types: list[str], frame: int, time_ns: int) -> None:
@@ -166,7 +166,7 @@ class CarriedSpace(Space):
             return
         self.retransmissions += 1
         self.findings.add("retransmission", frame, time_ns, self.direction)
-        again = self._again
+        again = self._sent_again
         copies = again.pop(seq, 1) + 1
         again[seq] = copies
         self.max_copies = max(self.max_copies, copies)
@@ -205,7 +205,7 @@ class CarriedSpace(Space):
     def delivered(self, start: int, count: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram that carried these messages."""
         pop = self.outstanding.pop
-        if self._again or self.recorder is not None:
+        if self._sent_again or self.recorder is not None:
             for seq in range(start, start + count):
                 entry = pop(seq, None)
                 if entry is not None:
@@ -224,7 +224,7 @@ class CarriedSpace(Space):
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
-        copies = self._again.get(seq, 1)
+        copies = self._sent_again.get(seq, 1)
         self.acked += 1
         if copies > 1:
             self.rtt.ambiguous += 1

@@ -17,6 +17,7 @@ from netdissect.wire.knet_findings import DROPS, MALFORMED
 
 __all__ = ["finish"]
 
+_CONNECT = str(KnetConnect._name)  # noqa: SLF001 - Scapy's own name of a layer
 _HEADER_OCTETS = 3
 _CUT = frozenset({"truncated", "length-beyond-end"})
 _ACKS_SHOWN = 4
@@ -27,10 +28,10 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     root = dissection.root
     if request.transport == "tcp":
         _stream(dissection, request, walker)
-    elif root.name == KnetConnect._name:
+    elif root.name == _CONNECT:
         _connect(root, walker)
     else:
-        _datagram(dissection, request, walker)
+        _datagram(dissection, walker)
     for view in dissection.messages:
         if view.node is not None:
             view.summary = _summary(view)
@@ -67,7 +68,7 @@ def _connect(root: FieldNode, walker: Walker) -> None:
         _oversize(len(data.value), walker)
 
 
-def _datagram(dissection: Dissection, request: Any, walker: Walker) -> None:
+def _datagram(dissection: Dissection, walker: Walker) -> None:
     """Complete a message datagram, whole or broken."""
     root, payload = dissection.root, dissection.buffers[0].data
     messages = _child(root, "messages")
@@ -157,7 +158,9 @@ def _incomplete(dissection: Dissection, messages: FieldNode, walker: Walker) -> 
     """Take the last message out of the list where the stream ends inside it."""
     last = messages.children[-1]
     notes = [
-        note for note in walker.annotations if note.code in _CUT and note.bit_offset >= last.bit_offset
+        note
+        for note in walker.annotations
+        if note.code in _CUT and note.bit_offset >= last.bit_offset
     ]
     length = _child(last, "content_length")
     end = len(dissection.buffers[0].data)

@@ -7,7 +7,7 @@ with the message ID. IDs of the dialects differ; the layouts do not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, LEIntField, LEShortField
 
@@ -80,7 +80,7 @@ class KnetContent(Layer):
 class KnetApplication(KnetContent):
     """A message of the application, or an ID that only the specification reserves."""
 
-    generated = (
+    generated: ClassVar[tuple[Gen, ...]] = (
         Gen("message_name", lambda fields: _specification_name(fields["message_id"])),
     )
 

@@ -104,7 +104,9 @@ class KnetMessage(Layer):
     name = "kNet message"
     is_item = True
     dialect: ClassVar[str] = "knet-2.x"
-    fields_desc = _fields("knet-2.x", "fragment_start or fragment", "fragment and not fragment_start")
+    fields_desc = _fields(
+        "knet-2.x", "fragment_start or fragment", "fragment and not fragment_start"
+    )
     generated = (
         Gen(
             "content_length",
@@ -230,7 +232,7 @@ class KnetDatagram(Layer):
     generated = (
         Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),
     )
-    checks = (_NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
+    checks: ClassVar[tuple[Check, ...]] = (_NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -12,7 +12,7 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
-__all__ = ["BoundedVle", "Content", "Flag", "PayloadTail", "U24", "Vle", "VleList"]
+__all__ = ["U24", "BoundedVle", "Content", "Flag", "PayloadTail", "Vle", "VleList"]
 
 
 class Flag(BitField):  # type: ignore[misc]
@@ -147,7 +147,7 @@ class Content(Embedded):
         self.unnamed = unnamed
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
-        """Return the octets; FieldFault `knet-zero-content` or `truncated` where none can be read."""
+        """Return the octets; FieldFault `knet-zero-content` or `truncated` where there is no ID."""
         octets = Embedded.octets(self, pkt, s)
         if not octets:
             raise FieldFault("knet-zero-content", "content length 0")

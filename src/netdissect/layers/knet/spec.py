@@ -7,14 +7,14 @@
 +-----------------+--+--+----------+--------+----------------+------------------+----------+
                                     only if IO
 ```
-Source: kNet doc/src/KristalliNetUDP.dox, "Datagram Byte Format" and "InOrder Datagrams and Messages";
+Source: kNet doc/src/KristalliNetUDP.dox, "Datagram Byte Format", "InOrder Datagrams and Messages";
 docs/protocols/knet.md section 11 lists where implementations differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, ConditionalField, FieldListField, LEShortField
 
@@ -131,7 +131,7 @@ class KnetSpecDatagram(Layer):
         Gen("packet_id", lambda f: f["packet_id_high"] << 16 | f["packet_id_low"]),
         Gen("depends_on_packet_ids", _depended),
     )
-    checks: tuple[Check, ...] = (KnetDatagram.checks[0],)
+    checks: ClassVar[tuple[Check, ...]] = (KnetDatagram.checks[0],)
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

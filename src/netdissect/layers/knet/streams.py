@@ -90,6 +90,7 @@ def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
 
 
 STREAMS: dict[str, tuple[type[KnetStream], type[KnetTcpBody]]] = {
-    dialect: (KnetStream, KnetTcpBody) for dialect in DIALECTS
-} | {f"knet-{name}": _named(name) for name in ("tundra", "urho3d")}
+    **dict.fromkeys(DIALECTS, (KnetStream, KnetTcpBody)),
+    **{f"knet-{name}": _named(name) for name in ("tundra", "urho3d")},
+}
 """Dialect -> (layer of its streams, layer of one message out of its framing)."""

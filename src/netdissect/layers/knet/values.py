@@ -1,7 +1,7 @@
 """How values travel in kNet application messages: packed bits, least significant first.
 
-Source: kNet `DataSerializer`, `DataDeserializer`, doc/src/KristalliXML.dox. Numbers are little endian
-at whatever bit the value before them ended.
+Source: kNet `DataSerializer`, `DataDeserializer`, doc/src/KristalliXML.dox. Numbers are little
+endian at whatever bit the value before them ended.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ class _KnetValues:
         """Every value is there."""
         return True
 
-    def put_present(self, sink: Sink, *, present: bool) -> None:
-        """Nothing precedes a value."""
+    def put_present(self, sink: Sink, *, present: bool) -> bool:
+        """Nothing precedes a value; a missing one is written as zero."""
+        return True
 
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Objects are their fields."""
@@ -118,6 +119,6 @@ class _KnetValues:
 
 
 VALUES = _KnetValues()
-"""The value table of kNet: `string` has the length of releases after 2014-10, `string8` that of earlier
-ones (section 1); below 128 octets they are equal.
+"""The value table of kNet: `string` has the length of releases after 2014-10, `string8` that of
+earlier ones (section 1); below 128 octets they are equal.
 """

@@ -13,8 +13,8 @@ __all__ = ["VleFramer"]
 class VleFramer:
     """Cuts one direction of a stream. Holds at most one message of 10 MiB.
 
-    After a gap the stream is taken up where a piece consists of whole messages. A length that is not
-    allowed ends it: the receiver closes the connection.
+    After a gap the stream is taken up where a piece consists of whole messages. A length that is
+    not allowed ends it: the receiver closes the connection.
     """
 
     __slots__ = ("_buffer", "_end", "_ended", "_frames", "_lost", "_wanted", "skipped")

@@ -1,7 +1,7 @@
-"""Is this flow kNet, which dialect, and which side is the client?
+"""Whether a flow is kNet, which dialect, and which side is the client.
 
-kNet has no magic: structure, consistency, the server's opening and PacketIDs that rise by one speak for
-it. Source: docs/protocols/knet.md section 13.
+kNet has no magic: structure, consistency, the server's opening and PacketIDs that rise by one speak
+for it. Source: docs/protocols/knet.md section 13.
 """
 
 from __future__ import annotations

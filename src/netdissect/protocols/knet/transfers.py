@@ -251,7 +251,7 @@ def _progress(transfer: _Transfer) -> str:
 
 def _incomplete(name: int, transfer: _Transfer, found: list[Event]) -> None:
     """Name what a transfer lacks."""
-    missing = []
+    missing: list[int] = []
     index = 0
     while index < transfer.count and len(missing) <= _LISTED:
         if index not in transfer.parts:
