@@ -300,7 +300,16 @@ def test_records_of_a_pipe_are_printed_while_it_is_open() -> None:
 
 def test_a_ring_keeps_its_newest_files(tmp_path: Path) -> None:
     result = invoke(
-        "sniff", "-r", str(LOSSY), "-q", "-w", str(tmp_path / "ring.pcapng"), "-b", "filesize:4", "-b", "files:3"
+        "sniff",
+        "-r",
+        str(LOSSY),
+        "-q",
+        "-w",
+        str(tmp_path / "ring.pcapng"),
+        "-b",
+        "filesize:4",
+        "-b",
+        "files:3",
     )
     assert result.exit_code == 0
     files = sorted(tmp_path.iterdir())
@@ -341,7 +350,9 @@ def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_pa
                 os.kill(terminal.pid("netdissect sniff"), end)
             terminal.shows("status=")
             shown = terminal.picture()
-            flags = terminal.run("display-message", "-p", "-t", "t", "#{alternate_on} #{cursor_flag}")
+            flags = terminal.run(
+                "display-message", "-p", "-t", "t", "#{alternate_on} #{cursor_flag}"
+            )
             assert flags.split() == ["0", "1"]
             assert "Ctrl-C ends" not in shown
             status = {"C-c": 0, signal.SIGTERM: 0, signal.SIGKILL: 137}[end]
@@ -358,7 +369,9 @@ class Terminal:
         self._folder = folder
         command = " ".join([sys.executable, "-m", "netdissect", *words])
         script = folder / "run.sh"
-        script.write_text(f"echo $$ > {folder}/shell\ntrap : INT\n{command}\necho status=$?\nexec cat\n")
+        script.write_text(
+            f"echo $$ > {folder}/shell\ntrap : INT\n{command}\necho status=$?\nexec cat\n"
+        )
         self.run("new-session", "-d", "-s", "t", "-x", "120", "-y", "40", f"sh {script}")
 
     def run(self, *words: str) -> str:

@@ -16,7 +16,7 @@ from netdissect.capture import open_capture
 from netdissect.capture.live.choice import survey
 from netdissect.flow import Decapsulator
 
-__all__ = ["LIMIT_SECONDS", "BACKENDS", "Pair", "Sniff", "needs_capture", "payloads"]
+__all__ = ["BACKENDS", "LIMIT_SECONDS", "Pair", "Sniff", "needs_capture", "payloads"]
 
 LIMIT_SECONDS = 30
 """A test that waits longer has failed."""
@@ -80,7 +80,7 @@ class Sniff:
 
     def __init__(self, *words: str, before: tuple[str, ...] = (), **extra: object) -> None:
         command = [*before, sys.executable, "-m", "netdissect", "sniff", "-i", "lo", *words]
-        environ = {**os.environ, "NO_COLOR": "1", "XDG_CONFIG_HOME": os.devnull}
+        environ = {**os.environ, "NO_COLOR": "1", "XDG_CONFIG_HOME": str(Path(__file__).parent)}
         environ.update(extra.pop("env", {}))
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, **extra

@@ -37,6 +37,8 @@ _PIPE_OCTETS = 1 << 20
 _GRACE_S = 5.0
 """How long a program has to hand over what it has, once told to stop."""
 _LOOK_S = 0.05
+_FILTER_S = 1.0
+"""From what tshark says first to a capture that runs: its filter is set in between."""
 _MAX_WORDS = 65_536
 
 _DUMPCAP_DROPS = re.compile(r"received/dropped on interface .*: \d+/(\d+) \(pcap:")
@@ -92,7 +94,9 @@ class Child:
         for _ in range(int(_GRACE_S / _LOOK_S)):
             ready, _, _ = select.select([self._output], [], [], _LOOK_S)
             if mark in self.said():
-                return True
+                # Said before dumpcap has set the filter, which throws away what came until then.
+                select.select([self._output], [], [], _FILTER_S)
+                return self._keeper.poll() is None
             if ready:
                 return self._keeper.poll() is None
         return True

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from netdissect.capture.live.choice import Verdict
+from netdissect.capture.live.process import capture_words, failure
+from netdissect.capture.live.source import LiveRequest
+from netdissect.model.errors import AccessError, FilterError
+
+DUMPCAP = Verdict("dumpcap", "/usr/bin/dumpcap", usable=True, reason="")
+TCPDUMP = Verdict("tcpdump", "/usr/bin/tcpdump", usable=True, reason="")
+
+
+def test_a_filter_is_never_an_option() -> None:
+    request = LiveRequest(interface="lo", capture_filter="-w /etc/x", promiscuous=False)
+    assert capture_words(TCPDUMP, "lo", request)[-3:] == ["-p", "--", "-w /etc/x"]
+    assert capture_words(DUMPCAP, "lo", request)[-3:] == ["-p", "-f", "-w /etc/x"]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ('dumpcap: There is no device named "x".\n(No such device exists)\n', AccessError),
+        ('dumpcap: You do not have permission to capture on device "lo".\n', AccessError),
+        ("dumpcap: Invalid capture filter \"u\" for interface 'lo'.\n", FilterError),
+        ("", FilterError),
+    ],
+)
+def test_what_a_program_says_becomes_an_error(said: str, kind: type[Exception]) -> None:
+    error = failure(DUMPCAP, "lo", LiveRequest(interface="lo", capture_filter="u"), said)
+    assert type(error) is kind
