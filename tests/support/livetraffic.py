@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -63,7 +64,7 @@ class Pair:
             one.connect(other.getsockname())
         self.filter = f"udp port {self.sockets[1].getsockname()[1]}"
 
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +88,7 @@ class Sniff:
         )
         self.said = b""
 
-    def __enter__(self) -> Sniff:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
