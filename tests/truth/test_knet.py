@@ -172,9 +172,11 @@ def logs(path: Path) -> list[tuple[list[dict[str, Any]], ConnectionReport, int]]
     found = []
     for wanted, report in pairs(path):
         alone = sum(other.client == report.client for other in reports(path)) == 1
-        for direction in near(path):
-            if alone and wanted[ENDPOINTS[direction]]:
-                found.append((wanted[ENDPOINTS[direction]], report, direction))
+        found += [
+            (wanted[ENDPOINTS[direction]], report, direction)
+            for direction in near(path)
+            if alone and wanted[ENDPOINTS[direction]]
+        ]
     return found
 
 
@@ -289,7 +291,7 @@ def test_what_receivers_make_of_fragments(path: Path) -> None:
     sides = {0: "server_process", 1: "client_processes"}
     vantage = told(path)["vantage"]
     for direction, key in sides.items():
-        at_receiver = vantage.startswith("both") or vantage.startswith(key.split("_")[0])
+        at_receiver = vantage.startswith(("both", key.split("_", maxsplit=1)[0]))
         if not at_receiver or key not in reception:
             continue
         counters = Counter()

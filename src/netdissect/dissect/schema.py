@@ -68,8 +68,8 @@ class TypeRef:
     size: int | None
     """The number in parentheses: `bits(3)`; None without."""
     dimensions: tuple[int | None, ...]
-    """One entry an array level, outermost first: None = length on the wire, n = without, -n = length
-    in n bits on the wire.
+    """One entry an array level, outermost first: None = length on the wire, n = without, -n =
+    length in n bits on the wire.
     """
 
 

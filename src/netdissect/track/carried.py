@@ -1,7 +1,7 @@
 """Messages that travel in numbered datagrams. See `carrier` for those.
 
-Runs of consecutive new messages are the common case and cost little more than one message: they share
-one entry, and the numbers seen are kept as ranges.
+Runs of consecutive new messages are the common case and cost little more than one message: they
+share one entry, and the numbers seen are kept as ranges.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class CarriedSpace(Space):
             self._shed_oldest()
 
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
-        """Take a further copy: the network's if the whole datagram was copied, else its sender's."""
+        """Take a further copy: the network's if the datagram was copied, else its sender's."""
         entry = self.outstanding.get(seq)
         copied = self.carrier.copied
         if self.recorder is not None:

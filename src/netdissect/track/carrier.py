@@ -1,8 +1,8 @@
 """Numbered datagrams that carry numbered messages: the datagrams, and what they carry.
 
-A datagram is never sent again; what it carried is, in a new one, once the old one has timed out. Its
-sender forgets a datagram after `SpaceRule.timeout_ms`: a later acknowledgement changes nothing. Its
-receiver reads nothing of a datagram whose number it has got before, in whatever epoch.
+A datagram is never sent again; what it carried is, in a new one, once the old one has timed out.
+Its sender forgets a datagram after `SpaceRule.timeout_ms`: a later acknowledgement changes nothing.
+Its receiver reads nothing of a datagram whose number it has got before, in whatever epoch.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__ = ["MAX_EPOCHS", "MAX_MARKS", "MAX_STEP", "CarrierSpace"]
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
 MAX_MARKS = 4096
-"""Datagrams whose content is remembered, to tell a copy from another datagram of the same number."""
+"""Datagrams whose content is remembered, to tell a copy from another one of the same number."""
 MAX_STEP = 1024
-"""A number further away is damaged, forged or behind a gap: it counts once the next one confirms it."""
+"""A number further away is damaged, forged or behind a gap, until the next one confirms it."""
 SOONEST = 0.8
 """Share of the timeout before which a repeated message is no sign of it."""
 _COMPARED = 16
@@ -59,7 +59,7 @@ class CarrierSpace(Space):
         self.copied = False
         """True: the datagram at hand is a network copy."""
         self.stale = False
-        """True: the receiver of the datagram at hand has got its number before and reads nothing."""
+        """True: the receiver of the datagram at hand knows its number and reads nothing."""
         self.late_acks = 0
         """Acknowledgements that came after their datagram had timed out."""
         self.ignored = 0
@@ -177,7 +177,8 @@ class CarrierSpace(Space):
         self.current = None
         self.find(
             "sequence-jump", frame, time_ns, self.direction,
-            f"number {wire_seq} is far from {last & self._mask} and stands alone", wire_seq=wire_seq,
+            f"number {wire_seq} is far from {last & self._mask} and stands alone",
+            wire_seq=wire_seq,
         )  # fmt: skip
         return True
 
@@ -214,7 +215,7 @@ class CarrierSpace(Space):
         self.copied = True
         self.findings.add("duplicate", frame, time_ns, self.direction)
         if self.recorder is not None:
-            self.recorder.late(self, seq, True, None, frame, time_ns, time_ns)  # noqa: FBT003
+            self.recorder.late(self, seq, True, None, frame, time_ns, time_ns)
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""

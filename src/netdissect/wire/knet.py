@@ -1,6 +1,7 @@
 """Names, numbers and position rules of kNet that both the layers and `scan` need.
 
-Source: docs/protocols/knet.md; kNet `include/kNet/MessageConnection.h`, Urho3D `Network/Protocol.h`.
+Source: docs/protocols/knet.md; kNet `include/kNet/MessageConnection.h`; Urho3D
+`Network/Protocol.h`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ _TUNDRA: Final = {
     124: "SetEntityParent",
 }  # fmt: skip
 APPLICATIONS: Final[Mapping[str, Mapping[int, str]]] = {
-    **dict.fromkeys(DIALECTS, {}), "knet-urho3d": _URHO3D, "knet-tundra": _TUNDRA,
+    **{dialect: {} for dialect in DIALECTS}, "knet-urho3d": _URHO3D, "knet-tundra": _TUNDRA,
 }  # fmt: skip
 """Dialect -> message ID -> the application's own name. Section 10."""
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from agreement import assert_sound
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
-from agreement import assert_sound
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "vectors/knet.vectors.json").read_text(encoding="utf-8")

@@ -15,8 +15,9 @@ from netdissect.model.claims import STRONG, Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import analyze
 from netdissect.protocols.knet import PROTOCOL
+from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.framing import VleFramer
-from netdissect.protocols.knet.scan import brief, scan
+from netdissect.protocols.knet.scan import scan
 from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
 from netdissect.wire.knet import Phase, Progress
 
@@ -88,7 +89,7 @@ def phases() -> list[Progress]:
 
 def run_mutations(count: int, seed: int, trees: int) -> None:
     """Scan mutated datagrams in every phase, and dissect every so many of them."""
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     states = phases()
     assembler = Transfers()
     for index, data in enumerate(mutations(payloads("knet"), count, seed)):
@@ -119,7 +120,7 @@ def test_a_million_mutated_datagrams_raise_nothing() -> None:
 
 
 def test_random_octets_are_not_knet() -> None:
-    chance = random.Random(3)  # noqa: S311
+    chance = random.Random(3)
     for _ in range(3000):
         sample = [
             (chance.randrange(2), index, chance.randbytes(chance.randrange(1, 60)))

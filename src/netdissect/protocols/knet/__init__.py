@@ -8,11 +8,12 @@ from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import Assembler, DialectRow, Framer, Protocol
+from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.codes import CODES
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
-from netdissect.protocols.knet.scan import brief, scan, scan_stream
+from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, SPECIFICATION
 

@@ -67,7 +67,9 @@ def _foreign(number: int, direction: int) -> bool:
     return 8 < number < 20  # noqa: PLR2004 - 9 to 19 are the server's
 
 
-def _hint(number: int, payload: bytes, direction: int, *, is_reliable: bool) -> int:
+def _hint(  # noqa: PLR0911 - one way out per message
+    number: int, payload: bytes, direction: int, *, is_reliable: bool
+) -> int:
     """Return the evidence of one message."""
     if direction:
         if number == 10:  # noqa: PLR2004 - MSG_LOADSCENE

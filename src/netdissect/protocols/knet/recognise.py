@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Claim, Sample
-from netdissect.protocols.knet.scan import Reader, reader
+from netdissect.protocols.knet.datagrams import Reader, reader
 from netdissect.wire.knet import (
     DISCONNECT,
     DISCONNECT_ACK,
@@ -106,8 +106,8 @@ def _read(octets: bytes, how: Reader, side: int, time_ns: int) -> _Datagram | No
     return _Datagram(side, time_ns, number, bool(reliable), base, controls, len(messages))
 
 
-def _message(message: tuple[Any, ...], how: Reader) -> tuple[str, bytes] | None | tuple[()]:
-    """Return (name, payload) of a control message, () for any other, None where it is not kNet's."""
+def _message(message: tuple[Any, ...], how: Reader) -> tuple[str, bytes] | tuple[()] | None:
+    """Return (name, payload) of a control message, () for others, None for what is not kNet's."""
     start, fragment, _, is_reliable, unused, _, count, transfer, index, content, _ = message
     if unused:
         return None
@@ -160,7 +160,7 @@ def _judge(sides: _Sides, size: int, how: Reader, *, final: bool) -> Claim | Non
 
 
 def _opening(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | None]:
-    """A server's first datagram with pings 1 and 2, perhaps both answered."""
+    """Look for a server's first datagram with pings 1 and 2, perhaps both answered."""
     del size
     for found in sides.datagrams:
         asked = [payload for name, payload in found.controls if name == PING_REQUEST]
@@ -243,7 +243,7 @@ def _runs(datagrams: list[_Datagram]) -> int:
 
 
 def _attempts(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | None]:
-    """An unanswered client: a connect datagram, then datagrams numbered from the first ID on."""
+    """Look for an unanswered client: a connect datagram, then datagrams from the first ID on."""
     datagrams = sides.datagrams
     senders = {found.side for found in datagrams}
     numbers = [found.number for found in datagrams]
@@ -258,11 +258,11 @@ def _attempts(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | No
     return ATTEMPTS, reason, datagrams[0].side
 
 
-# -- TCP -----------------------------------------------------------------------------------------------
+# -- TCP -------------------------------------------------------------------------------------------
 
 
 def _stream(sample: Sequence[Sample]) -> Claim | None:
-    """Both directions begin with a ping or the reply to one; every message is plausible."""
+    """Look for a ping or its reply at the start of both directions, and plausible messages."""
     streams = (bytearray(), bytearray())
     for side, _, octets in sample:
         streams[side].extend(octets[: _MAX_STREAM - len(streams[side])])
@@ -290,7 +290,7 @@ def _stream(sample: Sequence[Sample]) -> Claim | None:
 
 
 def _tcp_messages(stream: bytes) -> list[tuple[int, bytes]] | None:
-    """Return (message ID, payload) of the whole messages of a stream; None where one is no message."""
+    """Return (message ID, payload) of the whole messages; None where one is no message."""
     found: list[tuple[int, bytes]] = []
     place = 0
     while place < len(stream):

@@ -18,11 +18,11 @@ from netdissect.wire.knet import DIALECTS, FIRST_IDS, PACKET_ID_BITS
 __all__ = ["ACK_BITS", "POLICIES", "RELIABLE_BITS", "TIMEOUT_MS"]
 
 TIMEOUT_MS: Final = 5000.0
-"""A reliable datagram that is not acknowledged so long is forgotten; its messages are sent again in a
-new one. Source: section 6.4; kNet `UDPMessageConnection::ProcessPacketTimeouts`.
+"""A reliable datagram that is not acknowledged so long is forgotten; its messages are sent again in
+a new one. Source: section 6.4; kNet `UDPMessageConnection::ProcessPacketTimeouts`.
 """
 RESTART_GUARD_MS: Final = 1000.0
-"""A server's opening repeated so soon is a network copy, or that of a ghost connection object which its
+"""A server's opening repeated so soon is a network copy, or that of a ghost connection object which
 early datagrams have made. Source: section 5.6; captures `udp_early_data_ghost*`.
 """
 ACK_BITS: Final = 32
@@ -57,7 +57,7 @@ MACHINE: Final = StateMachine(
     handshake={PENDING: "unanswered", OK: "accepted"},
     begins=frozenset({"connect"}),
 )  # fmt: skip
-"""Section 5, seen from the wire: the state of the side that moved last, in the library's own words."""
+"""Section 5, seen from the wire: the state of the side that moved last, in the library's words."""
 
 TCP_MACHINE: Final = StateMachine(
     initial=_NEW,
@@ -92,8 +92,8 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         restart_guard_ms=RESTART_GUARD_MS,
         memory=1024,
         remarks={
-            "numbers-restart": "the server had forgotten the client (silence, a malformed datagram, a"
-            " repeated connect datagram) and made a new connection object of its next datagram",
+            "numbers-restart": "the server had forgotten the client (silence, a malformed datagram,"
+            " a repeated connect datagram) and made a new connection object of its next datagram",
         },
     )
     reliable = SpaceRule(
@@ -118,7 +118,7 @@ def _policy(dialect: str) -> Policy:
         probes=(_PING,),
         timeouts=(_SILENCE, _SILENCE),
         machine=TCP_MACHINE if tcp else MACHINE,
-        state_timeouts={state: _NONE for state in (_NEW, PENDING, DISCONNECTING, CLOSED)},
+        state_timeouts=dict.fromkeys((_NEW, PENDING, DISCONNECTING, CLOSED), _NONE),
     )
 
 

@@ -1,8 +1,9 @@
-"""Rejoins fragmented transfers by fragment number, and says what the reference receiver makes of them.
+"""Rejoins fragmented transfers by number, and says what the reference receiver makes of them.
 
-The receiver opens a transfer on its first fragment, discards what comes before that (and acknowledges
-it), and joins fragments in the order of their arrival. Source: docs/protocols/knet.md section 7; kNet
-`FragmentedTransferManager`, `UDPMessageConnection::ExtractMessages`.
+The receiver opens a transfer on its first fragment, discards what comes before that (and
+acknowledges it), and joins fragments in the order of their arrival.
+Source: docs/protocols/knet.md section 7; kNet `FragmentedTransferManager`,
+`UDPMessageConnection::ExtractMessages`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class _Sender:
         self.open: dict[int, _Transfer] = {}
         """Transfer number -> the transfer that uses it now."""
         self.early: dict[tuple[int, int | None], tuple[int, bytes, int]] = {}
-        """(transfer number, reliable number) -> (fragment number, octets, frame) without a first one."""
+        """(transfer number, reliable number) -> (fragment number, octets, frame); no first one."""
         self.octets = 0
 
 
@@ -240,7 +241,7 @@ def _left(sender: _Sender) -> list[Event]:
 
 
 def _belongs(transfer: _Transfer, index: int, number: int | None) -> bool:
-    """Return whether a fragment is part of a transfer: its reliable number follows the first one's."""
+    """Return whether a fragment is one of a transfer: its reliable number follows the first's."""
     return transfer.base is None or number is None or transfer.base + index == number
 
 
@@ -258,6 +259,7 @@ def _incomplete(name: int, transfer: _Transfer, found: list[Event]) -> None:
             missing.append(index)
         index += 1
     more = ", ..." if len(missing) > _LISTED else ""
+    listed = ", ".join(map(str, missing[:_LISTED]))
     facts = {
         "transfer": name,
         "message_id": transfer.type_id,
@@ -265,7 +267,7 @@ def _incomplete(name: int, transfer: _Transfer, found: list[Event]) -> None:
         "present": sum(index < transfer.count for index in transfer.parts),
         "missing": missing[:_LISTED],
         "frames": transfer.frames[:_LISTED],
-        "message": f"transfer {name}: fragments {', '.join(map(str, missing[:_LISTED]))}{more} missing",
+        "message": f"transfer {name}: fragments {listed}{more} missing",
     }
     found.append((_COUNTER, "transfers_incomplete", 1))
     found.append((_NOTE, "knet-transfer-incomplete", facts))

@@ -1,0 +1,124 @@
+"""The commonest kNet datagrams read by hand, for flows that nobody watches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.datagrams import READERS, Reader
+from netdissect.protocols.knet.scan import scan
+from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, PING_REPLY, PING_REQUEST, Phase
+
+__all__ = ["brief"]
+
+_MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
+_COUNTER, _RUN = int(Ev.COUNTER), int(Ev.RUN)
+_PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
+_OPEN = Phase.OPEN
+_ACK_OCTETS = 8
+_PING_OCTETS = 2
+
+
+def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram, those of consecutive reliable messages as one RUN.
+
+    The commonest datagrams (whole messages, one-octet numbers, nothing odd) are read here by hand:
+    the derived reader makes a call and a tuple per message, which costs more than the rest. What
+    it cannot take it leaves to `scan`. A test holds the two together on every datagram.
+    """
+    if hints.extra is None or hints.extra.phase != _OPEN:
+        return scan(payload, direction, hints)
+    size = len(payload)
+    if not 5 <= size <= LARGEST_SENT:  # noqa: PLR2004 - a header and a message
+        return scan(payload, direction, hints)
+    how = READERS[hints.dialects[direction]]
+    head = payload[0]
+    place = 3
+    base = 0
+    if head & 0x40:
+        base = payload[3] | payload[4] << 8
+        place = 5
+    number = head & 0x3F | payload[1] << 6 | payload[2] << 14
+    if base > 0x7FFF or (direction and number == how.first_id):  # noqa: PLR2004 - it goes on
+        return scan(payload, direction, hints)
+    found = _messages(payload, place, size, how)
+    if found is None:
+        return scan(payload, direction, hints)
+    delta, types, events, asked = found
+    if bool(types) != bool(head & 0x40):
+        return scan(payload, direction, hints)
+    if types:
+        unit: Event = (_UNIT, None, "datagram", number, None, payload)
+        events.append((_RUN, "reliable", base + delta, types))
+    else:
+        unit = (_PLAIN, None, "datagram", number, payload)
+    if asked:
+        events.append((_COUNTER, "in_order_requested", asked))
+    return [unit, *events]
+
+
+def _messages(  # noqa: C901, PLR0911 - one loop; calls would cost more than what it does
+    payload: bytes, place: int, size: int, how: Reader
+) -> tuple[int, list[str], list[Event], int] | None:
+    """Return (first delta, types of the reliable ones, events of the others, in-order requested).
+
+    None where a message is not of the commonest form.
+    """
+    types: list[str] = []
+    events: list[Event] = []
+    first = asked = 0
+    names, controls = how.types, how.controls
+    try:
+        while place < size:
+            flags = payload[place + 1]
+            start = place + 2
+            after = start + ((flags & 7) << 8 | payload[place])
+            if flags & 0xC8:  # a fragment, or the unused bit
+                return None
+            if flags & 0x10:
+                delta = payload[start]
+                start += 1
+                after += 1
+                if not types:
+                    first = delta
+                if delta > 0x7F or delta != first + len(types):  # noqa: PLR2004 - it goes on
+                    return None
+                identifier = payload[start]
+                if identifier in controls or identifier > 0x7F:  # noqa: PLR2004
+                    return None
+                types.append(names[identifier])
+                asked += flags >> 5
+            else:
+                identifier = payload[start]
+                if identifier > 0x7F:  # noqa: PLR2004 - it goes on
+                    return None
+                kind = names[identifier]
+                events.append((_MESSAGE, kind))
+                if identifier not in controls:
+                    asked += flags >> 5
+                elif not _plain_control(kind, payload, start, after, events):
+                    return None
+            if after <= start:
+                return None
+            place = after
+    except (IndexError, KeyError):
+        return None
+    return (first, types, events, asked) if place == size else None
+
+
+def _plain_control(
+    kind: str, payload: bytes, start: int, after: int, events: list[Event]
+) -> bool:
+    """Add what a control message of the usual form means; False for any other."""
+    if kind == PACKET_ACK:
+        base = payload[start + 1] | payload[start + 2] << 8 | payload[start + 3] << 16
+        if after - start != _ACK_OCTETS or base >> 22:
+            return False
+        bits = int.from_bytes(payload[start + 4 : after], "little")
+        events.append((_ACK, "datagram", base, bits))
+        return True
+    if kind not in _PINGS or after - start != _PING_OCTETS:
+        return False
+    events.append((_PINGS[kind], "ping", payload[start + 1]))
+    return True

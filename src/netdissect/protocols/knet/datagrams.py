@@ -1,0 +1,336 @@
+"""One kNet message datagram to its events, wherever it stands in its connection.
+
+Layout comes from the derived readers alone. `scan` adds what the position means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from netdissect.dissect.readers import knet as read
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.wire.knet import (
+    CONTROLS,
+    DIALECTS,
+    DISCONNECT,
+    DISCONNECT_ACK,
+    FIRST_IDS,
+    FLOW_CONTROL,
+    LARGEST_SENT,
+    LEGACY,
+    PACKET_ACK,
+    PING_REPLY,
+    PING_REQUEST,
+    Phase,
+    Progress,
+    acknowledged,
+    message_type,
+)
+from netdissect.wire.varint import KNET_7_7_16
+
+__all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "kind_of", "reader"]
+
+_MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
+_PROBE, _REPLY, _STATE, _NOTE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.STATE), int(Ev.NOTE)
+_RESTART, _HINTS, _COUNTER = int(Ev.RESTART), int(Ev.HINTS), int(Ev.COUNTER)
+_PART = int(Ev.PART)
+
+_READ_ID = KNET_7_7_16.read
+_READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
+_PING_OCTETS = 2
+_FLOW_OCTETS = 3
+_ID_OCTETS = 4
+"""Contents of control messages with their message ID."""
+_FEWEST = 2
+"""Fragments of a transfer at least."""
+_TYPES_KEPT = 4096
+"""Names of message IDs remembered."""
+_LIVE: Final = (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING)
+
+Values = tuple[Any, ...]
+"""What a derived reader returns."""
+
+
+class Reader(NamedTuple):
+    """What reading one dialect takes."""
+
+    datagram: Callable[[bytes, int, int], Values | None]
+    message: Callable[[bytes, int, int], Values | None]
+    controls: Mapping[int, str]
+    types: dict[int, str]
+    """Message ID -> type, filled as IDs appear."""
+    first_id: int
+    legacy: bool
+    dialect: str
+
+
+@cache
+def reader(dialect: str) -> Reader:
+    """Return the readers and tables of a dialect."""
+    legacy = dialect == LEGACY
+    return Reader(
+        read.read_Knet2010Datagram if legacy else read.read_KnetDatagram,
+        read.read_Knet2010Message if legacy else read.read_KnetMessage,
+        CONTROLS[dialect],
+        dict(CONTROLS[dialect]),
+        FIRST_IDS[dialect],
+        legacy,
+        dialect,
+    )
+
+
+READERS: Final = {dialect: reader(dialect) for dialect in DIALECTS}
+"""Dialect -> how to read it."""
+
+
+class _Found:
+    """What the messages of a datagram have given so far."""
+
+    __slots__ = ("asked", "base", "direction", "events", "hints", "how", "number", "odd", "parts",
+                 "reliables")  # fmt: skip
+
+    def __init__(
+        self, how: Reader, number: int, base: int | None, direction: int, hints: Hints
+    ) -> None:
+        self.how = how
+        self.number = number
+        self.base = base or 0
+        self.direction = direction
+        self.hints = hints
+        self.events: list[Event] = []
+        self.parts: list[Event] = []
+        self.asked = 0
+        """Messages of the application with the InOrder bit."""
+        self.reliables = 0
+        self.odd = False
+        """Something is there that no known sender does."""
+
+    def fragment(self, message: Values) -> None:
+        """Take a fragment."""
+        start, _, _, is_reliable, _, delta, count, transfer, _, content, _ = message
+        kind = _part(message, self.base, self.how, self.parts)
+        self._add(kind, delta if is_reliable else None, content)
+        self.odd |= not is_reliable or not transfer or bool(start and count < _FEWEST)
+
+    def whole(self, message: Values) -> None:
+        """Take a message that is no fragment."""
+        _, _, in_order, is_reliable, _, delta, _, _, _, content, _ = message
+        identifier = content[0]
+        if identifier > 0x7F:  # noqa: PLR2004 - the number goes on
+            identifier = _READ_ID(content, 0, len(content))[0]
+        kind = kind_of(identifier, self.how)
+        self._add(kind, delta if is_reliable else None, content)
+        if identifier in self.how.controls:
+            numbers = (self.number, self.base + delta if is_reliable else None)
+            control(kind, content, numbers, self.direction, self.hints, self.events)
+        elif in_order:
+            self.asked += 1
+
+    def _add(self, kind: str, delta: int | None, content: bytes) -> None:
+        if delta is None:
+            self.events.append((_MESSAGE, kind))
+            return
+        self.reliables += 1
+        self.events.append((_UNIT, kind, "reliable", self.base + delta, None, content))
+
+
+def datagram(
+    values: Values, payload: bytes, direction: int, hints: Hints, how: Reader
+) -> list[Event]:
+    """Return the events of a datagram from the values of its reader; PARTs stand last."""
+    _, reliable, low, high, base, messages, _ = values
+    number = high << 6 | low
+    found = _Found(how, number, base, direction, hints)
+    events = found.events
+    events.append(
+        (_UNIT, None, "datagram", number, None, payload)
+        if reliable
+        else (_PLAIN, None, "datagram", number, payload)
+    )
+    odd = not messages
+    for message in messages:
+        start, fragment, _, is_reliable, unused, *_ = message
+        stray = how.legacy and not is_reliable and not start
+        odd = odd or unused or (fragment and stray)
+        if start or (fragment and not stray):
+            found.fragment(message)
+        else:
+            found.whole(message)
+    if found.asked:
+        events.append((_COUNTER, "in_order_requested", found.asked))
+    if number == how.first_id and direction:
+        _opening(events)
+    if odd or found.odd or (found.reliables > 0) != (reliable > 0) or len(payload) > LARGEST_SENT:
+        _oddities(values, payload, how, events)
+    return events + found.parts
+
+
+def kind_of(identifier: int, how: Reader) -> str:
+    """Return the type of a message ID and remember it."""
+    name = message_type(identifier, how.dialect)
+    if len(how.types) < _TYPES_KEPT:
+        how.types[identifier] = name
+    return name
+
+
+def _part(message: Values, base: int, how: Reader, parts: list[Event]) -> str:
+    """Note a fragment for the assembler; return the type under which it counts."""
+    start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
+    number = base + delta if is_reliable else None
+    if not start or count >= _FEWEST:
+        parts.append((_PART, transfer, None if start else index, count, number, content))
+    if not start:
+        return "fragment"
+    identifier = _READ_ID(content, 0, len(content))[0]
+    return f"{kind_of(identifier, how)}(first fragment)"
+
+
+# -- control messages ------------------------------------------------------------------------------
+
+
+def control(
+    kind: str, content: bytes, numbers: tuple[int, int | None], direction: int, hints: Hints,
+    events: list[Event],
+) -> None:  # fmt: skip
+    """Add what a control message means; `numbers`: PacketID and reliable number."""
+    size = len(content)
+    if kind == PACKET_ACK:
+        values = _READ_ACK(content, 0, size)
+        if values is None or values[3] != size:
+            events.append((_NOTE, "knet-control-size", f"PacketAck of {size} octets"))
+            return
+        _, base, bits, _ = values
+        if base >> 22:
+            events.append((_NOTE, "knet-ack-bits", f"PacketAck of {base:#x}"))
+            events += [(_ACK, "datagram", named, 0) for named in acknowledged(base, bits)]
+        else:
+            events.append((_ACK, "datagram", base, bits))
+    elif kind in (PING_REQUEST, PING_REPLY):
+        identifier_end = _READ_ID(content, 0, size)[1]
+        if size - identifier_end != _PING_OCTETS - 1:
+            events.append((_NOTE, "knet-control-size", f"{kind} of {size} octets"))
+            return
+        events.append((_PROBE if kind == PING_REQUEST else _REPLY, "ping", content[-1]))
+    elif kind == FLOW_CONTROL:
+        if size != _FLOW_OCTETS and hints.dialects[direction] != "knet-urho3d":
+            events.append((_NOTE, "knet-control-size", f"FlowControlRequest of {size} octets"))
+    else:
+        _end(kind, size, numbers, direction, hints, events)
+
+
+def _end(
+    kind: str, size: int, numbers: tuple[int, int | None], direction: int, hints: Hints,
+    events: list[Event],
+) -> None:  # fmt: skip
+    """Add what Disconnect and DisconnectAck mean."""
+    if size > _ID_OCTETS:
+        events.append((_NOTE, "knet-disconnect-payload", f"{kind} of {size} octets"))
+    progress: Progress = hints.extra or Progress()
+    if kind == DISCONNECT:
+        learnt = progress._replace(phase=Phase.DISCONNECTING, closing=(direction, *numbers))
+        events.append((_STATE, "disconnect", DISCONNECT))
+    else:
+        closing = progress.closing
+        if closing is None or closing[0] == direction:
+            events.append((_NOTE, "knet-disconnect-ack-alone", "DisconnectAck without Disconnect"))
+        elif closing[2] is not None:
+            # Section 5.4: no PacketAck ever names the datagram of a Disconnect.
+            events.append((_ACK, "reliable", closing[2], 0))
+        learnt = progress._replace(phase=Phase.CLOSED)
+        events.append((_STATE, "disconnect-ack", DISCONNECT_ACK))
+    if learnt != progress:
+        events.append((_HINTS, Hints(hints.dialects, learnt)))
+
+
+def _opening(events: list[Event]) -> None:
+    """Say that the server may begin anew where its first datagram asks ping 1. Section 5.6."""
+    if any(event[0] == _PROBE and event[2] == 1 for event in events):
+        events.insert(0, (_RESTART, "datagram"))
+
+
+# -- what is odd -----------------------------------------------------------------------------------
+
+
+def _oddities(values: Values, payload: bytes, how: Reader, events: list[Event]) -> None:
+    """Add a note for everything that no known sender does."""
+    _, reliable, _, _, _, messages, _ = values
+    notes: dict[str, str] = {}
+    if not messages:
+        notes["knet-no-messages"] = "a header and no messages"
+    elif any(message[3] for message in messages) != bool(reliable):
+        notes["knet-flag-mismatch"] = "the Reliable flag is not the OR of the messages' bits"
+    for start, fragment, _, is_reliable, unused, _, count, transfer, _, _, _ in messages:
+        if start and count < _FEWEST:
+            notes["knet-fragment-count"] = f"FragmentCount {count}"
+        if unused:
+            notes["knet-unused-bit"] = "bit 11 is set"
+        if how.legacy and fragment and not is_reliable and not start:
+            notes["knet-stray-fragment-bit"] = "left-over Fragment bit"
+        elif (fragment or start) and not is_reliable:
+            notes["knet-unreliable-fragment"] = "a fragment that is not reliable"
+        if transfer == 0:
+            notes["knet-transfer-zero"] = "transfer 0"
+    if len(payload) > LARGEST_SENT:
+        notes["knet-oversize"] = f"{len(payload)} octets"
+    events += [(_NOTE, code, text) for code, text in notes.items()]
+
+
+def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a malformed datagram: what comes before the fault counts."""
+    if not payload:
+        note: Event = (_NOTE, "knet-empty-datagram", "no octets")
+        return [note, (_STATE, "empty", None), *_deafened(direction, hints)]
+    how = READERS[hints.dialects[direction]]
+    size = len(payload)
+    header = None
+    for end in (3, 5, 7):
+        if end <= size:
+            header = header or how.datagram(payload, 0, end)
+    if header is None:
+        return _headless(payload, direction, hints)
+    place, messages = header[-1], []
+    # A reliable header that took no message may have read one into its end: begin behind the base.
+    while (message := how.message(payload, place, size)) is not None:
+        messages.append(message)
+        place = message[-1]
+    values = (*header[:5], messages, place)
+    events = datagram(values, payload, direction, hints, how)
+    kept = [event for event in events if event[:2] != (_NOTE, "knet-no-messages")]
+    kept.append((_NOTE, _fault(payload[place:]), f"malformed at octet {place}"))
+    if not any(event[0] == _HINTS for event in kept):
+        kept += _deafened(direction, hints)
+    return kept
+
+
+def _deafened(direction: int, hints: Hints) -> list[Event]:
+    """Return the hints after what makes a client read nothing more. Sections 5.6 and 12."""
+    progress = hints.extra
+    if not direction or progress is None or progress.phase not in _LIVE:
+        return []
+    return [(_HINTS, Hints(hints.dialects, progress._replace(phase=Phase.DEAF)))]
+
+
+def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a datagram whose header is cut."""
+    if len(payload) < 3:  # noqa: PLR2004 - the header
+        return [(_NOTE, "knet-header", f"{len(payload)} octets")]
+    head = bytes([payload[0] & 0xBF]) + payload[1:3]
+    values: Values = READERS[hints.dialects[direction]].datagram(head, 0, 3) or ()
+    number = values[3] << 6 | values[2]
+    return [
+        (_UNIT, None, "datagram", number, None, payload),
+        (_NOTE, "knet-no-base", "ReliableBase is missing"),
+    ]
+
+
+def _fault(rest: bytes) -> str:
+    """Return the code of what is wrong with the message at the start of `rest`."""
+    if len(rest) < 2:  # noqa: PLR2004 - the message header
+        return "truncated"
+    length = (rest[1] & 7) << 8 | rest[0]
+    if length == 0:
+        return "knet-zero-content"
+    return "length-beyond-end" if length + 2 > len(rest) else "truncated"
