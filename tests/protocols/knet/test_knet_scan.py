@@ -202,6 +202,22 @@ def test_what_is_missing_is_named() -> None:
     assert (note[2]["missing"], note[2]["present"], note[2]["count"]) == ([1, 3], 2, 4)
 
 
+def test_read_shows_the_rejoined_message() -> None:
+    from netdissect.pipeline.records import iter_records
+
+    path = next(path for path in captures("knet") if path.stem == "udp_fragments_clean")
+    whole = [
+        message.fields["reassembled"]
+        for record in iter_records(path)
+        for message in getattr(record, "messages", [])
+        if "reassembled" in message.fields
+    ]
+    assert len(whole) == 7
+    assert all(len(item["payload"]) > 1368 for item in whole)
+    # Its truth: the longest transfer has 158 fragments of 318 octets, the last one shorter.
+    assert -(-max(len(item["payload"]) for item in whole) // 318) == 158
+
+
 def test_transfers_are_bounded() -> None:
     transfers = Transfers()
     seen = set()

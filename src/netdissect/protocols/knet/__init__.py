@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import Assembler, DialectRow, Framer, Protocol
+from netdissect.protocols.base import Assembler, DialectRow, Framer, Inspector, Protocol
 from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.codes import CODES
 from netdissect.protocols.knet.framing import VleFramer
+from netdissect.protocols.knet.inspector import TransferInspector
 from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
@@ -64,6 +65,10 @@ class Knet(Protocol):
         """Return the framer of a stream; all dialects share it."""
         del dialect, direction
         return VleFramer()
+
+    def inspector(self) -> Inspector:
+        """Return what shows rejoined messages."""
+        return TransferInspector()
 
     def assembler(self) -> Assembler:
         """Return what rejoins fragmented transfers."""

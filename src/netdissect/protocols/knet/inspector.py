@@ -1,0 +1,79 @@
+"""Adds the rejoined message to the tree of the datagram whose fragment completes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.model.dissection import Buffer, Dissection, FieldNode, MessageView
+from netdissect.model.events import Ev
+from netdissect.protocols.knet.transfers import Transfers
+from netdissect.wire.knet import APPLICATIONS, message_type
+from netdissect.wire.varint import KNET_7_7_16, VarintError
+
+__all__ = ["TransferInspector"]
+
+_PART = int(Ev.PART)
+
+
+class TransferInspector:
+    """The transfers of one connection. Datagrams come in the order of the capture."""
+
+    def __init__(self) -> None:
+        self._transfers = Transfers()
+
+    def inspect(self, dissection: Dissection) -> None:
+        """Add `reassembled` to the fragment that completes a transfer, with a buffer of its own."""
+        direction = dissection.direction or 0
+        for view in dissection.messages:
+            part = _part(view.fields)
+            if part is None:
+                continue
+            self._transfers.feed(direction, 0, 0, [part])
+            for octets in self._transfers.last:
+                _add(dissection, view, octets)
+
+
+def _part(fields: dict[str, Any]) -> tuple[Any, ...] | None:
+    """Return a fragment as the assembler takes it, None for any other message."""
+    transfer, octets = fields.get("transfer_id"), fields.get("payload")
+    if transfer is None or not isinstance(octets, bytes):
+        return None
+    number = fields.get("reliable_number")
+    if not fields.get("fragment_start"):
+        return (_PART, transfer, fields.get("fragment_number"), None, number, octets)
+    count = fields.get("fragment_count") or 0
+    if count < 2:  # noqa: PLR2004 - no transfer
+        return None
+    content = KNET_7_7_16.write(fields.get("message_id") or 0) + octets
+    return (_PART, transfer, None, count, number, content)
+
+
+def _add(dissection: Dissection, view: MessageView, octets: bytes) -> None:
+    """Show a whole message: its ID by name, its payload."""
+    try:
+        number, start = KNET_7_7_16.read(octets, 0, len(octets))
+    except VarintError:
+        return
+    dialect = dissection.dialect
+    index = len(dissection.buffers)
+    dissection.buffers.append(Buffer("reassembled", octets))
+    values: dict[str, Any] = {"type": message_type(number, dialect), "message_id": number}
+    name = APPLICATIONS[dialect].get(number)
+    if name is not None:
+        values["application_name"] = name
+    node = FieldNode("reassembled", None, 0, 8 * len(octets), buffer=index, generated=True)
+    for key, value in values.items():
+        real = key == "message_id"
+        node.children.append(
+            FieldNode(key, value, 0, 8 * start if real else 0, buffer=index, generated=not real)
+        )
+    payload = octets[start:]
+    node.children.append(
+        FieldNode("payload", payload, 8 * start, 8 * len(payload), payload.hex(), buffer=index)
+    )
+    view.fields["reassembled"] = {**values, "payload": payload}
+    if view.node is not None:
+        view.node.children.append(node)
+    text = f", completes {values.get('application_name', values['type'])} of {len(payload)} B"
+    view.summary += text
+    dissection.summary += text
