@@ -91,7 +91,7 @@ class Decapsulator:
                     usual += 1
                     yield (udp_kind, number, time_ns, key, data[42:end], None, ())
                     continue
-                # Counted in a local until a rarer packet comes: an attribute costs a tenth of it all.
+                # Counted in a local until a rarer packet comes: an attribute costs a tenth of all.
                 stats.frames += usual
                 stats.udp += usual
                 usual = 0

@@ -86,15 +86,15 @@ class Ev(IntEnum):
     `taken`: False where its receiver will not take it.
     """
     CLOCK = 17
-    """(CLOCK, ms): the sender's clock when it made this datagram, milliseconds since the Unix epoch.
+    """(CLOCK, ms): the sender's clock when it made this datagram, ms since the Unix epoch.
 
     Capture time less this is the way from the sender plus the offset of its clock.
     """
     NUMBERED = 18
     """(NUMBERED, type, space, wire_seq): a MESSAGE and the NUMBER that it uses, in one."""
     RUN = 20
-    """(RUN, space, wire_seq, types): UNITs of a space with `acked_with`, numbered one after the other
-    from `wire_seq` on, one of each type in the list `types`. Only `brief` gives it.
+    """(RUN, space, wire_seq, types): UNITs of a space with `acked_with`, numbered one after the
+    other from `wire_seq` on, one of each type in the list `types`. Only `brief` gives it.
     """
     PART = 19
     """(PART, ...): a part of something that spans datagrams, as the protocol's assembler takes it.
