@@ -299,7 +299,7 @@ class Decoder:
         if inner is not cursor:
             cursor.position = inner.end
         # An object without fields is an empty object, not null.
-        value = None if children else {}
+        value: dict[str, Any] | None = None if children else {}
         node = FieldNode(name, value, start, cursor.position - start, buffer=self._buffer)
         node.children = children
         return node
