@@ -75,7 +75,7 @@ class Ranges:
 class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
-    __slots__ = ("_seen", "_sent_again")
+    __slots__ = ("_runs", "_seen", "_sent_again")
 
     carrier: CarrierSpace
 
@@ -84,6 +84,8 @@ class CarriedSpace(Space):
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
+        self._runs: dict[int, tuple[int, int, int]] = {}
+        """First number -> (time, number of the datagram, count) of open messages sent once."""
         self._sent_again: dict[int, int] = {}
         """Number -> copies that its sender has made, where more than one."""
 
@@ -104,14 +106,21 @@ class CarriedSpace(Space):
         self.units += count
         self.max_copies = self.max_copies or 1
         self._seen.add(start, end)
-        entry = [time_ns, self.carrier.number_at_hand, None]
-        if count == 1:
-            self.outstanding[start] = entry
-        else:
-            self.outstanding.update(dict.fromkeys(range(start, end), entry))
+        self._runs[start] = (time_ns, self.carrier.number_at_hand, count)
         self._load_run(start, count)
-        if len(self.outstanding) > MAX_OUTSTANDING:
-            self._shed_oldest()
+        if len(self._runs) > MAX_OUTSTANDING:
+            for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
+                self.hit("MAX_OUTSTANDING")
+                del self._runs[old]
+
+    def _explode(self, seq: int) -> None:
+        """Give each message of the run that holds `seq` an entry of its own."""
+        for start, (sent_ns, number, count) in self._runs.items():
+            if start <= seq < start + count:
+                del self._runs[start]
+                entry = [sent_ns, number, None]
+                self.outstanding.update(dict.fromkeys(range(start, start + count), entry))
+                return
 
     def unit(
         self,
@@ -155,8 +164,10 @@ class CarriedSpace(Space):
 
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
-        entry = self.outstanding.get(seq)
         copied = self.carrier.copied
+        if not copied and seq not in self.outstanding and self._runs:
+            self._explode(seq)
+        entry = self.outstanding.get(seq)
         if self.recorder is not None:
             due = time_ns if entry is None else entry[_SENT_NS] + self.delay_ns
             self.recorder.late(self, seq, copied, None, frame, time_ns, due)
@@ -204,23 +215,16 @@ class CarriedSpace(Space):
 
     def delivered(self, start: int, count: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram that carried these messages."""
-        pop = self.outstanding.pop
-        if self._sent_again or self.recorder is not None:
-            for seq in range(start, start + count):
-                entry = pop(seq, None)
-                if entry is not None:
-                    self._settle(seq, entry, frame, time_ns)
+        run = self._runs.pop(start, None)
+        if run is not None:
+            self.acked += run[2]
+            self.rtt.add_many(max(0, time_ns - run[0]), run[2])
             return
-        found = 0
-        entry = None
+        pop = self.outstanding.pop
         for seq in range(start, start + count):
-            taken = pop(seq, None)
-            if taken is not None:
-                found += 1
-                entry = taken
-        if entry is not None:
-            self.acked += found
-            self.rtt.add_many(max(0, time_ns - entry[_SENT_NS]), found)
+            entry = pop(seq, None)
+            if entry is not None:
+                self._settle(seq, entry, frame, time_ns)
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
@@ -246,6 +250,10 @@ class CarriedSpace(Space):
             waited = end_ns - entry[_SENT_NS] > patience_ns
             self.end(seq, entry, seen=self.peer_seen and waited)
         self.outstanding.clear()
+        for sent_ns, _, count in self._runs.values():
+            if self.peer_seen and end_ns - sent_ns > patience_ns:
+                self.unacked += count
+        self._runs.clear()
 
     def _shed_oldest(self) -> None:
         """Settle a quarter of the open messages as unknown, because there are too many."""
@@ -257,6 +265,7 @@ class CarriedSpace(Space):
         """Begin a new epoch with its carrier."""
         super().restart()
         self._seen.clear()
+        self._runs.clear()
 
     def _extra(self) -> dict[str, Any]:
         if self._seen.merged:
