@@ -1,0 +1,180 @@
+"""Numbered datagrams that carry numbered messages: epochs, strays, copies, timeouts, ranges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
+from netdissect.track.carried import MAX_RANGES, CarriedSpace, Ranges
+from netdissect.track.carrier import CarrierSpace
+from netdissect.track.findings import Findings
+from netdissect.track.lane import Lane
+
+MS = 1_000_000
+OUTER = SpaceRule(
+    name="outer", bits=8, ack=AckRule.BITS_AFTER, ack_bits=32, timeout_ms=5000.0, restart_guard_ms=1000.0
+)
+INNER = SpaceRule(
+    name="inner", bits=16, ack=AckRule.EXACT, resend=ResendRule(initial_ms=5000.0),
+    consecutive=False, acked_with="outer",
+)  # fmt: skip
+
+
+def lanes() -> tuple[Lane, Lane]:
+    policy = Policy(dialect="test", spaces=(OUTER, INNER))
+    findings = Findings(1, {}, None)
+    first, second = (Lane(policy, direction, findings, None) for direction in (0, 1))
+    first.pair(second)
+    return first, second
+
+
+def spaces(lane: Lane) -> tuple[CarrierSpace, CarriedSpace]:
+    outer, inner = lane.spaces["outer"], lane.spaces["inner"]
+    assert isinstance(outer, CarrierSpace)
+    assert isinstance(inner, CarriedSpace)
+    return outer, inner
+
+
+def send(lane: Lane, number: int, first: int, count: int, ms: int, content: bytes = b"") -> None:
+    outer, inner = spaces(lane)
+    outer.unit(number, None, content or bytes([number & 255]), None, ms, ms * MS)
+    if count:
+        inner.run(first, ["m"] * count, ms, ms * MS)
+
+
+def finish(lane: Lane, ms: int) -> tuple[Any, Any]:
+    outer, inner = spaces(lane)
+    for space in (outer, inner):
+        space.end_all(ms * MS, 100 * MS)
+    return outer.report(), inner.report()
+
+
+def test_an_ack_of_a_datagram_is_one_of_all_it_carried() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 0, 3, 0)
+    send(lane, 2, 3, 2, 10)
+    lane.spaces["outer"].ack(1, 1, 40, 40 * MS)
+    outer, inner = finish(lane, 50)
+    assert (outer.units, outer.acked, inner.units, inner.acked) == (2, 2, 5, 5)
+    assert (inner.rtt.samples, inner.rtt.minimum, inner.rtt.maximum) == (5, 30.0, 40.0)
+
+
+def test_bits_cross_the_wrap() -> None:
+    lane, _ = lanes()
+    for index in range(6):
+        send(lane, (253 + index) & 255, index, 1, index)
+    lane.spaces["outer"].ack(254, 0b111, 20, 20 * MS)
+    outer, inner = finish(lane, 30)
+    assert (outer.acked, inner.acked, outer.last_seq) == (4, 4, 258)
+
+
+def test_a_late_ack_changes_nothing_and_the_resend_settles_the_message() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 0, 2, 0)
+    send(lane, 2, 0, 2, 5010)
+    lane.spaces["outer"].ack(1, 0, 5020, 5020 * MS)
+    assert spaces(lane)[1].acked == 0
+    lane.spaces["outer"].ack(2, 0, 5050, 5050 * MS)
+    outer, inner = finish(lane, 5060)
+    assert (outer.acked, outer.given_up, outer.extra["timed_out"]) == (1, 1, 1)
+    assert (inner.units, inner.retransmissions, inner.acked, inner.max_copies) == (2, 2, 2, 2)
+    assert inner.rtt.ambiguous == 2
+
+
+def test_a_copied_datagram_copies_its_messages() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 0, 2, 0)
+    send(lane, 1, 0, 2, 7000)
+    outer, inner = finish(lane, 7001)
+    assert (outer.duplicates, inner.duplicates, inner.retransmissions) == (1, 2, 0)
+    assert (inner.units, inner.copies) == (2, 4)
+
+
+def test_acks_in_a_datagram_that_nobody_reads_do_not_count() -> None:
+    lane, other = lanes()
+    send(lane, 1, 0, 1, 0)
+    send(other, 1, 0, 0, 0)
+    send(other, 1, 0, 0, 10)  # a copy: its receiver reads nothing of it
+    lane.spaces["outer"].ack(1, 0, 10, 10 * MS)
+    outer, _ = spaces(lane)
+    assert (outer.acked, outer.ignored) == (0, 1)
+    send(other, 2, 0, 0, 20)
+    lane.spaces["outer"].ack(1, 0, 20, 20 * MS)
+    assert outer.acked == 1
+
+
+def test_a_new_epoch_collides_with_the_old_one() -> None:
+    _, lane = lanes()
+    outer, inner = spaces(lane)
+    for number in range(1, 4):
+        send(lane, number, number, 1, number)
+    assert not outer.may_restart(500 * MS)
+    assert outer.may_restart(2000 * MS)
+    outer.restart()
+    inner.restart()
+    send(lane, 1, 0, 1, 2000)
+    assert outer.stale
+    send(lane, 4, 1, 1, 2010)
+    assert not outer.stale
+    assert (outer.restarts, outer.units, inner.units, inner.duplicates) == (1, 5, 5, 0)
+
+
+def test_a_damaged_number_stands_alone() -> None:
+    policy = Policy(dialect="test", spaces=(SpaceRule("outer", 22, AckRule.BITS_AFTER, timeout_ms=5.0),))
+    lane = Lane(policy, 0, Findings(1, {}, None), None)
+    outer = lane.spaces["outer"]
+    assert isinstance(outer, CarrierSpace)
+    for index, number in enumerate((1, 2, 300_003, 4, 300_005, 6)):
+        outer.unit(number, None, bytes([index]), None, index, index)
+    assert (outer.strays, outer.units, outer.last) == (2, 6, 6)
+    for index, number in enumerate((90_000, 90_001)):
+        outer.unit(number, None, bytes([index]), None, 9, 9)
+    assert outer.last == 90_001
+
+
+def test_another_datagram_with_a_used_number_is_a_collision() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 0, 1, 0, b"one")
+    send(lane, 1, 9, 1, 1, b"other")
+    outer, inner = finish(lane, 2)
+    assert (outer.units, outer.duplicates, outer.extra["collisions"]) == (2, 0, 1)
+    assert (inner.units, inner.duplicates) == (2, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size=40))
+def test_ranges_are_a_set(parts: list[tuple[int, int]]) -> None:
+    ranges, numbers = Ranges(), set()
+    for start, count in parts:
+        ranges.add(start, start + count)
+        numbers.update(range(start, start + count))
+    assert {number for number in range(80) if number in ranges} == numbers
+
+
+def test_ranges_are_bounded() -> None:
+    ranges = Ranges()
+    for number in range(3 * MAX_RANGES):
+        ranges.add(2 * number, 2 * number + 1)
+    assert ranges.merged == 2 * MAX_RANGES
+    assert 6 * MAX_RANGES - 2 in ranges
+
+
+def test_messages_by_one_and_in_runs_give_the_same() -> None:
+    one, other = lanes()
+    for lane in (one, other):
+        outer, inner = spaces(lane)
+        for number, first in ((1, 0), (2, 3), (3, 1)):
+            outer.unit(number, None, bytes([number]), None, number, number * 5100 * MS)
+            if lane is one:
+                inner.run(first, ["m"] * 3, number, number * 5100 * MS)
+            else:
+                for index in range(3):
+                    inner.unit(first + index, None, None, "m", number, number * 5100 * MS)
+        outer.ack(3, 0, 9, (3 * 5100 + 30) * MS)
+    first, second = finish(one, 16_000), finish(other, 16_000)
+    assert first[1].units == 6
+    for ours, theirs in zip(first, second, strict=True):
+        theirs.direction = ours.direction
+        assert ours == theirs
