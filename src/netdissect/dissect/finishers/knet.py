@@ -7,6 +7,7 @@ from typing import Any
 
 from netdissect.dissect.schema import Decoder, SchemaMismatch
 from netdissect.dissect.walker import Walker
+from netdissect.layers.knet import in_stream
 from netdissect.layers.knet.datagrams import KnetConnect
 from netdissect.layers.knet.values import VALUES
 from netdissect.model.annotations import Severity
@@ -26,7 +27,7 @@ _ACKS_SHOWN = 4
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Complete the tree of one payload."""
     root = dissection.root
-    if request.transport == "tcp":
+    if in_stream(request):
         _stream(dissection, request, walker)
     elif root.name == _CONNECT:
         _connect(root, walker)

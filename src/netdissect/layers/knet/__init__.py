@@ -25,6 +25,7 @@ __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     "READERS",
     "bind",
     "datagram_layer",
+    "in_stream",
     "parses",
     "root",
     *contents.__all__,
@@ -53,13 +54,18 @@ def parses(payload: bytes, dialect: str) -> bool:
     )
 
 
+def in_stream(request: Any) -> bool:
+    """Return whether the octets come from a TCP stream, by transport or by dialect."""
+    return bool(request.transport == "tcp" or request.dialect == "knet-tcp")
+
+
 def root(payload: bytes, request: Any) -> type[Layer]:
     """Return the layer that reads `payload`.
 
     The first datagram of a client is its connect datagram; where the position is not known, eight
     zeros are one, and text that is no message datagram.
     """
-    if request.transport == "tcp":
+    if in_stream(request):
         return streams.STREAMS[request.dialect][1 if request.unframed else 0]
     if not payload:
         return datagrams.KnetEmpty
