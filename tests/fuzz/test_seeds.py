@@ -64,12 +64,16 @@ def test_the_client_is_known_in_the_middle_of_a_conversation() -> None:
     assert forms == {(4, 0), (2, 1)}
 
 
+FORMS = {"netplay": 1}
+"""Message forms of a dialect at least; Netplay's messages are the application's, in one frame."""
+
+
 @pytest.mark.parametrize("protocol", DRIVERS)
 def test_layers_are_seeds_where_there_is_no_capture(protocol: str) -> None:
     driver = driver_class(protocol)
     for dialect in driver.dialects:
         pool = collect_seeds(driver, dialect, ())
-        assert len(pool.seeds) >= 4, dialect
+        assert len(pool.seeds) >= FORMS.get(protocol, 4), dialect
         assert all(seed.origin.startswith("layer ") for seed in pool.seeds)
         for seed in pool.seeds:
             assert seed.layer is None or bytes(reread(seed)) == seed.octets

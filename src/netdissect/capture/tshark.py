@@ -4,7 +4,10 @@ asked for.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -43,6 +46,23 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
         yield from capture
     finally:
         capture.close()
+        _put_back(capture.eventloop)
+
+
+def _put_back(loop: asyncio.AbstractEventLoop) -> None:
+    """Undo what pyshark sets up for the whole process: its event loop and the child watcher.
+
+    The watcher handles SIGCHLD through a wakeup descriptor; left in place it is written to for
+    every child process of anybody, and nobody reads it.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        if sys.version_info < (3, 14):
+            asyncio.get_child_watcher().close()
+        # A fresh policy, so that the next capture (or the caller) gets a fresh loop.
+        asyncio.set_event_loop_policy(None)
+    if not loop.is_running():
+        loop.close()
 
 
 def tshark_facts(path: str) -> Iterator[FrameFacts]:

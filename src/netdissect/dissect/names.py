@@ -28,7 +28,7 @@ def layer_fields(module: Any) -> dict[str, str]:
     """
     found: dict[str, str] = dict(getattr(module, "ADDED_FIELDS", {}))
     prefix = module.__name__
-    for layer in _layers(Layer):
+    for layer in sorted(_layers(Layer), key=_name):
         if not f"{layer.__module__}.".startswith(f"{prefix}."):
             continue
         for field in layer.fields_desc:
@@ -37,6 +37,11 @@ def layer_fields(module: Any) -> dict[str, str]:
         for generated in layer.generated:
             found.setdefault(generated.name, "any")
     return found
+
+
+def _name(layer: type[Layer]) -> tuple[str, str]:
+    """Return what orders layers alike, whichever of them was imported first."""
+    return layer.__module__, layer.__qualname__
 
 
 def _layers(base: type[Layer]) -> Iterator[type[Layer]]:
