@@ -64,4 +64,5 @@ def _kind(field: Any) -> str:
         ((StrField,), "bytes"),
         ((IEEEFloatField, IEEEDoubleField), "float"),
     )
-    return next((kind for classes, kind in kinds if isinstance(field, classes)), "int")
+    stated = "list" if getattr(field, "islist", 0) else "int"
+    return next((kind for classes, kind in kinds if isinstance(field, classes)), stated)
