@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from scapy.fields import (
@@ -28,6 +30,8 @@ def layer_fields(module: Any) -> dict[str, str]:
     """
     found: dict[str, str] = dict(getattr(module, "ADDED_FIELDS", {}))
     prefix = module.__name__
+    for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        import_module(f"{prefix}.{part.name}")  # some layers are read in only where needed
     for layer in sorted(_layers(Layer), key=_name):
         if not f"{layer.__module__}.".startswith(f"{prefix}."):
             continue
@@ -65,4 +69,6 @@ def _kind(field: Any) -> str:
         ((IEEEFloatField, IEEEDoubleField), "float"),
     )
     stated = "list" if getattr(field, "islist", 0) else "int"
+    if stated == "int" and str(getattr(field, "fmt", ""))[-1:] in ("f", "d"):
+        stated = "float"
     return next((kind for classes, kind in kinds if isinstance(field, classes)), stated)
