@@ -4,10 +4,11 @@ code means.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["COMMON_CODES", "Annotation", "CodeRow", "Severity"]
+__all__ = ["COMMON_CODES", "Annotation", "CodeRow", "Severity", "code_rows"]
 
 
 class Severity(IntEnum):
@@ -60,6 +61,14 @@ class Annotation:
     """How long it is, in bits; 0 = a point."""
     buffer: int = 0
     """Which buffer of the dissection the offset refers to; 0 = the payload on the wire."""
+
+
+def code_rows(findings: Iterable[tuple[str, str, str, str, str]]) -> tuple[CodeRow, ...]:
+    """Return the catalogue rows of (code, name of the severity, group, title, meaning)."""
+    return tuple(
+        CodeRow(code, Severity[severity], group, title, meaning)
+        for code, severity, group, title, meaning in findings
+    )
 
 
 def _row(code: str, severity: Severity, group: str, title: str, meaning: str) -> CodeRow:

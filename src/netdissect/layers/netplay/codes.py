@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.annotations import CodeRow, code_rows
 from netdissect.wire.netplay_findings import FINDINGS
 
 __all__ = ["CODES"]
 
-CODES: tuple[CodeRow, ...] = tuple(
-    CodeRow(code, Severity[severity], group, title, meaning)
-    for code, severity, group, title, meaning in FINDINGS
-)
+CODES: tuple[CodeRow, ...] = code_rows(FINDINGS)

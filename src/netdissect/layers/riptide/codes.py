@@ -1,64 +1,10 @@
-"""Riptide's rows of the catalogue that concern one datagram. Source: docs/protocols/riptide.md
-sections 9 and 11.
-"""
+"""Riptide's rows of the catalogue. Their text stands in `netdissect.wire.riptide_findings`."""
 
 from __future__ import annotations
 
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.annotations import CodeRow, code_rows
+from netdissect.wire.riptide_findings import FINDINGS
 
 __all__ = ["CODES"]
 
-CODES: tuple[CodeRow, ...] = (
-    CodeRow(
-        "riptide-invalid-type", Severity.ERROR, "malformed", "undefined Riptide message type",
-        "No release defines this type. Real receivers acknowledge every type from 7 up as a "
-        "reliable message, then"
-        " discard it with a warning.",
-    ),
-    CodeRow(
-        "riptide-missing-message-id", Severity.WARN, "malformed", "user message without message id",
-        "The message ends before its message id. Real receivers read id 0 and log an error; a "
-        "Reliable one is acknowledged.",
-    ),
-    CodeRow(
-        "riptide-wrong-direction", Severity.WARN, "protocol", "message from the wrong side",
-        "This message, or this part of it, is sent by the other side only. Real receivers warn; "
-        "reliable ones are acknowledged.",
-    ),
-    CodeRow(
-        "riptide-heartbeat-form", Severity.WARN, "protocol", "heartbeat in the other side's form",
-        "A client's heartbeat has 4 octets (ping id, RTT), a server's answer 2 (ping id).",
-    ),
-    CodeRow(
-        "riptide-implausible-rtt", Severity.WARN, "protocol", "negative RTT in a heartbeat",
-        "Only -1 (nothing measured yet) is a valid negative RTT. The server takes any value and "
-        "clamps its smoothed RTT to 1 ms.",
-    ),
-    CodeRow(
-        "riptide-misencoded-stop", Severity.NOTE, "protocol", "ServerStopped sent mis-encoded",
-        "A stopping server of 2.1.0 to 2.2.0 sends the raw bytes 05 05, which read as reason 80. "
-        'Clients log "unknown reason". It means ServerStopped (5).',
-    ),
-    CodeRow(
-        "riptide-oversize", Severity.WARN, "protocol", "message above the default size limit",
-        "Larger than 1230 (2.0) or 1231 octets. Unless the application raised the limit, 2.0 "
-        "receivers raise an exception"
-        " and later ones cut the message.",
-    ),
-    CodeRow(
-        "riptide-empty-datagram", Severity.WARN, "security", "empty datagram to a Riptide port",
-        "A zero-length datagram stops the receive loop of a peer for good (seen with every "
-        "tested release on Mono/Linux).",
-    ),
-    CodeRow(
-        "riptide-tcp-length", Severity.ERROR, "malformed", "impossible TCP frame length",
-        "A frame length below 1 or above the message limit. Releases up to 2.2.1 do not check it "
-        "and lose synchronisation;"
-        " later ones close the connection.",
-    ),
-    CodeRow(
-        "riptide-elements-missing", Severity.WARN, "protocol", "array elements missing (2.1.x)",
-        "2.1.0 to 2.1.2 write only the count of short and ushort arrays. The receiver reads "
-        "zeros, or whatever field follows.",
-    ),
-)  # fmt: skip
+CODES: tuple[CodeRow, ...] = code_rows(FINDINGS)

@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from netdissect.dissect.readers import eoudp as read
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.annotations import code_rows
 from netdissect.wire.eoudp_findings import FINDINGS
 
 __all__ = ["CODES", "DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Row", "row_of"]
 
-CODES: Final = tuple(
-    CodeRow(code, Severity[severity], group, title, meaning)
-    for code, severity, group, title, meaning in FINDINGS
-)
+CODES: Final = code_rows(FINDINGS)
 """Findings of `scan`; the layers report the same codes for one datagram alone."""
 
 DIALECT_TITLES: Final = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
@@ -39,10 +39,7 @@ class Netplay(Protocol):
     )
     transports = ("tcp",)
     default_ports = (8080,)
-    codes = tuple(
-        CodeRow(code, Severity[severity], group, title, meaning)
-        for code, severity, group, title, meaning in FINDINGS
-    )
+    codes = code_rows(FINDINGS)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognition`."""
