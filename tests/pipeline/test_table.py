@@ -123,12 +123,49 @@ def test_held_datagrams_are_counted_at_the_end() -> None:
     assert report.messages[0]["Connect"] == 31
 
 
-def test_a_second_sight_by_the_capture_is_no_second_datagram() -> None:
-    made = packets(HANDSHAKE)
-    copy = (*made[1][:6], (CAPTURE_DUPLICATE,))
-    (report,) = run([*made, copy]).reports
-    assert report.datagrams == (3, 1)
-    assert report.anomalies["chat"] == 1
+def test_a_second_sight_by_the_capture_is_counted_and_not_tracked() -> None:
+    made = packets([*HANDSHAKE, (0, 1, bytes.fromhex("2700000000"))])
+    twice = [copy for packet in made for copy in (packet, (*packet[:6], (CAPTURE_DUPLICATE,)))]
+    (once,) = run(made).reports
+    (report,) = run(twice).reports
+    assert report.datagrams == (2 * once.datagrams[0], 2 * once.datagrams[1])
+    for single, double in zip(once.messages, report.messages, strict=True):
+        assert double == {name: 2 * count for name, count in single.items()}
+    assert [counts["capture_duplicates"] for counts in report.counters] == list(once.datagrams)
+    assert report.anomalies["chat"] == once.anomalies["chat"] + sum(once.datagrams)
+    assert report.spaces == once.spaces
+    assert (report.state, report.identity) == (once.state, once.identity)
+
+
+@pytest.mark.parametrize(
+    "name", ["netplay/bin1_any_iface_sll.pcap", "knet/udp_any_interface.pcapng"]
+)
+def test_a_capture_on_two_interfaces_concludes_the_same(name) -> None:
+    def frames(reader, *, twice):
+        for frame in reader:
+            number, time_ns, link, data, wire = frame
+            yield frame
+            if twice:
+                yield number, time_ns + 500, link, data[:4] + b"\0\0\0\x09" + data[8:], wire
+
+    found = []
+    for twice in (False, True):
+        with open_capture(CAPTURES / name) as reader:
+            found.append(run(Decapsulator().packets(frames(reader, twice=twice))).reports)
+    for once, double in zip(*found, strict=True):
+        assert double.spaces == once.spaces
+        assert double.datagrams == tuple(2 * count for count in once.datagrams)
+        assert (double.state, double.close, double.dialects) == (
+            once.state,
+            once.close,
+            once.dialects,
+        )
+
+
+def test_second_sights_of_no_known_protocol_are_datagrams_too() -> None:
+    made = packets([(0, index, bytes([index] * 30)) for index in range(40)])
+    twice = [copy for packet in made for copy in (packet, (*packet[:6], (CAPTURE_DUPLICATE,)))]
+    assert run(twice).other_datagrams == 80
 
 
 def test_what_the_capture_cut_is_not_malformed() -> None:

@@ -108,7 +108,7 @@ def _found(attribute: str) -> Getter:
         values = [getattr(note, attribute) for item in scope.items for note in item.annotations]
         values += [getattr(finding, attribute) for finding in scope.record.findings]
         if attribute == "code":
-            values += scope.record.faults
+            values += [code for code in scope.record.faults if code not in values]
             return values
         return [value.label for value in values]
 

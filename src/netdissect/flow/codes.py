@@ -32,7 +32,8 @@ FLOW_CODES: tuple[CodeRow, ...] = (
         "sequence",
         "same packet captured on another interface",
         "A capture on all interfaces sees one packet wherever it passes. This is a further "
-        "sight of a packet already seen, not a packet that was sent or delivered twice.",
+        "sight of a packet already seen, not a packet that was sent or delivered twice: it counts "
+        "among datagrams and messages, and for nothing else.",
     ),
     CodeRow(
         FRAGMENT_OVERLAP,

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect
-from netdissect.flow import Decapsulator
+from netdissect.flow import FLOW_CODES, Decapsulator
+from netdissect.flow.codes import SNAPPED
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.claims import Hints
 from netdissect.model.dissection import Dissection, MessageView
@@ -48,6 +49,8 @@ MAX_FINDINGS = 1000
 
 _TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+_FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
+"""Findings on the packet below the protocol."""
 
 
 class _Seen:
@@ -217,6 +220,9 @@ class Records:
             payload=item.payload,
             dissection=tree,
             findings=item.findings,
+            faults=tuple(
+                dict.fromkeys(found.code for found in item.findings if found.code in _FAULTS)
+            ),
             facts=ConnectionFacts(
                 connection.machine.word,
                 connection.machine.handshake,

@@ -63,7 +63,9 @@ _SAMPLE_DATAGRAMS = max(SAMPLE_SIZES)
 _LIMITS = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
 """Datagrams, octets and packets (ICMP errors included) at which a UDP flow is judged for good."""
 _UDP, _TCP = int(PacketKind.UDP), int(PacketKind.TCP)
-_NOTE = int(Ev.NOTE)
+_NOTE, _MESSAGE = int(Ev.NOTE), int(Ev.MESSAGE)
+_TYPED = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
+"""Events that count as a message, their type second."""
 
 Taker = Callable[[int, int, bytes], None]
 Begun = tuple[int, int]
@@ -222,12 +224,30 @@ class Pipeline:
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
 
     def _capture_duplicate(self, packet: Packet) -> None:
-        """Note a second sight of a packet: it was neither sent nor delivered twice."""
-        transport = "udp" if packet[0] == _UDP else "tcp"
-        flow = self._claimed.get((transport, packet[3]))
-        if flow is not None and flow.connection is not None:
-            side = (0 if packet[3] == flow.key else 1) ^ flow.client
-            self._notes(flow.connection, side, packet[1], packet[2], (CAPTURE_DUPLICATE,))
+        """Count a second sight of a packet, and track no more of it: it was neither sent nor
+        delivered twice.
+        """
+        kind, frame, time_ns, key, payload, segment, faults = packet
+        name = ("udp" if kind == _UDP else "tcp", key)
+        flow, sampled = self._claimed.get(name), self._sampled.get(name)
+        if sampled is not None:
+            self._sample(sampled, packet, [])
+        elif flow is None:
+            if kind == _UDP:
+                self._udp(packet)
+        elif flow.connection is not None and flow.protocol is not None:
+            connection = flow.connection
+            direction = (0 if key == flow.key else 1) ^ flow.client
+            self._notes(connection, direction, frame, time_ns, faults)
+            connection.lanes[direction].add("capture_duplicates", 1)
+            if kind == _UDP:
+                events = flow.protocol.scan(payload, direction, connection.hints)
+                named = [
+                    (_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]
+                ]
+                self._track(flow, connection, (direction, frame, time_ns, payload), named)
+            elif segment is not None and segment.payload_length:
+                connection.segment(direction, frame, time_ns, 0)
 
     def tracked(self) -> list[Connection]:
         """Return the connections on the table, in no useful order."""
@@ -657,4 +677,3 @@ def _first_frame(flow: Flow) -> int:
 
 def _with_client(claim: Claim, client: int) -> Claim:
     return claim if claim.client == client else replace(claim, client=client)
-
