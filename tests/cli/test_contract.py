@@ -398,6 +398,24 @@ def test_ladder_writes_the_same_rows_as_text_svg_and_mermaid(tmp_path: Path) -> 
     assert invoke(*words).stdout == invoke(*words, "--width", "100").stdout
 
 
+def test_a_ladder_draws_half_an_arrow_where_the_receiver_has_said_that_nothing_came() -> None:
+    """The capture is next to the client: of its own datagrams it tells which were lost; those of
+    the server that are in it have come.
+    """
+    notify = next(
+        space
+        for space in objects("connections", LOSSY)[0]["spaces"]
+        if (space["space"], space["direction"]) == ("notify", "c2s")
+    )
+    assert notify["lost"] == 17
+    text = invoke("ladder", LOSSY, "--width", "100").stdout
+    assert text.count("─╳ ") == text.count("╳") == notify["lost"]
+    told = [unit["copies"][0]["frame"] for unit in objects("timeline", LOSSY)
+            if unit.get("reported") == "lost" and unit["direction"] == "c2s"]  # fmt: skip
+    early = invoke("ladder", LOSSY, "-c", "60", "--width", "100").stdout
+    assert early.count("╳") == sum(frame <= 60 for frame in told) > 0
+
+
 def test_count_stops_the_output() -> None:
     assert len(objects("read", LOSSY, "-c", "7")) == 7
     assert len(objects("timeline", LOSSY, "-c", "7")) == 7

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 
 import click
@@ -13,6 +12,7 @@ from netdissect.cli.output import make_screen
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
+from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
@@ -71,11 +71,12 @@ def command(
 
     with Session(file, choices, quiet=quiet) as session:
         found = _Found(session, Match.of(display_filter, session), connection or 1)
-        records = list(islice(found.records(start, end), limit))
+        # Read to the end, however few are drawn: later frames tell which of them were lost.
+        records = list(found.records(start, end))[:limit]
         clock = Clock(times, session.first_ns)
         if not records:
             raise UsageError(f"connection {found.number} has no datagram to draw")
-        drawn = ladder.rows(records, found.events_between(records), frozenset(found.lost))
+        drawn = ladder.rows(records, found.events_between(records), found.lost(records))
         screen = make_screen(color, width)
         ends = found.ends(records, screen)
         if svg:
@@ -97,7 +98,7 @@ class _Found:
         self.match = match
         self.number = number
         self.events: list[ConnectionEvent] = []
-        self.lost: set[int] = set()
+        self._told_lost: list[tuple[int, int]] = []
 
     def records(
         self, start: int | None, end: int | None
@@ -111,7 +112,7 @@ class _Found:
                     self.events.append(item)
             elif isinstance(item, UnitRecord):
                 if item.extra.get("reported") == "lost":
-                    self.lost.update(copy.frame for copy in item.copies)
+                    self._told_lost += [(item.direction, copy.frame) for copy in item.copies]
             elif self._between(item, start, end) and self.match.datagram(
                 item, self.session.first_ns
             ):
@@ -133,6 +134,16 @@ class _Found:
             for event in self.events
             if first <= event.time_ns <= last or event.event == "timeout"
         ]
+
+    def lost(self, records: list[tuple[DatagramRecord, list[MessageRecord]]]) -> frozenset[int]:
+        """Return the frames whose receiver has said that they never came. Next to that receiver the
+        capture shows that they came after all, too late to be taken.
+        """
+        facts = records[-1][0].facts
+        near = {"client": Direction.S2C, "server": Direction.C2S}.get(
+            facts.vantage if facts else ""
+        )
+        return frozenset(frame for way, frame in self._told_lost if way != near)
 
     def ends(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]], screen: Screen

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.track.feedback import Feedback
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import Ledger, Unit
+from netdissect.track.ledger import RECORD, Ledger, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 if TYPE_CHECKING:
@@ -203,6 +203,8 @@ class Acknowledged(Ledger):
         else:
             feedback.lost += 1
             if unit is not None:
+                if unit[RECORD] is not None:
+                    unit[RECORD].extra["reported"] = "lost"
                 self.end(number, unit, seen=True)
         quality = self._loss_quality
         if quality is None:
