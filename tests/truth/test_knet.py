@@ -10,9 +10,9 @@ Truth keys that are not compared, and why:
 | `path_log`, `fate_after_this_point` | the other side of the relay, which this capture cannot show |
 | counters of the far side of a relay | what it sent or got is not in this capture |
 | `udp_no_listener`, `udp_not_accepting` | eight zero octets and nothing else: no evidence of kNet (section 13) |
-| `udp_simulator` sender counters | the library's own simulator dropped datagrams before they were captured |
-| `udp_simulator_corrupt` counters | a quarter of the datagrams carries wrong numbers |
-| `udp_early_data_ghost*` server counters | five connection objects share the address pair and their numbers |
+| `udp_simulator` timeouts and resends | the library's own simulator dropped datagrams before they were captured: what they carried cannot be seen; what was sent and acknowledged is compared |
+| `udp_simulator_corrupt` acks, timeouts, numbers of the client | a quarter of its datagrams carries wrong numbers; what was sent is compared |
+| `udp_early_data_ghost*` server timeouts | five connection objects share the address pair and their numbers; their sums are compared |
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ LAST_MOMENT = {("knet2010_loss.server", 1): 1}
 """Timeouts after the sender's last captured datagram: nothing on the wire shows them."""
 PROGRAM_MS = 25.0
 """What a program's own measurement is longer than the wire's at most: its worker threads sleep."""
+CLOSING_MS = 150.0
+"""From a program's verdict to its FIN at most: its thread ends first."""
 
 
 @cache
@@ -207,6 +209,65 @@ def test_senders_counted_the_same(path: Path) -> None:
         assert reliable.max_copies == max(log["max_transmissions_of_one_message"] for log in objects)
 
 
+@pytest.mark.parametrize("stem", SHARED_NUMBERS)
+def test_objects_that_share_an_address_pair_add_up(stem: str) -> None:
+    """The client has one object; of the server's five each numbers from the start."""
+    path = next(path for path in PATHS if path.stem == stem)
+    ((wanted, report),) = pairs(path)
+    for direction, key in enumerate(ENDPOINTS):
+        objects = wanted[key]
+        datagrams = space(report, "datagram", direction)
+        reliable = space(report, "reliable", direction)
+        assert datagrams.copies == total(objects, "datagrams_sent")
+        assert datagrams.acked == total(objects, "datagrams_acked")
+        assert reliable.units == objects[0]["distinct_reliable_messages_sent"]
+        sent = total(objects, "distinct_reliable_messages_sent")
+        resent = total(objects, "reliable_message_retransmissions")
+        assert reliable.copies == sent + resent
+    # The client resends to one object only: nothing of it is shared.
+    client = space(report, "datagram", 0), space(report, "reliable", 0)
+    (log,) = wanted[ENDPOINTS[0]]
+    assert client[0].units == log["datagrams_sent"]
+    assert client[0].extra["timed_out"] == log["datagrams_timed_out"]
+    assert client[1].retransmissions == log["reliable_message_retransmissions"]
+    assert client[1].max_copies == log["max_transmissions_of_one_message"]
+
+
+@pytest.mark.parametrize("stem", HIDDEN)
+def test_what_was_dropped_before_the_capture_is_a_gap(stem: str) -> None:
+    path = next(path for path in PATHS if path.stem == stem)
+    ((wanted, report),) = pairs(path)
+    for direction, key in enumerate(ENDPOINTS):
+        (log,) = wanted[key]
+        datagrams = space(report, "datagram", direction)
+        reliable = space(report, "reliable", direction)
+        # Only the last datagrams leave no gap behind.
+        assert 0 <= log["datagrams_sent"] - (datagrams.units + datagrams.never_seen) <= 2
+        assert datagrams.acked == log["datagrams_acked"]
+        assert datagrams.extra["timed_out"] <= log["datagrams_timed_out"]
+        hidden = datagrams.never_seen + 2
+        assert log["datagrams_timed_out"] - datagrams.extra["timed_out"] <= hidden
+        assert reliable.units <= log["distinct_reliable_messages_sent"] <= reliable.units + hidden
+        assert reliable.retransmissions <= log["reliable_message_retransmissions"]
+
+
+@pytest.mark.parametrize("stem", DAMAGED)
+def test_what_is_damaged_before_the_capture_still_counts_as_sent(stem: str) -> None:
+    path = next(path for path in PATHS if path.stem == stem)
+    ((wanted, report),) = pairs(path)
+    for direction, key in enumerate(ENDPOINTS):
+        objects = wanted[key]
+        datagrams = space(report, "datagram", direction)
+        assert datagrams.units == total(objects, "datagrams_sent")
+    # Every re-created object of the server numbers from the start.
+    assert datagrams.extra["restarts"] == len(objects) - 1
+    assert datagrams.acked == total(objects, "datagrams_acked")
+    reliable = space(report, "reliable", 0)
+    (log,) = wanted[ENDPOINTS[0]]
+    assert reliable.retransmissions == log["reliable_message_retransmissions"]
+    assert abs(reliable.units - log["distinct_reliable_messages_sent"]) <= 2
+
+
 @with_("connections", without=(*SHARED_NUMBERS, *DAMAGED, *HIDDEN))
 def test_round_trips(path: Path) -> None:
     for objects, report, direction in logs(path):
@@ -240,7 +301,9 @@ def test_states(path: Path) -> None:
             # Where the capture ends with the last ping the verdict is not due yet.
             assert report.state in ("timed_out", "unknown")
         if "ICMP" in outcome:
-            assert (report.state, report.close and report.close["by"]) == ("closed", "client")
+            assert report.state == "closed"
+            assert report.close is not None
+            assert (report.close["by"], report.close["reason"]) == ("client", "port unreachable")
         if "never established" in outcome:
             assert report.handshake == "unanswered"
         elif path.stem != "udp_midstream_join":
@@ -312,6 +375,46 @@ def test_streams(path: Path) -> None:
         assert report.messages[direction] == stream["by_type"]
         assert report.octets[direction] >= stream["stream_bytes"]
         assert sum(report.messages[direction].values()) == stream["complete_messages"]
+        tcp, texts = space(report, "tcp", direction), space(report, "message", direction)
+        assert tcp.extra["stream_octets"] == stream["stream_bytes"]
+        assert texts.units == stream["complete_messages"]
+
+
+@with_("segments")
+def test_segments(path: Path) -> None:
+    (report,) = reports(path)
+    segments = told(path)["expect"]["segments"]
+    for direction, way in enumerate(WAYS):
+        tcp = space(report, "tcp", direction)
+        assert report.datagrams[direction] == segments[f"data_segments_{way}"]
+        assert tcp.retransmissions == segments.get(f"retransmitted_segments_{way}", 0)
+    assert sum(s.extra["syn"] for s in report.spaces if s.space == "tcp") == segments["syn"]
+
+
+@with_("streams")
+def test_how_streams_end(path: Path) -> None:
+    (report,) = reports(path)
+    (wanted,) = told(path)["expect"]["connections"]
+    outcome = wanted["outcome"]
+    assert report.close is not None
+    if "silence timeout" in outcome:
+        assert (report.state, report.close["by"]) == ("timed_out", "client")
+        assert [verdict.fired for verdict in report.timeouts] == [True, False]
+        (silence,) = wanted["client_endpoint"]
+        told_ms = silence["timed_out_after_silence_ms"]
+        heard = report.timeouts[0].last_heard_ns
+        records = [r for r in iter_timeline(path) if getattr(r, "event", None) == "state"]
+        closed_ns = next(r.time_ns for r in records if r.data["input"] == "timeout")
+        assert 0 <= (closed_ns - heard) / 1e6 - told_ms < CLOSING_MS
+        return
+    assert report.state == "closed"
+    assert not any(verdict.fired for verdict in report.timeouts)
+    if "reset" in outcome:
+        assert report.close["reason"] == "RST"
+    elif "by the server" in outcome or "server closed" in outcome:
+        assert report.close["by"] == "server"
+    else:
+        assert (report.close["by"], report.close["reason"]) == ("client", "FIN")
 
 
 @pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])

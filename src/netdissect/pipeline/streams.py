@@ -138,11 +138,14 @@ class StreamPort:
             return False
         direction, lane = self._direction, self._lane
         self._stream.segment(direction, frame, time_ns, segment)
-        lane.last_ns = time_ns
-        lane.last_frame = frame
         if segment.payload_length:
             lane.datagrams += 1
             lane.octets += segment.payload_length
+            lane.last_ns = time_ns
+            lane.last_frame = frame
+        else:
+            # An acknowledgement alone is no sign of life of the program.
+            self._connection.after = (time_ns, frame)
         for piece in segment.stream:
             texts = self._texts
             texts.digest.update(piece.data)

@@ -87,7 +87,7 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
     if stream is None:
         return []
     connection.vantage.update(Sight(*stream.answers(0)), Sight(*stream.answers(1)))
-    if connection.machine.close is not None:
+    if connection.machine.close is not None and connection.machine.word != "timed_out":
         connection.machine.close |= stream.closed()
     connection.identity |= stream.facts()
     return stream.finish(end_ns, patience_ns)

@@ -77,14 +77,14 @@ class Connection:
         """True where the first datagram is one that begins a connection."""
         self.first_frame = 0
         self.first_ns = 0
-        self._after = (0, 0)
+        self.after = (0, 0)
         """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
-            self.stream = StreamTrack(number, findings, recorder, self._step)
+            self.stream = StreamTrack(number, findings, recorder, self._step_in_time)
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_sight = self._judge
@@ -93,12 +93,12 @@ class Connection:
     @property
     def last_ns(self) -> int:
         """Return the time of the last packet."""
-        return max(self.lanes[0].last_ns, self.lanes[1].last_ns, self._after[0])
+        return max(self.lanes[0].last_ns, self.lanes[1].last_ns, self.after[0])
 
     @property
     def last_frame(self) -> int:
         """Return the frame of the last packet."""
-        return max(self.lanes[0].last_frame, self.lanes[1].last_frame, self._after[1])
+        return max(self.lanes[0].last_frame, self.lanes[1].last_frame, self.after[1])
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -165,20 +165,20 @@ class Connection:
         if not self.first_frame:
             self.first_frame, self.first_ns = frame, time_ns
             self.started = not segment.mid_stream
-        self._after = (time_ns, frame)
+        self.after = (time_ns, frame)
         if self.stream is not None:
             self.stream.segment(direction, frame, time_ns, segment)
 
     def transport_end(self, name: str, direction: int, frame: int, time_ns: int) -> None:
         """Take the end of the transport: input `fin` or `reset` of the state machine."""
-        self._after = (time_ns, frame)
+        self.after = (time_ns, frame)
         self._step(name, None, direction, frame, time_ns)
 
     def icmp_unreachable(self, direction: int, frame: int, time_ns: int) -> None:
         """Take an ICMP error that quotes a datagram of `direction`."""
         self.unreachable += 1
-        self._after = (time_ns, frame)
-        self._step("unreachable", None, direction, frame, time_ns)
+        self.after = (time_ns, frame)
+        self._step("unreachable", "port unreachable", direction, frame, time_ns)
         self.findings.add(
             "port-unreachable", frame, time_ns, direction,
             f"nobody listens at {self.endpoints[1 - direction]}",
@@ -261,15 +261,19 @@ class Connection:
             lane.measured(value)
 
     def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        name = event[1]
-        side = lane.direction
+        self._step_in_time(event[1], event[2], lane.direction, frame, time_ns)
+
+    def _step_in_time(
+        self, name: str, detail: str | None, side: int, frame: int, time_ns: int
+    ) -> None:
+        """Take an input of the state machine; what announces a timeout in due time is one."""
         rule = self.timeout_rules()[side]
         if rule is not None and rule.announces == name and not self.machine.over:
             found = announced(side, rule, self.lanes[1 - side], time_ns)
             if found is not None:
                 self.announced[side] = found
                 name = "timeout"
-        self._step(name, event[2], side, frame, time_ns)
+        self._step(name, detail, side, frame, time_ns)
 
     def _step(
         self, name: str, detail: str | None, direction: int, frame: int, time_ns: int

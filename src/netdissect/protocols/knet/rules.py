@@ -59,23 +59,40 @@ MACHINE: Final = StateMachine(
 )  # fmt: skip
 """Section 5, seen from the wire: the state of the side that moved last, in the library's words."""
 
+_TIMED_OUT, _REFUSED = "ConnectionClosed (silence)", "refused"
+_STREAMING = (_NEW, PENDING, OK)
+
 TCP_MACHINE: Final = StateMachine(
     initial=_NEW,
-    states=MACHINE.states,
-    transitions={
-        **{(_NEW, "speaks", side): OK for side in (0, 1)},
-        **{(state, "fin", side): DISCONNECTING for state in (_NEW, OK) for side in (0, 1)},
-        **{(DISCONNECTING, "fin", side): CLOSED for side in (0, 1)},
-        **{(state, "reset", side): CLOSED
-           for state in (_NEW, OK, DISCONNECTING) for side in (0, 1)},
+    states={
+        _NEW: "unknown", PENDING: "unknown", OK: "open", DISCONNECTING: "open",
+        PEER_CLOSED: "open", CLOSED: "closed", _TIMED_OUT: "timed_out", _REFUSED: "rejected",
     },
-    handshake={OK: "accepted"},
+    transitions={
+        (_NEW, "syn", 0): PENDING,
+        **{(_NEW, "data", side): OK for side in (0, 1)},
+        **{(state, "established", 0): OK for state in (_NEW, PENDING)},
+        **{(state, name, side): OK
+           for state in (_NEW, PENDING) for name in ("speaks", "message") for side in (0, 1)},
+        **{(state, "fin", side): DISCONNECTING for state in _STREAMING for side in (0, 1)},
+        **{(state, "timeout", side): _TIMED_OUT for state in _STREAMING for side in (0, 1)},
+        **{(DISCONNECTING, name, side): CLOSED for name in ("fin", "timeout") for side in (0, 1)},
+        (PENDING, "reset", 1): _REFUSED,
+        **{(state, "reset", side): CLOSED
+           for state in (_NEW, PENDING, OK, DISCONNECTING) for side in (0, 1)
+           if (state, side) != (PENDING, 1)},
+    },
+    handshake={PENDING: "unanswered", OK: "accepted", _REFUSED: "rejected"},
     begins=frozenset({"speaks"}),
 )  # fmt: skip
-"""Section 8: there is no Disconnect, the stream is closed half by half."""
+"""Section 8: there is no Disconnect, the stream is closed half by half: the side that sends FIN is
+in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it closes as well.
+"""
 
 _SILENCE: Final = TimeoutRule(15000.0, 3500.0, None)
 """Section 5.5: more than 15 s without any datagram, looked at when the 3.5 s ping is due."""
+_STREAM_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, announces="fin")
+"""The same over TCP, where the side that gives up closes its half. Section 8."""
 _NONE: Final = (None, None)
 _PING: Final = ProbeRule("ping", 8, 3500.0)
 """Section 6.7."""
@@ -116,8 +133,9 @@ def _policy(dialect: str) -> Policy:
         dialect=dialect,
         spaces=() if tcp else _spaces(dialect),
         probes=(_PING,),
-        timeouts=(_SILENCE, _SILENCE),
+        timeouts=(_STREAM_SILENCE,) * 2 if tcp else (_SILENCE, _SILENCE),
         machine=TCP_MACHINE if tcp else MACHINE,
+        stream=tcp,
         state_timeouts=dict.fromkeys((_NEW, PENDING, DISCONNECTING, CLOSED), _NONE),
     )
 
