@@ -385,6 +385,35 @@ def test_stats_add_up() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("leg", "way"),
+    [("clientleg", "s2c"), ("serverleg", "c2s")],
+)
+def test_stats_count_as_lost_what_its_receiver_never_saw(leg: str, way: str) -> None:
+    """Next to the receiver; next to the sender what the receiver has said."""
+    path = LOSSY.replace("clientleg", leg)
+    spaces = objects("connections", path)[0]["spaces"]
+    (never,) = {sum(s["never_seen"] for s in spaces if s["direction"] == way)}
+    told = sum(s.get("lost") or 0 for s in spaces if s["direction"] != way)
+    rows = objects("stats", path, "--interval", "100s")
+    assert [row["lost"] for row in sorted(rows, key=lambda row: row["direction"] != way)] == [
+        never, told,
+    ]  # fmt: skip
+    for row in rows:
+        assert 0.04 < row["loss_share"] < 0.1
+        assert (row["rtt_ms"] is None) is (row["direction"] == way)
+        assert row["retransmission_share"] == round(row["retransmissions"] / row["copies"], 6)
+
+
+def test_stats_of_commands_count_every_number() -> None:
+    """EOUDP: few numbers are units, and those that never came are of all of them."""
+    path = str(ROOT / "captures" / "eoudp" / "late_lossy_server.pcap")
+    space = objects("connections", path)[0]["spaces"][0]
+    row = objects("stats", path, "--interval", "100s")[0]
+    assert row["lost"] == space["never_seen"] == 6
+    assert row["loss_share"] == round(6 / 138, 6)
+
+
 def test_ladder_writes_the_same_rows_as_text_svg_and_mermaid(tmp_path: Path) -> None:
     picture = tmp_path / "ladder.svg"
     words = ["ladder", LOSSY, "1", "--from", "1.4s", "--to", "1.6s"]

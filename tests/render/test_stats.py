@@ -30,7 +30,22 @@ def test_sparklines(values: list[float | None], columns: int, text: str) -> None
 
 def rows() -> list[Interval]:
     return [
-        Interval(samples.START + index * S, S, way, 10 * index, 100 * index, 0, 5, 6, 1, 1, 60.5, 4)
+        Interval(
+            samples.START + index * S,
+            S,
+            way,
+            10 * index,
+            100 * index,
+            0,
+            5,
+            6,
+            1,
+            1,
+            lost=way,
+            decided=4 * way,
+            rtt_ms=60.5,
+            rtt_samples=4,
+        )
         for index in range(3)
         for way in (0, 1)
     ]
@@ -42,8 +57,10 @@ def test_every_span_has_a_line_and_every_figure_a_sparkline() -> None:
         Screen(stream, width=80, color="never"), rows(), Clock("r", samples.START), sparks=True
     )
     text = stream.getvalue()
-    assert text.count("→") == text.count("←") == 3 + 5
+    assert text.count("→") == 3 + 4, "of this direction no loss can be told"
+    assert text.count("←") == 3 + 5
     assert "1 (16.7%)" in text
+    assert text.count("1 (25.0%)") == text.count(" - ") == 3
     assert "60.5 ms" in text
     assert max(map(cells, text.splitlines())) <= 80
 
@@ -53,6 +70,9 @@ def test_columns_and_values_go_together() -> None:
     assert values["direction"] == "c2s"
     assert values["goodput_octets_per_s"] == 100.0
     assert values["rtt_ms"] == 60.5
+    assert values["retransmission_share"] == round(1 / 6, 6)
+    assert values["lost"] is values["loss_share"] is None
+    assert dict(zip(COLUMNS, row_values(rows()[3]), strict=True))["loss_share"] == 0.25
 
 
 def test_nothing_says_so() -> None:

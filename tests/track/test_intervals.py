@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import samples
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.track.intervals import MAX_INTERVALS, MAX_SAMPLES, Intervals
 
 S = 1_000_000_000
@@ -34,7 +35,49 @@ def test_units_count_where_they_were_first_sent() -> None:
     table.unit(samples.unit(copies=[]))
     row = table.rows()[2]
     assert (row.units, row.unacked, row.rtt_ms, row.rtt_samples) == (3, 1, 70.0, 2)
-    assert row.loss_share == 1 / 3
+    assert (row.lost, row.decided, row.loss_share) == (1, 3, 1 / 3)
+
+
+def test_what_nobody_said_is_not_counted_as_lost() -> None:
+    """A missing acknowledgement is no proof of loss; that the receiver says so is."""
+    table = Intervals(S)
+    table.unit(samples.unit(outcome="unacked"))
+    table.unit(samples.unit(outcome="unknown"))
+    (row,) = [row for row in table.rows() if row.units]
+    assert (row.unacked, row.decided, row.loss_share) == (1, 0, None)
+    table.unit(samples.unit(outcome="unacked", extra={"reported": "lost"}))
+    table.unit(samples.unit(outcome="acked"))
+    assert row.loss_share == 1 / 2
+
+
+def gap(first: int, last: int, *, came: int = 0) -> ConnectionEvent:
+    data = {"space": "reliable", "first_seq": first, "last_seq": last}
+    return ConnectionEvent(1, "gap", samples.START, 9, 0, "", data, came)
+
+
+def near(seq: int) -> UnitRecord:
+    return samples.unit(seq=seq, space="reliable", outcome="unacked", rtt_ms=3.0)
+
+
+def test_next_to_the_receiver_what_is_captured_came_and_what_was_skipped_did_not() -> None:
+    """Numbers 1, 2, 5 and 9 came, 4 came late; 6 to 8 were used by something that is no unit."""
+    table = Intervals(S)
+    for item in (near(1), near(2), gap(3, 4, came=1), near(5), near(4)):
+        table.gap(item) if isinstance(item, ConnectionEvent) else table.unit(item, arrived=True)
+    table.reach((1, 0, "reliable"), 9, samples.START)
+    table.reach((1, 0, "no such space"), 9, samples.START)
+    (row,) = [row for row in table.rows() if row.units]
+    assert (row.lost, row.decided, row.loss_share) == (1, 9, 1 / 9)
+    assert (row.rtt_ms, row.rtt_samples) == (None, 0), "only the receiver's answer can be seen"
+
+
+def test_some_of_the_units_do_not_show_which_never_came() -> None:
+    table = Intervals(S, partial=True)
+    table.unit(near(1), arrived=True)
+    table.gap(gap(2, 3))
+    table.unit(near(4), arrived=True)
+    table.reach((1, 0, "reliable"), 9, samples.START)
+    assert {row.loss_share for row in table.rows()} == {None}
 
 
 def test_spans_and_samples_are_bounded() -> None:

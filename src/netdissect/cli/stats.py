@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,8 +12,12 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.intervals import Interval
+from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+
+if TYPE_CHECKING:
+    from netdissect.pipeline import Intervals
 
 __all__ = ["command"]
 
@@ -44,8 +49,9 @@ def command(
 ) -> int:
     """Show rates, loss and round trips per interval and direction.
 
-    Goodput counts the octets of datagrams that carried more than copies already sent. Loss and
-    round trips count in the span in which a unit was first sent.
+    Goodput counts the octets of datagrams that carried more than copies already sent. Units, loss
+    and round trips count in the span in which a unit was first sent. A figure that this capture
+    cannot tell is a dash.
     """
     del verbose
     if interval <= 0:
@@ -81,14 +87,16 @@ def command(
 def _rows(session: Session, match: Match, connection: int | None, interval: int) -> list[Interval]:
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
-    table = Intervals(interval)
-    units: list[UnitRecord] = []
+    table = Intervals(interval, partial=match.filter is not None)
+    told: list[UnitRecord | ConnectionEvent] = []
     wanted: set[tuple[int, int, str, int]] = set()
     for item in session.both():
         if connection is not None and item.connection != connection:
             continue
-        if isinstance(item, UnitRecord):
-            units.append(item)
+        if isinstance(item, UnitRecord) or (
+            isinstance(item, ConnectionEvent) and item.event == "gap"
+        ):
+            told.append(item)
         elif (
             isinstance(item, DatagramRecord)
             and item.direction is not None
@@ -105,10 +113,40 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
             wanted |= {
                 (item.connection or 0, item.direction, fact.space, fact.seq) for fact in facts
             }
-    for unit in units:
-        if (
-            match.filter is None
-            or (unit.connection, unit.direction, unit.space, unit.seq) in wanted
-        ):
-            table.unit(unit)
+    if match.filter is not None:
+        told = [item for item in told if isinstance(item, UnitRecord) and _key(item) in wanted]
+    _settle(table, told, session.reports)
     return table.rows()
+
+
+def _key(unit: UnitRecord) -> tuple[int, int, str, int]:
+    return unit.connection, unit.direction, unit.space, unit.seq
+
+
+def _settle(
+    table: Intervals, told: list[UnitRecord | ConnectionEvent], reports: list[ConnectionReport]
+) -> None:
+    """Count gaps and units, now that it is known what was captured next to its receiver."""
+    near = {
+        (report.connection, way): report
+        for report in reports
+        for way, receiver in ((Direction.C2S, "server"), (Direction.S2C, "client"))
+        if report.vantage == receiver
+    }
+    for item in sorted(told, key=_moment):
+        arrived = (item.connection, item.direction) in near
+        if isinstance(item, UnitRecord):
+            table.unit(item, arrived=arrived)
+        elif arrived:
+            table.gap(item)
+    for (number, way), report in near.items():
+        for space in report.spaces:
+            if space.direction == way and space.last_seq is not None:
+                table.reach((number, way, space.space), space.last_seq, report.last_time_ns)
+
+
+def _moment(item: UnitRecord | ConnectionEvent) -> tuple[int, int, bool]:
+    """Return when a gap was noticed or a unit first seen; the gap before the unit behind it."""
+    if isinstance(item, UnitRecord):
+        return item.copies[0].time_ns, item.copies[0].frame, True
+    return item.time_ns, item.frame or 0, False

@@ -477,7 +477,10 @@ def interval(row: Interval) -> dict[str, Any]:
         "units": row.units,
         "copies": row.copies,
         "retransmissions": row.retransmissions,
+        "retransmission_share": _round(row.resend_share),
         "unacked": row.unacked,
+        "lost": row.lost if row.decided else None,
+        "loss_share": _round(row.loss_share),
         "rtt_ms": _round(row.rtt_ms),
         "rtt_samples": row.rtt_samples,
     }

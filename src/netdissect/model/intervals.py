@@ -30,8 +30,17 @@ class Interval:
     """Copies sent again by their sender."""
     unacked: int = 0
     """Units first seen in this span that were never acknowledged or were given up."""
+    lost: int = 0
+    """Units of this span that never came, as far as the vantage proves it: next to their receiver
+    numbers of which no copy ever came, elsewhere what the receiver has said was lost and what the
+    sender gave up.
+    """
+    decided: int = 0
+    """Units of this span of which it can be told whether they came, `lost` ones included."""
     rtt_ms: float | None = None
-    """Median of the unambiguous round trips of units first seen in this span; None without any."""
+    """Median of the unambiguous round trips of units first seen in this span; None without any, as
+    next to their receiver, where only the time to its answer can be seen.
+    """
     rtt_samples: int = 0
 
     @property
@@ -46,5 +55,5 @@ class Interval:
 
     @property
     def loss_share(self) -> float | None:
-        """Return units never acknowledged / units; None without units."""
-        return self.unacked / self.units if self.units else None
+        """Return units that never came / those of which that can be told; None without any."""
+        return self.lost / self.decided if self.decided else None

@@ -212,6 +212,8 @@ class ConnectionEvent:
     """One line for people."""
     data: dict[str, Any] = field(default_factory=dict)
     """Added keys for programs."""
+    came: int = 0
+    """Of a gap: how many of its numbers came later, as far as the capture has been read."""
 
 
 @dataclass(slots=True)

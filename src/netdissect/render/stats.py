@@ -24,7 +24,10 @@ COLUMNS = (
     "units",
     "copies",
     "retransmissions",
+    "retransmission_share",
     "unacked",
+    "lost",
+    "loss_share",
     "rtt_ms",
     "rtt_samples",
 )
@@ -43,10 +46,17 @@ def row_values(row: Interval) -> tuple[object, ...]:
         row.units,
         row.copies,
         row.retransmissions,
+        _round(row.resend_share),
         row.unacked,
-        None if row.rtt_ms is None else round(row.rtt_ms, 6),
+        row.lost if row.decided else None,
+        _round(row.loss_share),
+        _round(row.rtt_ms),
         row.rtt_samples,
     )
+
+
+def _round(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)
 
 
 def sparkline(values: Sequence[float | None], columns: int) -> str:
@@ -72,14 +82,14 @@ _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float],
     ("datagrams/s", lambda row: row.datagrams * 1e9 / row.span_ns, lambda value: f"{value:.0f}"),
     ("octets/s", lambda row: row.octets * 1e9 / row.span_ns, octets),
     ("resent", lambda row: row.resend_share, percent),
-    ("not acked", lambda row: row.loss_share, percent),
+    ("lost", lambda row: row.loss_share, percent),
     ("RTT", lambda row: row.rtt_ms, duration),
 )
 
 
 _HEADER = (
     f"{'from':>12}  {'':1} {'dgrams':>7} {'octets':>8} {'goodput/s':>9} {'units':>5} "
-    f"{'resent':>11} {'unacked':>7} {'RTT':>8}"
+    f"{'resent':>11} {'lost':>10} {'RTT':>8}"
 )
 
 
@@ -101,7 +111,7 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
         for way in Direction:
             values = [figure(row) for row in rows if row.direction == way]
             known = [value for value in values if value is not None]
-            if not known or (name in {"resent", "not acked"} and not any(known)):
+            if not known or (name in {"resent", "lost"} and not any(known)):
                 continue
             arrow = "→" if way is Direction.C2S else "←"
             screen.line(
@@ -115,7 +125,8 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
 
 def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
     way = Direction(row.direction)
-    again = f"{row.retransmissions} ({percent(row.resend_share)})" if row.retransmissions else "0"
+    again = _counted(row.retransmissions, row.resend_share)
+    lost = _counted(row.lost, row.loss_share)
     return (
         (f"{clock.show(row.start_ns):>12}  ", "time"),
         ("→ " if way is Direction.C2S else "← ", way.label),
@@ -124,6 +135,13 @@ def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
             "",
         ),
         (f"{again:>11} ", "resend" if row.retransmissions else "dim"),
-        (f"{row.unacked:>7} ", "bad" if row.unacked else "dim"),
+        (f"{lost:>10} ", "bad" if row.lost else "dim"),
         (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>8}", ""),
     )
+
+
+def _counted(number: int, share: float | None) -> str:
+    """Return a number with its share, or a dash where the share is of nothing."""
+    if share is None:
+        return "-"
+    return f"{number} ({percent(share)})" if number else "0"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from netdissect.model.intervals import Interval
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 __all__ = ["MAX_INTERVALS", "MAX_SAMPLES", "Intervals"]
 
@@ -21,15 +21,19 @@ MAX_SAMPLES = 512
 class Intervals:
     """Sums up a capture span by span."""
 
-    def __init__(self, span_ns: int) -> None:
-        """Take the length of a span in ns."""
+    def __init__(self, span_ns: int, *, partial: bool = False) -> None:
+        """Take the length of a span in ns, and whether only some of the units are told, so that
+        their numbers do not show which never came.
+        """
         self.span_ns = span_ns
+        self.partial = partial
         self.start_ns: int | None = None
         """Start of the first span: the time of the first datagram."""
         self.overflowed = False
         """True once something came later than the last span kept."""
         self._rows: dict[tuple[int, int], Interval] = {}
         self._rtts: dict[tuple[int, int], list[float]] = {}
+        self._newest: dict[tuple[int, int, str], int] = {}
         self._last = 0
 
     def datagram(
@@ -46,8 +50,15 @@ class Intervals:
             if again == len(kinds):
                 row.repeated_octets += octets
 
-    def unit(self, record: UnitRecord) -> None:
-        """Count one unit that is settled, in the span of its first copy."""
+    def unit(self, record: UnitRecord, *, arrived: bool = False) -> None:
+        """Count one unit that is settled, in the span of its first copy. Units and gaps are told in
+        the order of time.
+
+        Args:
+            record: the unit.
+            arrived: whether the capture was made next to its receiver, so that what is in it came.
+
+        """
         if not record.copies:
             return
         time_ns = record.copies[0].time_ns
@@ -55,11 +66,42 @@ class Intervals:
         row.units += 1
         if record.outcome in {"unacked", "given_up"}:
             row.unacked += 1
-        if record.rtt_ms is not None:
+        lost = record.outcome == "given_up" or record.extra.get("reported") == "lost"
+        if arrived and not self.partial:
+            lane = record.connection, record.direction, record.space
+            row.decided += self._advance(lane, record.seq, before=record.seq - 1)
+        elif not arrived and (lost or record.outcome == "acked"):
+            row.decided += 1
+            row.lost += lost
+        if record.rtt_ms is not None and not arrived:
             samples = self._rtts.setdefault((self._index(time_ns), record.direction), [])
             row.rtt_samples += 1
             if len(samples) < MAX_SAMPLES:
                 samples.append(record.rtt_ms)
+
+    def gap(self, event: ConnectionEvent) -> None:
+        """Count numbers that were skipped next to their receiver, in the span of the next one."""
+        if event.direction is None or self.partial:
+            return
+        first, last = event.data["first_seq"], event.data["last_seq"]
+        lane = event.connection, event.direction, event.data["space"]
+        row = self._row(event.direction, event.time_ns)
+        row.lost += last - first + 1 - event.came
+        # The number after the gap has come: its sight is what told of the gap.
+        row.decided += self._advance(lane, last + 1, before=first - 1)
+
+    def reach(self, lane: tuple[int, int, str], seq: int, time_ns: int) -> None:
+        """Count the numbers up to the last of a space whose receiver is near."""
+        if lane in self._newest:
+            self._row(lane[1], time_ns).decided += self._advance(lane, seq, before=seq)
+
+    def _advance(self, lane: tuple[int, int, str], seq: int, *, before: int) -> int:
+        """Return how many numbers further a space (connection, direction, name) is; `before` was
+        its last so far, where none is known. Not every number need be that of a unit.
+        """
+        last = self._newest.get(lane, before)
+        self._newest[lane] = max(last, seq)
+        return max(0, seq - last)
 
     def _index(self, time_ns: int) -> int:
         if self.start_ns is None:

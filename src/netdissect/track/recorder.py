@@ -15,12 +15,14 @@ from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 if TYPE_CHECKING:
     from netdissect.track.space import Space
 
-__all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_PENDING", "Recorder"]
+__all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING", "Recorder"]
 
 MAX_PENDING = 65536
 """Records held back at most; beyond, the oldest leaves as it stands."""
 MAX_COPIES = 256
 """Copies listed per unit; further ones are counted only."""
+MAX_GAPS = 256
+"""Newest gaps of a space in which numbers that come late are looked for."""
 LINGER_NS = 5_000_000_000
 """A settled unit is held for so long after its last copy or acknowledgement, for late copies."""
 HOLD_NS = 60_000_000_000
@@ -40,6 +42,7 @@ class Recorder:
         """Number of the connection at hand."""
         self._records: dict[int, dict[int, UnitRecord]] = {}
         self._orders: dict[int, int] = {}
+        self._gaps: dict[int, deque[ConnectionEvent]] = {}
 
     # -- called by `Space` -------------------------------------------------------------------------
 
@@ -145,10 +148,19 @@ class Recorder:
         """Note skipped numbers."""
         count = high - low + 1
         text = f"{space.rule.name} {low}" if count == 1 else f"{space.rule.name} {low} to {high}"
-        self.event(
-            "gap", time_ns, frame, space.direction, f"{text} not seen",
+        event = ConnectionEvent(
+            self.connection, "gap", time_ns, frame, space.direction, f"{text} not seen",
             {"space": space.rule.name, "first_seq": low, "last_seq": high},
         )  # fmt: skip
+        self.pending.append(event)
+        self._gaps.setdefault(id(space), deque(maxlen=MAX_GAPS)).append(event)
+
+    def came(self, space: Space, seq: int) -> None:
+        """Note that a number that was skipped has come after all."""
+        for event in reversed(self._gaps.get(id(space), ())):
+            if event.data["first_seq"] <= seq <= event.data["last_seq"]:
+                event.came += 1
+                return
 
     # -- called by `Connection` --------------------------------------------------------------------
 
@@ -170,6 +182,7 @@ class Recorder:
         """Drop what was kept for late copies of a space whose connection is over."""
         self._records.pop(id(space), None)
         self._orders.pop(id(space), None)
+        self._gaps.pop(id(space), None)
 
     # -- called by the pipeline --------------------------------------------------------------------
 
@@ -197,5 +210,3 @@ def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:
     if isinstance(record, UnitRecord):
         return record.copies[0].time_ns, record.copies[0].frame
     return record.time_ns, record.frame or 0
-
-

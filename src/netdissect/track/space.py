@@ -110,7 +110,7 @@ class Space(Acknowledged):
             return
         seq = last + ahead - (self._modulus if ahead else 0)
         if seq in self.missing:
-            self.missing.discard(seq)
+            self._came(seq)
             self.skipped += 1
         elif seq < self.first:
             self._lower(seq)
@@ -149,6 +149,12 @@ class Space(Acknowledged):
             self._miss(seq + 1, self.first)
         self.first = seq
 
+    def _came(self, seq: int) -> None:
+        """Take a number that was skipped."""
+        self.missing.discard(seq)
+        if self.recorder is not None:
+            self.recorder.came(self, seq)
+
     def _miss(self, low: int, end: int) -> None:
         """Remember the newest of the numbers from `low` to before `end` as not seen."""
         missing = self.missing
@@ -178,7 +184,7 @@ class Space(Acknowledged):
             self._settled_again(seq, slot, labelled, content, frame, time_ns)
             return True
         if seq in self.missing:
-            self.missing.discard(seq)
+            self._came(seq)
         elif seq >= self.first and self.rule.consecutive:
             # Forgotten: it was seen, or it is older than the memory of skipped numbers.
             self.hit("memory")
