@@ -312,6 +312,39 @@ def test_states(path: Path) -> None:
             assert report.state_name == "ConnectionPeerClosed"
 
 
+def test_rates() -> None:
+    """What was sent in a second, and what the other side has asked for."""
+    path = next(path for path in PATHS if path.stem == "udp_reserved_ids")
+    (report,) = reports(path)
+    asked = [record for record in iter_timeline(path) if getattr(record, "event", None) == "rate"]
+    assert [(one.direction, one.data["per_second"], one.data["taken"]) for one in asked] == [
+        (0, 30, False), (0, 65535, False),
+    ]  # fmt: skip
+    assert report.counters[0]["rate_requests"] == 2
+    assert "asked" not in space(report, "datagram", 0).extra["per_second"]
+    assert space(report, "datagram", 1).extra["per_second"]["asked"] == 65535
+
+
+@pytest.mark.parametrize("stem", ["udp_burst_acks", "urho3d_scene_clean", "udp_loss8.server"])
+def test_the_fullest_second(stem: str) -> None:
+    path = next(path for path in PATHS if path.stem == stem)
+    (report,) = reports(path)
+    for direction in (0, 1):
+        times = [
+            copy.time_ns
+            for record in units(path)
+            if record.space == "datagram" and record.direction == direction
+            for copy in record.copies
+        ]
+        rates = space(report, "datagram", direction).extra["per_second"]
+        times.sort()
+        mean = len(times) * 1e9 / (times[-1] - times[0])
+        assert rates["mean"] == pytest.approx(mean, abs=0.001)
+        fullest = max(sum(t <= other < t + 1_000_000_000 for other in times) for t in times)
+        # Windows begin with a datagram and do not overlap.
+        assert fullest / 2 <= rates["peak"] <= fullest
+
+
 @with_("frames_carrying_resent_reliable_messages", without=(*SHARED_NUMBERS, *DAMAGED, *HIDDEN))
 def test_every_resent_message_is_in_the_timeline(path: Path) -> None:
     expect = told(path)["expect"]

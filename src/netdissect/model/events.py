@@ -96,6 +96,12 @@ class Ev(IntEnum):
     """(RUN, space, wire_seq, types): UNITs of a space with `acked_with`, numbered one after the
     other from `wire_seq` on, one of each type in the list `types`. Only `brief` gives it.
     """
+    RATE = 21
+    """(RATE, per_second, taken): the sender of this datagram asks the other side for so many
+    datagrams a second.
+
+    `taken`: False where the other side will not obey.
+    """
     PART = 19
     """(PART, ...): a part of something that spans datagrams, as the protocol's assembler takes it.
 

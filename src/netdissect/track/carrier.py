@@ -37,15 +37,17 @@ SOONEST = 0.8
 _COMPARED = 16
 """Last octets of a datagram that tell it from another one with its number."""
 _MS = 1_000_000
+_SECOND = 1_000_000_000
 
 
 class CarrierSpace(Space):
     """Datagrams of one direction."""
 
     __slots__ = (
-        "_before", "_began_ns", "_guard_ns", "_latest_ns", "_marks", "_stray", "_take_ack",
-        "_timeout_ns", "collisions", "copied", "ignored", "late_acks", "number_at_hand", "restarts",
-        "stale", "strays", "twin", "wanted",
+        "_before", "_began_ns", "_busiest", "_first_ns", "_guard_ns", "_in_window", "_latest_ns",
+        "_marks", "_stray", "_take_ack", "_timeout_ns", "_window_ns", "asked_rate", "collisions",
+        "copied", "ignored", "late_acks", "number_at_hand", "restarts", "stale", "strays", "twin",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +82,14 @@ class CarrierSpace(Space):
         """Time of the first datagram of the epoch."""
         self._latest_ns = 0
         """Time of the newest datagram: a sign that its sender still lives."""
+        self._first_ns = 0
+        """Time of the first datagram of all."""
+        self._window_ns = 0
+        """End of the present window of one second."""
+        self._in_window = self._busiest = 0
+        """Datagrams in the present window, and in the fullest one."""
+        self.asked_rate: int | None = None
+        """Datagrams a second that the other side has last asked for."""
         self._before: list[tuple[int, int, frozenset[int]]] = []
         """(first, last, missing) wire numbers of earlier epochs."""
         self._take_ack = self.ack
@@ -127,7 +137,12 @@ class CarrierSpace(Space):
         if last is None:
             last = self._begin(wire_seq)
             self._began_ns = time_ns
+            self._first_ns = self._first_ns or time_ns
             self.max_copies = 1
+        if time_ns < self._window_ns:
+            self._in_window += 1
+        else:
+            self._roll(time_ns)
         ahead = (wire_seq - last) & self._mask
         self.copied = self.stale = False
         if ahead == 1:
@@ -151,6 +166,24 @@ class CarrierSpace(Space):
         if not self.units & 255:
             self._tidy(time_ns)
         return seq
+
+    def _roll(self, time_ns: int) -> None:
+        """Begin a window with the datagram at hand."""
+        self._busiest = max(self._busiest, self._in_window)
+        self._window_ns = time_ns + _SECOND
+        self._in_window = 1
+
+    def _rates(self) -> dict[str, float | None]:
+        """Return datagrams a second: over the whole time, in the fullest second, as asked for."""
+        span = self._latest_ns - self._first_ns
+        sent = self.units + self.duplicates
+        found: dict[str, float | None] = {
+            "mean": round(sent * _SECOND / span, 3) if span > 0 else None,
+            "peak": max(self._busiest, self._in_window),
+        }
+        if self.asked_rate is not None:
+            found["asked"] = self.asked_rate
+        return found
 
     def _tidy(self, time_ns: int) -> None:
         """Keep what is remembered in its bounds."""
@@ -311,6 +344,7 @@ class CarrierSpace(Space):
         extra["late_acks"] = self.late_acks
         extra["ignored_acks"] = self.ignored
         extra["restarts"] = self.restarts
+        extra["per_second"] = self._rates()
         return extra
 
 

@@ -11,6 +11,7 @@ from netdissect.model.packets import TcpSegment
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import ConnectionReport, TimeoutVerdict
 from netdissect.track.carried import CarriedSpace
+from netdissect.track.carrier import CarrierSpace
 from netdissect.track.conclusion import conclude
 from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
@@ -330,6 +331,19 @@ class Connection:
         del frame
         self.declared.clock(event[1], lane.direction, time_ns)
 
+    def _rate(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        _, per_second, taken = event
+        lane.add("rate_requests", 1)
+        for space in self.lanes[1 - lane.direction].spaces.values():
+            if isinstance(space, CarrierSpace):
+                space.asked_rate = per_second
+        if self.recorder is not None:
+            text = f"asks for {per_second} datagrams a second"
+            self.recorder.event(
+                "rate", time_ns, frame, lane.direction, text if taken else f"{text}; not obeyed",
+                {"per_second": per_second, "taken": taken},
+            )  # fmt: skip
+
     def _run(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         _, name, wire_seq, types = event
         first = types[0]
@@ -421,5 +435,6 @@ class Connection:
         int(Ev.CLOCK): _clock,
         int(Ev.PART): _part,
         int(Ev.RUN): _run,
+        int(Ev.RATE): _rate,
     }
     """What takes the rarer events."""

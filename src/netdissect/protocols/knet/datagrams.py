@@ -24,6 +24,7 @@ from netdissect.wire.knet import (
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
+    SPECIFICATION,
     Phase,
     Progress,
     acknowledged,
@@ -31,19 +32,20 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "kind_of", "reader"]
+__all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram",
+           "flow_control", "kind_of", "reader"]  # fmt: skip
 
 _MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
 _PROBE, _REPLY, _STATE, _NOTE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.STATE), int(Ev.NOTE)
 _RESTART, _HINTS, _COUNTER = int(Ev.RESTART), int(Ev.HINTS), int(Ev.COUNTER)
-_PART = int(Ev.PART)
+_PART, _RATE = int(Ev.PART), int(Ev.RATE)
 
 _READ_ID = KNET_7_7_16.read
 _READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
 _PING_OCTETS = 2
-_FLOW_OCTETS = 3
 _ID_OCTETS = 4
 """Contents of control messages with their message ID."""
+_RATE_OCTETS = 2
 _FEWEST = 2
 """Fragments of a transfer at least."""
 _TYPES_KEPT = 4096
@@ -215,10 +217,26 @@ def control(
             return
         events.append((_PROBE if kind == PING_REQUEST else _REPLY, "ping", content[-1]))
     elif kind == FLOW_CONTROL:
-        if size != _FLOW_OCTETS and hints.dialects[direction] != "knet-urho3d":
-            events.append((_NOTE, "knet-control-size", f"FlowControlRequest of {size} octets"))
+        flow_control(content, hints.dialects[direction], events)
     else:
         _end(kind, size, numbers, direction, hints, events)
+
+
+def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:
+    """Add what a FlowControlRequest asks for.
+
+    No library obeys it, and Urho3D's hands it to the application; the published document does.
+    Section 6.8.
+    """
+    if dialect == "knet-urho3d":
+        return
+    after = _READ_ID(content, 0, len(content))[1]
+    if len(content) - after == _RATE_OCTETS:
+        per_second = int.from_bytes(content[after:], "little")
+        events.append((_RATE, per_second, dialect == SPECIFICATION))
+    else:
+        text = f"FlowControlRequest of {len(content)} octets"
+        events.append((_NOTE, "knet-control-size", text))
 
 
 def _end(

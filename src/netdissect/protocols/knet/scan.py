@@ -13,6 +13,7 @@ from netdissect.protocols.knet.datagrams import (
     broken,
     control,
     datagram,
+    flow_control,
     kind_of,
 )
 from netdissect.wire.knet import (
@@ -30,7 +31,6 @@ __all__ = ["scan", "scan_stream"]
 _MESSAGE, _ACK, _REPLY = int(Ev.MESSAGE), int(Ev.ACK), int(Ev.REPLY)
 _STATE, _NOTE, _RESTART = int(Ev.STATE), int(Ev.NOTE), int(Ev.RESTART)
 _HINTS, _IDENTITY, _PART = int(Ev.HINTS), int(Ev.IDENTITY), int(Ev.PART)
-_FLOW_OCTETS = 3
 _SHOWN = 64
 """Octets of a connect datagram kept as identity."""
 
@@ -208,8 +208,8 @@ def scan_stream(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     events: list[Event] = [(_MESSAGE, kind)]
     if kind in (PING_REQUEST, PING_REPLY):
         control(kind, payload, (0, None), direction, hints, events)
-    elif kind == FLOW_CONTROL and len(payload) != _FLOW_OCTETS:
-        events.append((_NOTE, "knet-control-size", f"FlowControlRequest of {len(payload)} octets"))
+    elif kind == FLOW_CONTROL:
+        flow_control(payload, how.dialect, events)
     if hints.extra is None or hints.extra.phase == Phase.START:
         events.append((_STATE, "speaks", None))
         events.append((_HINTS, Hints(hints.dialects, Progress(Phase.OPEN))))
