@@ -14,13 +14,13 @@ from importlib import resources
 from typing import Any
 
 from netdissect.capture.tools import Check, checks
-from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.annotations import COMMON_CODES, Annotation, CodeRow
 from netdissect.model.claims import STRONG
-from netdissect.model.dissection import Dissection
+from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.errors import UsageError
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.protocols import registry
-from netdissect.protocols.base import Protocol
+from netdissect.protocols.base import Fragment, Protocol
 
 __all__ = [
     "catalogue",
@@ -201,11 +201,28 @@ def decode_payload(
     transport = transport or known.transports[0]
     if dialect in _ANY:
         dialect = None
-    chosen = full_dialect(protocol, dialect or _likeliest(known, payload, transport))
+    likely = dialect or _likeliest(known, payload, transport)
+    chosen = full_dialect(protocol, likely)
     request = Request(chosen, direction, transport, schema=schema)
     if bounds is not None:
         request = replace(request, bounds=bounds)
-    return dissect(protocol, payload, request, module=known.layer_module, strict=strict)
+    tree = dissect(protocol, payload, request, module=known.layer_module, strict=strict)
+    found = known.fragment(payload, packet=likely is not None)
+    if found is not None:
+        _add_fragment(tree, found, known)
+    return tree
+
+
+def _add_fragment(tree: Dissection, found: Fragment, known: Protocol) -> None:
+    """Add what the octets say in a code of the protocol, as they are no packet."""
+    bits = 8 * len(tree.buffers[0].data)
+    for name, value in found.values.items():
+        tree.root.children.append(FieldNode(name, value, 0, 0, generated=True))
+    tree.fields |= found.values
+    rows = {row.code: row for row in (*COMMON_CODES, *_layers(known).CODES)}
+    for code, text in found.notes:
+        row = rows[code]
+        tree.annotations.append(Annotation(code, row.severity, row.group, text, 0, bits))
 
 
 def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:

@@ -62,6 +62,16 @@ class Inspector(Shape):
 
 
 @dataclass(frozen=True, slots=True)
+class Fragment:
+    """Octets that are no packet, read in one of the protocol's codes."""
+
+    values: dict[str, Any]
+    """Plain values by name."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """(catalogue code, what) of what is wrong with them."""
+
+
+@dataclass(frozen=True, slots=True)
 class DialectRow:
     """One dialect as `netdissect protocols` lists it."""
 
@@ -134,6 +144,18 @@ class Protocol(ABC):
 
     def inspector(self) -> Inspector | None:
         """Return a new inspector for one connection; None where a datagram's tree stands alone."""
+        return None
+
+    def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
+        """Return what octets are in one of the protocol's codes where no dialect takes them for a
+        packet (`decode`), else None.
+
+        Args:
+            payload: the octets.
+            packet: the user says that they are a packet: only what cannot be chance.
+
+        """
+        del payload, packet
         return None
 
     def scan_segment(self, segment: TcpSegment, direction: int, hints: Hints) -> list[Event]:

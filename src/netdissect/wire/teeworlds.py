@@ -23,6 +23,7 @@ __all__ = [
     "object_rows",
     "table",
     "type_names",
+    "uuid_names",
     "uuid_rows",
 ]
 
@@ -152,6 +153,18 @@ def object_rows(family: str) -> dict[int | bytes, dict[str, Any]]:
         elif entry.get("uuid"):
             found[bytes.fromhex(entry["uuid"].replace("-", ""))] = entry
     return found
+
+
+@cache
+def uuid_names() -> dict[bytes, str]:
+    """Return the names (`what-is@ddnet.tw`) that the known UUIDs are made of."""
+    loaded = table()
+    rows = (*loaded["system"], *loaded["game"], *loaded["snap_objects"])
+    return {
+        bytes.fromhex(row["uuid"].replace("-", "")): row["uuid_name"]
+        for row in rows
+        if row.get("uuid")
+    }
 
 
 @cache

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import DialectRow, Protocol
+from netdissect.protocols.base import DialectRow, Fragment, Protocol
+from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
 from netdissect.protocols.teeworlds.recognition import recognise
@@ -41,6 +42,10 @@ class Teeworlds(Protocol):
         return POLICIES.get(dialect, POLICIES[D07])
 
     scan = staticmethod(scan)  # a method would cost a call a datagram
+
+    def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
+        """Return what a number, Huffman code or UUID alone says."""
+        return fragment(payload, packet=packet)
 
     def inspector(self) -> SnapshotInspector:
         """Return what rebuilds the snapshots of one connection."""
