@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from typing import Protocol as Shape
 
 from netdissect.model.annotations import CodeRow
@@ -19,7 +20,16 @@ from netdissect.model.events import Event
 from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.policy import Policy
 
-__all__ = ["Assembler", "DialectRow", "Fault", "Framed", "Framer", "Inspector", "Protocol"]
+__all__ = [
+    "Assembler",
+    "DialectRow",
+    "Fault",
+    "Fragment",
+    "Framed",
+    "Framer",
+    "Inspector",
+    "Protocol",
+]
 
 Fault = str | tuple[str, str]
 """A catalogue code, alone or with a sentence that says more."""
