@@ -187,6 +187,17 @@ def test_snapshots(path: Path) -> None:
     for name, count in wanted.items():
         if name != "multi_complete":
             assert found[name] == count, name
+    # All that are complete: singles, and the last part of each other one. Every base is there.
+    assert found["crc_ok"] == wanted["snap_single"] + wanted["multi_complete"]
+
+
+def test_all_snapshots_are_rebuilt() -> None:
+    total: Counter[str] = Counter()
+    for path in PATHS:
+        facts = truth(path).get("snapshots") or []
+        for entry in facts if isinstance(facts, list) else [facts]:
+            total.update(entry["counts"])
+    assert total["crc_ok"] == total["snap_single"] + total["multi_complete"] == 6286
 
 
 def test_every_datagram_is_told_apart() -> None:

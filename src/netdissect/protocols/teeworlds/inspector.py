@@ -13,6 +13,7 @@ from netdissect.wire.teeworlds_snapshots import named
 __all__ = ["SnapshotInspector"]
 
 _ROWS = {row.code: row for row in CODES}
+_INCOMPLETE = "teeworlds-snap-incomplete"
 _SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
 
 
@@ -21,6 +22,8 @@ class SnapshotInspector:
 
     def __init__(self) -> None:
         self._snapshots: Snapshots | None = None
+        self._map_sequence: int | None = None
+        """Sequence number of the last map change: one with the same was sent again."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -30,10 +33,16 @@ class SnapshotInspector:
     def inspect(self, dissection: Dissection) -> None:
         """Add `base`, `items` or `changes` to every snapshot message of a datagram."""
         for message in dissection.messages:
-            if message.type == "sys.map_change" and self._snapshots is not None:
-                self._snapshots.reset()
+            if message.type == "sys.map_change":
+                self._map_change(_sequence(dissection, message))
             elif message.type in _SNAPSHOTS and message.node is not None:
                 self._snapshot(dissection, message, message.node)
+
+    def _map_change(self, sequence: int | None) -> None:
+        """Forget the snapshots of the map before, unless the message was only sent again."""
+        if self._snapshots is not None and (sequence is None or sequence != self._map_sequence):
+            self._snapshots.reset()
+        self._map_sequence = sequence
 
     def _snapshot(self, dissection: Dissection, message: MessageView, node: FieldNode) -> None:
         values = {child.name: child.value for child in node.children}
@@ -42,18 +51,30 @@ class SnapshotInspector:
             return
         if self._snapshots is None:
             self._snapshots = Snapshots("0.7" if dissection.dialect == D07 else "0.6")
+        notes = [(_INCOMPLETE, text) for text in self._snapshots.given_up(part.tick)]
         found = self._snapshots.feed(part)
         if found.code is not None:
-            row = _ROWS[found.code]
+            notes.append((found.code, found.message))
+        for code, text in notes:
+            row = _ROWS[code]
             dissection.annotations.append(
                 Annotation(
-                    row.code, row.severity, row.group, found.message,
+                    code, row.severity, row.group, text,
                     node.bit_offset, node.bit_length, node.buffer,
                 )
             )  # fmt: skip
         for child in _children(found, self._snapshots.family, node):
             node.children.append(child)
             message.fields[child.name] = _plain(child)
+
+
+def _sequence(dissection: Dissection, message: MessageView) -> int | None:
+    """Return the sequence number of the chunk that holds a message, None where it has none."""
+    chunks = next((child for child in dissection.root.children if child.name == "chunks"), None)
+    for chunk in chunks.children if chunks is not None else ():
+        if any(child is message.node for child in chunk.children):
+            return next((c.value for c in chunk.children if c.name == "sequence"), None)
+    return None
 
 
 def _part(kind: str, values: dict[str, Any]) -> Part | None:

@@ -61,19 +61,27 @@ class Snapshots:
         """`rebuilt`, `crc_differs`, `no_base`, `damaged`, `incomplete`."""
         self._known: dict[int, Items] = {}
         self._partial: dict[int, dict[int, bytes]] = {}
+        self._parts: dict[int, int] = {}
+        """Tick -> parts of a snapshot in `_partial`."""
+        self._told: set[int] = set()
+        """Ticks in `_partial` that `given_up` has named."""
 
     def reset(self) -> None:
         """Forget everything: a map change sets the ticks back."""
         self._known.clear()
-        self._partial.clear()
+        for tick in list(self._partial):
+            self._forget(tick)
 
     def feed(self, part: Part) -> Snapshot:
         """Take one snapshot message and return what it gives."""
         base = None if part.delta == part.tick + 1 else part.tick - part.delta
+        if part.parts > 1 and part.tick in self._known and part.tick not in self._partial:
+            # The network copied a part: its snapshot is there already.
+            return Snapshot(part.tick, base, self._known[part.tick], None, None)
         data = self._join(part)
         if data is None:
-            missing = part.parts - len(self._partial.get(part.tick, ()))
-            text = f"{missing} of {part.parts} parts are still missing"
+            held = self._partial.get(part.tick, {})
+            text = f"{_missing(held, part.parts)} of {part.parts} still missing"
             return Snapshot(part.tick, base, None, None, None, text)
         if part.crc is None:
             return self._unchanged(part, base)
@@ -81,16 +89,23 @@ class Snapshots:
             delta = read_delta(data, self.family)
         except SnapshotError as fault:
             self._count("damaged")
-            return Snapshot(
-                part.tick, base, None, fault.delta, "teeworlds-snap-data", str(fault)
-            )
+            return Snapshot(part.tick, base, None, fault.delta, "teeworlds-snap-data", str(fault))
         return self._rebuild(part, base, delta)
 
-    def finish(self) -> list[tuple[int, int]]:
-        """Return (tick, parts seen) of the snapshots that stay incomplete."""
-        left = [(tick, len(parts)) for tick, parts in self._partial.items()]
-        self._partial.clear()
-        return left
+    def given_up(self, tick: int) -> list[str]:
+        """Return what receivers lack of earlier snapshots now that one of `tick` comes.
+
+        They drop the parts that they have as soon as a newer snapshot begins. Source: Teeworlds
+        `CClient::ProcessServerPacket`. Each is told once; parts that come late still complete it.
+        """
+        lost = []
+        for older, held in self._partial.items():
+            if older < tick and older not in self._told:
+                self._told.add(older)
+                self._count("incomplete")
+                parts = self._parts[older]
+                lost.append(f"snapshot {older}: {_missing(held, parts)} of {parts} did not come")
+        return lost
 
     def _join(self, part: Part) -> bytes | None:
         """Return the whole data once all parts are there."""
@@ -99,14 +114,19 @@ class Snapshots:
         if not 0 <= part.part < part.parts <= MAX_PARTS:
             return None
         parts = self._partial.setdefault(part.tick, {})
+        self._parts[part.tick] = part.parts
         parts[part.part] = part.data
         if len(parts) == part.parts:
-            del self._partial[part.tick]
+            self._forget(part.tick)
             return b"".join(parts[index] for index in sorted(parts))
         while len(self._partial) > MAX_PARTIAL:
-            del self._partial[next(iter(self._partial))]
-            self._count("incomplete")
+            self._forget(next(iter(self._partial)))
         return None
+
+    def _forget(self, tick: int) -> None:
+        """Hold the parts of a snapshot no longer."""
+        del self._partial[tick], self._parts[tick]
+        self._told.discard(tick)
 
     def _unchanged(self, part: Part, base: int | None) -> Snapshot:
         if base is None:
@@ -143,6 +163,14 @@ class Snapshots:
 
     def _count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
+
+
+def _missing(held: dict[int, bytes], parts: int) -> str:
+    """Return which parts are not held: "parts 1 and 3" (counted from 0, as on the wire)."""
+    lacking = [str(index) for index in range(min(parts, MAX_PARTS)) if index not in held]
+    if len(lacking) <= 1:
+        return f"part {''.join(lacking)}"
+    return f"parts {', '.join(lacking[:-1])} and {lacking[-1]}"
 
 
 def _lacks(base: int | None) -> str:
