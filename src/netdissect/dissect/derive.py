@@ -87,6 +87,11 @@ class _Writer:
             self.values.append(local)
         return local
 
+    def forget(self, field: Any) -> None:
+        """Take back the name of what is no value of its own: an item of a list."""
+        self.values.remove(f"v_{field.name}")
+        del self.rename[field.name]
+
     def condition(self, rule: Any) -> str:
         """Return the source text of a condition or length rule."""
         if not isinstance(rule, E):

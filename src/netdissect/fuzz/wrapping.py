@@ -56,6 +56,13 @@ def _knet(dialect: str, packet: Any) -> Any:
 
     header = layers.datagram_layer(dialect)
     message = header().get_field("messages").item
+    document = header is layers.KnetSpecDatagram
+    if isinstance(packet, layers.KnetContent) and document:
+        carrier = header(packet_id=1, messages=[message(content=packet)])
+        (again,) = header(bytes(carrier)).messages
+        return carrier if type(again.content) is type(packet) else None
+    if type(packet) is layers.KnetSpecPacketAck:
+        return None
     if isinstance(packet, layers.KnetContent):
         carried = message(reliable=1, in_order=1, content=packet)
         return header(reliable=1, in_order=1, packet_id=1, messages=[carried])

@@ -17,6 +17,7 @@ __all__ = [
     "DISCONNECT_ACK",
     "FIRST_IDS",
     "FLOW_CONTROL",
+    "HANDSHAKE",
     "LARGEST_SENT",
     "LEGACY",
     "NULL_CONNECT",
@@ -26,7 +27,6 @@ __all__ = [
     "PING_REQUEST",
     "SERVER_LIMIT",
     "SPECIFICATION",
-    "SPECIFICATION_ONLY",
     "TCP_LIMIT",
     "Phase",
     "Progress",
@@ -51,16 +51,16 @@ _ENDS: Final = {0x3FFFFFFF: DISCONNECT, 0x3FFFFFFE: DISCONNECT_ACK}
 _CONTROLS: Final = {
     1: PING_REQUEST, 2: PING_REPLY, 3: FLOW_CONTROL, 4: PACKET_ACK, **_ENDS,
 }  # fmt: skip
-CONTROLS: Final[Mapping[str, Mapping[int, str]]] = {
-    **dict.fromkeys(DIALECTS, _CONTROLS),
-    LEGACY: {0: PING_REQUEST, 1: PING_REPLY, 2: FLOW_CONTROL, 3: PACKET_ACK, **_ENDS},
-}
-"""Dialect -> message ID -> name of the control message. Section 4.1."""
-
-SPECIFICATION_ONLY: Final = {
+HANDSHAKE: Final = {
     0x3FFFFFFD: "ConnectSyn", 0x3FFFFFFC: "ConnectSynAck", 0x3FFFFFFB: "ConnectAck",
 }  # fmt: skip
 """IDs that the document reserves and no code handles. Sections 4.1 and 11, item 8."""
+CONTROLS: Final[Mapping[str, Mapping[int, str]]] = {
+    **dict.fromkeys(DIALECTS, _CONTROLS),
+    LEGACY: {0: PING_REQUEST, 1: PING_REPLY, 2: FLOW_CONTROL, 3: PACKET_ACK, **_ENDS},
+    SPECIFICATION: {**_CONTROLS, **HANDSHAKE},
+}
+"""Dialect -> message ID -> name of the control message. Section 4.1."""
 
 _URHO3D: Final = {
     5: "MSG_IDENTITY", 6: "MSG_CONTROLS", 7: "MSG_SCENELOADED", 8: "MSG_REQUESTPACKAGE",

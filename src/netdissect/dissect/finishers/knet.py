@@ -13,7 +13,7 @@ from netdissect.layers.knet.values import VALUES
 from netdissect.model.annotations import Severity
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
 from netdissect.wire.cursor import Cursor
-from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, SERVER_LIMIT, acknowledged
+from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, SERVER_LIMIT, SPECIFICATION, acknowledged
 from netdissect.wire.knet_findings import DROPS, MALFORMED
 
 __all__ = ["finish"]
@@ -32,7 +32,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     elif root.name == _CONNECT:
         _connect(root, walker)
     else:
-        _datagram(dissection, walker)
+        _datagram(dissection, walker, document=request.dialect == SPECIFICATION)
     for view in dissection.messages:
         if view.node is not None:
             view.summary = _summary(view)
@@ -69,18 +69,18 @@ def _connect(root: FieldNode, walker: Walker) -> None:
         _oversize(len(data.value), walker)
 
 
-def _datagram(dissection: Dissection, walker: Walker) -> None:
+def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None:
     """Complete a message datagram, whole or broken."""
     root, payload = dissection.root, dissection.buffers[0].data
     messages = _child(root, "messages")
     for node in messages.children if messages is not None else ():
         _flatten(node, payload)
-    _recode(dissection, payload)
+    _recode(dissection, payload, document=document)
     if not payload:
         walker.note("knet-empty-datagram", "no octets", 0)
     if len(payload) > LARGEST_SENT:
         _oversize(len(payload), walker)
-    _kind(root, walker, "datagram" if payload else "empty")
+    _kind(root, walker, "datagram" if payload else "empty", drops=not document)
     dissection.summary = _datagram_summary(dissection)
 
 
@@ -109,19 +109,25 @@ def _flatten(node: FieldNode, payload: bytes) -> None:
         )
 
 
-def _recode(dissection: Dissection, payload: bytes) -> None:
+def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
     """Give a cut header its own code: what a receiver does depends on where the cut is."""
     if _child(dissection.root, "messages") is not None:
         return
-    code = "knet-header" if len(payload) < _HEADER_OCTETS else "knet-no-base"
-    text = {"knet-header": "header needs 3 octets", "knet-no-base": "reliable base missing"}[code]
+    code, text = "knet-header", "header needs 3 octets"
+    if len(payload) >= _HEADER_OCTETS:
+        code, text = "knet-no-base", "reliable base missing"
+        if document:
+            code, text = "knet-header", "the lists of the header are cut short"
     for index, note in enumerate(dissection.annotations):
         if note.code in _CUT:
             dissection.annotations[index] = replace(note, code=code, message=text)
 
 
-def _kind(root: FieldNode, walker: Walker, whole: str) -> None:
-    """Say what the payload is, and what a real receiver does where it is malformed."""
+def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) -> None:
+    """Say what the payload is, and what a real receiver does where it is malformed.
+
+    `drops`: False for the published document, which no receiver reads.
+    """
     codes = {note.code for note in walker.annotations} & MALFORMED
     if not codes:
         _front(root, "kind", whole)
@@ -134,7 +140,8 @@ def _kind(root: FieldNode, walker: Walker, whole: str) -> None:
         for item in node.children
         if item.name == "message_name"
     )
-    _front(root, "receiver_drops_connection", acks or any(DROPS.get(code) for code in codes))
+    if drops:
+        _front(root, "receiver_drops_connection", acks or any(DROPS.get(code) for code in codes))
     _front(root, "kind", "malformed")
 
 

@@ -15,7 +15,14 @@ _S0_Knet2010Datagram = Struct("<H").unpack_from
 _S0_Knet2010Message = Struct("!B").unpack_from
 _S0_KnetDatagram = Struct("<H").unpack_from
 _S0_KnetMessage = Struct("!B").unpack_from
+_S0_KnetSpecDatagram = Struct("<H").unpack_from
+_S0_KnetSpecHeader = Struct("<H").unpack_from
+_S0_KnetSpecMessage = Struct("!B").unpack_from
 _S1_KnetPacketAck = Struct("<I").unpack_from
+_S1_KnetSpecDatagram = Struct("!B").unpack_from
+_S1_KnetSpecHeader = Struct("!B").unpack_from
+_S1_KnetSpecPacketAck = Struct("<H").unpack_from
+_S2_KnetSpecPacketAck = Struct("<I").unpack_from
 _read_KNET_15_16 = varint.KNET_15_16.read
 _read_KNET_7_7_16 = varint.KNET_7_7_16.read
 _read_KNET_7_8 = varint.KNET_7_8.read
@@ -219,6 +226,203 @@ def read_KnetPacketAck(buf, off, end):
     v_sequence_bits, = _S1_KnetPacketAck(buf, p)
     p += 4
     return (v_message_id, v_acked_packet_id, v_sequence_bits, p,)
+
+
+def read_KnetSpecPacketAck(buf, off, end):
+    """Return (message_id, acked_packet_id_low, sequence_bits_low, acked_packet_id_high, sequence_bits_high, next offset)."""
+    p = off
+    if p >= end: return None
+    v_message_id = buf[p]
+    if v_message_id < 0x80: p += 1
+    else:
+        try:
+            v_message_id, p = _read_KNET_7_7_16(buf, p, end)
+        except ValueError:
+            return None
+    if p + 2 > end: return None
+    v_acked_packet_id_low, = _S1_KnetSpecPacketAck(buf, p)
+    p += 2
+    if p + 1 > end: return None
+    n = buf[p]
+    v_sequence_bits_low = n >> 6
+    v_acked_packet_id_high = n & 0x3f
+    p += 1
+    if p + 4 > end: return None
+    v_sequence_bits_high, = _S2_KnetSpecPacketAck(buf, p)
+    p += 4
+    return (v_message_id, v_acked_packet_id_low, v_sequence_bits_low, v_acked_packet_id_high, v_sequence_bits_high, p,)
+
+
+def read_KnetSpecMessage(buf, off, end):
+    """Return (fragment_start, fragment, in_order_code, single_in_order_index, multi_in_order_index_count, multi_in_order_indexes, fragment_count, transfer_id, fragment_number, content, next offset)."""
+    p = off
+    if p + 1 > end: return None
+    v_content_length_low, = _S0_KnetSpecMessage(buf, p)
+    p += 1
+    if p + 1 > end: return None
+    n = buf[p]
+    v_fragment_start = n >> 7
+    v_fragment = n >> 6 & 0x1
+    v_in_order_code = n >> 3 & 0x7
+    v_content_length_high = n & 0x7
+    p += 1
+    if (v_in_order_code or 0) == 6:
+        if p + 1 > end: return None
+        v_single_in_order_index, = _S0_KnetSpecMessage(buf, p)
+        p += 1
+    else:
+        v_single_in_order_index = None
+    if (v_in_order_code or 0) == 7:
+        if p + 1 > end: return None
+        v_multi_in_order_index_count, = _S0_KnetSpecMessage(buf, p)
+        p += 1
+    else:
+        v_multi_in_order_index_count = None
+    if (v_in_order_code or 0) == 7:
+        k = (v_multi_in_order_index_count or 0)
+        if p + k > end: return None
+        v_multi_in_order_indexes = list(buf[p:p + k])
+        p += k
+    else:
+        v_multi_in_order_indexes = None
+    if (v_fragment_start or 0):
+        if p >= end: return None
+        v_fragment_count = buf[p]
+        if v_fragment_count < 0x80: p += 1
+        else:
+            try:
+                v_fragment_count, p = _read_KNET_7_7_16(buf, p, end)
+            except ValueError:
+                return None
+    else:
+        v_fragment_count = None
+    if (v_fragment_start or 0) or (v_fragment or 0):
+        if p + 1 > end: return None
+        v_transfer_id, = _S0_KnetSpecMessage(buf, p)
+        p += 1
+    else:
+        v_transfer_id = None
+    if (v_fragment or 0) and (not (v_fragment_start or 0)):
+        if p >= end: return None
+        v_fragment_number = buf[p]
+        if v_fragment_number < 0x80: p += 1
+        else:
+            try:
+                v_fragment_number, p = _read_KNET_7_7_16(buf, p, end)
+            except ValueError:
+                return None
+    else:
+        v_fragment_number = None
+    k = (v_content_length_high or 0) << 8 | (v_content_length_low or 0)
+    if k < 1 or p + k > end: return None
+    if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127) and not ((v_fragment or 0) and (not (v_fragment_start or 0))): return None
+    v_content = buf[p:p + k]
+    p += k
+    return (v_fragment_start, v_fragment, v_in_order_code, v_single_in_order_index, v_multi_in_order_index_count, v_multi_in_order_indexes, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
+
+
+def read_KnetSpecHeader(buf, off, end):
+    """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, next offset)."""
+    p = off
+    if p + 2 > end: return None
+    v_packet_id_low, = _S0_KnetSpecHeader(buf, p)
+    p += 2
+    if p + 1 > end: return None
+    n = buf[p]
+    v_in_order = n >> 7
+    v_reliable = n >> 6 & 0x1
+    v_packet_id_high = n & 0x3f
+    p += 1
+    if (v_in_order or 0):
+        if p + 1 > end: return None
+        v_in_order_delta_count, = _S1_KnetSpecHeader(buf, p)
+        p += 1
+    else:
+        v_in_order_delta_count = None
+    if (v_in_order or 0):
+        v_in_order_deltas = []
+        for _ in range((v_in_order_delta_count or 0)):
+            if p >= end: return None
+            v_in_order_deltas_item = buf[p]
+            if v_in_order_deltas_item < 0x80: p += 1
+            else:
+                try:
+                    v_in_order_deltas_item, p = _read_KNET_7_8(buf, p, end)
+                except ValueError:
+                    return None
+            v_in_order_deltas.append(v_in_order_deltas_item)
+    else:
+        v_in_order_deltas = None
+    if (v_in_order or 0):
+        v_in_order_datagram_indexes = []
+        for _ in range((v_in_order_delta_count or 0)):
+            if p >= end: return None
+            v_in_order_datagram_indexes_item = buf[p]
+            if v_in_order_datagram_indexes_item < 0x80: p += 1
+            else:
+                try:
+                    v_in_order_datagram_indexes_item, p = _read_KNET_7_8(buf, p, end)
+                except ValueError:
+                    return None
+            v_in_order_datagram_indexes.append(v_in_order_datagram_indexes_item)
+    else:
+        v_in_order_datagram_indexes = None
+    return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, p,)
+
+
+def read_KnetSpecDatagram(buf, off, end):
+    """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, messages, next offset)."""
+    p = off
+    if p + 2 > end: return None
+    v_packet_id_low, = _S0_KnetSpecDatagram(buf, p)
+    p += 2
+    if p + 1 > end: return None
+    n = buf[p]
+    v_in_order = n >> 7
+    v_reliable = n >> 6 & 0x1
+    v_packet_id_high = n & 0x3f
+    p += 1
+    if (v_in_order or 0):
+        if p + 1 > end: return None
+        v_in_order_delta_count, = _S1_KnetSpecDatagram(buf, p)
+        p += 1
+    else:
+        v_in_order_delta_count = None
+    if (v_in_order or 0):
+        v_in_order_deltas = []
+        for _ in range((v_in_order_delta_count or 0)):
+            if p >= end: return None
+            v_in_order_deltas_item = buf[p]
+            if v_in_order_deltas_item < 0x80: p += 1
+            else:
+                try:
+                    v_in_order_deltas_item, p = _read_KNET_7_8(buf, p, end)
+                except ValueError:
+                    return None
+            v_in_order_deltas.append(v_in_order_deltas_item)
+    else:
+        v_in_order_deltas = None
+    if (v_in_order or 0):
+        v_in_order_datagram_indexes = []
+        for _ in range((v_in_order_delta_count or 0)):
+            if p >= end: return None
+            v_in_order_datagram_indexes_item = buf[p]
+            if v_in_order_datagram_indexes_item < 0x80: p += 1
+            else:
+                try:
+                    v_in_order_datagram_indexes_item, p = _read_KNET_7_8(buf, p, end)
+                except ValueError:
+                    return None
+            v_in_order_datagram_indexes.append(v_in_order_datagram_indexes_item)
+    else:
+        v_in_order_datagram_indexes = None
+    v_messages = []
+    while p < end:
+        item = read_KnetSpecMessage(buf, p, end)
+        if item is None: return None
+        v_messages.append(item)
+        p = item[-1]
+    return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, v_messages, p,)
 
 
 def read_KnetTcpMessage(buf, off, end):

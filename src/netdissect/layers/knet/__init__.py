@@ -101,6 +101,10 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (datagrams.Knet2010Message, _UNREAD),
     (datagrams.Knet2010Datagram, ()),
     (contents.KnetPacketAck, ()),
+    (contents.KnetSpecPacketAck, ()),
+    (spec.KnetSpecMessage, _UNREAD),
+    (spec.KnetSpecHeader, ()),
+    (spec.KnetSpecDatagram, ()),
     (streams.KnetTcpMessage, ()),
 ]
 """Layers whose derived readers `protocols/knet` calls. The dialects after 2010 share one layout."""

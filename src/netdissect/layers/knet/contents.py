@@ -19,12 +19,12 @@ from netdissect.wire.knet import (
     DISCONNECT,
     DISCONNECT_ACK,
     FLOW_CONTROL,
+    HANDSHAKE,
     LEGACY,
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
-    SPECIFICATION_ONLY,
     acknowledged,
 )
 from netdissect.wire.varint import KNET_7_7_16, VarintError
@@ -86,7 +86,7 @@ class KnetApplication(KnetContent):
 
 
 def _specification_name(number: int) -> str | None:
-    name = SPECIFICATION_ONLY.get(number)
+    name = HANDSHAKE.get(number)
     return None if name is None else f"{name} (specification)"
 
 
@@ -251,22 +251,25 @@ class KnetDisconnectAck(KnetContent):
     checks = (_EMPTY,)
 
 
-class KnetConnectSyn(KnetApplication):
+class KnetConnectSyn(KnetContent):
     """First message of the published document's handshake; the implementation has no such thing."""
 
     fields_desc = [_id(0x3FFFFFFD), PayloadTail()]
+    generated = (_name(SPECIFICATION),)
 
 
-class KnetConnectSynAck(KnetApplication):
+class KnetConnectSynAck(KnetContent):
     """Second message of the published document's handshake."""
 
     fields_desc = [_id(0x3FFFFFFC), PayloadTail()]
+    generated = (_name(SPECIFICATION),)
 
 
-class KnetConnectAck(KnetApplication):
+class KnetConnectAck(KnetContent):
     """Third message of the published document's handshake."""
 
     fields_desc = [_id(0x3FFFFFFB), PayloadTail()]
+    generated = (_name(SPECIFICATION),)
 
 
 _SIZES: Mapping[str, int] = {
@@ -282,8 +285,14 @@ _LAYERS_2010: Mapping[str, type[Layer]] = {
     **_LAYERS, PING_REQUEST: Knet2010PingRequest, PING_REPLY: Knet2010PingReply,
     FLOW_CONTROL: Knet2010FlowControlRequest, PACKET_ACK: Knet2010PacketAck,
 }  # fmt: skip
-_DOCUMENT_HANDSHAKE: Mapping[int, type[Layer]] = {
-    0x3FFFFFFD: KnetConnectSyn, 0x3FFFFFFC: KnetConnectSynAck, 0x3FFFFFFB: KnetConnectAck,
+_LAYERS_DOCUMENT: Mapping[str, type[Layer]] = {
+    **_LAYERS, PACKET_ACK: KnetSpecPacketAck,
+    **dict(zip(
+        HANDSHAKE.values(), (KnetConnectSyn, KnetConnectSynAck, KnetConnectAck), strict=True
+    )),
+}  # fmt: skip
+_LAYERS_OF: Mapping[str, Mapping[str, type[Layer]]] = {
+    LEGACY: _LAYERS_2010, SPECIFICATION: _LAYERS_DOCUMENT,
 }  # fmt: skip
 
 
@@ -300,14 +309,11 @@ def _later_fragment(fields: Any, dialect: str) -> bool:
 def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
     """Return the rule that names the layer of a content by its message ID, for one dialect."""
     controls = CONTROLS[dialect]
-    layers = dict(_LAYERS_2010 if dialect == LEGACY else _LAYERS)
+    layers = _LAYERS_OF.get(dialect, _LAYERS)
     wrong = KnetWrongSize2010 if dialect == LEGACY else KnetWrongSize
     others: type[Layer] = {
         "knet-urho3d": KnetUrho3dApplication, "knet-tundra": KnetTundraApplication,
     }.get(dialect, KnetApplication)  # fmt: skip
-    if dialect == SPECIFICATION:
-        layers[PACKET_ACK] = KnetSpecPacketAck
-    handshake = _DOCUMENT_HANDSHAKE if dialect == SPECIFICATION else {}
 
     def choose(fields: Any, octets: bytes) -> type[Layer]:
         if _later_fragment(fields, dialect):
@@ -318,7 +324,7 @@ def chooser(dialect: str) -> Callable[[Any, bytes], type[Layer]]:
             return KnetContent
         name = controls.get(number)
         if name is None or _fragment_start(fields):
-            return handshake.get(number, others)
+            return others
         size = _SIZES.get(name)
         if size is not None and len(octets) - after != size:
             # The Urho3D fork hands message 3 to its application, whatever it holds.

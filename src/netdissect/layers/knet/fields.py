@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scapy.fields import BitField, Field, FieldListField
+from scapy.fields import BitField, ByteField, Field, FieldListField
 from scapy.volatile import RandNum
 
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
-__all__ = ["U24", "BoundedVle", "Content", "Flag", "PayloadTail", "Vle", "VleList"]
+__all__ = [
+    "U24", "BoundedVle", "Content", "Flag", "OctetList", "PayloadTail", "Vle", "VleList",
+]  # fmt: skip
 
 
 class Flag(BitField):  # type: ignore[misc]
@@ -84,6 +86,45 @@ class VleList(FieldListField):  # type: ignore[misc]
             s, value = self.field.getfield(pkt, s)
             values.append(value)
         return s, values
+
+    def randval(self) -> Any:
+        """Return no numbers: the count says how many there are."""
+        return []
+
+    def derive(self, writer: Any) -> None:
+        """Write the reader's lines: a loop over the numbers."""
+        local = writer.name(self)
+        item = Vle(f"{self.name}_item", 0, self.field.codec)
+        writer.put(f"{local} = []")
+        writer.put(f"for _ in range({writer.condition(self.count_from)}):")
+        writer.indent += 1
+        writer.usual(item)
+        writer.put(f"{local}.append(v_{item.name})")
+        writer.indent -= 1
+        writer.forget(item)
+
+
+class OctetList(FieldListField):  # type: ignore[misc]
+    """`count` numbers of one octet."""
+
+    def __init__(self, name: str, count: Callable[[Any], int]) -> None:
+        FieldListField.__init__(
+            self, name, [], ByteField("", 0), count_from=count, max_count=0x100
+        )
+
+    def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
+        """Read exactly `count` octets; FieldFault `truncated` where they run out."""
+        count = self.count_from(pkt)
+        if count > len(s):
+            raise FieldFault("truncated", f"{self.name} needs {count} octets")
+        return s[count:], list(s[:count])
+
+    def derive(self, writer: Any) -> None:
+        """Write the reader's lines."""
+        writer.put(f"k = {writer.condition(self.count_from)}")
+        writer.need("k")
+        writer.put(f"{writer.name(self)} = list(buf[p:p + k])")
+        writer.put("p += k")
 
     def randval(self) -> Any:
         """Return no numbers: the count says how many there are."""

@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from scapy.fields import BitField, ByteField, ConditionalField, FieldListField, LEShortField
+from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.datagrams import FRAGMENT_COUNT, KnetDatagram, KnetMessage
-from netdissect.layers.knet.fields import Content, Flag, Vle, VleList
+from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList
 from netdissect.wire.knet import SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
-__all__ = ["KnetSpecDatagram", "KnetSpecMessage"]
+__all__ = ["KnetSpecDatagram", "KnetSpecHeader", "KnetSpecMessage"]
 
 _MASK = (1 << 22) - 1
 _SINGLE, _MULTIPLE = 6, 7
@@ -70,10 +70,7 @@ class KnetSpecMessage(Layer):
         ConditionalField(ByteField("single_in_order_index", 0), E("in_order_code == 6")),
         ConditionalField(ByteField("multi_in_order_index_count", 0), E("in_order_code == 7")),
         ConditionalField(
-            FieldListField(
-                "multi_in_order_indexes", [], ByteField("", 0),
-                count_from=E("multi_in_order_index_count"), max_count=256,
-            ),
+            OctetList("multi_in_order_indexes", E("multi_in_order_index_count")),
             E("in_order_code == 7"),
         ),
         ConditionalField(Vle("fragment_count", 2, KNET_7_7_16), E("fragment_start")),
@@ -107,26 +104,34 @@ class KnetSpecMessage(Layer):
         return pkt + pay
 
 
+_HEADER = [
+    LEShortField("packet_id_low", 0),
+    Flag("in_order"),
+    Flag("reliable"),
+    BitField("packet_id_high", 0, 6),
+    ConditionalField(ByteField("in_order_delta_count", 0), E("in_order")),
+    ConditionalField(
+        VleList("in_order_deltas", KNET_7_8, E("in_order_delta_count")), E("in_order")
+    ),
+    ConditionalField(
+        VleList("in_order_datagram_indexes", KNET_7_8, E("in_order_delta_count")), E("in_order")
+    ),
+]
+
+
+class KnetSpecHeader(Layer):
+    """What stands before the messages."""
+
+    name = "kNet header (specification)"
+    fields_desc = _HEADER
+
+
 class KnetSpecDatagram(Layer):
     """A datagram of the document; `packet_id` may be given instead of its two parts."""
 
     name = "kNet datagram (specification)"
     dialect = SPECIFICATION
-    fields_desc = [
-        LEShortField("packet_id_low", 0),
-        Flag("in_order"),
-        Flag("reliable"),
-        BitField("packet_id_high", 0, 6),
-        ConditionalField(ByteField("in_order_delta_count", 0), E("in_order")),
-        ConditionalField(
-            VleList("in_order_deltas", KNET_7_8, E("in_order_delta_count")), E("in_order")
-        ),
-        ConditionalField(
-            VleList("in_order_datagram_indexes", KNET_7_8, E("in_order_delta_count")),
-            E("in_order"),
-        ),
-        Items("messages", KnetSpecMessage),
-    ]
+    fields_desc: list[Any] = [*_HEADER, Items("messages", KnetSpecMessage)]
     generated = (
         Gen("packet_id", lambda f: f["packet_id_high"] << 16 | f["packet_id_low"]),
         Gen("depends_on_packet_ids", _depended),

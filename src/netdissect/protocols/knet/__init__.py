@@ -16,7 +16,7 @@ from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, SPECIFICATION
+from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
 
 __all__ = ["PROTOCOL", "Knet"]
 
@@ -59,7 +59,7 @@ class Knet(Protocol):
         dialect = hints.dialects[direction]
         if dialect == "knet-tcp":
             return scan_stream(payload, direction, hints)
-        return [] if dialect == SPECIFICATION else scan(payload, direction, hints)
+        return scan(payload, direction, hints)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a stream; all dialects share it."""

@@ -32,7 +32,7 @@ from netdissect.wire.knet import (
 )
 from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram",
+__all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "fault",
            "flow_control", "kind_of", "reader"]  # fmt: skip
 
 _MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
@@ -317,7 +317,7 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     values = (*header[:5], messages, place)
     events = datagram(values, payload, direction, hints, how)
     kept = [event for event in events if event[:2] != (_NOTE, "knet-no-messages")]
-    kept.append((_NOTE, _fault(payload[place:]), f"malformed at octet {place}"))
+    kept.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
     if not any(event[0] == _HINTS for event in kept):
         kept += _deafened(direction, hints)
     return kept
@@ -344,7 +344,7 @@ def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     ]
 
 
-def _fault(rest: bytes) -> str:
+def fault(rest: bytes) -> str:
     """Return the code of what is wrong with the message at the start of `rest`."""
     if len(rest) < 2:  # noqa: PLR2004 - the message header
         return "truncated"

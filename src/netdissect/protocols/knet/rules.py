@@ -13,7 +13,7 @@ from netdissect.model.policy import (
     StateMachine,
     TimeoutRule,
 )
-from netdissect.wire.knet import DIALECTS, FIRST_IDS, PACKET_ID_BITS
+from netdissect.wire.knet import DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
 
 __all__ = ["ACK_BITS", "POLICIES", "RELIABLE_BITS", "TIMEOUT_MS"]
 
@@ -27,6 +27,10 @@ early datagrams have made. Source: section 5.6; captures `udp_early_data_ghost*`
 """
 ACK_BITS: Final = 32
 RELIABLE_BITS: Final = 31
+DOCUMENT_TIMEOUT_MS: Final = 2000.0
+"""DatagramTimeOut of the published document. Section 6.9."""
+DOCUMENT_ACK_BITS: Final = 34
+"""Sequence bits of its PacketAck, two of them above the PacketID. Section 11, item 7."""
 
 PENDING, OK = "ConnectionPending", "ConnectionOK"
 DISCONNECTING, PEER_CLOSED, CLOSED = (
@@ -89,6 +93,29 @@ TCP_MACHINE: Final = StateMachine(
 in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it closes as well.
 """
 
+_SYN, _SYN_ACK, _CLOSING = "ConnectionSyn", "ConnectionSynAck", "ConnectionClosing"
+DOCUMENT_MACHINE: Final = StateMachine(
+    initial=_NEW,
+    states={
+        _NEW: "unknown", _SYN: "unknown", _SYN_ACK: "unknown", OK: "open", _CLOSING: "closed",
+        CLOSED: "closed", _REFUSED: "rejected",
+    },
+    transitions={
+        **{(_NEW, "speaks", side): OK for side in (0, 1)},
+        (_NEW, "connect-syn", 0): _SYN,
+        **{(state, "connect-syn-ack", 1): _SYN_ACK for state in (_NEW, _SYN)},
+        **{(state, "connect-ack", 0): OK for state in (_NEW, _SYN, _SYN_ACK)},
+        (_SYN, "disconnect-ack", 1): _REFUSED,
+        **{(state, "disconnect", side): _CLOSING
+           for state in (_NEW, _SYN, _SYN_ACK, OK) for side in (0, 1)},
+        **{(state, "disconnect-ack", side): CLOSED
+           for state in (_NEW, _SYN_ACK, OK, _CLOSING) for side in (0, 1)},
+    },
+    handshake={_SYN: "unanswered", _SYN_ACK: "unanswered", OK: "accepted", _REFUSED: "rejected"},
+    begins=frozenset({"connect-syn"}),
+)  # fmt: skip
+"""The states of the published document. Section 11, items 8, 10 to 12."""
+
 _SILENCE: Final = TimeoutRule(15000.0, 3500.0, None)
 """Section 5.5: more than 15 s without any datagram, looked at when the 3.5 s ping is due."""
 _STREAM_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, announces="fin")
@@ -140,5 +167,27 @@ def _policy(dialect: str) -> Policy:
     )
 
 
-POLICIES: Final = {dialect: _policy(dialect) for dialect in DIALECTS}
+_DOCUMENT = Policy(
+    dialect=SPECIFICATION,
+    spaces=(
+        SpaceRule(
+            name="datagram",
+            bits=PACKET_ID_BITS,
+            ack=AckRule.BITS_AFTER,
+            ack_bits=DOCUMENT_ACK_BITS,
+            first_seq=FIRST_IDS[SPECIFICATION],
+            timeout_ms=DOCUMENT_TIMEOUT_MS,
+            memory=1024,
+        ),
+    ),
+    probes=(ProbeRule("ping", 8, 5000.0),),
+    timeouts=(TimeoutRule(15000.0, 5000.0, None),) * 2,
+    machine=DOCUMENT_MACHINE,
+    state_timeouts=dict.fromkeys((_NEW, _SYN, _SYN_ACK, _CLOSING, CLOSED, _REFUSED), _NONE),
+)
+"""The published document: messages have no numbers, its constants stand in section 6.9."""
+POLICIES: Final = {
+    **{dialect: _policy(dialect) for dialect in DIALECTS},
+    SPECIFICATION: _DOCUMENT,
+}
 """Dialect -> rules."""

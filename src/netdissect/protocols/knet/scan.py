@@ -16,11 +16,13 @@ from netdissect.protocols.knet.datagrams import (
     flow_control,
     kind_of,
 )
+from netdissect.protocols.knet.document import scan_document
 from netdissect.wire.knet import (
     FLOW_CONTROL,
     NULL_CONNECT,
     PING_REPLY,
     PING_REQUEST,
+    SPECIFICATION,
     Phase,
     Progress,
 )
@@ -63,6 +65,8 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 def _unsettled(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a datagram while the position in the connection matters."""
+    if hints.dialects[direction] == SPECIFICATION:
+        return scan_document(payload, direction, hints)
     progress: Progress = hints.extra or Progress()
     how = READERS[hints.dialects[direction]]
     values = how.datagram(payload, 0, len(payload)) if payload else None

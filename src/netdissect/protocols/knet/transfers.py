@@ -65,8 +65,10 @@ class _Sender:
     def __init__(self) -> None:
         self.open: dict[int, _Transfer] = {}
         """Transfer number -> the transfer that uses it now."""
-        self.early: dict[tuple[int, int | None], tuple[int, bytes, int]] = {}
-        """(transfer number, reliable number) -> (fragment number, octets, frame); no first one."""
+        self.early: dict[tuple[int, int], tuple[int, bytes, int]] = {}
+        """(transfer number, reliable number) -> (fragment number, octets, frame); no first one.
+        Where messages have no numbers: -1 less the number of the fragment.
+        """
         self.octets = 0
 
 
@@ -131,7 +133,7 @@ class Transfers:
         """Give a transfer the fragments that came before its first one."""
         for key in [key for key in sender.early if key[0] == name]:
             index, content, frame = sender.early[key]
-            if not _belongs(transfer, index, key[1]):
+            if not _belongs(transfer, index, key[1] if key[1] >= 0 else None):
                 continue
             del sender.early[key]
             transfer.parts.setdefault(index, content)
@@ -169,15 +171,12 @@ class Transfers:
         frame: int, found: list[Event],
     ) -> None:  # fmt: skip
         """Keep a fragment until its first one comes."""
-        if (name, number) in sender.early:
+        key = number if number is not None else -1 - index
+        if (name, key) in sender.early:
             return
-        if number is None:
-            found.append((_COUNTER, "early_fragments", 1))
-            found.append((_NOTE, "knet-orphan-fragment", f"transfer {name} fragment {index}"))
-            return
-        sender.early[name, number] = (index, content, frame)
+        sender.early[name, key] = (index, content, frame)
         old = sender.open.get(name)
-        if old is not None and len(old.received) < old.count:
+        if number is not None and old is not None and len(old.received) < old.count:
             # The receiver still waits for the old transfer, and looks at no reliable numbers.
             old.received.add(index)
             code, counter = "knet-fragment-misfiled", "misfiled_fragments"
@@ -202,7 +201,9 @@ class Transfers:
         found.append((_COUNTER, "transfers_complete", 1))
         found.append((_NOTE, "knet-transfer-complete", _facts(name, transfer, len(whole))))
         kept = [index for index in transfer.arrivals if index < transfer.count]
-        if len(kept) < transfer.count:
+        if transfer.base is None:
+            pass  # The published document joins by number, whatever came first.
+        elif len(kept) < transfer.count:
             found.append((_COUNTER, "transfers_never_delivered", 1))
             text = f"transfer {name}: its receiver has discarded {transfer.discarded} fragments"
             found.append((_NOTE, "knet-transfer-undelivered", text))

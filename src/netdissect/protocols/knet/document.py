@@ -1,0 +1,112 @@
+"""`scan` of the published document's own layout, for flows that are said to speak it.
+
+Reliability is per datagram here: messages have no numbers. Source: docs/protocols/knet.md section
+11; kNet doc/src/KristalliNetUDP.dox.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from netdissect.dissect.readers import knet as read
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, kind_of
+from netdissect.wire.knet import (
+    DISCONNECT,
+    DISCONNECT_ACK,
+    FLOW_CONTROL,
+    HANDSHAKE,
+    PACKET_ACK,
+    PING_REPLY,
+    PING_REQUEST,
+    SPECIFICATION,
+    Phase,
+    Progress,
+)
+from netdissect.wire.varint import KNET_7_7_16
+
+__all__ = ["scan_document"]
+
+_MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
+_STATE, _NOTE, _HINTS, _PART = int(Ev.STATE), int(Ev.NOTE), int(Ev.HINTS), int(Ev.PART)
+_PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
+_INPUTS: Final = {
+    DISCONNECT: "disconnect",
+    DISCONNECT_ACK: "disconnect-ack",
+    **dict(zip(HANDSHAKE.values(), ("connect-syn", "connect-syn-ack", "connect-ack"), strict=True)),
+}
+"""Message -> input of the state machine."""
+_HOW: Final = READERS[SPECIFICATION]
+_FEWEST: Final = 2
+_PING_OCTETS, _ACK_OCTETS = 1, 7
+
+
+def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram."""
+    size = len(payload)
+    head = read.read_KnetSpecHeader(payload, 0, size)
+    if head is None:
+        code = "knet-header" if payload else "knet-empty-datagram"
+        return [(_NOTE, code, f"{size} octets")]
+    low, _, reliable, high, *_, place = head
+    number = high << 16 | low
+    unit: Event = (_PLAIN, None, "datagram", number, payload)
+    if reliable:
+        unit = (_UNIT, None, "datagram", number, None, payload)
+    events: list[Event] = [unit]
+    parts: list[Event] = []
+    while place < size:
+        message = read.read_KnetSpecMessage(payload, place, size)
+        if message is None:
+            events.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
+            break
+        _message(message, events, parts)
+        place = message[-1]
+    else:
+        if size == head[-1]:
+            events.append((_NOTE, "knet-no-messages", "a header and no messages"))
+    if hints.extra is None:
+        if not any(event[0] == _STATE for event in events):
+            events.append((_STATE, "speaks", None))
+        # Never Phase.OPEN: that is where the layout of the programs is read in haste.
+        events.append((_HINTS, Hints(hints.dialects, Progress(Phase.LEARNING))))
+    del direction
+    return events + parts
+
+
+def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) -> None:
+    """Add what one message means."""
+    start, fragment, *_, count, transfer, index, content, _ = message
+    if fragment and not start:
+        events.append((_MESSAGE, "fragment"))
+        parts.append((_PART, transfer, index, None, None, content))
+        return
+    identifier, after = KNET_7_7_16.read(content, 0, len(content))
+    kind = kind_of(identifier, _HOW)
+    if start:
+        events.append((_MESSAGE, f"{kind}(first fragment)"))
+        if count >= _FEWEST:
+            parts.append((_PART, transfer, None, count, None, content))
+        else:
+            events.append((_NOTE, "knet-fragment-count", f"FragmentCount {count}"))
+        return
+    events.append((_MESSAGE, kind))
+    if kind == FLOW_CONTROL:
+        flow_control(content, SPECIFICATION, events)
+    elif kind in _INPUTS:
+        events.append((_STATE, _INPUTS[kind], kind))
+    elif kind in _PINGS or kind == PACKET_ACK:
+        _control(kind, content, after, events)
+
+
+def _control(kind: str, content: bytes, after: int, events: list[Event]) -> None:
+    """Add what a ping, its reply or a PacketAck means."""
+    size = len(content) - after
+    if size != (_ACK_OCTETS if kind == PACKET_ACK else _PING_OCTETS):
+        events.append((_NOTE, "knet-control-size", f"{kind} of {len(content)} octets"))
+    elif kind == PACKET_ACK:
+        _, low, bits, high, more, _ = read.read_KnetSpecPacketAck(content, 0, len(content))
+        events.append((_ACK, "datagram", high << 16 | low, more << 2 | bits))
+    else:
+        events.append((_PINGS[kind], "ping", content[-1]))
