@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,8 +67,12 @@ def _facts(packet: Packet) -> FrameFacts:
     )
 
 
-def compare(path: str) -> Comparison:
+def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
     """Return the comparison of a capture file.
+
+    Args:
+        path: the file.
+        frames: frames to compare; None = all.
 
     Raises:
         CaptureFileError: the file is missing or no capture.
@@ -76,9 +80,12 @@ def compare(path: str) -> Comparison:
 
     """
     result = Comparison()
-    theirs = {facts.frame: facts for facts in tshark_facts(path)}
+    wanted = (lambda _: True) if frames is None else frames.__contains__
+    theirs = {facts.frame: facts for facts in tshark_facts(path) if wanted(facts.frame)}
     snapped: set[int] = set()
     for ours in our_facts(path, snapped):
+        if not wanted(ours.frame):
+            continue
         other = theirs.pop(ours.frame, None)
         if other is None:
             result.differences.append(

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.session import Choices, Session
+from netdissect.cli.session import Choices, Match, Session, select
 
 __all__ = ["command"]
 
 
 @click.command("info")
 @options.capture()
+@options.display_filter
 @options.json_output
 @options.analysis
 @options.screen
 def command(
     file: str,
+    display_filter: str | None,
     as_json: bool,
     choices: Choices,
     color: str,
@@ -25,20 +29,39 @@ def command(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    """Show the facts of a capture file and the protocols in it."""
+    """Show the facts of a capture file and the protocols in it.
+
+    A display filter leaves the facts of the file as they are, and counts the datagrams (of a
+    stream: the messages) that match.
+    """
     del verbose
     with Session(file, choices, quiet=quiet) as session:
-        found = session.analysis()
-        protocols = {
-            name: (counts["datagrams"], counts["connections"])
-            for name, counts in found.protocols.items()
-        }
+        info = session.reader.info
+        protocols, others = _counts(session, Match.of(display_filter, session))
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json([json.capture_info(found.info, protocols, found.other_datagrams)])
+            print_json([json.capture_info(info, protocols, others)])
         else:
             from netdissect.render.catalogs import show_info  # noqa: PLC0415
 
-            show_info(make_screen(color, width), found.info, protocols, found.other_datagrams)
+            show_info(make_screen(color, width), info, protocols, others)
         return session.status()
+
+
+def _counts(session: Session, match: Match) -> tuple[dict[str, tuple[int, int]], int]:
+    """Return (datagrams, connections) by protocol, and how many datagrams are of no known one."""
+    if match.filter is None:
+        found = session.analysis()
+        counts = {
+            name: (each["datagrams"], each["connections"]) for name, each in found.protocols.items()
+        }
+        return counts, found.other_datagrams
+    wanted = select(session, match)
+    names = Counter(
+        report.protocol for report in session.reports if report.connection in wanted.connections
+    )
+    counts = {
+        name: (number, names[name]) for name, number in wanted.datagrams.items() if name is not None
+    }
+    return counts, wanted.datagrams[None]

@@ -5,6 +5,7 @@ ended.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -234,33 +235,39 @@ class Selected:
     items: list[UnitRecord | ConnectionEvent]
     """The timeline of what matches."""
     frames: set[int]
-    """Matching frames."""
+    """Matching frames; of a message of a stream all that it came from."""
     connections: set[int]
     """Numbers of the connections with a matching datagram."""
+    datagrams: Counter[str | None]
+    """Matching datagrams by protocol; None for those of no known one."""
 
 
 def select(session: Session, match: Match) -> Selected:
-    """Read the capture once and return what of its timeline lies on matching datagrams."""
+    """Read the capture once and return what of it lies on matching datagrams."""
+    found = Selected([], set(), set(), Counter())
     items: list[UnitRecord | ConnectionEvent] = []
-    frames: set[int] = set()
     units: set[tuple[int, str, int, int]] = set()
-    connections: set[int] = set()
     for item in session.both():
         if not isinstance(item, DatagramRecord):
             items.append(item)
-            continue
-        if not match.datagram(item, session.first_ns):
-            continue
-        frames.add(item.frame)
-        if item.connection is None:
-            continue
-        connections.add(item.connection)
-        for message in match.messages(item):
-            facts = message.reliability
-            if facts is not None:
-                units.add((item.connection, facts.space, item.direction or 0, facts.seq))
-    kept = [item for item in items if _kept(item, frames, units)]
-    return Selected(kept, frames, connections)
+        elif match.datagram(item, session.first_ns):
+            found.frames |= {item.frame, *item.frames}
+            if item.protocol is not None or item.transport == "udp":
+                found.datagrams[item.protocol] += 1
+            if item.connection is not None:
+                found.connections.add(item.connection)
+                units.update(_units(item.connection, item, match.messages(item)))
+    found.items += (item for item in items if _kept(item, found.frames, units))
+    return found
+
+
+def _units(
+    connection: int, record: DatagramRecord, messages: list[MessageRecord]
+) -> Iterator[tuple[int, str, int, int]]:
+    for message in messages:
+        facts = message.reliability
+        if facts is not None:
+            yield connection, facts.space, record.direction or 0, facts.seq
 
 
 def _kept(

@@ -7,18 +7,26 @@ import click
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Match, Session, select
 
 __all__ = ["command"]
 
 
 @click.command("verify")
 @options.capture()
+@options.display_filter
 @options.json_output
 @options.screen
 def command(
-    file: str, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+    file: str,
+    display_filter: str | None,
+    as_json: bool,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
 ) -> int:
-    """Compare frames, addresses, lengths and TCP facts with tshark's.
+    """Compare frames, addresses, lengths and TCP facts with tshark's, of kNet also the fields.
 
     Ends with status 7 where they differ.
     """
@@ -27,7 +35,7 @@ def command(
     from netdissect.render.catalogs import show_comparison  # noqa: PLC0415
     from netdissect.verify import compare  # noqa: PLC0415
 
-    result = compare(file)
+    result = compare(file, frames=_frames(file, display_filter))
     if as_json:
         print_json(json.difference(item) for item in result.differences)
     else:
@@ -35,3 +43,11 @@ def command(
             make_screen(color, width), result.compared, result.facts, result.differences
         )
     return EXIT.FOUND if any(not item.known for item in result.differences) else EXIT.DONE
+
+
+def _frames(file: str, display_filter: str | None) -> set[int] | None:
+    """Return the frames that a filter leaves; None for all."""
+    if display_filter is None:
+        return None
+    with Session(file, quiet=True) as session:
+        return select(session, Match.of(display_filter, session)).frames

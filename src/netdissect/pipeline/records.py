@@ -352,7 +352,7 @@ def _unknown(item: _Seen) -> DatagramRecord:
         time_ns=item.time_ns,
         connection=None,
         direction=None,
-        transport="udp",
+        transport="udp" if packet is None or packet[5] is None else "tcp",
         src=source,
         dst=destination,
         protocol=None,

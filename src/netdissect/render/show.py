@@ -12,7 +12,13 @@ from netdissect.render.read import record_title
 from netdissect.render.tree import find_node, hex_views, tree_lines
 from netdissect.render.units import Clock, duration
 
-__all__ = ["show_record"]
+__all__ = ["has_field", "show_record"]
+
+
+def has_field(record: DatagramRecord, field: str | None) -> bool:
+    """Return whether there is a field of this name (or dotted path) to mark."""
+    tree = record.dissection
+    return field is not None and tree is not None and find_node(tree, field) is not None
 
 
 def show_record(

@@ -26,6 +26,7 @@ SEVERITY_LETTERS = {"chat": "C", "note": "N", "warn": "W", "error": "E"}
 
 _DEPTH_LIMIT = 64
 _HEX_LIMIT = 32
+_NESTED = 4
 _TEXT_LIMIT = 400
 
 
@@ -33,8 +34,11 @@ def value_text(value: Any, display: str = "") -> str:
     """Return a field's value for people; octets as hex with their count where they are many."""
     if isinstance(value, (bytes, bytearray)):
         text = _octets_text(bytes(value))
+        display = "" if display == value.hex() else display
     elif isinstance(value, str):
         text = f'"{safe(value, _TEXT_LIMIT)}"'
+    elif isinstance(value, (dict, list, tuple)):
+        text = _several(value)
     elif isinstance(value, bool) or value is None:
         text = {True: "true", False: "false", None: "none"}[value]
     elif isinstance(value, float):
@@ -50,6 +54,24 @@ def _octets_text(data: bytes) -> str:
         return "empty"
     shown = data[:_HEX_LIMIT].hex()
     return shown if len(data) <= _HEX_LIMIT else f"{shown}… ({len(data)} octets)"
+
+
+def _several(value: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int = 0) -> str:
+    """Return the members of a value that is no field of its own: `control=false resend=true`."""
+    if isinstance(value, dict):
+        parts = [
+            f"{safe(str(name), _TEXT_LIMIT)}={_member(part, depth)}" for name, part in value.items()
+        ]
+        text = " ".join(parts)
+    else:
+        text = ", ".join(_member(part, depth) for part in value)
+    return safe(text, _TEXT_LIMIT) or "empty"
+
+
+def _member(value: Any, depth: int) -> str:
+    if isinstance(value, (dict, list, tuple)):
+        return f"({_several(value, depth + 1)})" if depth < _NESTED else "..."
+    return value_text(value)
 
 
 def tree_lines(
