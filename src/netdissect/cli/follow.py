@@ -24,6 +24,7 @@ __all__ = ["command"]
     default="line",
     help="How each is shown.",
 )
+@options.secrets
 @options.json_output
 @options.time_style
 @options.analysis
@@ -34,6 +35,7 @@ def command(
     display_filter: str | None,
     limit: int | None,
     form: str,
+    secrets: bool | None,
     as_json: bool,
     times: str,
     choices: Choices,
@@ -48,10 +50,13 @@ def command(
     that were sent again say so. Without a number connection 1 is followed.
     """
     del verbose
+    from netdissect.cli.read import shown  # noqa: PLC0415
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
+    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
+        session.hold = as_json or match.late
         wanted = connection or 1
         records = (record for record in session.records() if record.connection == wanted)
         found = (
@@ -59,7 +64,10 @@ def command(
             for record, item in delivered(records)
             if match.datagram(record, session.first_ns) and item in match.messages(record)
         )
-        rows = islice(found, limit)
+        visible = shown(secrets, as_json)
+        rows = islice(
+            ((record if visible else masked(record), item) for record, item in found), limit
+        )
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 

@@ -12,7 +12,16 @@ import click
 
 from netdissect.cli.complete import EXPRESSION
 
-__all__ = ["analysis", "capture", "count", "display_filter", "json_output", "own_host", "screen"]
+__all__ = [
+    "analysis",
+    "capture",
+    "count",
+    "display_filter",
+    "json_output",
+    "own_host",
+    "screen",
+    "secrets",
+]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _TIME_STYLES = ("r", "d", "a", "u", "e")
@@ -108,6 +117,14 @@ own_host = click.option(
     "--i-own-this-host",
     is_flag=True,
     help="The target is mine, and need not be this machine: I may send it harmful traffic.",
+)
+
+
+secrets = click.option(
+    "--show-secrets/--mask-secrets",
+    "secrets",
+    default=None,
+    help="Passwords on the wire: masked for people, shown by --json and -T, unless one is given.",
 )
 
 

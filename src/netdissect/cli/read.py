@@ -14,7 +14,7 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
-__all__ = ["command", "print_lines", "print_messages", "wanted"]
+__all__ = ["command", "print_lines", "print_messages", "shown", "wanted"]
 
 _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 
@@ -40,6 +40,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @click.option(
     "-l", "flush", is_flag=True, help="Hand every line on at once; the default for standard input."
 )
+@options.secrets
 @options.json_output
 @options.time_style
 @options.analysis
@@ -56,6 +57,7 @@ def command(
     columns: tuple[str, ...],
     csv_safe: bool,
     flush: bool,
+    secrets: bool | None,
     as_json: bool,
     times: str,
     choices: Choices,
@@ -76,9 +78,9 @@ def command(
     del verbose
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
-        rows = _limited(
-            wanted(session, match, everything=everything), limit, messages or as_json or bool(table)
-        )
+        program = as_json or bool(table)
+        found = wanted(session, match, everything=everything, shown=shown(secrets, program))
+        rows = _limited(found, limit, messages or program)
         flush = flush or session.live
         if table:
             _print_table(rows, table, columns, guard=csv_safe)
@@ -90,13 +92,23 @@ def command(
         return session.status()
 
 
-def wanted(session: Session, match: Match, *, everything: bool) -> _Rows:
-    """Yield the datagrams that are wanted, each with the messages that are."""
+def shown(secrets: bool | None, program: bool) -> bool:
+    """Return whether passwords are shown: to programs, unless the user says otherwise."""
+    return program if secrets is None else secrets
+
+
+def wanted(session: Session, match: Match, *, everything: bool, shown: bool = True) -> _Rows:
+    """Yield the datagrams that are wanted, each with the messages that are; without passwords
+    unless they are `shown`.
+    """
+    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+
     for record in session.records():
         if record.protocol is None and not everything:
             continue
         if match.datagram(record, session.first_ns):
-            yield record, match.messages(record)
+            items = match.messages(record)
+            yield record if shown else masked(record), items
 
 
 def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from itertools import chain, islice
+
 import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.session import Choices, Session
+from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.errors import UsageError
-from netdissect.model.records import DatagramRecord
 
 __all__ = ["command"]
 
 
 @click.command("show")
-@options.capture({"frame": click.IntRange(min=1)}, required=1)
+@options.capture({"frame": click.IntRange(min=1)})
+@options.display_filter
+@options.count
 @click.option(
     "-x", "hexed", is_flag=True, help="The octets too: on the wire, and what was made of them."
 )
 @click.option("--field", metavar="NAME", help="Mark a field in the tree and in the octets.")
+@options.secrets
 @options.json_output
 @options.time_style
 @options.analysis
 @options.screen
 def command(
     file: str,
-    frame: int,
+    frame: int | None,
+    display_filter: str | None,
+    limit: int | None,
     hexed: bool,
     field: str | None,
+    secrets: bool | None,
     as_json: bool,
     times: str,
     choices: Choices,
@@ -36,34 +43,50 @@ def command(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    """Show one frame: every field with its place, and the octets.
+    """Show one frame, or with -Y those that match: every field with its place, and the octets.
 
     The place of a field is octet.bit and its width; a quote after it means a second buffer, such as
     decompressed octets. What is concluded and not read stands in brackets.
 
     \b
     netdissect show game.pcap 41 -x --field sequence_id
+    netdissect show game.pcap -Y 'msg.resend' -c 3
     """
     del verbose
-    from netdissect.render.show import show_record  # noqa: PLC0415
+    if frame is None and display_filter is None:
+        raise click.UsageError("Missing argument FRAME, or -Y.")
+    from netdissect.cli.read import shown  # noqa: PLC0415
+    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.render.show import has_field, show_record  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet) as session:
-        found = [record for record in session.records() if _holds(record, frame)]
-        if not found:
-            raise UsageError(f"frame {frame} holds no datagram or message that could be shown")
+        match = Match.of(display_filter, session)
+        found = islice(
+            (
+                record
+                for record in session.records()
+                if (frame is None or frame == record.frame or frame in record.frames)
+                and match.datagram(record, session.first_ns)
+            ),
+            limit,
+        )
+        first = list(islice(found, 1))
+        if not first and frame is not None:
+            what = "to show" if display_filter is None else "that matches"
+            raise UsageError(f"frame {frame} holds no datagram or message {what}")
+        visible = shown(secrets, as_json)
+        records = (record if visible else masked(record) for record in chain(first, found))
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json(json.shown(record) for record in found)
+            print_json(json.shown(record) for record in records)
         else:
             screen = make_screen(color, width)
-            for record in found:
-                show_record(
-                    screen, record, Clock(times, session.first_ns), hexed=hexed, field=field
-                )
+            clock = Clock(times, session.first_ns)
+            for number, record in enumerate(records):
+                if number:
+                    screen.text()
+                marks = field if frame is not None or has_field(record, field) else None
+                show_record(screen, record, clock, hexed=hexed, field=marks)
         return session.status()
-
-
-def _holds(record: DatagramRecord, frame: int) -> bool:
-    return frame == record.frame or frame in record.frames

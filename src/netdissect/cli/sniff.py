@@ -24,6 +24,7 @@ _LATE = (
     "netdissect.cli.read",
     "netdissect.export.json",
     "netdissect.pipeline.records",
+    "netdissect.pipeline.secrets",
     "netdissect.render.dashboard",
     "netdissect.render.read",
     "netdissect.render.units",
@@ -100,6 +101,7 @@ _LATE = (
 @click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
 @click.option("-x", "hexed", is_flag=True, help="The octets below each line.")
 @click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
+@options.secrets
 @options.json_output
 @options.time_style
 @options.analysis
@@ -196,9 +198,10 @@ def _print(
     screen: Screen,
 ) -> None:
     """Print records as they come."""
-    from netdissect.cli.read import print_lines, print_messages, wanted  # noqa: PLC0415
+    from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415
 
-    rows = wanted(session, match, everything=rest["everything"])
+    visible = shown(rest["secrets"], as_json)
+    rows = wanted(session, match, everything=rest["everything"], shown=visible)
     if as_json:
         print_messages(rows, flush=True)
     else:

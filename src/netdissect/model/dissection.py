@@ -7,7 +7,10 @@ from typing import Any
 
 from netdissect.model.annotations import Annotation
 
-__all__ = ["Buffer", "Dissection", "FieldNode", "MessageView"]
+__all__ = ["MASK", "Buffer", "Dissection", "FieldNode", "MessageView"]
+
+MASK = "********"
+"""What stands for a password that is not shown."""
 
 
 @dataclass(slots=True)
@@ -48,6 +51,10 @@ class Buffer:
     """`payload` for the wire, else what made it: `decompressed`, `reassembled`, `re-aligned`."""
     data: bytes
     """The octets."""
+    source: tuple[int, int] | None = None
+    """First bit and length in bits, in the payload, of what they were made of; None = not one
+    place.
+    """
 
 
 @dataclass(slots=True)

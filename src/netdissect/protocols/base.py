@@ -8,8 +8,9 @@ of connections: what a connection has taught goes through `Hints`, what it means
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from typing import Protocol as Shape
 
@@ -108,6 +109,8 @@ class Protocol(ABC):
     """Ports that the programs use unless told otherwise. A weak hint: they add to a claim."""
     codes: tuple[CodeRow, ...] = ()
     """Rows of the catalogue for the NOTE events of `scan` and of the assembler."""
+    secrets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Message type -> its fields that hold passwords."""
     layer_module: str | None = None
     """Dotted name of the layer module; None = `netdissect.layers.<name>`."""
     frames_segments: bool = False
@@ -155,6 +158,11 @@ class Protocol(ABC):
     def inspector(self) -> Inspector | None:
         """Return a new inspector for one connection; None where a datagram's tree stands alone."""
         return None
+
+    def over(self, transport: str) -> Protocol:
+        """Return what tracks the protocol over a transport: itself, unless the two differ."""
+        del transport
+        return self
 
     def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
         """Return what octets are in one of the protocol's codes where no dialect takes them for a

@@ -21,6 +21,7 @@ __all__ = [
     "connless_rows",
     "message_rows",
     "object_rows",
+    "secrets",
     "table",
     "type_names",
     "uuid_names",
@@ -121,6 +122,16 @@ def message_rows(family: str) -> dict[int, MessageRow]:
 def uuid_rows() -> dict[bytes, MessageRow]:
     """Return the messages that a UUID names, by UUID: DDNet servers send them in every dialect."""
     return {row.uuid: row for row in _rows() if row.uuid}
+
+
+@cache
+def secrets() -> dict[str, tuple[str, ...]]:
+    """Return the fields that hold passwords, by message type."""
+    return {
+        row.type: ("password",)
+        for row in _rows()
+        if any(field["name"] == "password" for field in row.fields)
+    }
 
 
 @cache

@@ -110,7 +110,7 @@ def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> b
     if end is not None and len(packed) - end > _BEHIND_END:
         text = f"{len(packed) - end} octets behind the end symbol"
         walker.note("teeworlds-huffman-tail", text, 8 * (start + end), 8 * (len(packed) - end))
-    dissection.buffers.append(Buffer("decompressed", opened))
+    dissection.buffers.append(Buffer("decompressed", opened, (8 * start, 8 * len(packed))))
     _generate(dissection.root, "decompressed_hex", opened.hex())
     _generate(dissection.root, "decompressed_length", len(opened))
     return opened

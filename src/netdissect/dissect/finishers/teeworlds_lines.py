@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.dissect.walker import node_fields
-from netdissect.model.dissection import Dissection, FieldNode, MessageView
+from netdissect.model.dissection import MASK, Dissection, FieldNode, MessageView
+from netdissect.wire.teeworlds import secrets
 
-__all__ = ["MASK", "message_line"]
+__all__ = ["message_line"]
 
-MASK = "********"
-"""What stands for a password in a line."""
 _MAX_VALUE = 60
 """Characters shown of one value."""
 _HIDDEN = frozenset(
@@ -18,7 +17,6 @@ _HIDDEN = frozenset(
      "padding_a", "padding_b", "data", "player_input", "control", "body_len", "magic", "size")
 )  # fmt: skip
 """Fields that say nothing to people in a line."""
-_PASSWORDS = {"sys.rcon_auth": ("password",), "sys.info": ("password",)}
 
 _LINES: dict[str, str] = {
     "sys.input": "input tick {intended_tick}, acks snapshot {ack_game_tick}",
@@ -51,7 +49,7 @@ def message_line(message: MessageView, dissection: Dissection) -> str:
     """Return the line of one message, passwords masked."""
     node = message.node
     fields = {} if node is None else node_fields(node)
-    for name in _PASSWORDS.get(message.type, ()):
+    for name in secrets().get(message.type, ()):
         if fields.get(name):
             fields[name] = MASK
     if "delta" in fields and "tick" in fields:

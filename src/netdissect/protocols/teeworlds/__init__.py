@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.policy import Policy
@@ -13,7 +14,7 @@ from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
 from netdissect.protocols.teeworlds.recognition import recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
 from netdissect.protocols.teeworlds.scan import scan
-from netdissect.wire.teeworlds import type_names
+from netdissect.wire.teeworlds import secrets, type_names
 
 __all__ = ["PROTOCOL", "Teeworlds"]
 
@@ -32,6 +33,7 @@ class Teeworlds(Protocol):
     transports = ("udp",)
     default_ports = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
     codes = CODES
+    secrets = MappingProxyType(secrets())
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognition`."""

@@ -1,0 +1,62 @@
+"""Takes passwords out of a record before it is shown: values, and the octets that spell them."""
+
+from __future__ import annotations
+
+from netdissect.model.dissection import MASK, Buffer, Dissection, FieldNode
+from netdissect.model.records import DatagramRecord
+from netdissect.protocols import registry
+
+__all__ = ["masked"]
+
+_STAR = b"*"
+
+
+def masked(record: DatagramRecord) -> DatagramRecord:
+    """Return the record with every password in it replaced; the record itself is changed."""
+    tree = record.dissection
+    if tree is None or record.protocol is None:
+        return record
+    secrets = registry.get(record.protocol).secrets
+    hit = False
+    for view in tree.messages:
+        for name in secrets.get(view.type, ()):
+            node = _child(view.node, name)
+            if node is None or not node.value:
+                continue
+            hit = True
+            _blank(tree, node)
+            view.fields[name] = MASK
+    if hit:
+        from netdissect.dissect.walker import node_fields  # noqa: PLC0415 - imports scapy
+
+        tree.fields = node_fields(tree.root)
+        record.payload = tree.buffers[0].data
+        for item, view in zip(record.messages, tree.messages, strict=False):
+            item.fields = view.fields
+    return record
+
+
+def _child(node: FieldNode | None, name: str) -> FieldNode | None:
+    return next((child for child in node.children if child.name == name), None) if node else None
+
+
+def _blank(tree: Dissection, node: FieldNode) -> None:
+    """Replace the value of a node, its octets, and the octets that theirs were made of."""
+    before = tree.buffers[node.buffer].data.hex()
+    node.value, node.display = MASK, ""
+    _stars(tree, node.buffer, (node.bit_offset, node.bit_length))
+    source = tree.buffers[node.buffer].source
+    if source is not None:
+        _stars(tree, 0, source)
+    for leaf in tree.root.children:
+        if source == (leaf.bit_offset, leaf.bit_length) and not leaf.buffer:
+            leaf.value, leaf.display = MASK, ""
+        elif leaf.generated and leaf.value == before:
+            leaf.value = tree.buffers[node.buffer].data.hex()
+
+
+def _stars(tree: Dissection, index: int, span: tuple[int, int]) -> None:
+    buffer = tree.buffers[index]
+    first, last = span[0] // 8, (span[0] + span[1] + 7) // 8
+    data = buffer.data[:first] + _STAR * (last - first) + buffer.data[last:]
+    tree.buffers[index] = Buffer(buffer.name, data, buffer.source)
