@@ -27,7 +27,7 @@ import pytest
 
 from agreement import captures
 from netdissect.model.reports import ConnectionReport, UnitRecord
-from netdissect.pipeline import Options, analyze, iter_timeline
+from netdissect.pipeline import Options, analyze, decode_as, iter_timeline
 
 PATHS = captures("knet")
 WAYS = ("c2s", "s2c")
@@ -411,6 +411,17 @@ def test_streams(path: Path) -> None:
         tcp, texts = space(report, "tcp", direction), space(report, "message", direction)
         assert tcp.extra["stream_octets"] == stream["stream_bytes"]
         assert texts.units == stream["complete_messages"]
+
+
+@pytest.mark.parametrize("dialect", ["knet-tundra", "knet-2.x", "knet-tcp"])
+def test_a_stream_is_a_stream_whatever_it_is_said_to_be(dialect: str) -> None:
+    path = next(path for path in PATHS if path.stem == "tcp_clean_session")
+    rule = decode_as(f"tcp.port==23040,{dialect}")
+    (told_so,) = analyze(path, options=Options(strict=True, decode_as=(rule,))).connections
+    (found,) = reports(path)
+    assert told_so.dialects == (dialect, dialect)
+    assert (told_so.messages, told_so.spaces) == (found.messages, found.spaces)
+    assert (told_so.probes, told_so.state_name) == (found.probes, found.state_name)
 
 
 @with_("segments")

@@ -358,7 +358,8 @@ class Pipeline:
             reasons = (*claim.reasons, f"dialect {dialect} was asked for")
             claim = replace(claim, dialects=(dialect, dialect), reasons=reasons)
         flow.claim = claim
-        flow.protocol = next(p for p in candidates if p.name == claim.protocol)
+        claimer = next(p for p in candidates if p.name == claim.protocol)
+        flow.protocol = claimer.over(flow.transport)
         flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
         self._servers.learn(flow)
         hints = flow.protocol.initial_hints(_with_client(claim, flow.client))

@@ -7,9 +7,17 @@ from collections.abc import Sequence
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import Assembler, DialectRow, Framer, Inspector, Protocol
+from netdissect.protocols.base import (
+    Assembler,
+    DialectRow,
+    Fragment,
+    Framer,
+    Inspector,
+    Protocol,
+)
 from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.codes import CODES
+from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.inspector import TransferInspector
 from netdissect.protocols.knet.recognise import recognise
@@ -55,11 +63,18 @@ class Knet(Protocol):
         return POLICIES.get(dialect, POLICIES["knet-2.x"])
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one datagram or TCP message. See `scan`."""
-        dialect = hints.dialects[direction]
-        if dialect == "knet-tcp":
+        """Return the events of one datagram, or of one TCP message where it is said to be one."""
+        if hints.dialects[direction] == "knet-tcp":
             return scan_stream(payload, direction, hints)
         return scan(payload, direction, hints)
+
+    def over(self, transport: str) -> Protocol:
+        """Return what tracks the protocol over a transport, whatever dialect it is said to be."""
+        return _OVER_TCP if transport == "tcp" else self
+
+    def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
+        """Return what octets are that are no datagram. See `fragment`."""
+        return fragment(payload, packet=packet)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a stream; all dialects share it."""
@@ -75,4 +90,18 @@ class Knet(Protocol):
         return Transfers()
 
 
+class _KnetOverTcp(Knet):
+    """The same over TCP: messages of a stream, without numbers of their own."""
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a stream."""
+        del dialect
+        return POLICIES["knet-tcp"]
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of one TCP message. See `scan_stream`."""
+        return scan_stream(payload, direction, hints)
+
+
+_OVER_TCP = _KnetOverTcp()
 PROTOCOL = Knet()
