@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -358,6 +359,57 @@ def test_filters_on_other_commands_select_and_do_not_change_verdicts() -> None:
     assert sum(span["datagrams"] for span in spans) == sum(
         row["type"] == "Ack" for row in objects("read", LOSSY)
     )
+
+
+def test_filters_select_what_show_info_and_verify_are_about() -> None:
+    wanted = objects("read", LOSSY, "-Y", "msg.resend and direction == s2c")
+    frames = [row["frame"] for row in wanted]
+    shown = objects("show", LOSSY, "-Y", "msg.resend and direction == s2c")
+    assert [row["frame"] for row in shown] == frames
+    assert (
+        objects("show", LOSSY, "-Y", "msg.resend", "-c", "3")
+        == objects("show", LOSSY, "-Y", "msg.resend")[:3]
+    )
+    assert objects("show", LOSSY, str(frames[0]), "-Y", "msg.resend") == shown[:1]
+    text = invoke("show", LOSSY, "-Y", "msg.resend", "-c", "2", "--field", "client_id").stdout
+    assert text.count("Frame ") == 2
+    none = invoke("show", LOSSY, "41", "-Y", "not msg.resend")
+    assert (none.exit_code, "frame 41 holds no" in none.output) == (2, True)
+    assert invoke("show", LOSSY).exit_code == 2
+    assert objects("show", LOSSY, "-Y", "frame.number > 9999") == []
+    (whole,), (some,) = objects("info", LOSSY), objects("info", LOSSY, "-Y", "msg.resend")
+    assert some.pop("protocols")["riptide"] == {
+        "datagrams": len({row["frame"] for row in objects("read", LOSSY, "-Y", "msg.resend")}),
+        "connections": 1,
+    }
+    whole.pop("protocols")
+    assert some == whole
+    (all_of_it,) = objects("info", LOSSY, "-Y", "frame.number > 0")
+    assert all_of_it["protocols"] == objects("info", LOSSY)[0]["protocols"]
+
+
+def test_info_counts_datagrams_of_no_known_protocol_that_match() -> None:
+    path = str(ROOT / "captures" / "eoudp" / "decoys.pcap")
+    (whole,) = objects("info", path)
+    assert whole["other_datagrams"]
+    assert objects("info", path, "-Y", "frame.number > 0") == [whole]
+    (none,) = objects("info", path, "-Y", "frame.number > 100000")
+    assert (none["other_datagrams"], none["protocols"]) == (0, {})
+
+
+def test_a_segment_of_no_known_protocol_is_one_of_tcp() -> None:
+    path = str(ROOT / "captures" / "netplay" / "mixed_dialects_and_noise.pcap")
+    rows = objects("read", path, "--all", "-Y", "not protocol")
+    assert rows
+    assert {row["transport"] for row in rows} == {"tcp"}
+
+
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="takes tshark")
+def test_a_filter_says_what_verify_compares() -> None:
+    result = invoke("verify", LOSSY, "-Y", "msg.resend")
+    assert result.exit_code == 0, result.output
+    frames = {row["frame"] for row in objects("read", LOSSY, "-Y", "msg.resend")}
+    assert f"{len(frames)} " in result.stdout
 
 
 def test_follow_shows_every_reliable_unit_once_in_order() -> None:

@@ -259,18 +259,40 @@ def test_wrong_words_are_refused_before_anything_is_captured(words: list[str], s
     assert said in result.output
 
 
-@pytest.mark.parametrize("name", ["riptide/udp_2.2.1_lossy_clientleg.pcap"])
+REPLAYED = [
+    "riptide/udp_2.2.1_lossy_clientleg.pcap",
+    "riptide/udp_2.2.1_blackout_timeout_serverleg.pcap",
+    "riptide/tcp_2.2.1_split.pcap",
+    "teeworlds/tw07_loss_client_side.pcap",
+    "teeworlds/ddnet_mixed.pcap",
+    "teeworlds/tw065_loss_server_side.pcap",
+    "knet/udp_any_interface.pcapng",
+    "knet/knet2010_loss.client.pcap",
+    "knet/tcp_loss_retransmit.pcap",
+    "eoudp/late_lossy_server.pcap",
+    "eoudp/rfc02_timeout_client.pcap",
+    "eoudp/decoys.pcap",
+    "netplay/mixed_dialects_and_noise.pcap",
+    "netplay/bin1_lossy__client_side.pcap",
+    "netplay/text_rev1_example_chat.pcapng",
+]
+
+
+@pytest.mark.parametrize("name", REPLAYED)
 def test_the_live_path_gives_the_records_of_the_file(name: str) -> None:
-    """`--hold`: octet for octet. Without it, a record lacks at most what came after it: its
-    acknowledgement, and which of several dialects it is.
+    """Octet for octet. With `-l`, a record leaves at once and lacks at most what comes after it:
+    its acknowledgement, and which of several dialects it is.
     """
     path = str(ROOT / "captures" / name)
     read = invoke("read", path, "--json", "--all").stdout
-    assert invoke("sniff", "-r", path, "--json", "--all", "--hold").stdout == read
-    later, now = objects(read), objects(invoke("sniff", "-r", path, "--json", "--all").stdout)
+    assert read
+    assert invoke("sniff", "-r", path, "--json", "--all").stdout == read
+    later = objects(read)
+    now = objects(invoke("sniff", "-r", path, "--json", "--all", "-l").stdout)
     assert len(now) == len(later)
     order = ("frame", "index")
     now.sort(key=lambda row: [row[key] for key in order])
+    later.sort(key=lambda row: [row[key] for key in order])
     for early, final in zip(now, later, strict=True):
         known, settled = early.pop("reliability"), final.pop("reliability")
         before, after = early.pop("dialect"), final.pop("dialect")
@@ -282,22 +304,63 @@ def test_the_live_path_gives_the_records_of_the_file(name: str) -> None:
             ), (early["frame"], key)
 
 
-def test_records_of_a_pipe_are_printed_while_it_is_open() -> None:
+@pytest.mark.parametrize(
+    "words", [["--json"], ["-T", "csv", "-e", "frame.number", "-e", "msg.rtt"]]
+)
+def test_a_pipe_gives_the_records_of_the_file(words: list[str]) -> None:
+    piped = subprocess.run(
+        [sys.executable, "-m", "netdissect", "read", "-", *words],
+        input=LOSSY.read_bytes(), capture_output=True, check=True,
+    )  # fmt: skip
+    assert piped.stdout.decode() == invoke("read", str(LOSSY), *words).stdout
+
+
+@pytest.mark.parametrize("command", ["sniff", "read"])
+def test_lines_wait_where_the_filter_asks_for_what_comes_later(command: str) -> None:
+    """Acknowledgements and round trips come after the datagram that is shown."""
+    slow = "msg.rtt > 60"
+    shown = subprocess.run(
+        [sys.executable, "-m", "netdissect", command, "-r", "-", "-Y", slow],
+        input=LOSSY.read_bytes(), capture_output=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout.decode() == invoke("read", str(LOSSY), "-Y", slow).stdout
+    assert len(shown.stdout.splitlines()) > 10
+
+
+@needs_capture
+def test_a_running_capture_gives_the_records_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair, Sniff(
+        "-f", pair.filter, "--json", "--all", "-w", str(path), "-c", "400"
+    ) as sniff:  # fmt: skip
+        sniff.until(STARTED)
+        pair.send(payloads(LOSSY)[:400])
+        status, out, _ = sniff.ended()
+    assert status == 0
+    assert out.decode() == invoke("read", str(path), "--json", "--all").stdout
+    rows = objects(out)
+    assert {row["protocol"] for row in rows} == {"riptide"}
+    assert sum((row["reliability"] or {}).get("acked_in") is not None for row in rows) > 50
+
+
+@pytest.mark.parametrize("command", ["sniff", "read"])
+@pytest.mark.parametrize("words", [[], ["--json"], ["--json", "-l"]])
+def test_records_of_a_pipe_are_printed_while_it_is_open(command: str, words: list[str]) -> None:
     """As `ssh host tcpdump -U -w - | netdissect sniff -r -` needs it."""
     octets = LOSSY.read_bytes()
-    for command in ("sniff", "read"):
-        with subprocess.Popen(
-            [sys.executable, "-m", "netdissect", command, "-r", "-", "--json"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        ) as process:  # fmt: skip
-            process.stdin.write(octets[: len(octets) // 2])
-            process.stdin.flush()
-            assert json.loads(process.stdout.readline())["frame"] == 1
-            process.stdin.close()
-            process.stdin = None
-            process.communicate(timeout=LIMIT_SECONDS)
-            # The half of a file ends inside a record: that is said, as for any cut-short file.
-            assert process.returncode in {0, 6}
+    with subprocess.Popen(
+        [sys.executable, "-m", "netdissect", command, "-r", "-", *words],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdin.write(octets[: len(octets) // 2])
+        process.stdin.flush()
+        line = process.stdout.readline().decode()
+        assert json.loads(line)["frame"] == 1 if words else "127.0.0.1" in line
+        process.stdin.close()
+        process.stdin = None
+        process.communicate(timeout=LIMIT_SECONDS)
+        # The half of a file ends inside a record: that is said, as for any cut-short file.
+        assert process.returncode in {0, 6}
 
 
 def test_a_ring_keeps_its_newest_files(tmp_path: Path) -> None:

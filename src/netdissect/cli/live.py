@@ -32,7 +32,6 @@ class LiveSession(Session):
         choices: Choices,
         *,
         write: str | None,
-        hold: bool,
         quiet: bool,
     ) -> None:
         """Take a running capture.
@@ -41,7 +40,6 @@ class LiveSession(Session):
             feed: the capture.
             choices: how datagrams are understood.
             write: where it is written to; None for nowhere.
-            hold: whether records wait until it is known what became of their units.
             quiet: nothing on standard error but errors.
 
         """
@@ -55,14 +53,9 @@ class LiveSession(Session):
         self.reports = []
         self.anomalies = []
         self._write = write
-        self._hold = hold
+        self.hold = True
         self._ended = False
         self._before: dict[int, Any] = {}
-
-    @property
-    def at_once(self) -> bool:
-        """Return True where a record is shown without waiting for what becomes of its units."""
-        return not self._hold
 
     def __enter__(self) -> Self:
         """Let Ctrl-C and its kin end the capture, and the second one its output as well."""

@@ -38,7 +38,10 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 )
 @click.option("--csv-safe", is_flag=True, help="Put ' before cells that a spreadsheet would run.")
 @click.option(
-    "-l", "flush", is_flag=True, help="Hand every line on at once; the default for standard input."
+    "-l",
+    "flush",
+    is_flag=True,
+    help="Hand every line on at once; of standard input also before its units are settled.",
 )
 @options.secrets
 @options.json_output
@@ -81,6 +84,7 @@ def command(
         program = as_json or bool(table)
         found = wanted(session, match, everything=everything, shown=shown(secrets, program))
         rows = _limited(found, limit, messages or program)
+        session.hold = (program or match.late) and not flush
         flush = flush or session.live
         if table:
             _print_table(rows, table, columns, guard=csv_safe)
@@ -129,9 +133,7 @@ def print_messages(rows: _Rows, *, flush: bool) -> None:
     """Print one JSON object a message; a datagram without any is one object."""
     from netdissect.export import json  # noqa: PLC0415
 
-    objects = (
-        json.message(record, item) for record, items in rows for item in (items or (None,))
-    )
+    objects = (json.message(record, item) for record, items in rows for item in (items or (None,)))
     print_json(objects, flush=flush)
 
 

@@ -88,6 +88,10 @@ class Session:
         self.reader = self.progress.watch(open_capture(file))
         self.reports: list[ConnectionReport] = []
         self.anomalies: list[Anomaly] = []
+        self.hold = True
+        """Whether records wait until it is settled what became of their units; those of a file
+        always do. Otherwise they are those that a file would give, but for what comes later.
+        """
 
     @property
     def live(self) -> bool:
@@ -97,7 +101,7 @@ class Session:
     @property
     def at_once(self) -> bool:
         """Return True where a record is shown without waiting for what becomes of its units."""
-        return self.live
+        return self.live and not self.hold
 
     def __enter__(self) -> Self:
         return self
@@ -182,12 +186,21 @@ class Session:
         self.reports = sorted(pipeline.reports, key=lambda report: report.first_frame)
 
 
+LATE_FIELDS = frozenset({"dialect", "msg.acked_in", "msg.rtt"})
+"""What of a record is known for good only when its units are settled."""
+
+
 @dataclass(slots=True)
 class Match:
     """A display filter, and the final reports that its `conn.*` fields read."""
 
     filter: Filter | None = None
     reports: dict[int, ConnectionReport] = field(default_factory=dict)
+
+    @property
+    def late(self) -> bool:
+        """Return whether the filter asks for something that is known only later."""
+        return self.filter is not None and not LATE_FIELDS.isdisjoint(self.filter.names)
 
     @classmethod
     def of(cls, text: str | None, session: Session) -> Match:

@@ -95,7 +95,10 @@ _LATE = (
 )
 @click.option("--live", is_flag=True, help="A dashboard of connections and their timeline.")
 @click.option(
-    "--hold", is_flag=True, help="Show a record when it is settled what became of its units."
+    "--hold", is_flag=True, help="Lines too wait until it is settled what became of their units."
+)
+@click.option(
+    "-l", "flush", is_flag=True, help="Records of --json do not wait, and lack what comes later."
 )
 @click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
 @click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
@@ -182,7 +185,7 @@ def _session(
         preferences=rest["preferences"],
     )
     feed = LiveFeed(request, write=write, autostop=autostop, ring=ring, show=show)
-    session = LiveSession(feed, choices, write=write, hold=rest["hold"], quiet=quiet)
+    session = LiveSession(feed, choices, write=write, quiet=quiet)
     if interface is not None:
         session.say(f"capturing on {interface} with {feed.backend}")
         session.say(feed.note)
@@ -200,6 +203,7 @@ def _print(
     """Print records as they come."""
     from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415
 
+    session.hold = rest["hold"] or ((as_json or match.late) and not rest["flush"])
     visible = shown(rest["secrets"], as_json)
     rows = wanted(session, match, everything=rest["everything"], shown=visible)
     if as_json:
