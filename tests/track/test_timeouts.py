@@ -40,6 +40,34 @@ def test_verdicts(heard, own, end, near, over, fired) -> None:
     assert (found.due_ns, found.latest_ns) == (6000 * MS, 7000 * MS)
 
 
+SHORTER = TimeoutRule(100_000.0, 500.0, None, shortest_ms=5000.0, alive_ms=1500.0)
+
+
+@pytest.mark.parametrize(
+    ("heard", "own", "end", "near", "fired"),
+    [
+        (1000, 10_500, 17_000, True, (10_500, 12_000)),  # configured to about 10 s
+        (1000, 5000, 17_000, True, (6000, 6500)),  # not before the shortest timeout
+        (1000, 10_500, 17_000, None, (10_500, 12_000)),
+        (1000, 10_500, 17_000, False, None),
+        (1000, 10_500, 16_000, True, None),  # it may only be late
+        (1000, 4000, 17_000, True, None),  # it went for another reason
+        (1000, 10_500, 102_000, True, (10_500, 12_000)),
+        (1000, 100_700, 120_000, True, (100_700, 102_200)),  # the usual timeout
+        (1000, 4000, 102_000, True, (101_000, 101_500)),  # by then in any case
+    ],
+)
+def test_a_configured_timeout_shows_in_when_the_side_fell_silent(
+    heard, own, end, near, fired
+) -> None:
+    first, second = lanes(heard, own)
+    first.datagrams, first.last_ns, first.last_frame = 1, heard * MS, 4
+    found = verdict(1, SHORTER, heard=first, own=second, end_ns=end * MS, near=near, over=False)
+    assert found.fired is (True if fired else None)
+    if fired:
+        assert (found.due_ns, found.latest_ns) == (fired[0] * MS, fired[1] * MS)
+
+
 def test_a_side_that_never_heard_anything_has_no_verdict() -> None:
     first, second = lanes(None, 5)
     assert verdict(1, RULE, heard=first, own=second, end_ns=MS, near=True, over=False) is None

@@ -182,6 +182,10 @@ class TimeoutRule:
     """Input of the STATE event of the message that the side which times out still sends; None = it
     falls silent. After a silence of that length the input becomes `timeout`.
     """
+    shortest_ms: float | None = None
+    """The least that `idle_ms` can be configured to, milliseconds; None = it cannot."""
+    alive_ms: float | None = None
+    """A side that lives sends at least this often, milliseconds; None = not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ from netdissect.model.policy import TimeoutRule
 from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.lane import Lane
 
-__all__ = ["ANNOUNCE_SLACK_NS", "announced", "verdict"]
+__all__ = ["ANNOUNCE_SLACK_NS", "SILENT_PERIODS", "announced", "verdict"]
 
 _SIDES = ("client", "server")
 _MS = 1_000_000
+SILENT_PERIODS = 4
+"""A side that keeps quiet for so many times its longest pause is gone."""
 ANNOUNCE_SLACK_NS = 250_000_000
 """A side that goes by its peer's time stamps counts from before their arrival."""
 
@@ -42,6 +44,10 @@ def verdict(
     last_ns, frame = sign
     due = last_ns + int(rule.idle_ms * _MS)
     latest = due + int(rule.check_ms * _MS)
+    if not over and near is not False:
+        own_due = _configured(rule, last_ns, own.last_ns, end_ns)
+        if own_due is not None:
+            return TimeoutVerdict(_SIDES[side], last_ns, frame, *own_due, fired=True)
     fired: bool | None
     if over or own.last_ns > latest:
         fired = False
@@ -54,6 +60,24 @@ def verdict(
     else:
         fired = True
     return TimeoutVerdict(_SIDES[side], last_ns, frame, due, latest, fired)
+
+
+def _configured(
+    rule: TimeoutRule, heard_ns: int, sent_ns: int, end_ns: int
+) -> tuple[int, int] | None:
+    """Return when a side gave its peer up by the timeout that it is configured to, earliest and
+    latest; None where it did not.
+
+    It stopped sending, though it was to, when it had not been heard of its peer for as long as the
+    shortest timeout lasts.
+    """
+    if rule.shortest_ms is None or rule.alive_ms is None:
+        return None
+    alive_ns = int(rule.alive_ms * _MS)
+    earliest, latest = heard_ns + int(rule.shortest_ms * _MS), sent_ns + alive_ns
+    if latest < earliest or end_ns - sent_ns < SILENT_PERIODS * alive_ns:
+        return None
+    return max(earliest, sent_ns), latest
 
 
 def announced(side: int, rule: TimeoutRule, heard: Lane, now_ns: int) -> TimeoutVerdict | None:

@@ -97,8 +97,10 @@ _PROBES: Final = (
 )
 _VANILLA: Final = TimeoutRule(10_000.0, 500.0, None, "give_up")
 """10 s without an accepted packet, then a close with the reason "Timeout"."""
-_DDNET: Final = TimeoutRule(100_000.0, 500.0, None, None)
-"""conn_timeout, 100 s unless configured; nothing is sent."""
+_DDNET: Final = TimeoutRule(100_000.0, 500.0, None, None, shortest_ms=5000.0, alive_ms=1500.0)
+"""conn_timeout, 100 s unless configured (5 s to 1000 s); nothing is sent. A live peer sends a
+keepalive 1 s after whatever it sent last, half a second later at most.
+"""
 
 POLICIES: Final = {
     D06: Policy(
