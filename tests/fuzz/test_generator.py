@@ -22,7 +22,7 @@ from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
-HASH_OF_10000 = "c3edde2ca3cc28adcad3656b7ac43dc17a7d948e13f5767e6fe35cf9808c3cdc"
+HASH_OF_10000 = "ae4048cc84f30eeaf01a6bfb7d17e9884ca9c5da9fb942984c882a7402369b3d"
 
 
 def generator(seed: int = 1) -> Generator:

@@ -74,9 +74,11 @@ def test_a_closed_port_is_counted_not_raised() -> None:
         assert link.refused > 0
 
 
-def test_pacer_spreads_and_does_not_catch_up() -> None:
-    pacer = Pacer(10.0, 100.0)
-    assert [round(pacer.wait(100.0), 3) for _ in range(3)] == [0.0, 0.1, 0.2]
-    assert pacer.wait(105.0) == 0.0
-    assert round(pacer.wait(105.0), 3) == 0.1
+def test_pacer_spreads_and_makes_up_for_short_delays_only() -> None:
+    pacer = Pacer(100.0, 100.0)
+    assert [round(pacer.wait(100.0), 3) for _ in range(3)] == [0.0, 0.01, 0.02]
+    # 0.05 s late: what was due goes out at once, then the pace is that of before.
+    assert [round(pacer.wait(100.08), 3) for _ in range(8)] == [0.0] * 6 + [0.01, 0.02]
+    # Five seconds late: the time is lost, but for 0.1 s.
+    assert [round(pacer.wait(105.0), 3) for _ in range(13)] == [0.0] * 11 + [0.01, 0.02]
     assert [Pacer(0, 1.0).wait(1.0) for _ in range(3)] == [0.0] * 3

@@ -198,6 +198,9 @@ def _show(report: Any, screen: Any) -> None:
             screen.line(
                 (f"{label:>9} accepted: ", "dim"), (f"{share:.1%}", "value"), (f"  {counts}", "dim")
             )
+    if report.undecided:
+        screen.line((f"{report.undecided} unchanged messages in sessions that were over", "dim"))
+    screen.line((f"longest session held: {report.held_seconds:.1f} s", "dim"))
     _coverage(report, screen)
     if not report.findings:
         screen.line(("no failure found", "good"))

@@ -29,6 +29,10 @@ _ATTEMPTS = 8
 _REPEATS = (2, 3, 10)
 _CONTROLS = 4
 """Messages of one control case."""
+_EARLY_SHARE = 16
+"""One case in so many is sent in another state than `connected`."""
+_CLOSING_SHARE = 32
+"""One message that ends a session in so many is sent in one that is connected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Traits:
     """Types (`*` stands for anything) that a target acknowledges: sent as they are, they measure
     what it accepts."""
     closing: frozenset[str] = frozenset()
-    """Types that end a session: mutated as often as others, never repeated."""
+    """Types (`*` stands for anything) that end a session: mutated as often as others, never
+    repeated, and mostly sent in other states, where they cost no session."""
     lies: tuple[Lie, ...] = ()
     """Makers of wrongly compressed messages."""
 
@@ -73,11 +78,7 @@ class Generator:
         self._forward = _by_type(forward or seeds)
         self._backward = _by_type([each for each in seeds if each.direction == Direction.S2C])
         self._controls = _by_type(
-            [
-                each
-                for each in forward
-                if any(fnmatchcase(each.type, pattern) for pattern in sorted(traits.controls))
-            ]
+            [each for each in forward if _matches(each.type, traits.controls)]
         )
         self._kinds: list[tuple[int, Callable[[Chance], tuple[str, tuple[Step, ...]]]]] = [
             (40, self._field_case),
@@ -95,11 +96,17 @@ class Generator:
         """Return case `number`, from 0 on without end."""
         chance = Chance("case", self._seed, number)
         mutation, steps = chance.weighted(self._kinds)(chance)
-        stage = CONNECTED
+        return Case(number, mutation, steps, self._stage(mutation, steps, chance))
+
+    def _stage(self, mutation: str, steps: Sequence[Step], chance: Chance) -> str:
         others = [name for name in self._traits.stages if name != CONNECTED]
-        if others and mutation != "none" and chance.one_in(16):
-            stage = chance.choice(others)
-        return Case(number, mutation, steps, stage)
+        if not others or mutation == "none":
+            return CONNECTED
+        if any(_matches(step.type, self._traits.closing) for step in steps):
+            early = not chance.one_in(_CLOSING_SHARE)
+        else:
+            early = chance.one_in(_EARLY_SHARE)
+        return chance.choice(others) if early else CONNECTED
 
     def _pick(self, chance: Chance, table: dict[str, list[Seed]] | None = None) -> Seed:
         """Return a seed; every type is as likely as any other."""
@@ -170,7 +177,7 @@ class Generator:
 
     def _repeat(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         first = self._numbered(chance)
-        if first.type in self._traits.closing:
+        if _matches(first.type, self._traits.closing):
             return "order:once", (first,)
         again = Step(first.octets, first.type, (), (("sequence", -1),), 0)
         return "order:repeat", (first, *[again] * chance.choice(_REPEATS))
@@ -205,6 +212,10 @@ class Generator:
         half = self._traits.span // 2
         edges = (1, 2, 8, 16, 17, 32, 33, 64, 100, 256, half - 1, half, half + 1)
         return chance.choice((-1, 1)) * chance.choice([edge for edge in edges if edge <= half + 1])
+
+
+def _matches(type_name: str, patterns: frozenset[str]) -> bool:
+    return any(fnmatchcase(type_name, pattern) for pattern in patterns)
 
 
 def _by_type(seeds: Sequence[Seed]) -> dict[str, list[Seed]]:

@@ -44,7 +44,8 @@ class Replayer:
         sessions: dict[int, Driver] = {}
         pacer = Pacer(self.rate, time.monotonic())
         octets: list[bytes] = []
-        for each in steps:
+        final = {each.session: index for index, each in enumerate(steps)}
+        for index, each in enumerate(steps):
             session = sessions.get(each.session)
             if session is None or not session.is_open:
                 if session is not None:
@@ -58,6 +59,9 @@ class Replayer:
             session.send(data, key)
             octets.append(data)
             self.sent += 1
+            if index == final[each.session] and index + 1 < len(steps):
+                # Left as it was then: targets count how many sessions one address may have.
+                sessions.pop(each.session).close()
         verdict = self._judge(list(sessions.values()))
         return verdict, octets
 

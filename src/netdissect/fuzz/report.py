@@ -46,6 +46,8 @@ class FuzzReport:
     """Messages sent, controls and mutants."""
     sessions: int = 0
     """Sessions that the target let in."""
+    held_seconds: float = 0.0
+    """Time that one session was held at the longest."""
     seconds: float = 0.0
     """Wall-clock time."""
     mutations: Counter[str] = field(default_factory=Counter)
@@ -60,6 +62,8 @@ class FuzzReport:
     """"control" or "mutant" -> messages that a target acknowledges when it accepts them."""
     accepted: Counter[str] = field(default_factory=Counter)
     """"control" or "mutant" -> those that it acknowledged."""
+    undecided: int = 0
+    """Controls in sessions that were over before; they are not among the expected ones."""
     findings: dict[str, Finding] = field(default_factory=dict)
     """Signature -> failure."""
     ended: str = "all cases sent"
@@ -75,6 +79,9 @@ class FuzzReport:
         self.reached.update(session.received)
         self.expected.update(session.expected)
         self.accepted.update(session.accepted)
+        undecided = session.undecided()
+        self.undecided += undecided
+        self.expected["control"] -= undecided
 
     def share(self, kind: str) -> float | None:
         """Return the accepted share of controls or mutants, None where nothing could be told."""
@@ -96,6 +103,7 @@ class FuzzReport:
             "cases": self.cases,
             "datagrams": self.datagrams,
             "sessions": self.sessions,
+            "held_seconds": round(self.held_seconds, 3),
             "seconds": round(self.seconds, 3),
             "ended": self.ended,
             "seeds": {"total": self.seeds, "raw": self.raw_seeds},
@@ -108,6 +116,7 @@ class FuzzReport:
                 }
                 for kind in ("control", "mutant")
             },
+            "undecided": self.undecided,
             "coverage": [
                 {
                     "type": name,

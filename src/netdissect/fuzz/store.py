@@ -114,12 +114,18 @@ class Store:
         """Write `report.json`."""
         _write_json(self.folder / "report.json", {"schema": SCHEMA, **facts})
 
-    def write_case(self, case: Case, sent: Sequence[bytes]) -> None:
-        """Append a case. The operating system has it when this returns: a kill loses nothing."""
+    def write_case(self, case: Case, sent: Sequence[bytes], stage: str | None = None) -> None:
+        """Append a case. The operating system has it when this returns: a kill loses nothing.
+
+        Args:
+            case: the case.
+            sent: its steps as they go out.
+            stage: state of the session that it goes out in, where that is not the one it is for.
+        """
         line = {
             "case": case.number,
             "mutation": case.mutation,
-            "stage": case.stage,
+            "stage": stage or case.stage,
             "steps": [
                 {**step.to_json(), "sent": octets.hex()}
                 for step, octets in zip(case.steps, sent, strict=True)

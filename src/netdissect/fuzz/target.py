@@ -17,6 +17,8 @@ __all__ = ["Link", "Pacer", "Target", "Traffic"]
 TRAFFIC_LIMIT = 4096
 """Datagrams of a link that are remembered for a failure's capture file."""
 READ_OCTETS = 1 << 16
+CATCH_UP_SECONDS = 0.1
+"""A sender that was held up for so long sends faster until it is on time again."""
 _PORTS = 1 << 16
 _BURST = 64
 """Reads of one call at most, so that a flooding target cannot hold the engine."""
@@ -164,7 +166,7 @@ class Link:
 
 
 class Pacer:
-    """Spreads sends over time: at most `rate` a second, without catching up after a pause."""
+    """Spreads sends over time: at most `rate` a second; a short delay is made up for."""
 
     def __init__(self, rate: float, now: float) -> None:
         """Start at `now`; `rate` 0 means no limit."""
@@ -173,6 +175,6 @@ class Pacer:
 
     def wait(self, now: float) -> float:
         """Return how many seconds to wait before the next send, and count that send."""
-        due = max(self._next, now)
+        due = max(self._next, now - CATCH_UP_SECONDS)
         self._next = due + self._gap
-        return due - now
+        return max(0.0, due - now)

@@ -53,6 +53,15 @@ class Watch:
         session.close()
         return None
 
+    def begin(self, stage: str) -> Driver | None:
+        """Return a session that sets out for `stage`, None where the connection is refused."""
+        link = self._link()
+        if link is None:
+            return None
+        session = self.driver(link, self.dialect)
+        session.start(stage)
+        return session
+
     def patient_session(self) -> Driver | None:
         """Return a connected session with a target that may still be starting, or None.
 

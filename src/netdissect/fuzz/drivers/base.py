@@ -40,9 +40,12 @@ class Driver(ABC):
     """Dialects that it speaks; the first is the default."""
     traits: ClassVar[Traits]
     """What a generator has to know of the protocol."""
-    quick_seconds: ClassVar[float] = 0.1
-    """Time within which a living server on this machine answers in a session: a longer silence
-    means that a mutant has ended the session, and a new one is opened."""
+    quick_seconds: ClassVar[float] = 0.15
+    """Time within which a living server on this machine answers in a session: after a longer
+    silence somebody else has to show that it lives."""
+    patient_seconds: ClassVar[float] = 0.3
+    """Silence after which a session is given up although the server lives: a mutant has ended it.
+    """
 
     def __init__(
         self,
@@ -66,13 +69,17 @@ class Driver(ABC):
         """Kind of step ("control", "mutant") -> how many the target acknowledged."""
         self.expected: Counter[str] = Counter()
         """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
-        self._pending: dict[Key, str] = {}
+        self.number = 0
+        """Ordinal of the session in its run."""
+        self._pending: dict[Key, tuple[str, int]] = {}
+        self._signs = 0
+        self._asked: tuple[float, int] | None = None
 
     # --- what a protocol must say -------------------------------------------------------------
 
     @abstractmethod
-    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Bring the session to `stage`; return whether that worked within `timeout` seconds."""
+    def begin(self) -> None:
+        """Send the first message of the handshake; `handle` and `tick` do the rest."""
 
     @abstractmethod
     def handle(self, octets: bytes, now: float) -> None:
@@ -97,6 +104,11 @@ class Driver(ABC):
     def leave(self) -> None:
         """Tell the target that the session ends."""
 
+    def ends(self, octets: bytes) -> bool:
+        """Return whether a message would end a good session: it closes, or spoils the stream."""
+        del octets
+        return False
+
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
         """Cut the start of a TCP stream of one dialect into whole frames, each with its framing."""
@@ -120,6 +132,21 @@ class Driver(ABC):
         if not driver.open(stage, timeout) and driver.state != "closed":
             driver.end("no answer")
         return driver
+
+    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
+        """Bring the session to `stage`; return whether that worked within `timeout` seconds."""
+        self.start(stage)
+        return self.until(lambda: self.reached(stage), timeout)
+
+    def start(self, stage: str = CONNECTED) -> None:
+        """Set out for `stage`; `reached` tells when it is there."""
+        if stage != "fresh":
+            self.state = "connecting"
+            self.begin()
+
+    def reached(self, stage: str) -> bool:
+        """Return whether messages can be sent that belong to `stage`."""
+        return self.state == stage
 
     @property
     def is_open(self) -> bool:
@@ -146,9 +173,13 @@ class Driver(ABC):
     def _turn(self, wait: float) -> None:
         """Handle the next arrivals, waiting a little for the first; look at the timers once."""
         for octets in self.link.receive(min(_POLL, wait)):
-            self.handle(octets, self.clock())
+            self._take(octets)
         if self.is_open:
             self.tick(self.clock())
+
+    def _take(self, octets: bytes) -> None:
+        self.handle(octets, self.clock())
+        self._signs += self.is_open
 
     def send(self, octets: bytes, key: Key | None = None, kind: str = "mutant") -> None:
         """Send what `stamp` returned."""
@@ -157,21 +188,29 @@ class Driver(ABC):
             self._pending.pop(key, None)
             while len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
-            self._pending[key] = kind
+            self._pending[key] = (kind, self._signs)
         self.link.send(octets)
 
     def acknowledged(self, key: Key) -> None:
         """Note that the target acknowledged a sent unit."""
-        kind = self._pending.pop(key, None)
-        if kind is not None:
-            self.accepted[kind] += 1
+        waiting = self._pending.pop(key, None)
+        if waiting is not None:
+            self.accepted[waiting[0]] += 1
 
     def forget_mutant(self, key: Key) -> bool:
         """Wait for a mutant no longer: something else goes out under its number."""
-        if self._pending.get(key) != "mutant":
+        if self._pending.get(key, ("", 0))[0] != "mutant":
             return False
         del self._pending[key]
         return True
+
+    def undecided(self) -> int:
+        """Return how many controls wait for an acknowledgement although the target has given no
+        sign of life in this session since they were sent: it was over, which says nothing of them.
+        """
+        return sum(
+            kind == "control" and signs == self._signs for kind, signs in self._pending.values()
+        )
 
     def answered(self, type_name: str) -> None:
         """Count a message of the target that was understood."""
@@ -192,6 +231,15 @@ class Driver(ABC):
         self.probe(self.clock())
         return self.until(lambda: self.proofs() > before, timeout)
 
+    def silence(self, now: float) -> float:
+        """Return for how many seconds the target has owed an answer in this session, 0 where it
+        owes none. Does not wait: it asks, and later calls see whether an answer has come.
+        """
+        if self._asked is None or self.proofs() > self._asked[1]:
+            self._asked = (now, self.proofs())
+            self.probe(now)
+        return now - self._asked[0]
+
     def proofs(self) -> int:
         """Return how often the target has shown that it lives and knows the session: here, every
         message of it counts. Drivers that can tell the answer to a probe count those.
@@ -204,10 +252,10 @@ class Driver(ABC):
         """
         end = self.clock() + timeout
         while not self.link.closed and (wait := end - self.clock()) > 0:
-            busy = "control" in self._pending.values()
+            busy = self.is_open and any(kind == "control" for kind, _ in self._pending.values())
             arrived = self.link.receive(min(_POLL, wait) if busy else 0.0)
             for octets in arrived:
-                self.handle(octets, self.clock())
+                self._take(octets)
             if not busy and not arrived:
                 return
 
@@ -216,11 +264,14 @@ class Driver(ABC):
         self.state = "closed"
         self.close_reason = reason
 
-    def close(self) -> None:
-        """Leave, also a session that may have ended already, and close the socket."""
+    def close(self, wait: float = _POLL) -> None:
+        """Leave, also a session that may have ended already, and close the socket.
+
+        Args:
+            wait: seconds in which the server may still give us what is needed to leave.
+        """
         if self.state != CONNECTED and self.is_open:
-            # What the server has just given us may be needed to leave.
-            self.pump(_POLL)
+            self.pump(wait)
         if not self.link.closed:
             self.leave()
         self.link.close()

@@ -68,19 +68,17 @@ class EoudpDriver(Driver):
         self._number += 1
         return self._number - 1
 
-    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Send CONNECT until it is accepted."""
-        if stage == "fresh":
-            return True
-        self.state = "connecting"
+    def begin(self) -> None:
+        """Send CONNECT; it is repeated until it is accepted."""
         self._connect(self.clock())
-        if stage == "connecting":
-            return True
-        return self.until(lambda: self.state == CONNECTED, timeout)
 
     def _connect(self, now: float) -> None:
         self._due = now + INFO_SECONDS
         self.link.send(datagram(self._next(), CONNECT, important=True))
+
+    def ends(self, octets: bytes) -> bool:
+        """Return whether this is a DISCONNECT, or a CONNECT: ids start again."""
+        return is_whole(octets) and octets[0] in (CONNECT, DISCONNECT)
 
     def handle(self, data: bytes, now: float) -> None:
         """Acknowledge what is important; take note of what is acknowledged."""

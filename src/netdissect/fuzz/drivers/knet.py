@@ -104,16 +104,19 @@ class KnetDriver(Driver):
         self._pongs = 0
         self._due = 0.0
 
-    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Send the connect datagram until the server says anything."""
-        if stage == "fresh":
-            return True
-        self.state = "connecting"
+    def begin(self) -> None:
+        """Send the connect datagram; the server's first datagram is the answer."""
         self._due = self.clock() + REPEAT_SECONDS
         self.link.send(_CONNECT)
-        if stage == "connecting":
-            return True
-        return self.until(lambda: self.state == CONNECTED, timeout)
+
+    def ends(self, octets: bytes) -> bool:
+        """Return whether this says Disconnect, or is so damaged that servers drop who sent it."""
+        if octets == _CONNECT:
+            return False
+        messages = self._builder.read(octets)
+        return messages is None or any(
+            isinstance(message.content, layers.KnetDisconnect) for message in messages
+        )
 
     def _send(self, *contents: Any, base: int | None = None) -> None:
         self.link.send(self._builder.build(self._next(), *contents, base=base))

@@ -86,11 +86,13 @@ class NetplayDriver(Driver):
         self._buffer = b""
         self._out_of_step = False
 
-    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Return whether the TCP connection is still there: there is nothing else to do."""
-        del stage, timeout
+    def begin(self) -> None:
+        """Do nothing: the TCP connection is all."""
         self.state = CONNECTED
-        return not self.link.closed
+
+    def ends(self, octets: bytes) -> bool:
+        """Return whether the server would wait for octets that do not come, or leave."""
+        return sum(map(len, self.split(octets, self.dialect))) != len(octets)
 
     def handle(self, data: bytes, now: float) -> None:
         """Count the server's messages."""
@@ -119,10 +121,14 @@ class NetplayDriver(Driver):
         self.pump()
         return self.is_open
 
+    def silence(self, now: float) -> float:
+        """Return 0: the server owes no answer to anything."""
+        del now
+        return 0.0
+
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Return the octets: the protocol has no live values."""
-        whole = sum(map(len, self.split(step.octets, self.dialect)))
-        self._out_of_step |= whole != len(step.octets)
+        self._out_of_step |= self.ends(step.octets)
         return step.octets, None
 
     def leave(self) -> None:

@@ -160,16 +160,14 @@ class RiptideDriver(Driver):
         self.client_id: int | None = None
         """The number that the server's Welcome gave us."""
 
-    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Send Connect, take the Welcome, confirm it, have the confirmation acknowledged."""
-        if stage == "fresh":
-            return True
-        self.state = "connecting"
+    def begin(self) -> None:
+        """Send Connect. The Welcome is confirmed, and the confirmation acknowledged."""
         self.link.send(self._messages.build("Connect"))
         self._repeat_at = self.clock() + REPEAT_SECONDS
-        if stage == "connecting":
-            return True
-        return self.until(lambda: self.state == CONNECTED, timeout)
+
+    def ends(self, octets: bytes) -> bool:
+        """Return whether this is a Disconnect."""
+        return message_layer(octets, self.dialect).__name__.endswith("Disconnect")
 
     def handle(self, data: bytes, now: float) -> None:
         """Answer one message of the server."""

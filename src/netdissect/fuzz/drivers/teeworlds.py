@@ -39,6 +39,8 @@ RESEND_SECONDS = 0.05
 """Between two answers to requests for a resend: the server repeats its request in every packet."""
 FRESH_SECONDS = 0.12
 """A server in a game sends 25 snapshots a second: one heard of so lately is alive."""
+STALL_SECONDS = 0.3
+"""A resend without request, when nothing was acknowledged for so long."""
 _BACKROOM = 512
 _PACKET_LIMIT = 1200
 _OUTBOX_LIMIT = 400
@@ -99,10 +101,12 @@ class TeeworldsDriver(Driver):
         controls=frozenset(
             {"game.cl_say", "game.cl_emoticon", "game.cl_set_team", "game.cl_kill", "game.cl_vote"}
         ),
-        closing=frozenset({"control.close"}),
+        closing=frozenset({"control.*"}),
         lies=(_bad_code,),
     )
-    quick_seconds = 0.15
+    patient_seconds = 0.8
+    """A server that took a false acknowledgement ignores us until its next flush, in up to 0.5 s.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -119,6 +123,7 @@ class TeeworldsDriver(Driver):
         self._step = "fresh"
         self._tick = -1
         self._heard = self._sent = self._resent = self._inputs = self._repeated = 0.0
+        self._progress = 0.0
         self._pongs = 0
         self._units = 0
         self._fillers: list[int] = []
@@ -171,16 +176,27 @@ class TeeworldsDriver(Driver):
 
     # --- session ------------------------------------------------------------------------------
 
-    def open(self, stage: str = CONNECTED, timeout: float = 5.0) -> bool:
-        """Shake hands, log in, enter the game."""
-        if stage == "fresh":
-            return True
-        self.state = "connecting"
+    def begin(self) -> None:
+        """Shake hands; then log in and enter the game."""
         self._step = "token" if self._form.token_at is not None else "connect"
         self._repeat(self.clock())
+
+    def reached(self, stage: str) -> bool:
+        """Return whether the state is reached; `connecting` begins with the handshake's end."""
         if stage == "connecting":
-            return self.until(lambda: self._step == "online", timeout)
-        return self.until(lambda: self.state == CONNECTED, timeout)
+            return self._step == "online"
+        return super().reached(stage)
+
+    def ends(self, octets: bytes) -> bool:
+        """Return whether this is a control message that closes, or is part of a handshake: servers
+        begin anew, or take a token from it.
+        """
+        opened = (
+            None
+            if octets[:1] and octets[0] & self._form.connless
+            else Opened.of(octets, self._form)
+        )
+        return opened is not None and opened.is_control and any(opened.payload[:1])
 
     def _repeat(self, now: float) -> None:
         """Send the message of the handshake that is due."""
@@ -210,11 +226,15 @@ class TeeworldsDriver(Driver):
         if opened.is_control:
             self._handle_control(bytes(opened.payload), opened)
             return
+        if self.state == CONNECTED and not opened.ack and self._is_behind(opened.ack):
+            self.end("reset by a handshake")
+            return
         self._acknowledge(opened.ack)
-        if opened.head[0] & self._form.resend:
-            self._resend(now)
         for head in chunk_heads(opened.payload, opened.head[2], self._form.family):
             self._handle_chunk(head)
+        # Last, so that it acknowledges what has just come: servers ignore what is behind.
+        if opened.head[0] & self._form.resend:
+            self._resend(now)
 
     def _handle_control(self, body: bytes, opened: Opened) -> None:
         number = body[0] if body else _KEEPALIVE
@@ -234,7 +254,7 @@ class TeeworldsDriver(Driver):
             self._learn_token(body, opened)
         elif number == _ACCEPTED and self.state == CONNECTED:
             # A mutant was taken for a connect: the server's numbers start again.
-            self.end("reset by a connect")
+            self.end("reset by a handshake")
 
     def _learn_token(self, body: bytes, opened: Opened) -> None:
         if self._form.token_last and body[1:5] == _MAGIC:
@@ -295,9 +315,13 @@ class TeeworldsDriver(Driver):
 
     # --- reliability --------------------------------------------------------------------------
 
+    def _is_behind(self, ack: int) -> bool:
+        """Return whether an acknowledgement is older than the newest one."""
+        return 0 < (self._acked - ack) % SPAN <= _BACKROOM
+
     def _acknowledge(self, number: int) -> None:
-        ahead = (number - self._acked) % SPAN
-        if ahead and ahead <= _BACKROOM:
+        if not self._is_behind(number):
+            self._progress = self._progress if number == self._acked else self.clock()
             self._acked = number
         for sent in list(self._outbox):
             if (number - sent) % SPAN <= _BACKROOM:
@@ -338,7 +362,7 @@ class TeeworldsDriver(Driver):
             self._inputs = now
             fields = {"ack_game_tick": self._tick, "intended_tick": self._tick + 3}
             self._say(self._message("SysInput", **fields), vital=False)
-        if self._outbox and now - max(self._resent, self._sent) >= 1.0:
+        if self._outbox and now - max(self._resent, self._progress) >= STALL_SECONDS:
             self._resend(now)
         if self._want_resend and now - self._sent >= RESEND_SECONDS:
             self._put(self._head(self._form.resend, 0), b"")
@@ -365,6 +389,11 @@ class TeeworldsDriver(Driver):
         if not certain and self.state == CONNECTED and self.clock() - self._heard < FRESH_SECONDS:
             return True
         return super().alive(timeout, certain=certain)
+
+    def silence(self, now: float) -> float:
+        """Return 0 while snapshots come, else how long pings are not answered."""
+        fresh = self.state == CONNECTED and now - self._heard < FRESH_SECONDS
+        return 0.0 if fresh else super().silence(now)
 
     def leave(self) -> None:
         """Send a close without a reason."""
