@@ -42,6 +42,9 @@ symbol has frequency 1.
 """
 # fmt: on
 
+_BLOCK: Final = 128
+"""Coded octets between two looks at the limit."""
+
 _Row = list[tuple[bytes, Any]]
 """256 entries (octets completed, next row) of one state."""
 
@@ -134,7 +137,7 @@ def _walk(
 def decompress(data: bytes, limit: int) -> bytes:
     """Return the octets that `data` stands for.
 
-    The work is bounded by the length of `data`, whatever it holds.
+    Decoding stops at most `_BLOCK` coded octets after the limit is passed, whatever `data` holds.
 
     Raises:
         HuffmanError: no end symbol, or more than `limit` octets.
@@ -143,14 +146,23 @@ def decompress(data: bytes, limit: int) -> bytes:
     row, ended = _machine()
     parts: list[bytes] = []
     append = parts.append
-    for octet in data:
-        part, row = row[octet]
-        append(part)
-    out = b"".join(parts)
+    if len(data) * MAX_EXPANSION <= limit:
+        for octet in data:
+            part, row = row[octet]
+            append(part)
+        out = b"".join(parts)
+    else:
+        out = b""
+        for start in range(0, len(data), _BLOCK):
+            for octet in data[start : start + _BLOCK]:
+                part, row = row[octet]
+                append(part)
+            out += b"".join(parts)
+            parts.clear()
+            if len(out) > limit:
+                raise HuffmanError(f"more than the limit of {limit} octets", out[:limit])
     if row is not ended:
         raise HuffmanError("the end symbol is missing", out[:limit])
-    if len(out) > limit:
-        raise HuffmanError(f"{len(out)} octets, the limit is {limit}", out[:limit])
     return out
 
 
