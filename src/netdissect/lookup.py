@@ -15,12 +15,12 @@ from typing import Any
 
 from netdissect.capture.tools import Check, checks
 from netdissect.model.annotations import COMMON_CODES, Annotation, CodeRow
-from netdissect.model.claims import STRONG
+from netdissect.model.claims import STRONG, Hints
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.errors import UsageError
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.protocols import registry
-from netdissect.protocols.base import Fragment, Protocol
+from netdissect.protocols.base import Fragment, Protocol, Reading
 
 __all__ = [
     "catalogue",
@@ -176,6 +176,7 @@ def decode_payload(
     schema: Any = None,
     strict: bool = False,
     bounds: Any = None,
+    byte_order: str | None = None,
 ) -> Dissection:
     """Return the tree of one payload. Never raises on the payload.
 
@@ -190,6 +191,7 @@ def decode_payload(
         strict: re-raise a fault of netdissect.
         bounds: `wire.inflate.Bounds`: how far compressed bodies are inflated; None = 1 MiB and 200
             times their size.
+        byte_order: `<` or `>`: order of numbers where a format leaves it open; None = found out.
 
     Raises:
         UsageError: no such protocol or dialect.
@@ -206,6 +208,9 @@ def decode_payload(
     request = Request(chosen, direction, transport, schema=schema)
     if bounds is not None:
         request = replace(request, bounds=bounds)
+    if byte_order is not None:
+        hints = known.informed(Hints((chosen, chosen)), Reading(byte_order=byte_order))
+        request = replace(request, hints=hints.extra)
     tree = dissect(protocol, payload, request, module=known.layer_module, strict=strict)
     found = known.fragment(payload, packet=likely is not None)
     if found is not None:

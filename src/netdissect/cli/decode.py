@@ -27,6 +27,7 @@ __all__ = ["command"]
 @click.option(
     "--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML."
 )
+@options.reading
 @click.option("-x", "--hex", "hexed", is_flag=True, help="Show the octets below the tree.")
 @click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself.")
 @options.json_output
@@ -38,6 +39,9 @@ def command(
     direction: str | None,
     transport: str | None,
     schema: tuple[str, ...],
+    byte_order: str | None,
+    inflate_limit: int | None,
+    inflate_ratio: int | None,
     hexed: bool,
     strict: bool,
     as_json: bool,
@@ -56,11 +60,15 @@ def command(
     """
     del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415
+    from netdissect.cli.session import Choices  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.render.tree import hex_views, tree_lines  # noqa: PLC0415
 
     schemas = lookup.load_schemas(schema)
     screen = make_screen(color, width)
+    reading = Choices(
+        byte_order=byte_order, inflate_limit=inflate_limit, inflate_ratio=inflate_ratio
+    ).reading
     for payload in _payloads(digits):
         tree = lookup.decode_payload(
             protocol,
@@ -70,6 +78,8 @@ def command(
             transport=transport,
             schema=schemas.get(protocol),
             strict=strict,
+            bounds=None if reading is None else reading.bounds,
+            byte_order=None if reading is None else reading.byte_order,
         )
         if as_json:
             print_json([json.decoded(tree)])

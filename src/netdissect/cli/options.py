@@ -19,6 +19,7 @@ __all__ = [
     "display_filter",
     "json_output",
     "own_host",
+    "reading",
     "screen",
     "secrets",
 ]
@@ -158,6 +159,29 @@ def time_style(function: _F) -> _F:
     )(function)
 
 
+def reading(function: _F) -> _F:
+    """Add what nothing on the wire tells about octets."""
+    return _all(
+        click.option(
+            "--byte-order",
+            type=click.Choice(["little", "big"]),
+            help="Order of numbers that the EOUDP texts leave open; else found out.",
+        ),
+        click.option(
+            "--inflate-limit",
+            type=click.IntRange(min=1),
+            metavar="OCTETS",
+            help="Inflate a compressed message no further.  [default: 1048576]",
+        ),
+        click.option(
+            "--inflate-ratio",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Nor further than N times its size.  [default: 200]",
+        ),
+    )(function)
+
+
 def analysis(function: _F) -> _F:
     """Add what decides how datagrams are understood; handed over as one keyword `choices`."""
 
@@ -171,6 +195,9 @@ def analysis(function: _F) -> _F:
             disabled=options.pop("disable_protocol"),
             schemas=options.pop("schema"),
             strict=options.pop("strict"),
+            byte_order=options.pop("byte_order"),
+            inflate_limit=options.pop("inflate_limit"),
+            inflate_ratio=options.pop("inflate_ratio"),
         )
         return function(*args, choices=choices, **options)
 
@@ -201,5 +228,6 @@ def analysis(function: _F) -> _F:
             metavar="FILE",
             help="Layout of user messages, JSON or TOML (docs/schemas.md).",
         ),
+        reading,
         click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),
     )(wrapper)  # type: ignore[return-value]

@@ -24,7 +24,7 @@ from netdissect.model.reports import (
 from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
-    from netdissect.pipeline import Analysis, Options
+    from netdissect.pipeline import Analysis, Options, Reading
 
 __all__ = ["Choices", "Match", "Session", "select"]
 
@@ -38,6 +38,17 @@ class Choices:
     disabled: tuple[str, ...] = ()
     schemas: tuple[str, ...] = ()
     strict: bool = False
+    byte_order: str | None = None
+    """`little` or `big`."""
+    inflate_limit: int | None = None
+    inflate_ratio: int | None = None
+
+    @property
+    def reading(self) -> Reading | None:
+        """Return what the user says about octets; None where that is nothing."""
+        from netdissect.pipeline import reading  # noqa: PLC0415
+
+        return reading(self.byte_order, self.inflate_limit, self.inflate_ratio)
 
     def options(self, **hooks: Any) -> Options:
         """Return the pipeline's options.
@@ -53,6 +64,7 @@ class Choices:
             decode_as=tuple(decode_as(rule) for rule in self.decode_as),
             without=lookup.known_protocols(self.disabled),
             dialects=lookup.chosen_dialects(self.dialects),
+            reading=self.reading,
             strict=self.strict,
             **hooks,
         )
@@ -173,7 +185,13 @@ class Session:
         from netdissect.pipeline.records import Records, iter_both  # noqa: PLC0415
 
         schemas = lookup.load_schemas(self.choices.schemas)
-        records = Records(schemas=schemas, strict=self.choices.strict, live=self.at_once)
+        reading = self.choices.reading
+        records = Records(
+            schemas=schemas,
+            strict=self.choices.strict,
+            live=self.at_once,
+            bounds=None if reading is None else reading.bounds,
+        )
         options = self.choices.options(on_anomaly=self._found)
         pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline)

@@ -20,7 +20,9 @@ from netdissect.model.errors import UsageError
 __all__ = ["KEYS", "Key", "Setting", "default_map", "settings", "user_file"]
 
 PROJECT_NAME = "netdissect.toml"
-_KINDS = {"str": "a text", "list": "a list of texts", "dict": "a table of texts"}
+_KINDS = {
+    "str": "a text", "int": "a number", "list": "a list of texts", "dict": "a table of texts",
+}  # fmt: skip
 _SGR = re.compile(r"\d{1,3}(;\d{1,3})*|")
 
 
@@ -31,7 +33,7 @@ class Key:
     name: str
     """Dotted name in the files."""
     kind: type
-    """`str`, `list` (of texts) or `dict` (text to text)."""
+    """`str`, `int`, `list` (of texts) or `dict` (text to text)."""
     option: str | None
     """Option of the commands that it is the default of; None where no flag exists."""
     environment: str | None
@@ -71,6 +73,30 @@ KEYS: tuple[Key, ...] = (
         "NETDISSECT_SCHEMAS",
         [],
         "schema files, relative to the file",
+    ),
+    Key(
+        "decode.byte_order",
+        str,
+        "byte_order",
+        "NETDISSECT_BYTE_ORDER",
+        None,
+        "little or big, where the EOUDP texts leave it open; else found out",
+    ),
+    Key(
+        "decode.inflate_limit",
+        int,
+        "inflate_limit",
+        "NETDISSECT_INFLATE_LIMIT",
+        1 << 20,
+        "octets of one inflated message at most",
+    ),
+    Key(
+        "decode.inflate_ratio",
+        int,
+        "inflate_ratio",
+        "NETDISSECT_INFLATE_RATIO",
+        200,
+        "octets of one inflated message at most, as a multiple of its size",
     ),
     Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
     Key("colors", dict, None, None, {}, 'style name -> SGR parameters, such as error = "1;31"'),
@@ -149,6 +175,11 @@ def _in_force(
 def _parsed(key: Key, text: str) -> Any:
     if key.kind is str:
         return text
+    if key.kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(f"{key.environment} must be a number, not {text!r}") from None
     words = [word.strip() for word in text.split(",") if word.strip()]
     if key.kind is list:
         return words
@@ -186,7 +217,8 @@ def _check(path: Path, name: str, kind: type, value: Any) -> None:
         if isinstance(value, list)
         else []
     )
-    if not isinstance(value, kind) or not all(isinstance(item, str) for item in texts):
+    wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+    if wrong or not all(isinstance(item, str) for item in texts):
         wanted = _KINDS[kind.__name__]
         raise UsageError(f"{path}: {name} must be {wanted}")
     if name == "colors" and isinstance(value, dict):

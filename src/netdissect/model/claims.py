@@ -34,6 +34,8 @@ class Claim:
     """The evidence, one sentence each, for `--explain`."""
     doubtful: tuple[bool, bool] = (False, False)
     """Endpoints whose dialect is only the likeliest of several that fit what it has sent so far."""
+    forced: bool = False
+    """True where the user names the dialects: nothing that is seen changes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame, Packet
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionEvent, UnitRecord
 from netdissect.pipeline import parallel
-from netdissect.pipeline.options import Analysis, Options, decode_as
+from netdissect.pipeline.options import Analysis, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.claiming import DecodeAs
@@ -26,6 +26,7 @@ __all__ = [
     "Intervals",
     "Options",
     "Pipeline",
+    "Reading",
     "Recorder",
     "analyze",
     "decode_as",
@@ -33,6 +34,7 @@ __all__ = [
     "open_capture",
     "opened",
     "processes_for",
+    "reading",
 ]
 
 

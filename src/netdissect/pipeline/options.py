@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.protocols import registry
+from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
+from netdissect.wire.inflate import Bounds
 
-__all__ = ["Analysis", "Options", "decode_as"]
+__all__ = ["Analysis", "Options", "Reading", "decode_as", "reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Options:
     """Names of protocols that are not to be recognised."""
     dialects: Mapping[str, str] = field(default_factory=dict)
     """Protocol -> full name of the dialect to use wherever the protocol is found."""
+    reading: Reading | None = None
+    """What the user says about octets that nothing on the wire tells; None = nothing."""
     strict: bool = False
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
     on_anomaly: Callable[[Anomaly], None] | None = None
@@ -48,6 +52,24 @@ class Analysis:
     """Named bound of the pipeline -> how often it was hit."""
 
 
+def reading(
+    byte_order: str | None = None, inflate_limit: int | None = None, inflate_ratio: int | None = None
+) -> Reading | None:
+    """Return what the user says about octets; None where that is nothing.
+
+    Args:
+        byte_order: `little` or `big`.
+        inflate_limit: octets of one inflated message at most.
+        inflate_ratio: the same as a multiple of its size.
+
+    """
+    if (byte_order, inflate_limit, inflate_ratio) == (None, None, None):
+        return None
+    usual = Bounds()
+    bounds = Bounds(inflate_limit or usual.octets, inflate_ratio or usual.ratio)
+    return Reading({"little": "<", "big": ">", None: None}[byte_order], bounds)
+
+
 def decode_as(text: str) -> DecodeAs:
     """Return the rule of `udp.port==7777,riptide-2.1`.
 
@@ -69,4 +91,11 @@ def decode_as(text: str) -> DecodeAs:
         row = protocol.dialect_row(name)
         if row is not None:
             return DecodeAs(transport, int(port), protocol, row.name)
+    speakers = [(known, known.dialect_row(name)) for known in map(registry.get, registry.names())]
+    rows = [(known, row) for known, row in speakers if row is not None]
+    if len(rows) == 1:
+        return DecodeAs(transport, int(port), rows[0][0], rows[0][1].name)
+    if rows:
+        names = ", ".join(known.name for known, _ in rows)
+        raise UsageError(f"{name!r} is a dialect of {names}: put the protocol in front of it")
     raise UsageError(f"no protocol or dialect named {name!r}")

@@ -379,7 +379,12 @@ def iter_records(
         live: hand records on as they come, without waiting for what becomes of their units.
 
     """
-    records = Records(schemas=schemas, strict=bool(options and options.strict), live=live)
+    records = Records(
+        schemas=schemas,
+        strict=bool(options and options.strict),
+        live=live,
+        bounds=options.reading.bounds if options and options.reading else None,
+    )
     pipeline = Pipeline(options, recorder=records.recorder, observer=records)
     for item in iter_both(source, records, pipeline):
         if isinstance(item, DatagramRecord):

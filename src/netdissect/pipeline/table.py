@@ -30,7 +30,7 @@ from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.ports import AssemblingPort, Flow, Port, WatchedPort
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
-from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, roles
+from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 from netdissect.track.connection import Connection
 from netdissect.track.findings import TRACK_CODES, Findings
 from netdissect.track.recorder import Recorder
@@ -356,13 +356,15 @@ class Pipeline:
         dialect = self.options.dialects.get(claim.protocol)
         if dialect is not None:
             reasons = (*claim.reasons, f"dialect {dialect} was asked for")
-            claim = replace(claim, dialects=(dialect, dialect), reasons=reasons)
+            claim = named(replace(claim, reasons=reasons), dialect)
         flow.claim = claim
         claimer = next(p for p in candidates if p.name == claim.protocol)
         flow.protocol = claimer.over(flow.transport)
         flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
         self._servers.learn(flow)
         hints = flow.protocol.initial_hints(_with_client(claim, flow.client))
+        if self.options.reading is not None:
+            hints = flow.protocol.informed(hints, self.options.reading)
         self._begin(flow, hints, flow_roles, (self._at, flow.packets[0][1][1]))
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 from typing import Protocol as Shape
@@ -20,6 +20,7 @@ from netdissect.model.dissection import Dissection
 from netdissect.model.events import Event
 from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.policy import Policy
+from netdissect.wire.inflate import Bounds
 
 __all__ = [
     "Assembler",
@@ -30,6 +31,7 @@ __all__ = [
     "Framer",
     "Inspector",
     "Protocol",
+    "Reading",
 ]
 
 Fault = str | tuple[str, str]
@@ -70,6 +72,16 @@ class Inspector(Shape):
 
     def inspect(self, dissection: Dissection) -> None:
         """Add nodes, fields of messages and annotations to the tree of the next datagram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a user says about octets that nothing on the wire tells."""
+
+    byte_order: str | None = None
+    """`<` or `>`: order of numbers where a format leaves it open; None = found out."""
+    bounds: Bounds = field(default_factory=Bounds)
+    """How far compressed bodies are inflated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,11 @@ class Protocol(ABC):
         default = self.dialects[0].name
         first, second = (name or default for name in claim.dialects)
         return Hints((second, first) if claim.client == 1 else (first, second))
+
+    def informed(self, hints: Hints, reading: Reading) -> Hints:
+        """Return the hints with what the user says; asked only where that is not the default."""
+        del reading
+        return hints
 
     def next_hints(self, hints: Hints) -> Hints:
         """Return the hints for the next connection on the same address pair (RESTART "*")."""

@@ -15,6 +15,7 @@ __all__ = [
     "DecodeAs",
     "best_claim",
     "forced_claim",
+    "named",
     "roles",
 ]
 
@@ -75,8 +76,8 @@ def forced_claim(
     reason = f"decode-as rule for {rule.transport} port {rule.port}"
     claim = rule.protocol.recognise(sample, rule.transport, final=final)
     if claim is not None and claim.score >= STRONG:
-        dialects = (rule.dialect, rule.dialect) if rule.dialect else claim.dialects
-        return replace(claim, score=100, dialects=dialects, reasons=(reason, *claim.reasons))
+        claim = replace(claim, score=100, reasons=(reason, *claim.reasons))
+        return claim if rule.dialect is None else named(claim, rule.dialect)
     if rule.dialect is None and not final:
         return None
     client = None
@@ -89,7 +90,13 @@ def forced_claim(
         client=client,
         roles_from="port" if client is not None else "first_frame",
         reasons=(reason,),
+        forced=rule.dialect is not None,
     )
+
+
+def named(claim: Claim, dialect: str) -> Claim:
+    """Return the claim with the dialect that the user names, for both directions."""
+    return replace(claim, dialects=(dialect, dialect), doubtful=(False, False), forced=True)
 
 
 def roles(claim: Claim, protocol: Protocol, ports: tuple[int, int]) -> tuple[int, str]:

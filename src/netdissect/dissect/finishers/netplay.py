@@ -88,7 +88,7 @@ class _Reader:
         self._schema: Schema = request.schema if self._own else sample_schema()
         self._values = PLAIN_VALUES if dialect == "bin1" else NULLABLE_VALUES
         self._bounds: Bounds = request.bounds
-        self._budget = INFLATED_TOTAL
+        self._budget = max(INFLATED_TOTAL, request.bounds.octets)
 
     # -- bin1, bin2 --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import DialectRow, Protocol
+from netdissect.protocols.base import DialectRow, Protocol, Reading
 from netdissect.protocols.eoudp.recognise import claim
 from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
@@ -52,7 +52,13 @@ class Eoudp(Protocol):
         guessed = claim.doubtful
         if claim.client == 1:
             pair, guessed = pair[::-1], guessed[::-1]
-        return Hints((row_of(pair[0]).name, row_of(pair[1]).name), Learnt(undecided=guessed))
+        learnt = Learnt(undecided=guessed, fixed=claim.forced)
+        return Hints((row_of(pair[0]).name, row_of(pair[1]).name), learnt)
+
+    def informed(self, hints: Hints, reading: Reading) -> Hints:
+        """Return the hints with the byte order of contents that the user names."""
+        learnt = hints.extra or Learnt()
+        return Hints(hints.dialects, learnt._replace(order=reading.byte_order))
 
     def dialect_row(self, name: str) -> DialectRow | None:
         """Return the row of a dialect; the reference writes its names without the prefix."""

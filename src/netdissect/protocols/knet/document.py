@@ -66,7 +66,7 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     else:
         if size == head[-1]:
             events.append((_NOTE, "knet-no-messages", "a header and no messages"))
-    if hints.extra is None:
+    if hints.extra is None or hints.extra.phase == Phase.START:
         if not any(event[0] == _STATE for event in events):
             events.append((_STATE, "speaks", None))
         # Never Phase.OPEN: that is where the layout of the programs is read in haste.

@@ -31,7 +31,7 @@ _ENGINES_END, _TUNDRA_FIRST, _TUNDRA_LAST = 23, 100, 124
 def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object where nothing was learnt."""
     progress = hints.extra
-    if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
+    if progress.fixed or hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
         return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
     evidence, others, strangers = progress.evidence, 0, progress.strangers
     for message in values[5]:

@@ -8,11 +8,12 @@ from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import DialectRow, Framer, Protocol
+from netdissect.protocols.base import DialectRow, Framer, Protocol, Reading
 from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
 from netdissect.protocols.netplay.recognition import recognise
 from netdissect.protocols.netplay.rules import POLICIES
 from netdissect.protocols.netplay.scan import SCANNERS, scan_frame
+from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import DIALECTS
 from netdissect.wire.netplay_findings import FINDINGS
 
@@ -24,6 +25,7 @@ _TITLES = (
     "October 2025: frames of bin2 cut into chunks of 1023 octets",
     "since March 2026: class line and JSON line",
 )
+_BOUNDS = Bounds()
 _BINARY_TYPES = ("0", "1", "2")
 _TEXT_TYPES = ("NetworkMessageLogin", "NetworkMessageNotification", "NetworkMessageChat")
 
@@ -51,7 +53,12 @@ class Netplay(Protocol):
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of one message. See `scan`."""
-        return SCANNERS.get(hints.dialects[direction], scan_frame)(payload)
+        scanner = SCANNERS.get(hints.dialects[direction], scan_frame)
+        return scanner(payload, hints.extra or _BOUNDS)
+
+    def informed(self, hints: Hints, reading: Reading) -> Hints:
+        """Return the hints with the user's bounds of inflation."""
+        return Hints(hints.dialects, reading.bounds)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a dialect."""

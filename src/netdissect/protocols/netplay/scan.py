@@ -28,7 +28,6 @@ __all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
 _MESSAGE, _NOTE = int(Ev.MESSAGE), int(Ev.NOTE)
 _HEADER = 5
-_BOUNDS = Bounds()
 _LONGEST_NAME = 4096
 """Characters of a class line that name a message type."""
 
@@ -38,7 +37,7 @@ def _name(number: int) -> str:
     return str(number)
 
 
-def scan_frame(payload: bytes) -> list[Event]:
+def scan_frame(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one frame of bin1 or bin2."""
     values = read_NetplayFrame(payload, 0, len(payload))
     if values is None:
@@ -46,7 +45,7 @@ def scan_frame(payload: bytes) -> list[Event]:
     length, options, kind, _ = values
     events: list[Event] = [(_MESSAGE, _name(kind))]
     if options:
-        events += _options(options, payload[_HEADER:])
+        events += _options(options, payload[_HEADER:], bounds)
     if length + 2 > RECEIVE_BUFFER:
         text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
         events.append((_NOTE, "frame-above-receiver-buffer", text))
@@ -62,19 +61,19 @@ def _short(payload: bytes) -> list[Event]:
     return [(_NOTE, "incomplete-frame-at-close", text)]
 
 
-def _options(options: int, body: bytes) -> list[Event]:
+def _options(options: int, body: bytes, bounds: Bounds) -> list[Event]:
     notes: list[Event] = []
     if options & RESERVED:
         notes.append((_NOTE, "reserved-option-bits", f"options {options:#04x}"))
     if options & COMPRESSED:
-        content = unpack_body(options, body, _BOUNDS)
+        content = unpack_body(options, body, bounds)
         notes += ((_NOTE, code, text) for code, text in content.findings)
     if options & ENCRYPTED:
         notes.append((_NOTE, "encrypted-flag-set", "the application's own mark"))
     return notes
 
 
-def scan_chunks(payload: bytes) -> list[Event]:
+def scan_chunks(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one message of bin3, with its chunk headers."""
     notes: list[Event] = []
     if len(payload) <= CHUNK_DATA + 1 and payload[:1] == b"\0":
@@ -91,7 +90,7 @@ def scan_chunks(payload: bytes) -> list[Event]:
     _, options, kind, _ = values
     events: list[Event] = [(_MESSAGE, _name(kind)), *notes]
     if options:
-        events += _options(options, frame[_HEADER:])
+        events += _options(options, frame[_HEADER:], bounds)
     return events
 
 
@@ -113,8 +112,9 @@ def _plain_name(class_line: bytes) -> str | None:
     return name if is_class_line(name) else None
 
 
-def scan_text(payload: bytes) -> list[Event]:
-    """Return the events of one text message."""
+def scan_text(payload: bytes, bounds: Bounds) -> list[Event]:
+    """Return the events of one text message; nothing in it is compressed."""
+    del bounds
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
         return [(_NOTE, "incomplete-message-at-close", f"{len(payload)} octets without an end")]
@@ -129,7 +129,7 @@ def scan_text(payload: bytes) -> list[Event]:
     return events
 
 
-SCANNERS: Final[dict[str, Callable[[bytes], list[Event]]]] = {
+SCANNERS: Final[dict[str, Callable[[bytes, Bounds], list[Event]]]] = {
     "netplay-bin1": scan_frame,
     "netplay-bin2": scan_frame,
     "netplay-bin3": scan_chunks,
