@@ -21,20 +21,27 @@ def free_target(kind: int = socket.SOCK_DGRAM) -> Target:
         return Target("127.0.0.1", taken.getsockname()[1])
 
 
-def server_command(protocol: str, target: Target, *bugs: str, dialect: str | None = None) -> str:
+def server_command(
+    protocol: str,
+    target: Target,
+    *bugs: str,
+    dialect: str | None = None,
+    transport: str | None = None,
+) -> str:
     """Return the monitor that runs the minimal server as a process."""
     words = [sys.executable, "-m", "netdissect.fuzz.servers", protocol, "--port", str(target.port)]
     words += ["--dialect", dialect] if dialect else []
+    words += ["--transport", transport] if transport else []
     words += [f"--bug={bug}" for bug in bugs]
     return f"exec:{' '.join(words)}"
 
 
 @contextmanager
 def running(
-    protocol: str, dialect: str | None = None, *bugs: str
+    protocol: str, dialect: str | None = None, *bugs: str, transport: str | None = None
 ) -> Iterator[tuple[Target, Server]]:
     """Serve from a thread."""
-    server = make_server(protocol, dialect, frozenset(bugs))
+    server = make_server(protocol, dialect, frozenset(bugs), transport)
     done = threading.Event()
     with open_listener(server) as listener:
         thread = threading.Thread(

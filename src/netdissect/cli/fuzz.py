@@ -23,6 +23,7 @@ __all__ = ["command"]
 @click.option(
     "--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix."
 )
+@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
 @click.option(
     "--seeds",
     multiple=True,
@@ -89,6 +90,7 @@ def command(
     target: str,
     i_own_this_host: bool,
     dialect: str | None,
+    transport: str | None,
     seeds: tuple[str, ...],
     seed: int,
     cases: int,
@@ -121,6 +123,7 @@ def command(
         Target.parse(target, own_host=i_own_this_host),
         out or _new_folder(protocol),
         dialect=dialect,
+        transport=transport,
         captures=seeds,
         seed=seed,
         cases=cases,

@@ -26,6 +26,7 @@ _MAX_ANSWERS = 256
 @click.option(
     "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
 )
+@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
 @click.option(
     "--wait",
     type=click.FloatRange(0, 60),
@@ -45,6 +46,7 @@ def command(
     target: str,
     i_own_this_host: bool,
     dialect: str | None,
+    transport: str | None,
     wait: float,
     no_session: bool,
     exact: bool,
@@ -70,7 +72,7 @@ def command(
     from netdissect.fuzz.target import Target  # noqa: PLC0415
 
     where = Target.parse(target, own_host=i_own_this_host)
-    driver = driver_class(protocol)
+    driver = driver_class(protocol, transport, dialect)
     name = full_dialect(driver, dialect)
     octets = encode_text(protocol, name, driver.transport, message, fields_of(fields))
     result = exchange(

@@ -60,7 +60,7 @@ def encode_text(
             packet.fields[key] = _from_text(field, text)
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{key}={text!r}: {error}") from error
-    return _octets(packet if bare else wrap(protocol, dialect, packet))
+    return _octets(packet if bare else wrap(protocol, dialect, packet, transport))
 
 
 def encode_decoded(

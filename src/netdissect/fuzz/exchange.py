@@ -45,14 +45,14 @@ def exchange(
         wait: seconds to collect answers.
         session: connect first; False sends from a bare socket.
         live: put the session's token and numbers into the message; False sends it as it is.
-        transport: for a bare socket, `udp` or `tcp`.
+        transport: `udp` or `tcp`.
 
     Raises:
         UsageError: the target lets no session in, or refuses a TCP connection.
     """
     if not session:
         return _bare(target, octets, wait, transport)
-    driver = driver_class(protocol).connect(target, dialect)
+    driver = driver_class(protocol, transport, dialect).connect(target, dialect)
     try:
         if driver.state != CONNECTED:
             raise UsageError(

@@ -5,9 +5,11 @@ capture.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
+
+from scapy.packet import NoPayload, Packet
 
 from netdissect.dissect.engine import Request, dissect, layer_module
 from netdissect.fuzz.wrapping import root, wrap
@@ -48,16 +50,38 @@ def message_types(protocol: str, dialect: str, transport: str) -> dict[str, type
 
     A layer belongs to a dialect when its default packet, in what carries it, is read back.
     """
-    request = Request(dialect, None, transport, unframed=True)
+    request = Request(dialect, None, transport)
     types: dict[str, type[Layer]] = {}
     for layer in exported_layers(protocol).values():
-        carrier = wrap(protocol, dialect, layer())
+        packet = layer()
+        carrier = wrap(protocol, dialect, packet, transport)
         octets = None if carrier is None else build(carrier)
-        if not octets or root(protocol, octets, request) is not type(carrier):
+        if not octets or not _reads_back(carrier, packet, root(protocol, octets, request), octets):
             continue
         for name in read_types(protocol, octets, request)[:1]:
             types.setdefault(name, layer)
     return types
+
+
+def _reads_back(carrier: Any, packet: Any, layer: Any, octets: bytes) -> bool:
+    """Return whether a dialect reads what carries a message as the layers that it was made of."""
+    if layer is not type(carrier):
+        return False
+    if carrier is packet or getattr(packet, "commands", None):
+        # The documents of EOUDP have layers of their own for the commands that this one is for.
+        return True
+    return any(type(each) is type(packet) for each in _inside(layer(octets)))
+
+
+def _inside(packet: Any) -> Iterator[Any]:
+    """Yield a packet, its payloads, and the packets in their fields."""
+    while not isinstance(packet, NoPayload):
+        yield packet
+        for value in packet.fields.values():
+            for item in value if isinstance(value, list) else (value,):
+                if isinstance(item, Packet):
+                    yield from _inside(item)
+        packet = packet.payload
 
 
 def message_layer(protocol: str, dialect: str, transport: str, name: str) -> type[Layer]:

@@ -60,6 +60,7 @@ def fuzz_target(
     out: Path,
     *,
     dialect: str | None = None,
+    transport: str | None = None,
     captures: Sequence[str | Path] = (),
     seed: int = 1,
     cases: int = 1000,
@@ -77,6 +78,7 @@ def fuzz_target(
         target: where to send; see `Target.parse` for the rule that it must be this machine.
         out: new folder of the run.
         dialect: dialect to speak; the protocol's usual one by default.
+        transport: `udp` or `tcp`; the dialect's usual one by default.
         captures: capture files whose messages are mutated; the layers' defaults without any.
         seed: number that decides every mutation.
         cases: cases to send.
@@ -90,13 +92,19 @@ def fuzz_target(
     Raises:
         NetdissectError: an unknown name, no seeds, or a target that lets nobody in.
     """
-    driver = driver_class(protocol)
+    driver = driver_class(protocol, transport, dialect)
     name = full_dialect(driver, dialect)
     pool = collect_seeds(driver, name, captures)
     seeded(pool)
     generator = Generator(pool.seeds, driver.traits, seed)
     store = Store(out)
-    facts = {"protocol": protocol, "dialect": name, "seed": seed, "monitors": list(monitors)}
+    facts = {
+        "protocol": protocol,
+        "dialect": name,
+        "transport": driver.transport,
+        "seed": seed,
+        "monitors": list(monitors),
+    }
     store.write_run(
         {
             **facts,
@@ -114,7 +122,7 @@ def fuzz_target(
 
 def _watch(failure: Failure, target: Target, monitors: Sequence[str] | None, folder: Path) -> Watch:
     facts = failure.facts
-    driver = driver_class(str(facts["protocol"]))
+    driver = driver_class(str(facts["protocol"]), facts.get("transport"), str(facts["dialect"]))
     texts = list(facts.get("monitors", [])) if monitors is None else list(monitors)
     return Watch(driver, str(facts["dialect"]), target, parse_monitors(texts, folder))
 

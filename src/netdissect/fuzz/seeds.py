@@ -104,9 +104,9 @@ def make_seed(
 def seeds_from_layers(protocol: str, dialect: str, transport: str = "udp") -> SeedPool:
     """Return the default message of every layer that the dialect has."""
     pool = SeedPool()
-    request = Request(dialect, None, transport, unframed=True)
+    request = Request(dialect, None, transport)
     for layer in message_types(protocol, dialect, transport).values():
-        octets = build(wrap(protocol, dialect, layer()))
+        octets = build(wrap(protocol, dialect, layer(), transport))
         if octets:
             pool.add(make_seed(protocol, octets, request, f"layer {layer.__name__}"))
     return pool

@@ -106,6 +106,9 @@ class Link:
         try:
             self._socket.settimeout(1.0)
             self._socket.connect((target.host, target.port))
+            if transport == "tcp":
+                # Every message in a segment of its own, at once.
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setblocking(False)
         except OSError:
             self._socket.close()

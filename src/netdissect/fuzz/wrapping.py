@@ -13,9 +13,9 @@ from netdissect.dissect.engine import Request, layer_module
 __all__ = ["root", "wrap"]
 
 
-def wrap(protocol: str, dialect: str, packet: Any) -> Any:
+def wrap(protocol: str, dialect: str, packet: Any, transport: str = "udp") -> Any:
     """Return what carries a message in one dialect, None where the dialect does not have it."""
-    carrier = _CARRIERS.get(protocol)
+    carrier = _CARRIERS.get((protocol, transport))
     return packet if carrier is None else carrier(dialect, packet)
 
 
@@ -40,15 +40,20 @@ def _teeworlds(dialect: str, packet: Any) -> Any:
     return packet if kind in (header, layers.Tw06Connless, layers.Tw07Connless) else None
 
 
-def _eoudp(_dialect: str, packet: Any) -> Any:
+def _eoudp(dialect: str, packet: Any) -> Any:
     from netdissect.layers import eoudp as layers  # noqa: PLC0415
 
+    header = layers.header_layer(dialect)
     kind = type(packet)
-    if kind is layers.EoudpLate:
+    if kind is header:
         return packet
-    if not getattr(kind, "commands", None) or kind.__name__.endswith("32"):
+    if not getattr(kind, "commands", None):
         return None
-    return layers.EoudpLate(important=1) / packet
+    short = kind.__name__.endswith("32")
+    if short != dialect.endswith("long32") and (short or hasattr(layers, f"{kind.__name__}32")):
+        return None
+    flagged = any(field.name == "important" for field in header.fields_desc)
+    return header(**({"important": 1} if flagged else {})) / packet
 
 
 def _knet(dialect: str, packet: Any) -> Any:
@@ -69,18 +74,59 @@ def _knet(dialect: str, packet: Any) -> Any:
     return packet if type(packet) in (header, layers.KnetConnect) else None
 
 
-_CARRIERS: dict[str, Callable[[str, Any], Any]] = {
-    "teeworlds": _teeworlds,
-    "eoudp": _eoudp,
-    "knet": _knet,
+def _knet_stream(dialect: str, packet: Any) -> Any:
+    from netdissect.layers import knet as layers  # noqa: PLC0415
+
+    stream = layers.STREAMS[dialect][0]
+    message = stream().get_field("messages").item
+    if isinstance(packet, layers.KnetContent):
+        return stream(messages=[message(content=packet)])
+    return stream(messages=[packet]) if type(packet) is message else None
+
+
+def _riptide_stream(dialect: str, packet: Any) -> Any:
+    from netdissect.fuzz.framed import FRAMED_RIPTIDE  # noqa: PLC0415
+    from netdissect.layers.riptide.common import RiptideMessage  # noqa: PLC0415
+
+    return FRAMED_RIPTIDE[dialect]() / packet if isinstance(packet, RiptideMessage) else None
+
+
+def _netplay(dialect: str, packet: Any) -> Any:
+    from netdissect.fuzz.framed import NetplayOnlyChunk  # noqa: PLC0415
+    from netdissect.layers import netplay  # noqa: PLC0415
+
+    if dialect == "netplay-bin3" and isinstance(packet, netplay.NetplayFrame):
+        return NetplayOnlyChunk() / packet
+    return packet
+
+
+_CARRIERS: dict[tuple[str, str], Callable[[str, Any], Any]] = {
+    ("teeworlds", "udp"): _teeworlds,
+    ("eoudp", "udp"): _eoudp,
+    ("knet", "udp"): _knet,
+    ("knet", "tcp"): _knet_stream,
+    ("riptide", "tcp"): _riptide_stream,
+    ("netplay", "tcp"): _netplay,
 }
 
 
 def root(protocol: str, octets: bytes, request: Request) -> Any:
     """Return the layer that reads and writes one message with its framing."""
     if protocol == "netplay":
-        from netdissect.layers import netplay  # noqa: PLC0415
+        return _netplay_root(octets, request.dialect)
+    if protocol == "riptide" and request.transport == "tcp":
+        from netdissect.fuzz.framed import FRAMED_RIPTIDE  # noqa: PLC0415
 
-        text = request.dialect == "netplay-text"
-        return netplay.NetplayText if text else netplay.NetplayFrame
+        return FRAMED_RIPTIDE[request.dialect]
     return layer_module(protocol).root(octets, request)
+
+
+def _netplay_root(octets: bytes, dialect: str) -> Any:
+    from netdissect.fuzz.framed import NetplayOnlyChunk  # noqa: PLC0415
+    from netdissect.layers import netplay  # noqa: PLC0415
+
+    if dialect == "netplay-text":
+        return netplay.NetplayText
+    if dialect == "netplay-bin3":
+        return NetplayOnlyChunk if octets[:1] == b"\0" else netplay.NetplayChunk
+    return netplay.NetplayFrame

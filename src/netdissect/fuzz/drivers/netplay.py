@@ -1,5 +1,6 @@
-"""A Netplay client: a TCP connection and whole frames. The protocol has no handshake of its own, no
-acknowledgement and no answer to anything, so a session is alive while the server keeps it open.
+"""A Netplay client of any dialect: a TCP connection and whole frames. The protocol has no handshake
+of its own, no acknowledgement and no answer to anything, so a session is alive while the server
+keeps it open.
 
 Source: docs/protocols/netplay.md sections 1, 2, 5 and 7.
 """
@@ -14,8 +15,9 @@ from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
+from netdissect.wire.netplay import chunk_spans, split_frame
 
-__all__ = ["NetplayDriver", "frames", "lines"]
+__all__ = ["NetplayDriver", "chunked", "frames", "joined", "lines"]
 
 HEAD = 5
 _COMPRESSED = 1
@@ -33,7 +35,14 @@ def _stored(data: bytes) -> bytes:
 
 
 def _bad_zlib(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
-    """Return a frame that says that its body is compressed, and holds something else."""
+    """Return a message whose frame says that its body is compressed, and holds something else."""
+    if next(iter(chunked(data)), None) == data:
+        lied = _bad_frame(joined(data), chance)
+        return None if lied is None else (b"".join(split_frame(lied[0])), lied[1])
+    return _bad_frame(data, chance)
+
+
+def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
     if len(data) < HEAD or int.from_bytes(data[:_LENGTH], "big") + _LENGTH != len(data):
         return None
     body = data[HEAD:]
@@ -66,6 +75,24 @@ def frames(stream: bytes) -> Iterable[bytes]:
         at = end
 
 
+def chunked(stream: bytes) -> Iterable[bytes]:
+    """Cut whole frames of bin3, in their chunks, off the start of a stream."""
+    first = 0
+    for start, end, position, need in chunk_spans(stream):
+        if need < _LENGTH + _SHORTEST or end > len(stream):
+            return
+        if not position:
+            first = start
+        if position + end - start - 1 == need:
+            yield stream[first:end]
+
+
+def joined(message: bytes) -> bytes:
+    """Return the frame that the chunks of one message hold."""
+    spans = chunk_spans(message)
+    return b"".join(message[start + 1 : end] for start, end, _position, _need in spans)
+
+
 def lines(stream: bytes) -> Iterable[bytes]:
     """Cut whole text messages, two lines each, off the start of a stream."""
     rows = stream.split(b"\n")[:-1]
@@ -78,7 +105,7 @@ class NetplayDriver(Driver):
 
     protocol = "netplay"
     transport = "tcp"
-    dialects = ("netplay-bin1", "netplay-bin2", "netplay-text")
+    dialects = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
     traits = Traits(lies=(_bad_zlib,))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -104,7 +131,8 @@ class NetplayDriver(Driver):
             if self.dialect == "netplay-text":
                 self.answered(message.partition(b"\n")[0].decode("utf-8", "replace")[:40])
             else:
-                self.answered(str(int.from_bytes(message[3:HEAD], "big")))
+                frame = joined(message) if self.dialect == "netplay-bin3" else message
+                self.answered(str(int.from_bytes(frame[3:HEAD], "big")))
 
     def tick(self, now: float) -> None:
         """Leave a stream in which the server waits for octets that will not come."""
@@ -137,4 +165,17 @@ class NetplayDriver(Driver):
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
         """Cut the start of a stream into whole messages."""
-        return lines(stream) if dialect == "netplay-text" else frames(stream)
+        return _SPLITTERS.get(dialect, frames)(stream)
+
+    def send(self, octets: bytes, key: Key | None = None, kind: str = "mutant") -> None:
+        """Send a message; each chunk of bin3 by itself, because its receiver takes what one read
+        returns for one chunk.
+        """
+        if self.dialect != "netplay-bin3":
+            super().send(octets, key, kind)
+            return
+        for start, end, _position, _need in chunk_spans(octets):
+            super().send(octets[start:end], key, kind)
+
+
+_SPLITTERS = {"netplay-text": lines, "netplay-bin3": chunked}

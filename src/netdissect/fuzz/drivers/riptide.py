@@ -160,9 +160,13 @@ class RiptideDriver(Driver):
         self.client_id: int | None = None
         """The number that the server's Welcome gave us."""
 
+    def _put(self, message: bytes) -> None:
+        """Send a message of the driver's own."""
+        self.link.send(message)
+
     def begin(self) -> None:
         """Send Connect. The Welcome is confirmed, and the confirmation acknowledged."""
-        self.link.send(self._messages.build("Connect"))
+        self._put(self._messages.build("Connect"))
         self._repeat_at = self.clock() + REPEAT_SECONDS
 
     def ends(self, octets: bytes) -> bool:
@@ -179,7 +183,7 @@ class RiptideDriver(Driver):
         self.answered(kind)
         if packet.type_id >= RELIABLE_FROM and packet.sequence_id is not None:
             self._received.take(packet.sequence_id)
-            self.link.send(self._messages.ack(self._received, packet.sequence_id))
+            self._put(self._messages.ack(self._received, packet.sequence_id))
         if kind == "Welcome" and self.client_id is None:
             self._welcome(packet, now)
         elif kind in ("Ack", "AckExtra"):
@@ -196,7 +200,7 @@ class RiptideDriver(Driver):
         if self.state == "connecting" and now >= self._repeat_at:
             self._repeat_at = now + REPEAT_SECONDS
             if self.client_id is None:
-                self.link.send(self._messages.build("Connect"))
+                self._put(self._messages.build("Connect"))
             else:
                 self._confirm()
         elif self.state == CONNECTED and now >= self._heartbeat_at:
@@ -205,10 +209,10 @@ class RiptideDriver(Driver):
     def probe(self, now: float) -> None:
         """Send a heartbeat; a server answers it at once. Before that, a Connect."""
         if self.state != CONNECTED:
-            self.link.send(self._messages.build("Connect"))
+            self._put(self._messages.build("Connect"))
             return
         self._heartbeat_at = now + HEARTBEAT_SECONDS
-        self.link.send(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=-1))
+        self._put(self._messages.build("Heartbeat", ping_id=self._ping, rtt_ms=-1))
         self._ping = (self._ping + 1) & 0xFF
 
     def proofs(self) -> int:
@@ -241,7 +245,7 @@ class RiptideDriver(Driver):
 
     def leave(self) -> None:
         """Send Disconnect, once, as clients do."""
-        self.link.send(self._messages.build("Disconnect"))
+        self._put(self._messages.build("Disconnect"))
 
     def _welcome(self, packet: Any, now: float) -> None:
         self.client_id = packet.client_id
@@ -251,7 +255,7 @@ class RiptideDriver(Driver):
             self._confirm()
 
     def _confirm(self) -> None:
-        self.link.send(self._messages.build("Welcome", sequence_id=1, client_id=self.client_id))
+        self._put(self._messages.build("Welcome", sequence_id=1, client_id=self.client_id))
 
     def _acknowledged(self, packet: Any) -> None:
         newest = packet.last_received

@@ -14,10 +14,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="netdissect.fuzz.servers", description=__doc__)
     parser.add_argument("protocol", choices=sorted(SERVERS))
     parser.add_argument("--dialect")
+    parser.add_argument("--transport", choices=["udp", "tcp"])
     parser.add_argument("--port", type=int, default=0, help="0 lets the system choose")
     parser.add_argument("--bug", action="append", default=[], help="plant a bug")
     options = parser.parse_args()
-    server = make_server(options.protocol, options.dialect, frozenset(options.bug))
+    bugs = frozenset(options.bug)
+    server = make_server(options.protocol, options.dialect, bugs, options.transport)
     parent = os.getppid()
     with open_listener(server, options.port) as listener:
         print(f"listening on 127.0.0.1:{listener.getsockname()[1]}", flush=True)  # noqa: T201

@@ -1,4 +1,4 @@
-"""A minimal EOUDP server of the last releases: accepts clients, acknowledges, counts packets.
+"""A minimal EOUDP server of any dialect: accepts clients, acknowledges, counts packets.
 
 Source: docs/protocols/eoudp.md sections 4 and 5.
 """
@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netdissect.fuzz.drivers.eoudp import (
+from netdissect.fuzz.drivers.eoudp_form import (
     ACK,
+    COMPONENT_OF,
     CONNECT,
     CONNECT_ACCEPT,
     DISCONNECT,
-    HEAD,
+    FORMS,
     PACKET_INFO,
-    datagram,
-    is_whole,
 )
 from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
 from netdissect.layers.eoudp import EoudpAck, EoudpConnectAccept, EoudpPacketInfo, EoudpPair
@@ -24,8 +23,6 @@ __all__ = ["EoudpServer"]
 
 INFO_SECONDS = 1.0
 TIMEOUT_SECONDS = 10.0
-_COMPONENT_OF = 0x0C
-_ENTITY_OCTETS = 8
 
 
 @dataclass(slots=True)
@@ -47,29 +44,31 @@ class EoudpServer(Server):
 
     def __init__(self, dialect: str = "exodia-late", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
+        self._form = FORMS[dialect]
         self._peers: dict[Address, _Peer] = {}
         self.delivered = 0
         """Messages of connected clients that passed the size check."""
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram; one from a stranger must be a CONNECT."""
-        if not is_whole(data):
+        form = self._form
+        if not form.is_whole(data):
             return []
-        command, important = data[0], bool(data[17])
-        number = int.from_bytes(data[9:17], "big")
-        if command == CONNECT:
-            return self._connect(number, peer, now, important=important)
+        if data[0] == CONNECT:
+            return self._connect(data, peer, now)
         known = self._peers.get(peer)
         if known is None:
             return []
         known.heard = now
         self.delivered += 1
-        self._check_length(command, data[HEAD:])
+        self._check_length(data)
         replies: Replies = []
-        if important:
-            replies.append((datagram(known.number, ACK, EoudpAck(acked_id=number)), peer))
+        if form.is_acknowledged(data):
+            ack = EoudpAck(acked_id=form.number(data))
+            replies.append((form.build(known.number, ACK, ack), peer))
             known.number += 1
-        if command == DISCONNECT:
+        if data[0] == DISCONNECT and len(data) == form.head:
+            # With content it is a key event of v1.0.
             del self._peers[peer]
         return replies
 
@@ -82,27 +81,32 @@ class EoudpServer(Server):
             elif now - peer.told >= INFO_SECONDS:
                 peer.told = now
                 content = EoudpPacketInfo(pairs=[EoudpPair(received=0, sent=0)])
-                replies.append((datagram(peer.number, PACKET_INFO, content), address))
+                replies.append((self._form.build(peer.number, PACKET_INFO, content), address))
                 peer.number += 1
         return replies
 
-    def _connect(self, number: int, peer: Address, now: float, *, important: bool) -> Replies:
-        """Acknowledge, and accept an endpoint that is new; both have id 0."""
+    def _connect(self, data: bytes, peer: Address, now: float) -> Replies:
+        """Acknowledge where that is the rule, and accept; both have id 0."""
+        form = self._form
         replies: Replies = []
-        if important:
-            replies.append((datagram(0, ACK, EoudpAck(acked_id=number)), peer))
+        if form.is_acknowledged(data):
+            ack = EoudpAck(acked_id=form.number(data))
+            replies.append((form.build(0, ACK, ack), peer))
         if peer not in self._peers:
             while len(self._peers) >= PEER_LIMIT:
                 del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
-            accept = EoudpConnectAccept(client_index=len(self._peers))
-            replies.append((datagram(0, CONNECT_ACCEPT, accept), peer))
+        index = len(self._peers)
         self._peers[peer] = _Peer(now)
+        accept = EoudpConnectAccept(client_index=index)
+        replies.append((form.build(0, CONNECT_ACCEPT, accept), peer))
         return replies
 
-    def _check_length(self, command: int, content: bytes) -> None:
-        start = _ENTITY_OCTETS + 4
-        if "length" not in self.bugs or command != _COMPONENT_OF or len(content) < start:
+    def _check_length(self, data: bytes) -> None:
+        content = data[self._form.head :]
+        entity = 4 if self.dialect.endswith("long32") else 8
+        start = entity + 4
+        if "length" not in self.bugs or data[0] != COMPONENT_OF or len(content) < start:
             return
-        size = int.from_bytes(content[_ENTITY_OCTETS:start], "little")
+        size = int.from_bytes(content[entity:start], "little")
         if start + size > len(content):
             raise PlantedBugError(f"length: a name of {size} octets in {len(content)}")

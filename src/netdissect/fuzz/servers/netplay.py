@@ -5,7 +5,7 @@ Source: docs/protocols/netplay.md sections 2, 5 and 7.
 
 from __future__ import annotations
 
-from netdissect.fuzz.drivers.netplay import HEAD, frames, lines
+from netdissect.fuzz.drivers.netplay import HEAD, NetplayDriver, joined
 from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, Server
 from netdissect.wire.inflate import inflate
 
@@ -41,13 +41,14 @@ class NetplayServer(Server):
             self._streams.pop(peer, None)
             return []
         stream = (self._streams.get(peer, b"") + data)[-_BUFFER_LIMIT:]
-        whole = list(lines(stream) if self.dialect == "netplay-text" else frames(stream))
+        whole = list(NetplayDriver.split(stream, self.dialect))
         rest = stream[sum(map(len, whole)) :]
         self._streams[peer] = rest
         self.delivered += len(whole)
         for message in whole:
             self._check_code(message)
-        short = len(rest) >= 2 and int.from_bytes(rest[:2], "big") < _SHORTEST  # noqa: PLR2004
+        head = rest[1:3] if self.dialect == "netplay-bin3" else rest[:2]
+        short = len(head) == 2 and int.from_bytes(head, "big") < _SHORTEST  # noqa: PLR2004
         if short and self.dialect != "netplay-text":
             self.closing.add(peer)
         return [(message, other) for message in whole for other in self._streams]
@@ -58,8 +59,9 @@ class NetplayServer(Server):
         return []
 
     def _check_code(self, message: bytes) -> None:
-        if self.dialect == "netplay-text" or not message[2] & _COMPRESSED:
+        frame = joined(message) if self.dialect == "netplay-bin3" else message
+        if self.dialect == "netplay-text" or not frame[2] & _COMPRESSED:
             return
-        body = inflate(message[HEAD:], limit=_INFLATED_LIMIT, ratio=_RATIO)
+        body = inflate(frame[HEAD:], limit=_INFLATED_LIMIT, ratio=_RATIO)
         if "decompression" in self.bugs and not body.complete and body.error:
             raise PlantedBugError(f"decompression: {body.error}")

@@ -55,6 +55,14 @@ class RiptideServer(Server):
         """Return how many clients are connected."""
         return sum(peer.connected for peer in self._peers.values())
 
+    def knows(self, peer: Address) -> bool:
+        """Return whether a peer has asked for a connection and not left."""
+        return peer in self._peers
+
+    def forget(self, peer: Address) -> None:
+        """Forget a peer whose connection is gone."""
+        self._peers.pop(peer, None)
+
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram."""
         packet: Any = self._messages.read(data)

@@ -1,0 +1,101 @@
+"""Where the live values of an EOUDP datagram lie, and what is acknowledged, in every dialect.
+
+Source: docs/protocols/eoudp.md; the places are those of `layers.eoudp.headers`.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import Any
+
+from netdissect.layers.eoudp import EoudpComponentOf, EoudpComponentOf32, header_layer
+from netdissect.wire.eoudp_names import DIALECTS, DOCUMENTS
+
+__all__ = [
+    "ACK", "COMPONENT_OF", "CONNECT", "CONNECT_ACCEPT", "DISCONNECT", "FORMS", "PACKET_INFO",
+    "Form",
+]  # fmt: skip
+
+PACKET_INFO, ACK, CONNECT_ACCEPT, COMPONENT_OF = 0x00, 0x01, 0x02, 0x0C
+CONNECT, DISCONNECT = 0x81, 0x82
+_BY_FLAG = frozenset({"rfc03", "exodia-late", "exodia-late-long32"})
+_BY_COMMAND: dict[str, frozenset[int]] = {
+    "rfc01": frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C}),
+    "rfc02": frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81}),
+    "exodia-early": frozenset({0x0C}),
+    "exodia-early-long32": frozenset({0x0C}),
+    "exodia-30": frozenset({0x0C, 0x0F}),
+}
+"""Dialect -> commands that are acknowledged, in exodia-30 when flagged; exodia-mid has none."""
+
+
+class Form:
+    """The layout of one dialect."""
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self.layer: Any = header_layer(dialect)
+        places: dict[str, slice] = {}
+        at = 0
+        for field in self.layer.fields_desc:
+            places[field.name] = slice(at, at + int(field.sz))
+            at += int(field.sz)
+        self.head = at
+        """Octets of the header."""
+        self.id, self.size, self._time = places["id"], places["size"], places["timestamp"]
+        flag = places.get("important")
+        self.flag = None if flag is None else flag.start
+        """Octet of the flag, None in dialects without one."""
+        self._floats = ">d" if self._time.stop - self._time.start == 8 else ">f"  # noqa: PLR2004
+        self.span: int = 1 << 8 * (self.id.stop - self.id.start)
+        """Modulus of the ids."""
+        self.component: Any = EoudpComponentOf32 if "long32" in dialect else EoudpComponentOf
+
+    @property
+    def by_flag(self) -> bool:
+        """Return whether whatever is flagged is acknowledged."""
+        return self.dialect in _BY_FLAG
+
+    def build(
+        self, number: int, command: int, content: Any = None, *, flagged: bool = False
+    ) -> bytes:
+        """Return one message with the time of now."""
+        extra = {} if self.flag is None else {"important": int(flagged)}
+        head = self.layer(cmd=command, timestamp=self._now(), id=number % self.span, **extra)
+        return bytes(head if content is None else head / content)
+
+    def is_whole(self, data: bytes) -> bool:
+        """Return whether a datagram passes the size check of real receivers."""
+        return (
+            len(data) >= self.head
+            and int.from_bytes(data[self.size], "big") == len(data) - self.head
+        )
+
+    def number(self, data: bytes) -> int:
+        """Return the id of a whole datagram."""
+        return int.from_bytes(data[self.id], "big")
+
+    def put_number(self, data: bytearray, number: int) -> None:
+        """Write the id."""
+        data[self.id] = (number % self.span).to_bytes(self.id.stop - self.id.start, "big")
+
+    def put_time(self, data: bytearray) -> None:
+        """Write the time of now."""
+        data[self._time] = struct.pack(self._floats, self._now())
+
+    def is_acknowledged(self, data: bytes) -> bool:
+        """Return whether a receiver acknowledges a whole datagram."""
+        flagged = self.flag is not None and data[self.flag] == 1
+        if self.by_flag:
+            return flagged
+        listed = data[0] in _BY_COMMAND.get(self.dialect, ())
+        return listed and (flagged or self.dialect != "exodia-30")
+
+    def _now(self) -> float:
+        """Return seconds in the texts, milliseconds in programs."""
+        return time.time() if self.dialect in DOCUMENTS else float(time.time_ns() // 1_000_000)
+
+
+FORMS: dict[str, Form] = {dialect: Form(dialect) for dialect in DIALECTS}
+"""Dialect -> layout."""

@@ -1,0 +1,74 @@
+"""Messages with their framing in a stream, as packets whose fields can all be mutated.
+
+The layers of a stream hold a message as octets, because `dissect` reads it in a buffer of its own.
+Here the message is the payload of its frame: mutators reach the length and what is in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from scapy.fields import ByteEnumField, LEShortField, LESignedIntField
+from scapy.packet import Raw
+
+from netdissect.layers.base import Layer
+from netdissect.layers.netplay.frames import NetplayFrame
+from netdissect.layers.riptide import message_layer
+from netdissect.wire.netplay import CHUNK_NAMES
+
+__all__ = ["FRAMED_RIPTIDE", "FramedRiptide", "NetplayOnlyChunk"]
+
+
+class FramedRiptide(Layer):
+    """A Riptide message of 2.2 behind its length."""
+
+    name = "Riptide in a stream"
+    dialect: ClassVar[str] = "riptide-2.2"
+    fields_desc: ClassVar[list[Any]] = [LESignedIntField("length", None)]
+
+    def guess_payload_class(self, payload: bytes) -> type[Any]:
+        """Return the layer of the message."""
+        return message_layer(payload, self.dialect)
+
+    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
+        """Fill in the length unless it was given."""
+        if self.fields.get("length") is None:
+            pkt = len(pay).to_bytes(len(pkt), "little")
+        return pkt + pay
+
+
+class FramedRiptide21(FramedRiptide):
+    """A Riptide message of 2.1 behind its length."""
+
+    dialect = "riptide-2.1"
+
+
+class FramedRiptide21dev(FramedRiptide):
+    """A Riptide message of the 2.1 snapshots behind its length."""
+
+    dialect = "riptide-2.1dev"
+
+
+class FramedRiptide20(FramedRiptide):
+    """A Riptide message of 2.0 behind its length, which has two octets."""
+
+    dialect = "riptide-2.0"
+    fields_desc: ClassVar[list[Any]] = [LEShortField("length", None)]
+
+
+FRAMED_RIPTIDE: dict[str, type[FramedRiptide]] = {
+    layer.dialect: layer
+    for layer in (FramedRiptide, FramedRiptide21, FramedRiptide21dev, FramedRiptide20)
+}
+"""Dialect -> layer."""
+
+
+class NetplayOnlyChunk(Layer):
+    """A frame of bin3 that fits in one chunk."""
+
+    name = "Netplay frame in one chunk"
+    fields_desc: ClassVar[list[Any]] = [ByteEnumField("chunk_header", 0, CHUNK_NAMES)]
+
+    def guess_payload_class(self, payload: bytes) -> type[Any]:
+        """Return the layer of the frame."""
+        return NetplayFrame if payload else Raw
