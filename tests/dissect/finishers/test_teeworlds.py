@@ -141,7 +141,7 @@ def test_offsets_of_compressed_messages_refer_to_the_second_buffer() -> None:
     (message,) = out.messages
     assert (message.type, message.buffer, message.offset, message.length) == ("sys.input", 1, 2, 17)
     assert message.fields["player_input"]["target_x"] == 1
-    assert message.summary == "input tick 453, acks snapshot 450"
+    assert message.summary == "input tick 453, acks snapshot 450: stands, aims at 1,0"
 
 
 def test_lines_hide_passwords_and_keep_hostile_text_for_the_renderer() -> None:

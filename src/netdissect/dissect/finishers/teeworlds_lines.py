@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from netdissect.dissect.walker import node_fields
@@ -11,38 +12,153 @@ from netdissect.wire.teeworlds import secrets
 __all__ = ["message_line"]
 
 _MAX_VALUE = 60
-"""Characters shown of one value."""
+"""Characters shown of one value in a list of fields."""
+_MAX_TEXT = 256
+"""Characters shown of a text that is the point of a line: a chat message has no more."""
 _HIDDEN = frozenset(
     ("message_id", "message_uuid", "magic_octets", "control_id", "trailing", "input", "padding",
      "padding_a", "padding_b", "data", "player_input", "control", "body_len", "magic", "size")
 )  # fmt: skip
 """Fields that say nothing to people in a line."""
 
-_LINES: dict[str, str] = {
-    "sys.input": "input tick {intended_tick}, acks snapshot {ack_game_tick}",
-    "sys.input_timing": "input {intended_tick} had {time_left} ms left",
+_WEAPONS = {-3: "by the game", -2: "by itself", -1: "by the world", 0: "with the hammer",
+            1: "with the gun", 2: "with the shotgun", 3: "with the grenade", 4: "with the laser",
+            5: "as a ninja"}  # fmt: skip
+_TEAM_CHAT, _WHISPER = 2, 3
+"""Modes of chat in 0.7; in 0.6 DDNet uses 2 and 3 for whispers that are sent and received."""
+
+
+def _player(number: int) -> str:
+    return f"player {number}" if number >= 0 else "the server"
+
+
+def _input(fields: dict[str, Any]) -> str:
+    """Return what a player does: keys held, shots counted (odd = held down), where it aims."""
+    does = fields["player_input"]
+    parts = [{-1: "left", 0: "stands", 1: "right"}.get(does["direction"], str(does["direction"]))]
+    parts += [name for name in ("jump", "hook") if does[name]]
+    parts += [f"fire {does['fire']}"] if does["fire"] else []
+    parts += [f"weapon {does['wanted_weapon']}"] if does["wanted_weapon"] else []
+    ack = fields["ack_game_tick"]
+    acks = "asks for a full snapshot" if ack < 0 else f"acks snapshot {ack}"
+    aim = f"aims at {does['target_x']},{does['target_y']}"
+    return f"input tick {fields['intended_tick']}, {acks}: {', '.join(parts)}, {aim}"
+
+
+def _timing(fields: dict[str, Any]) -> str:
+    left = fields["time_left"]
+    how = f"had {left} ms left" if left >= 0 else f"came {-left} ms late"
+    return f"input {fields['intended_tick']} {how}"
+
+
+def _kill(fields: dict[str, Any]) -> str:
+    killer, victim = fields["killer"], fields["victim"]
+    how = _WEAPONS.get(fields["weapon"], f"with weapon {fields['weapon']}")
+    if killer == victim:
+        return f"player {victim} dies {how}"
+    return f"{_player(killer)} kills player {victim} {how}"
+
+
+def _chat(fields: dict[str, Any]) -> str:
+    whom = {_TEAM_CHAT: " to the team", _WHISPER: f" to {fields.get('target_id')} alone"}
+    mode = (
+        whom.get(fields["mode"], "") if "mode" in fields else " to the team" * (fields["team"] == 1)
+    )
+    return f"chat of {_player(fields['client_id'])}{mode}: {fields['message']}"
+
+
+def _say(fields: dict[str, Any]) -> str:
+    whom = {_TEAM_CHAT: " to the team", _WHISPER: f" to {fields.get('target')} alone"}
+    mode = (
+        whom.get(fields["mode"], "") if "mode" in fields else " to the team" * (fields["team"] == 1)
+    )
+    return f"says{mode}: {fields['message']}"
+
+
+def _vote_set(fields: dict[str, Any]) -> str:
+    if not fields["timeout"]:
+        return "no vote runs any more"
+    return f"vote: {fields['description']} ({fields['reason']}), {fields['timeout']} s"
+
+
+def _vote(fields: dict[str, Any]) -> str:
+    return {1: "votes yes", -1: "votes no"}.get(fields["vote"], f"votes {fields['vote']}")
+
+
+def _vote_options(fields: dict[str, Any]) -> str:
+    listed = fields.get("descriptions")
+    if listed is None:
+        listed = [text for name, text in fields.items() if name.startswith("description")]
+    texts = [str(text) for text in listed[: max(0, fields["num_options"])]]
+    return f"{len(texts)} vote options: {', '.join(texts)}"
+
+
+def _map_data(fields: dict[str, Any]) -> str:
+    chunk = f" {fields['chunk']}" if "chunk" in fields else ""
+    last = ", the last" if fields.get("last") else ""
+    return f"map data{chunk}, {len(fields['data'])} octets{last}"
+
+
+def _map_asked(fields: dict[str, Any]) -> str:
+    return f"asks for map data {fields['chunk']}" if "chunk" in fields else "asks for map data"
+
+
+def _rcon_login(fields: dict[str, Any]) -> str:
+    name = f" as {fields['name']}" if fields.get("name") else ""
+    return f"rcon login{name}, password {fields['password'] or 'empty'}"
+
+
+def _rcon_status(fields: dict[str, Any]) -> str:
+    return f"rcon login {'accepted' if fields['authed'] else 'ended'}"
+
+
+def _info(fields: dict[str, Any]) -> str:
+    kind = f", {fields['gametype']}" if fields.get("gametype") else ""
+    most = f" of {fields['max_clients']}" if "max_clients" in fields else ""
+    players = f", {fields['num_players']} playing" if "num_players" in fields else ""
+    return (
+        f"server {fields['name']}: map {fields['map']}{kind}, "
+        f"{fields['num_clients']}{most} clients{players}"
+    )
+
+
+_LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
+    "sys.input": _input,
+    "sys.input_timing": _timing,
     "sys.snap_empty": "snapshot {tick} = base {base}, nothing changed",
     "sys.snap_single": "snapshot {tick} (base {base}), {part_size} octets",
     "sys.snap": "snapshot {tick} (base {base}), part {part} of {num_parts}, {part_size} octets",
     "sys.map_change": "map {name}, {size} octets",
+    "sys.map_data": _map_data,
+    "sys.request_map_data": _map_asked,
+    "sys.rcon_auth": _rcon_login,
+    "sys.rcon_auth_status": _rcon_status,
+    "sys.rcon_auth_on": "rcon login accepted",
+    "sys.rcon_auth_off": "rcon login ended",
     "sys.rcon_line": "rcon says: {line}",
     "sys.rcon_cmd": "rcon command: {command}",
+    "sys.rcon_cmd_add": "rcon knows {name} {params}: {help}",
     "game.sv_motd": "message of the day: {message}",
     "game.sv_broadcast": "broadcast: {message}",
-    "game.sv_chat": "chat of {client_id}: {message}",
-    "game.cl_say": "says: {message}",
-    "game.sv_kill_msg": "{killer} kills {victim} with weapon {weapon}",
+    "game.sv_chat": _chat,
+    "game.cl_say": _say,
+    "game.cl_kill": "kills itself",
+    "game.sv_kill_msg": _kill,
     "game.sv_client_drop": "player {client_id} leaves: {reason}",
-    "game.sv_vote_set": "vote: {description} ({reason}), {timeout} s",
+    "game.sv_vote_set": _vote_set,
     "game.sv_vote_status": "votes: {yes} yes, {no} no, {pass} pass of {total}",
+    "game.sv_vote_option_add": "vote option: {description}",
+    "game.sv_vote_option_list_add": _vote_options,
+    "game.sv_vote_option_remove": "no vote option any more: {description}",
     "game.cl_call_vote": "calls a vote: {type} {value} ({reason})",
+    "game.cl_vote": _vote,
     "game.sv_client_info": "player {client_id} is {name}",
-    "connless.info": "server {name}: map {map}, {gametype}, {num_clients} clients",
-    "connless.info_64": "server {name}: map {map}, {num_clients} of {max_clients} clients",
-    "connless.info_extended": "server {name}: map {map}, {num_clients} of {max_clients} clients",
-    "sys.server_info": "server {name}: map {map}, {gametype}, {num_clients} clients",
+    "connless.info": _info,
+    "connless.info_64": _info,
+    "connless.info_extended": _info,
+    "sys.server_info": _info,
 }
-"""Type -> line; every other type lists its fields."""
+"""Type -> line, or what writes it; every other type lists its fields."""
 
 
 def message_line(message: MessageView, dissection: Dissection) -> str:
@@ -56,8 +172,12 @@ def message_line(message: MessageView, dissection: Dissection) -> str:
         fields["base"] = _base(fields["tick"], fields["delta"])
     line = _LINES.get(message.type)
     try:
-        text = _listed(message.type, fields) if line is None else line.format_map(_Short(fields))
-    except KeyError:
+        if line is None:
+            text = _listed(message.type, fields)
+        else:
+            text = line.format_map(fields) if isinstance(line, str) else line(fields)
+            text = _cut(text, _MAX_TEXT)
+    except (KeyError, TypeError):  # a field that could not be read
         text = _listed(message.type, fields)
     return text + _marks(message, dissection)
 
@@ -66,16 +186,9 @@ def _base(tick: int, delta: int) -> str:
     return "none" if delta == tick + 1 else str(tick - delta)
 
 
-class _Short(dict[str, Any]):
-    """Values cut to a length that leaves room for others."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _cut(super().__getitem__(name))
-
-
-def _cut(value: Any) -> str:
+def _cut(value: Any, most: int = _MAX_VALUE) -> str:
     text = value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
-    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _listed(kind: str, fields: dict[str, Any]) -> str:
