@@ -79,8 +79,10 @@ class Pair:
 class Sniff:
     """A running `netdissect sniff -i lo`; ended at the latest when the context is left."""
 
-    def __init__(self, *words: str, before: tuple[str, ...] = (), **extra: object) -> None:
-        command = [*before, sys.executable, "-m", "netdissect", "sniff", "-i", "lo", *words]
+    def __init__(
+        self, *words: str, before: tuple[str, ...] = (), interface: str = "lo", **extra: object
+    ) -> None:
+        command = [*before, sys.executable, "-m", "netdissect", "sniff", "-i", interface, *words]
         environ = {**os.environ, "NO_COLOR": "1", "XDG_CONFIG_HOME": str(Path(__file__).parent)}
         environ.update(extra.pop("env", {}))
         self.process = subprocess.Popen(

@@ -2,14 +2,15 @@
 readable.
 
 Records are gathered and handed to the system in one piece by `flush`, which a live source calls
-after
-each batch. If that fails half-way (full disk), the file is cut back to its last whole record.
+after each batch. If that fails half-way (full disk), the file is cut back to its last whole record.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from struct import pack
 from typing import IO, TYPE_CHECKING, Self
@@ -74,16 +75,16 @@ class _Sink:
         """
         if not self._octets:
             return
-        data = memoryview(b"".join(self._gathered))
-        self._gathered.clear()
-        self._octets = 0
+        records = self._gathered
+        data = memoryview(b"".join(records))
+        self._gathered, self._octets = [], 0
         sent = 0
         try:
             while sent < len(data):
                 sent += self._file.write(data[sent:]) or 0
             self._file.flush()
         except OSError:
-            self._cut_back()
+            self._cut_back(records, sent)
             raise
         self._written += len(data)
 
@@ -101,14 +102,15 @@ class _Sink:
         if self._octets >= FLUSH_OCTETS:
             self.flush()
 
-    def _cut_back(self) -> None:
-        """Cut a half-written batch off a file that was opened here; a pipe cannot be cut."""
-        if self._owned:
-            try:
-                self._file.truncate(self._written)
-                self._file.seek(self._written)
-            except OSError:
-                return
+    def _cut_back(self, records: list[bytes], sent: int) -> None:
+        """Cut a half-written record off a file that was opened here; a pipe cannot be cut."""
+        if not self._owned:
+            return
+        ends = accumulate(map(len, records))
+        self._written += max((end for end in ends if end <= sent), default=0)
+        with suppress(OSError):
+            self._file.truncate(self._written)
+            self._file.seek(self._written)
 
 
 class PcapWriter(_Sink):

@@ -76,7 +76,8 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
     if debug:
         traceback.print_exception(error)
     elif isinstance(error, OSError):
-        _say(error.strerror or str(error))
+        reason = error.strerror or str(error)
+        _say(f"{error.filename}: {reason}" if error.filename else reason)
     else:
         _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the trace)")
     return EXIT.FAILURE

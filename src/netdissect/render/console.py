@@ -156,13 +156,16 @@ class Screen:
         self.names = names or {}
         self.styles = {**STYLES, **(styles or {})}
         self.terminal = self.stream.isatty()
-        if width is not None:
-            self.width = max(width, 20)
-        elif self.terminal:
-            self.width = max(shutil.get_terminal_size().columns, 20)
-        else:
-            self.width = UNLIMITED
+        self._width = UNLIMITED if width is None else max(width, 20)
+        self._resizes = width is None and self.terminal
         self._console: Console | None = None
+
+    @property
+    def width(self) -> int:
+        """Return the columns there are; those of a terminal as it is now, for its window may
+        change while a capture runs.
+        """
+        return max(shutil.get_terminal_size().columns, 20) if self._resizes else self._width
 
     @property
     def wide(self) -> bool:
@@ -172,8 +175,8 @@ class Screen:
     def line(self, *segments: tuple[str, str], cut: bool = False) -> None:
         """Print one line; with `cut`, no longer than the screen is wide."""
         parts: Iterable[tuple[str, str]] = segments
-        if cut and not self.wide:
-            parts = _cut(segments, self.width)
+        if cut and (width := self.width) < UNLIMITED:
+            parts = _cut(segments, width)
         if self.color:
             text = "".join(self._painted(part, style) for part, style in parts)
         else:

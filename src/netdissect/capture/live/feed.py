@@ -70,7 +70,9 @@ class LiveFeed:
             if write is not None:
                 name = request.interface or source.info.path
                 self._sink = FileSink(write, interface=name, link_type=source.link_type, ring=ring)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = write
             source.close()
             raise
         self._pump = Pump(source, sink=self._sink, autostop=limits, show=show)

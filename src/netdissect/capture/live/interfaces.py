@@ -7,17 +7,20 @@ import socket
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
-from struct import pack
+from struct import pack, unpack_from
 
 from netdissect.model.errors import AccessError
 
 __all__ = ["ANY", "Interface", "find_interface", "interfaces"]
 
-_GET_ADDRESS = 0x8915
-"""SIOCGIFADDR. Source: Linux include/uapi/linux/sockios.h."""
+_GET_FLAGS, _GET_ADDRESS, _GET_HARDWARE = 0x8913, 0x8915, 0x8927
+"""SIOCGIFFLAGS, SIOCGIFADDR, SIOCGIFHWADDR. Source: Linux include/uapi/linux/sockios.h. The
+kernel is asked, because /sys may show the interfaces of another network namespace.
+"""
+_REQUEST_OCTETS, _NAME_OCTETS = 40, 16
+"""Size of struct ifreq, and of the name that it begins with. Source: as _UP."""
 _UP, _LOOPBACK = 0x1, 0x8
 """IFF_UP, IFF_LOOPBACK. Source: Linux include/uapi/linux/if.h."""
-_SYS = Path("/sys/class/net")
 _PROC_IPV6 = Path("/proc/net/if_inet6")
 
 
@@ -44,18 +47,25 @@ def interfaces() -> list[Interface]:
     """Return the interfaces in order of their numbers, and `any` at the end."""
     found = []
     ipv6 = _ipv6_addresses()
-    for index, name in sorted(socket.if_nameindex()):
-        flags = int(_attribute(name, "flags") or "0", 16)
-        found.append(
-            Interface(
-                index,
-                name,
-                up=bool(flags & _UP),
-                loopback=bool(flags & _LOOPBACK),
-                hardware=int(_attribute(name, "type") or -1),
-                addresses=(*_ipv4_address(name), *ipv6.get(name, ())),
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for index, name in sorted(socket.if_nameindex()):
+            flags = _asked(probe, name, _GET_FLAGS)
+            hardware = _asked(probe, name, _GET_HARDWARE)
+            address = _asked(probe, name, _GET_ADDRESS)
+            bits = unpack_from("H", flags)[0] if flags else 0
+            found.append(
+                Interface(
+                    index,
+                    name,
+                    up=bool(bits & _UP),
+                    loopback=bool(bits & _LOOPBACK),
+                    hardware=unpack_from("H", hardware)[0] if hardware else -1,
+                    addresses=(
+                        *([socket.inet_ntoa(address[4:8])] if address else []),
+                        *ipv6.get(name, ()),
+                    ),
+                )
             )
-        )
     return [*found, ANY]
 
 
@@ -74,21 +84,13 @@ def find_interface(text: str) -> Interface:
     raise AccessError(f"no interface named {text!r}; there are: {names}")
 
 
-def _attribute(name: str, what: str) -> str:
-    """Return a fact of an interface; "" where the system does not tell."""
+def _asked(probe: socket.socket, name: str, what: int) -> bytes:
+    """Return the kernel's answer about an interface; b"" where it has none."""
+    request = pack(f"{_REQUEST_OCTETS}s", name.encode()[: _NAME_OCTETS - 1])
     try:
-        return (_SYS / name / what).read_text().strip()
+        return bytes(fcntl.ioctl(probe, what, request))[_NAME_OCTETS:]
     except OSError:
-        return ""
-
-
-def _ipv4_address(name: str) -> tuple[str, ...]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe, _GET_ADDRESS, pack("256s", name.encode()[:15]))
-        except OSError:
-            return ()
-    return (socket.inet_ntoa(answer[20:24]),)
+        return b""
 
 
 def _ipv6_addresses() -> dict[str, tuple[str, ...]]:

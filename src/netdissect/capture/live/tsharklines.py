@@ -83,9 +83,14 @@ class TsharkSource:
             self.counts.kernel = sum(map(int, drops))
         if status and not info.frames and not self._stopped and self.live:
             raise failure(self._backend, self._where, self._request, said)
-        if status and not self._stopped:
+        # tshark ends with 0 where its interface has gone.
+        if (status or self.live) and not self._stopped:
             what = message(said, "tshark") or f"tshark ended with status {status}"
-            self.fault = f"{self._where}: {what}"
+            self.fault = (
+                f"capture on {self._where} ended: {what}"
+                if self.live
+                else (f"{self._where}: {what}")
+            )
 
     def _read_lines(self) -> Iterator[bytes]:
         rest = b""
