@@ -257,6 +257,37 @@ def _codes(name: str, report: ConnectionReport, direction: int) -> set[str]:
     return found | {note["code"] for row in rows for note in row["annotations"]}
 
 
+HAZARDS = {"chunk-coalesced", "chunk-split", "utf8-split-across-segments", "desync-suspected"}
+"""What the real receiver will misread: segments show it, the octets of a message alone do not."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hazards_of_the_receiver_stand_at_their_messages(name: str) -> None:
+    for report in analysis(name).connections:
+        # Anomalies are told at 1, 10, 100 ... repeats of a code, whatever the direction.
+        found = {
+            (anomaly.code, anomaly.direction, anomaly.frame)
+            for anomaly in analysis(name).anomalies
+            if anomaly.connection == report.connection and anomaly.code in HAZARDS
+        }
+        shown = {
+            (note["code"], direction, row["frame"])
+            for direction in (0, 1)
+            for row in read_back(name)[report.connection, direction]
+            for note in row["annotations"]
+            if note["code"] in HAZARDS
+        }
+        assert found <= shown
+        assert {code for code, _, _ in shown} == {code for code, _, _ in found}
+
+
+def test_every_message_of_a_burst_that_bin3_loses_is_marked() -> None:
+    """Two segments hold 17 messages: the receiver takes what one read returns for one chunk."""
+    rows = read_back("bin3_coalesced_breaks_receiver__server_leg")[1, 0]
+    marked = [row["frame"] for row in rows if any(n["code"] == "chunk-coalesced" for n in row["annotations"])]
+    assert marked == [30] * 14 + [32] * 3
+
+
 def test_nothing_foreign_is_claimed() -> None:
     """The mixed capture holds HTTP, DNS, NDJSON, SMTP, RESP, STOMP, TLS and another framing."""
     foreign = set(truth("mixed_dialects_and_noise")["expect"]["must_not_be_claimed_as_netplay"].values())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import FlowKey, Packet
-from netdissect.protocols.base import Assembler, Framer, Protocol
+from netdissect.protocols.base import Assembler, Fault, Framer, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
 
@@ -48,6 +48,8 @@ class Flow:
     """TCP: ordinal of the connection at hand on this 4-tuple."""
     held: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     """Datagrams (direction, frame, time, payload) that may begin a new connection."""
+    faults: tuple[Fault, ...] = ()
+    """TCP: what the framer has found about the message at hand."""
 
     def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Give the parts of a datagram to the assembler; track what it says."""

@@ -31,7 +31,7 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow
 from netdissect.pipeline.table import Pipeline
-from netdissect.protocols.base import Inspector, Protocol
+from netdissect.protocols.base import Fault, Inspector, Protocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
 from netdissect.wire.inflate import Bounds
@@ -61,6 +61,7 @@ class _Seen:
         "direction",
         "events",
         "extra",
+        "faults",
         "findings",
         "frame",
         "frames",
@@ -84,6 +85,8 @@ class _Seen:
         self.frames: tuple[int, ...] = ()
         self.touched: tuple[tuple[UnitRecord, Copy], ...] = ()
         self.findings: tuple[Finding, ...] = ()
+        self.faults: tuple[Fault, ...] = ()
+        """What the framer of a stream has found about the message."""
 
     def settled(self, now_ns: int) -> bool:
         """Return whether nothing more can be learnt about it."""
@@ -135,6 +138,7 @@ class Records:
         item.connection, item.protocol, item.direction = connection, flow.protocol, direction
         item.events, item.extra, item.frames = events, hints.extra, frames
         item.touched = tuple(self.recorder.touched)
+        item.faults = flow.faults
         if self._findings:
             item.findings = tuple(finding for where, finding in self._findings if where == frame)
             self._findings.clear()
@@ -202,6 +206,8 @@ class Records:
         tree = dissect(
             protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
         )
+        if item.faults:
+            _annotate(tree, item.faults, protocol)
         inspector = self._inspector(connection, protocol)
         if inspector is not None:
             inspector.inspect(tree)
@@ -332,6 +338,20 @@ def _whole(item: _Seen, tree: Dissection) -> MessageView:
     kinds = (tree.fields.get("type"), tree.fields.get("kind"))
     name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")
     return MessageView(name, 0, len(item.payload), tree.fields, tree.root)
+
+
+def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -> None:
+    """Add what the framer of a stream has found: it sees segments, the octets alone do not tell."""
+    known = {note.code for note in tree.annotations}
+    rows = {row.code: row for row in protocol.codes}
+    for fault in faults:
+        code, text = (fault, "") if isinstance(fault, str) else fault
+        row = rows.get(code)
+        if row is None or code in known:
+            continue
+        size = 8 * len(tree.buffers[0].data)
+        note = Annotation(code, row.severity, row.group, text or row.title, 0, size)
+        tree.annotations.append(note)
 
 
 def _owner(note: Annotation, views: list[MessageView]) -> int:

@@ -244,9 +244,11 @@ class TcpFeeder:
                 code, text = (fault, "") if isinstance(fault, str) else fault
                 connection.findings.add(code, frame, time_ns, direction, text)
             if octets:
+                flow.faults = faults
                 self._pipeline.watched(
                     flow, direction, frame, time_ns, octets, frames, offset=offset
                 )
+                flow.faults = ()
 
     def numbered(
         self, flow: Flow, direction: int, frame: int, time_ns: int, events: list[Event],
