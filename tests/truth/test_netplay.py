@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ import pytest
 
 from netdissect.export.json import dump, message
 from netdissect.model.reports import ConnectionReport, SpaceReport
-from netdissect.pipeline import Analysis, Options, analyze, decode_as
+from netdissect.pipeline import Analysis, Options, analyze, decode_as, iter_timeline
 from netdissect.pipeline.records import iter_records
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "netplay"
@@ -255,6 +256,38 @@ def _codes(name: str, report: ConnectionReport, direction: int) -> set[str]:
     }
     rows = read_back(name)[report.connection, direction]
     return found | {note["code"] for row in rows for note in row["annotations"]}
+
+
+def test_timer_resends_double_their_waits() -> None:
+    """A dead path: the timer's gaps grow (section 8), and nothing answers."""
+    name = "bin1_blackout_tcp_timeout__client_side"
+    waits = [
+        item.data["waited_ms"]
+        for item in iter_timeline(capture(name), options=options(name))
+        if getattr(item, "event", None) == "rto"
+    ]
+    assert len(waits) == 4
+    for before, after in pairwise(waits[1:]):
+        assert 1.8 < after / before < 2.2
+    (report,) = analysis(name).connections
+    client = next(s for s in report.spaces if (s.space, s.direction) == ("tcp", 0))
+    assert client.extra["timer_resends"] == client.retransmissions == 4
+    assert report.identity["tcp_state"] == "open"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_closed_windows_are_events(name: str) -> None:
+    """Every zero window lies between a closing and an opening of the timeline."""
+    closed: dict[tuple[int, int], int] = defaultdict(int)
+    for item in iter_timeline(capture(name), options=options(name)):
+        if getattr(item, "event", None) == "window" and not item.data["open"]:
+            closed[item.connection, item.direction] += 1
+    for _, report in pairs(name):
+        for space in report.spaces:
+            if space.space == "tcp":
+                assert closed[report.connection, space.direction] == space.extra["window_closures"]
+                assert bool(space.extra["zero_window"]) == bool(space.extra["window_closures"])
+                assert (space.extra["window_closed_ms"] > 0) == bool(space.extra["zero_window"])
 
 
 HAZARDS = {"chunk-coalesced", "chunk-split", "utf8-split-across-segments", "desync-suspected"}

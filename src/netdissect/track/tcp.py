@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.troubles import Troubles
 
 if TYPE_CHECKING:
     from netdissect.model.packets import TcpSegment
@@ -53,7 +54,7 @@ class StreamHalf:
         "_identities", "_newest_id", "acked", "acked_wire", "arrivals", "base", "connection",
         "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
         "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
-        "recorder", "repeated", "rtt", "segments", "units_acked", "units_unacked",
+        "recorder", "repeated", "rtt", "segments", "troubles", "units_acked", "units_unacked",
         "units_unknown",
     )  # fmt: skip
 
@@ -100,6 +101,8 @@ class StreamHalf:
         self.last = 0
         """Offset of the unit sent furthest ahead."""
         self.limits: dict[str, int] = {}
+        self.troubles = Troubles(direction, recorder)
+        """What holds the stream up."""
         self._newest_id: int | None = None
         self._identities: deque[tuple[int | None, int, int]] = deque(maxlen=MAX_IDENTITIES)
 
@@ -111,7 +114,8 @@ class StreamHalf:
         counts = self.counts
         self.segments += 1
         length = segment.payload_length
-        if flags in (_ACK, _PUSH) and segment.window and self.base is not None:
+        usual = flags in (_ACK, _PUSH) and segment.window and self.troubles.closed_ns is None
+        if usual and self.base is not None:
             # The usual segment: an acknowledgement, or the next octets.
             if not length:
                 self.pure_acks += 1
@@ -130,6 +134,8 @@ class StreamHalf:
             counts["rst"] += bool(flags & _RST)
         if not segment.window and not flags & (_SYN | _RST):
             self._zero_window(frame, time_ns)
+        elif self.troubles.closed_ns is not None:
+            self.troubles.open(frame, time_ns)
         if segment.payload_length:
             self.octets_on_wire += segment.payload_length
             self._data(segment, frame, time_ns)
@@ -156,6 +162,7 @@ class StreamHalf:
 
     def _zero_window(self, frame: int, time_ns: int) -> None:
         self.counts["zero_window"] += 1
+        self.troubles.close(frame, time_ns)
         self.findings.add(
             "zero-window", frame, time_ns, self.direction,
             "its receive buffer is full: the peer may send no more",
@@ -282,6 +289,7 @@ class StreamHalf:
 
     def _again(self, start: int, end: int, frame: int, time_ns: int, kind: str) -> None:
         """Note a further copy with the units that it covers."""
+        first = True
         for unit in self.outstanding:
             if unit[START] >= end:
                 break
@@ -290,6 +298,10 @@ class StreamHalf:
             unit[DOUBTFUL] = True
             if kind == "retransmission":
                 unit[COPIES] += 1
+                waited = self.troubles.wait(unit[START], unit[FIRST_NS], time_ns)
+                if first:
+                    self.troubles.again(unit[START], waited, unit[COPIES], frame, time_ns)
+                first = False
                 self.max_copies = max(self.max_copies, unit[COPIES])
                 if unit[COPIES] == STALLED_COPIES:
                     self._stalled(unit, frame, time_ns)
@@ -406,6 +418,7 @@ class StreamHalf:
             "pure_acks": self.pure_acks,
             "octets_on_wire": self.octets_on_wire,
         }
+        extra |= self.troubles.report(end_ns)
         extra["segments"] = self.segments
         extra["missing_octets"] = sum(high - low for low, high in self.holes)
         return SpaceReport(

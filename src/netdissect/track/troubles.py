@@ -1,0 +1,97 @@
+"""What holds a TCP stream up: a closed receive window, and waits for the retransmission timer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from netdissect.track.recorder import Recorder
+
+__all__ = ["MAX_RESENT", "RTO_MIN_NS", "Troubles"]
+
+RTO_MIN_NS = 200_000_000
+"""A retransmission so long after the last transmission was sent by the timer, not for duplicate
+acknowledgements. Source: Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a second.
+"""
+MAX_RESENT = 4096
+"""Ranges remembered with the time of their last transmission."""
+
+
+class Troubles:
+    """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
+
+    __slots__ = ("_direction", "_last", "_recorder", "closed_ns", "closures", "held_ns", "longest_ns",
+                 "timed")  # fmt: skip
+
+    def __init__(self, direction: int, recorder: Recorder | None) -> None:
+        self._direction = direction
+        self._recorder = recorder
+        self.closed_ns: int | None = None
+        """Since when this side's receive window is closed; None while it is open."""
+        self.closures = 0
+        """How often it was closed."""
+        self.held_ns = 0
+        """How long it was closed, together."""
+        self.timed = 0
+        """Retransmissions that the timer of this side has sent."""
+        self.longest_ns = 0
+        """Longest wait of them."""
+        self._last: dict[int, int] = {}
+
+    def close(self, frame: int, time_ns: int) -> None:
+        """Take a segment that closes the window."""
+        if self.closed_ns is not None:
+            return
+        self.closed_ns = time_ns
+        self.closures += 1
+        if self._recorder is not None:
+            self._recorder.event(
+                "window", time_ns, frame, self._direction, "receive window is closed",
+                {"open": False},
+            )  # fmt: skip
+
+    def open(self, frame: int, time_ns: int) -> None:
+        """Take a segment that opens the window again."""
+        if self.closed_ns is None:
+            return
+        held_ns = time_ns - self.closed_ns
+        self.closed_ns = None
+        self.held_ns += held_ns
+        if self._recorder is not None:
+            text = f"receive window is open again after {held_ns / 1e6:.1f} ms"
+            self._recorder.event(
+                "window", time_ns, frame, self._direction, text,
+                {"open": True, "closed_ms": held_ns / 1e6},
+            )  # fmt: skip
+
+    def wait(self, start: int, first_ns: int, time_ns: int) -> int:
+        """Return how long ago octets from `start` on were sent last (at first at `first_ns`)."""
+        last = self._last
+        waited = time_ns - last.get(start, first_ns)
+        if len(last) >= MAX_RESENT:
+            last.clear()
+        last[start] = time_ns
+        return waited
+
+    def again(self, start: int, waited: int, copies: int, frame: int, time_ns: int) -> None:
+        """Take a retransmission of octets from `start` on, `waited` ns after the last one."""
+        if waited < RTO_MIN_NS:
+            return
+        self.timed += 1
+        self.longest_ns = max(self.longest_ns, waited)
+        if self._recorder is not None:
+            text = f"octets from {start} on sent again after {waited / 1e6:.0f} ms (copy {copies})"
+            self._recorder.event(
+                "rto", time_ns, frame, self._direction, text,
+                {"offset": start, "waited_ms": waited / 1e6, "copy": copies},
+            )  # fmt: skip
+
+    def report(self, end_ns: int) -> dict[str, Any]:
+        """Return the figures at the end of the capture."""
+        still_ns = 0 if self.closed_ns is None else max(0, end_ns - self.closed_ns)
+        return {
+            "window_closures": self.closures,
+            "window_closed_ms": (self.held_ns + still_ns) / 1e6,
+            "timer_resends": self.timed,
+            "longest_wait_ms": self.longest_ns / 1e6,
+        }

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from netdissect.track.recorder import Recorder
+from netdissect.track.troubles import MAX_RESENT, RTO_MIN_NS, Troubles
+
+MS = 1_000_000
+
+
+def events(recorder: Recorder) -> list[tuple[str, int]]:
+    return [(item.event, item.time_ns) for item in recorder.pending]
+
+
+def test_a_window_is_closed_once_and_opened_once() -> None:
+    recorder = Recorder()
+    troubles = Troubles(1, recorder)
+    for number in range(3):
+        troubles.close(number, number * MS)
+    troubles.open(9, 50 * MS)
+    troubles.open(10, 60 * MS)
+    assert events(recorder) == [("window", 0), ("window", 50 * MS)]
+    assert recorder.pending[1].data == {"open": True, "closed_ms": 50.0}
+    figures = troubles.report(100 * MS)
+    assert (figures["window_closures"], figures["window_closed_ms"]) == (1, 50.0)
+
+
+def test_a_window_that_stays_closed_counts_to_the_end() -> None:
+    troubles = Troubles(0, None)
+    troubles.close(1, 10 * MS)
+    assert troubles.report(35 * MS)["window_closed_ms"] == 25.0
+
+
+def test_only_long_waits_are_the_timers() -> None:
+    recorder = Recorder()
+    troubles = Troubles(0, recorder)
+    moments = [0, 20 * MS, 20 * MS + RTO_MIN_NS, 20 * MS + 3 * RTO_MIN_NS]
+    for copy, now in enumerate(moments[1:], start=2):
+        troubles.again(7, troubles.wait(7, moments[0], now), copy, copy, now)
+    assert [item.data["waited_ms"] for item in recorder.pending] == [200.0, 400.0]
+    figures = troubles.report(0)
+    assert (figures["timer_resends"], figures["longest_wait_ms"]) == (2, 400.0)
+
+
+def test_memory_is_bounded() -> None:
+    troubles = Troubles(0, None)
+    for start in range(3 * MAX_RESENT):
+        troubles.wait(start, 0, start)
+        assert len(troubles._last) <= MAX_RESENT
