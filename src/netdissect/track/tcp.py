@@ -51,7 +51,7 @@ class StreamHalf:
     """The octets that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_identities", "_newest_id", "acked", "acked_wire", "arrivals", "base", "connection",
+        "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base", "connection",
         "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
         "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
         "recorder", "repeated", "rtt", "segments", "troubles", "units_acked", "units_unacked",
@@ -103,6 +103,8 @@ class StreamHalf:
         self.limits: dict[str, int] = {}
         self.troubles = Troubles(direction, recorder)
         """What holds the stream up."""
+        self._shut = False
+        """True while the receive window of this side is closed."""
         self._newest_id: int | None = None
         self._identities: deque[tuple[int | None, int, int]] = deque(maxlen=MAX_IDENTITIES)
 
@@ -114,8 +116,7 @@ class StreamHalf:
         counts = self.counts
         self.segments += 1
         length = segment.payload_length
-        usual = flags in (_ACK, _PUSH) and segment.window and self.troubles.closed_ns is None
-        if usual and self.base is not None:
+        if flags in (_ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
             # The usual segment: an acknowledgement, or the next octets.
             if not length:
                 self.pure_acks += 1
@@ -134,7 +135,8 @@ class StreamHalf:
             counts["rst"] += bool(flags & _RST)
         if not segment.window and not flags & (_SYN | _RST):
             self._zero_window(frame, time_ns)
-        elif self.troubles.closed_ns is not None:
+        elif self._shut:
+            self._shut = False
             self.troubles.open(frame, time_ns)
         if segment.payload_length:
             self.octets_on_wire += segment.payload_length
@@ -162,6 +164,7 @@ class StreamHalf:
 
     def _zero_window(self, frame: int, time_ns: int) -> None:
         self.counts["zero_window"] += 1
+        self._shut = True
         self.troubles.close(frame, time_ns)
         self.findings.add(
             "zero-window", frame, time_ns, self.direction,
