@@ -51,8 +51,8 @@ class StreamHalf:
     """The octets that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base", "connection",
-        "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
+        "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
+        "connection", "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
         "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
         "recorder", "repeated", "rtt", "segments", "troubles", "units_acked", "units_unacked",
         "units_unknown",
