@@ -52,8 +52,8 @@ class StreamHalf:
 
     __slots__ = (
         "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
-        "connection", "counts", "direction", "findings", "first", "highest", "holes", "last", "limits",
-        "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
+        "connection", "counts", "direction", "findings", "first", "highest", "holes", "last",
+        "limits", "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
         "recorder", "repeated", "rtt", "segments", "troubles", "units_acked", "units_unacked",
         "units_unknown",
     )  # fmt: skip
