@@ -140,6 +140,8 @@ class SpaceRule:
     carried;
     their receiver reads nothing of one whose number it has got before. 0 = another kind of unit.
     """
+    restarts_at_will: bool = False
+    """True: its sender numbers afresh in normal operation (a new map): a RESTART is no finding."""
     restart_guard_ms: float = 0.0
     """A RESTART so soon after the first unit of an epoch comes from a copy of that unit."""
     acked_with: str | None = None

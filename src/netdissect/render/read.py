@@ -123,6 +123,9 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Iterator[tuple
         for note in item.annotations:
             if note.severity > 0:
                 worst.setdefault(note.code, note.severity.label)
+    for found in record.findings:
+        if found.severity > 0 and found.code not in record.faults:
+            worst.setdefault(found.code, found.severity.label)
     for code, label in worst.items():
         yield f"  [{SEVERITY_LETTERS[label]} {code}]", label
     for code in record.faults:

@@ -300,7 +300,8 @@ class Connection:
         space = lane.spaces.get(event[1])
         if space is None or not space.may_restart(time_ns):  # "*" and "?" are the pipeline's
             return
-        if space.seen:
+        seen = space.seen
+        if seen and not space.rule.restarts_at_will:
             space.find(
                 "numbers-restart", frame, time_ns, lane.direction, "numbers start again",
             )  # fmt: skip
@@ -308,7 +309,7 @@ class Connection:
         for other in lane.spaces.values():
             if other is space or other.carrier is space:
                 other.restart()
-        if self.recorder is not None:
+        if seen and self.recorder is not None:
             self.recorder.event(
                 "reset", time_ns, frame, lane.direction, f"{event[1]} numbers restart",
                 {"space": event[1]},

@@ -31,6 +31,13 @@ TRACK_CODES: tuple[CodeRow, ...] = (
     _row("number-reused", Severity.WARN, "sequence", "same number, other content",
          "Two copies of one number differ. The sender re-uses numbers or writes wrong ones; what"
          " its receiver makes of the second copy cannot be told."),
+    _row("ack-out-of-window", Severity.NOTE, "receive", "datagram dropped for its acknowledgement",
+         "It acknowledges less than a datagram before it, or more than its receiver has sent: by"
+         " its rules the receiver drops the whole datagram. Where the network changes the order,"
+         " this hits what was overtaken. Told where the capture may be next to the receiver."),
+    _row("behind-gap", Severity.CHAT, "receive", "unit thrown away behind a gap",
+         "A unit before it has not arrived, and this receiver keeps nothing out of order: it throws"
+         " the unit away and asks for everything since the gap again."),
     _row("first-number-skipped", Severity.NOTE, "sequence", "first number was never used",
          "The connection is in the capture from its start, yet the first number that this protocol"
          " uses is missing."),

@@ -51,10 +51,10 @@ class InOrderSpace(Space):
                 # The commonest case: it says what the one before it said.
                 twin.passes = True
                 return
-            twin.gate(base, 0 if self.last is None else self.last & self._mask)
+            twin.gate(base, 0 if self.last is None else self.last & self._mask, frame, time_ns)
         self.settle(base, bits, frame, time_ns)
 
-    def gate(self, base: int, sent: int) -> None:
+    def gate(self, base: int, sent: int, frame: int, time_ns: int) -> None:
         """Judge a datagram by its acknowledgement `base`; `sent`: the receiver's newest number."""
         before = self.acknowledged
         if sent >= before:
@@ -66,6 +66,11 @@ class InOrderSpace(Space):
             self.acknowledged = base
         else:
             self.stale += 1
+            if self.receiver_near is not False:
+                self.find(
+                    "ack-out-of-window", frame, time_ns, self.direction,
+                    f"ack {base} outside of {before} to {sent}", ack=base, low=before, high=sent,
+                )  # fmt: skip
 
     def unit(
         self,
@@ -89,6 +94,11 @@ class InOrderSpace(Space):
                 self.old += 1
             else:
                 self.gaps += 1
+                if self.receiver_near is not False:
+                    self.find(
+                        "behind-gap", frame, time_ns, self.direction,
+                        f"{wire_seq} thrown away, {(self.accepted + 1) & self._mask} is missing",
+                    )  # fmt: skip
         Space.unit(self, wire_seq, labelled, content, type_, frame, time_ns)
 
     def restart(self) -> None:

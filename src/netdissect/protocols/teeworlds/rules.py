@@ -87,9 +87,12 @@ SNAPSHOT: Final = SpaceRule(
     bits=32,
     ack=AckRule.EXACT,
     consecutive=False,
+    restarts_at_will=True,
     duplicate_window_ms=0.0,
 )
-"""Ticks of the server. The client acknowledges the newest snapshot that it has with every input."""
+"""Ticks of the server, which begin anew with each map. The client acknowledges the newest snapshot
+that it has with every input.
+"""
 
 _PROBES: Final = (
     ProbeRule("ping", 0),
