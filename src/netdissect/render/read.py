@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netdissect.model.annotations import Annotation
 from netdissect.model.packets import Direction
-from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
+from netdissect.model.records import DatagramRecord, Finding, MessageRecord, Reliability
 from netdissect.render.console import Line, Screen, cells, fit
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
@@ -118,15 +119,10 @@ def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Iterator[tuple
                 _again(facts, several=several),
                 "resend" if facts.kind == "retransmission" else "duplicate",
             )
-    worst: dict[str, str] = {}
-    for item in items:
-        for note in item.annotations:
-            if note.severity > 0:
-                worst.setdefault(note.code, note.severity.label)
-    for found in record.findings:
-        if found.severity > 0 and found.code not in record.faults:
-            worst.setdefault(found.code, found.severity.label)
-    for code, label in worst.items():
+    notes: list[Annotation | Finding] = [note for item in items for note in item.annotations]
+    notes += (found for found in record.findings if found.code not in record.faults)
+    worst = {note.code: note.severity.label for note in reversed(notes) if note.severity > 0}
+    for code, label in reversed(worst.items()):
         yield f"  [{SEVERITY_LETTERS[label]} {code}]", label
     for code in record.faults:
         yield f"  [{code}]", "note"
