@@ -45,10 +45,11 @@ the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
-# mypy: ignore-errors
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
+
 {imports}
 
 '''
@@ -429,7 +430,7 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
     writer.put(f"return ({returned}p,)")
     named = [value.removeprefix("v_") for value in writer.values]
     head = [
-        f"def read_{layer.__name__}(buf, off, end):",
+        f"def read_{layer.__name__}(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:",
         f'    """Return ({", ".join([*named, "next offset"])})."""',
     ]
     return "\n".join([*head, *writer.lines]), writer.structs, writer.imports
@@ -460,7 +461,7 @@ def module_source(protocol: str) -> str:
 def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
     """Return the reader of one layer, compiled now: for tests and for layers made at run time."""
     text, structs, imports = source(layer, skip)
-    lines = ["from struct import Struct", *sorted(imports)]
+    lines = ["from struct import Struct", "from typing import Any", *sorted(imports)]
     lines += [
         f"{local} = {what}" if "." in what else f'{local} = Struct("{what}").unpack_from'
         for what, local in structs.items()

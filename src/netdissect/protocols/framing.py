@@ -17,7 +17,15 @@ class LengthPrefixed:
     """
 
     __slots__ = (
-        "_buffer", "_end", "_fault", "_frames", "_limit", "_lost", "_signed", "_width", "skipped",
+        "_buffer",
+        "_end",
+        "_fault",
+        "_frames",
+        "_is_signed",
+        "_limit",
+        "_lost",
+        "_width",
+        "skipped",
     )  # fmt: skip
 
     def __init__(self, width: int, limit: int, *, fault: str, signed: bool = False) -> None:
@@ -34,7 +42,7 @@ class LengthPrefixed:
         self._width = width
         self._limit = 8 * limit
         self._fault = fault
-        self._signed = signed
+        self._is_signed = signed
         self._buffer = bytearray()
         self._end = 0
         """Stream offset behind the buffer."""
@@ -75,7 +83,7 @@ class LengthPrefixed:
         size = len(buffer)
         base = self._end - size
         while size - start >= width:
-            length = int.from_bytes(buffer[start : start + width], "little", signed=self._signed)
+            length = int.from_bytes(buffer[start : start + width], "little", signed=self._is_signed)
             if length == 0:
                 start += width  # Releases skip an empty message.
                 continue
@@ -107,5 +115,5 @@ class LengthPrefixed:
     def _plausible(self, data: bytes) -> bool:
         if len(data) < self._width:
             return False
-        length = int.from_bytes(data[: self._width], "little", signed=self._signed)
+        length = int.from_bytes(data[: self._width], "little", signed=self._is_signed)
         return 0 < length <= self._limit

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.carrier import CarrierSpace
@@ -77,8 +77,6 @@ class CarriedSpace(Space):
 
     __slots__ = ("_runs", "_seen", "_sent_again")
 
-    carrier: CarrierSpace
-
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
     ) -> None:
@@ -89,6 +87,10 @@ class CarriedSpace(Space):
         self._sent_again: dict[int, int] = {}
         """Number -> copies that its sender has made, where more than one."""
 
+    @property
+    def _by(self) -> CarrierSpace:
+        return cast("CarrierSpace", self.carrier)
+
     def run(self, wire_seq: int, types: list[str], frame: int, time_ns: int) -> None:
         """Take consecutive messages, one of each type in `types`."""
         count = len(types)
@@ -96,7 +98,7 @@ class CarriedSpace(Space):
         if last is None:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
-        if self.recorder is not None or not 0 < ahead <= self._half or self.carrier.copied:
+        if self.recorder is not None or not 0 < ahead <= self._half or self._by.copied:
             for index, type_ in enumerate(types):
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
@@ -106,7 +108,7 @@ class CarriedSpace(Space):
         self.units += count
         self.max_copies = self.max_copies or 1
         self._seen.add(start, end)
-        self._runs[start] = (time_ns, self.carrier.number_at_hand, count)
+        self._runs[start] = (time_ns, self._by.number_at_hand, count)
         self._load_run(start, count)
         if len(self._runs) > MAX_OUTSTANDING:
             for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
@@ -155,7 +157,7 @@ class CarriedSpace(Space):
         record = None
         if self.recorder is not None:
             record = self.recorder.first(self, seq, wire_seq & self._mask, type_, frame, time_ns)
-        entry = [time_ns, self.carrier.number_at_hand, record]
+        entry = [time_ns, self._by.number_at_hand, record]
         self.outstanding[seq] = entry
         self._list(entry)
         self._load_run(seq, 1)
@@ -164,7 +166,7 @@ class CarriedSpace(Space):
 
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
-        copied = self.carrier.copied
+        copied = self._by.copied
         if not copied and seq not in self.outstanding and self._runs:
             self._explode(seq)
         entry = self.outstanding.get(seq)
@@ -185,9 +187,9 @@ class CarriedSpace(Space):
             del again[next(iter(again))]
         if entry is None:
             return
-        before, number = entry[_CARRIER], self.carrier.number_at_hand
+        before, number = entry[_CARRIER], self._by.number_at_hand
         if before != number:
-            self.carrier.resent(before)
+            self._by.resent(before)
         entry = [time_ns, number, entry[_RECORD]]
         self.outstanding[seq] = entry
         self._list(entry)
@@ -199,11 +201,11 @@ class CarriedSpace(Space):
         if record is not None:
             carried = record.extra.setdefault("carried_by", [])
             if len(carried) < MAX_LISTED:
-                carried.append(self.carrier.wire_of(entry[_CARRIER]))
+                carried.append(self._by.wire_of(entry[_CARRIER]))
 
     def _load_run(self, start: int, count: int) -> None:
         """Note with the datagram at hand what it carries."""
-        datagram = self.carrier.current
+        datagram = self._by.current
         if datagram is None:
             return
         if datagram[CARRIED] is None:

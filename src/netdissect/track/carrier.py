@@ -346,5 +346,3 @@ class CarrierSpace(Space):
         extra["restarts"] = self.restarts
         extra["per_second"] = self._rates()
         return extra
-
-

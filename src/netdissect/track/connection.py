@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
@@ -135,11 +135,9 @@ class Connection:
             elif kind == _NACK:
                 self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
             else:
-                self._HANDLERS[kind](self, event, lane, frame, time_ns)
+                _HANDLERS[kind](self, event, lane, frame, time_ns)
 
-    def further(
-        self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
-    ) -> None:
+    def further(self, direction: int, frame: int, time_ns: int, events: Sequence[Event]) -> None:
         """Take events that belong to a datagram already counted (assembler, TCP segments)."""
         lane = self.lanes[direction]
         octets, datagrams = lane.octets, lane.datagrams
@@ -418,24 +416,25 @@ class Connection:
                 space.release()
         return report
 
-    _HANDLERS: ClassVar[dict[int, Callable[[Connection, Event, Lane, int, int], None]]] = {
-        int(Ev.PROBE): _probe,
-        int(Ev.REPLY): _reply,
-        int(Ev.RTT): _rtt,
-        int(Ev.STATE): _state,
-        int(Ev.IDENTITY): _identity,
-        int(Ev.COUNTER): _counter,
-        int(Ev.RESTART): _restart,
-        int(Ev.NOTE): _note,
-        int(Ev.HINTS): _hints,
-        int(Ev.RESEND_REQUEST): _resend_request,
-        _PLAIN_UNIT: _plain_unit,
-        _NUMBER: _number,
-        _NUMBERED: _numbered,
-        int(Ev.TALLY): _tally,
-        int(Ev.CLOCK): _clock,
-        int(Ev.PART): _part,
-        int(Ev.RUN): _run,
-        int(Ev.RATE): _rate,
-    }
-    """What takes the rarer events."""
+
+_HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
+    int(Ev.PROBE): Connection._probe,
+    int(Ev.REPLY): Connection._reply,
+    int(Ev.RTT): Connection._rtt,
+    int(Ev.STATE): Connection._state,
+    int(Ev.IDENTITY): Connection._identity,
+    int(Ev.COUNTER): Connection._counter,
+    int(Ev.RESTART): Connection._restart,
+    int(Ev.NOTE): Connection._note,
+    int(Ev.HINTS): Connection._hints,
+    int(Ev.RESEND_REQUEST): Connection._resend_request,
+    _PLAIN_UNIT: Connection._plain_unit,
+    _NUMBER: Connection._number,
+    _NUMBERED: Connection._numbered,
+    int(Ev.TALLY): Connection._tally,
+    int(Ev.CLOCK): Connection._clock,
+    int(Ev.PART): Connection._part,
+    int(Ev.RUN): Connection._run,
+    int(Ev.RATE): Connection._rate,
+}
+"""What takes the rarer events. Beside the class, as a compiled class body holds no methods yet."""

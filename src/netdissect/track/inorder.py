@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from netdissect.model.policy import SpaceRule
+from netdissect.track.findings import Findings
+from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space
 
 __all__ = ["InOrderSpace"]
@@ -22,8 +25,10 @@ class InOrderSpace(Space):
         "accepted", "acknowledged", "gaps", "old", "passes", "settle", "stale", "taken", "twin",
     )  # fmt: skip
 
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
+        super().__init__(rule, direction, findings, recorder)
         self.twin: InOrderSpace | None = None
         """The same space of the other direction: what the receiver sends itself."""
         self.accepted = 0

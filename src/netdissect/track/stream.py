@@ -411,9 +411,7 @@ class StreamTrack:
                 f"FIN {(time_ns - self.established_ns) / 1e6:.1f} ms after the handshake, no data",
             )  # fmt: skip
 
-    def _report(
-        self, direction: int, end_ns: int, patience_ns: int, *, seen: bool
-    ) -> SpaceReport:
+    def _report(self, direction: int, end_ns: int, patience_ns: int, *, seen: bool) -> SpaceReport:
         messages = self.messages[direction]
         for waiting in messages.waiting:
             self._drop(messages, waiting, seen=seen and end_ns - waiting[_TIME] > patience_ns)

@@ -144,9 +144,7 @@ class StreamHalf:
         elif flags & (_SYN | _FIN | _RST | _ACK) == _ACK:
             self.pure_acks += 1
 
-    def _next(
-        self, start: int, end: int, ip_id: int | None, frame: int, time_ns: int
-    ) -> None:
+    def _next(self, start: int, end: int, ip_id: int | None, frame: int, time_ns: int) -> None:
         """Take octets that follow those seen: `_data` and `_unit` in one, for the usual case."""
         self.new += 1
         self.highest = end

@@ -22,7 +22,7 @@ MAX_EXPANSION: Final = 8
 """Octets that one coded octet completes at most: the shortest code has one bit."""
 
 # fmt: off
-_FREQUENCIES: Final = (
+_FREQUENCIES: tuple[int, ...] = (
     1073741824, 4545, 2657, 431, 1950, 919, 444, 482, 2244, 617, 838, 542, 715, 1814, 304,
     240, 754, 212, 647, 186, 283, 131, 146, 166, 543, 164, 167, 136, 179, 859, 363, 113, 157,
     154, 204, 108, 137, 180, 202, 176, 872, 404, 168, 134, 151, 111, 113, 109, 120, 126, 129,

@@ -104,21 +104,21 @@ _FIRST_HEX_ID: Final = 0x10000
 class Phase:
     """How far a connection is, as far as decoding needs it."""
 
-    START = 0
+    START: Final = 0
     """Nothing seen: the client's first datagram may be a connect datagram."""
-    PENDING = 1
+    PENDING: Final = 1
     """The client has spoken, the server has not."""
-    LEARNING = 2
+    LEARNING: Final = 2
     """Both speak; which application it is may still show."""
-    OPEN = 3
+    OPEN: Final = 3
     """Both speak, nothing more is to be learnt."""
-    KNOCKING = 4
+    KNOCKING: Final = 4
     """A client datagram that no sender makes came on a live connection: perhaps a new client."""
-    DISCONNECTING = 5
+    DISCONNECTING: Final = 5
     """A Disconnect was seen."""
-    CLOSED = 6
+    CLOSED: Final = 6
     """A DisconnectAck was seen."""
-    DEAF = 7
+    DEAF: Final = 7
     """The client has got what makes it read nothing more."""
 
 

@@ -5,10 +5,11 @@ the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
-# mypy: ignore-errors
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
+
 
 
 _S0_Eoudp30 = Struct("!BfQBQ8s").unpack_from
@@ -36,7 +37,7 @@ _S1_EoudpComponentOf = Struct("<I").unpack_from
 _S1_EoudpComponentOf32 = Struct("<I").unpack_from
 
 
-def read_EoudpRfc01(buf, off, end):
+def read_EoudpRfc01(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
     p = off
     if p + 21 > end: return None
@@ -45,7 +46,7 @@ def read_EoudpRfc01(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_size, p,)
 
 
-def read_EoudpRfc02(buf, off, end):
+def read_EoudpRfc02(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
     p = off
     if p + 21 > end: return None
@@ -54,7 +55,7 @@ def read_EoudpRfc02(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_size, p,)
 
 
-def read_EoudpRfc03(buf, off, end):
+def read_EoudpRfc03(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
     if p + 26 > end: return None
@@ -63,7 +64,7 @@ def read_EoudpRfc03(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
 
 
-def read_EoudpEarly(buf, off, end):
+def read_EoudpEarly(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
     p = off
     if p + 22 > end: return None
@@ -72,7 +73,7 @@ def read_EoudpEarly(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_size, p,)
 
 
-def read_Eoudp30(buf, off, end):
+def read_Eoudp30(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
     if p + 30 > end: return None
@@ -81,7 +82,7 @@ def read_Eoudp30(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
 
 
-def read_EoudpMid(buf, off, end):
+def read_EoudpMid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
     if p + 22 > end: return None
@@ -90,7 +91,7 @@ def read_EoudpMid(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
 
 
-def read_EoudpLate(buf, off, end):
+def read_EoudpLate(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
     if p + 26 > end: return None
@@ -99,7 +100,7 @@ def read_EoudpLate(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
 
 
-def read_EoudpEarlyLong32(buf, off, end):
+def read_EoudpEarlyLong32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, size, next offset)."""
     p = off
     if p + 22 > end: return None
@@ -108,7 +109,7 @@ def read_EoudpEarlyLong32(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_size, p,)
 
 
-def read_EoudpMidLong32(buf, off, end):
+def read_EoudpMidLong32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
     if p + 22 > end: return None
@@ -117,7 +118,7 @@ def read_EoudpMidLong32(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
 
 
-def read_EoudpLateLong32(buf, off, end):
+def read_EoudpLateLong32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
     if p + 26 > end: return None
@@ -126,7 +127,7 @@ def read_EoudpLateLong32(buf, off, end):
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
 
 
-def read_EoudpPair(buf, off, end):
+def read_EoudpPair(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (received, sent, next offset)."""
     p = off
     if p + 8 > end: return None
@@ -135,7 +136,7 @@ def read_EoudpPair(buf, off, end):
     return (v_received, v_sent, p,)
 
 
-def read_EoudpPacketInfo(buf, off, end):
+def read_EoudpPacketInfo(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (pairs, next offset)."""
     p = off
     v_pairs = []
@@ -147,7 +148,7 @@ def read_EoudpPacketInfo(buf, off, end):
     return (v_pairs, p,)
 
 
-def read_EoudpAck(buf, off, end):
+def read_EoudpAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (acked_id, next offset)."""
     p = off
     if p + 8 > end: return None
@@ -156,7 +157,7 @@ def read_EoudpAck(buf, off, end):
     return (v_acked_id, p,)
 
 
-def read_EoudpConnectAccept(buf, off, end):
+def read_EoudpConnectAccept(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (client_index, next offset)."""
     p = off
     if p + 8 > end: return None
@@ -165,7 +166,7 @@ def read_EoudpConnectAccept(buf, off, end):
     return (v_client_index, p,)
 
 
-def read_EoudpConnectAcceptText(buf, off, end):
+def read_EoudpConnectAcceptText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (client_index, next offset)."""
     p = off
     k = buf[p:end]
@@ -176,7 +177,7 @@ def read_EoudpConnectAcceptText(buf, off, end):
     return (v_client_index, p,)
 
 
-def read_EoudpEvent(buf, off, end):
+def read_EoudpEvent(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (key, pressed, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -185,7 +186,7 @@ def read_EoudpEvent(buf, off, end):
     return (v_key, v_pressed, p,)
 
 
-def read_EoudpDeleteEntity(buf, off, end):
+def read_EoudpDeleteEntity(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entity, next offset)."""
     p = off
     if p + 8 > end: return None
@@ -194,7 +195,7 @@ def read_EoudpDeleteEntity(buf, off, end):
     return (v_entity, p,)
 
 
-def read_EoudpDeleteEntity32(buf, off, end):
+def read_EoudpDeleteEntity32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entity, next offset)."""
     p = off
     if p + 4 > end: return None
@@ -203,7 +204,7 @@ def read_EoudpDeleteEntity32(buf, off, end):
     return (v_entity, p,)
 
 
-def read_EoudpComponentOf(buf, off, end):
+def read_EoudpComponentOf(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entity, name_length, component, data_length, next offset)."""
     p = off
     if p + 12 > end: return None
@@ -222,7 +223,7 @@ def read_EoudpComponentOf(buf, off, end):
     return (v_entity, v_name_length, v_component, v_data_length, p,)
 
 
-def read_EoudpComponentOf32(buf, off, end):
+def read_EoudpComponentOf32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entity, name_length, component, data_length, next offset)."""
     p = off
     if p + 8 > end: return None
@@ -241,7 +242,7 @@ def read_EoudpComponentOf32(buf, off, end):
     return (v_entity, v_name_length, v_component, v_data_length, p,)
 
 
-def read_EoudpDeleteComponent(buf, off, end):
+def read_EoudpDeleteComponent(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entity, name_length, component, next offset)."""
     p = off
     if p + 12 > end: return None
@@ -254,7 +255,7 @@ def read_EoudpDeleteComponent(buf, off, end):
     return (v_entity, v_name_length, v_component, p,)
 
 
-def read_EoudpDeleteComponent32(buf, off, end):
+def read_EoudpDeleteComponent32(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entity, name_length, component, next offset)."""
     p = off
     if p + 8 > end: return None
@@ -267,7 +268,7 @@ def read_EoudpDeleteComponent32(buf, off, end):
     return (v_entity, v_name_length, v_component, p,)
 
 
-def read_EoudpString(buf, off, end):
+def read_EoudpString(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (length, text, next offset)."""
     p = off
     if p + 4 > end: return None
@@ -280,7 +281,7 @@ def read_EoudpString(buf, off, end):
     return (v_length, v_text, p,)
 
 
-def read_EoudpSystemLoad(buf, off, end):
+def read_EoudpSystemLoad(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (entries, next offset)."""
     p = off
     v_entries = []

@@ -5,10 +5,11 @@ the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
-# mypy: ignore-errors
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
+
 from netdissect.wire import varint
 
 _S0_Knet2010Datagram = Struct("<H").unpack_from
@@ -28,7 +29,7 @@ _read_KNET_7_7_16 = varint.KNET_7_7_16.read
 _read_KNET_7_8 = varint.KNET_7_8.read
 
 
-def read_KnetMessage(buf, off, end):
+def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -90,7 +91,7 @@ def read_KnetMessage(buf, off, end):
     return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
-def read_KnetDatagram(buf, off, end):
+def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -118,7 +119,7 @@ def read_KnetDatagram(buf, off, end):
     return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
 
 
-def read_Knet2010Message(buf, off, end):
+def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -180,7 +181,7 @@ def read_Knet2010Message(buf, off, end):
     return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
-def read_Knet2010Datagram(buf, off, end):
+def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -208,7 +209,7 @@ def read_Knet2010Datagram(buf, off, end):
     return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
 
 
-def read_KnetPacketAck(buf, off, end):
+def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (message_id, acked_packet_id, sequence_bits, next offset)."""
     p = off
     if p >= end: return None
@@ -228,7 +229,7 @@ def read_KnetPacketAck(buf, off, end):
     return (v_message_id, v_acked_packet_id, v_sequence_bits, p,)
 
 
-def read_KnetSpecPacketAck(buf, off, end):
+def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (message_id, acked_packet_id_low, sequence_bits_low, acked_packet_id_high, sequence_bits_high, next offset)."""
     p = off
     if p >= end: return None
@@ -253,7 +254,7 @@ def read_KnetSpecPacketAck(buf, off, end):
     return (v_message_id, v_acked_packet_id_low, v_sequence_bits_low, v_acked_packet_id_high, v_sequence_bits_high, p,)
 
 
-def read_KnetSpecMessage(buf, off, end):
+def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order_code, single_in_order_index, multi_in_order_index_count, multi_in_order_indexes, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -321,7 +322,7 @@ def read_KnetSpecMessage(buf, off, end):
     return (v_fragment_start, v_fragment, v_in_order_code, v_single_in_order_index, v_multi_in_order_index_count, v_multi_in_order_indexes, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
-def read_KnetSpecHeader(buf, off, end):
+def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -370,7 +371,7 @@ def read_KnetSpecHeader(buf, off, end):
     return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, p,)
 
 
-def read_KnetSpecDatagram(buf, off, end):
+def read_KnetSpecDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, messages, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -425,7 +426,7 @@ def read_KnetSpecDatagram(buf, off, end):
     return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, v_messages, p,)
 
 
-def read_KnetTcpMessage(buf, off, end):
+def read_KnetTcpMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (content_length, content, next offset)."""
     p = off
     if p >= end: return None

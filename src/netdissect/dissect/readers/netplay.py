@@ -5,10 +5,11 @@ the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
-# mypy: ignore-errors
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
+
 
 
 _S0_NetplayChunk = Struct("!B").unpack_from
@@ -16,7 +17,7 @@ _S0_NetplayFrame = Struct("!HBH").unpack_from
 _S0_NetplayShortFrame = Struct("!H").unpack_from
 
 
-def read_NetplayFrame(buf, off, end):
+def read_NetplayFrame(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (length, options, type, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -28,7 +29,7 @@ def read_NetplayFrame(buf, off, end):
     return (v_length, v_options, v_type, p,)
 
 
-def read_NetplayShortFrame(buf, off, end):
+def read_NetplayShortFrame(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (length, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -40,7 +41,7 @@ def read_NetplayShortFrame(buf, off, end):
     return (v_length, p,)
 
 
-def read_NetplayChunk(buf, off, end):
+def read_NetplayChunk(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (chunk_header, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -50,7 +51,7 @@ def read_NetplayChunk(buf, off, end):
     return (v_chunk_header, p,)
 
 
-def read_NetplayText(buf, off, end):
+def read_NetplayText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (class_name, body, next offset)."""
     p = off
     k = buf.find(b'\n', p, end)

@@ -5,10 +5,11 @@ the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
-# mypy: ignore-errors
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
+
 from netdissect.wire.varint import read_varulong_bits
 
 _S0_Riptide20Ack = Struct("<BHH").unpack_from
@@ -46,7 +47,7 @@ _S1_Riptide21devReliable = Struct("<H").unpack_from
 _S1_Riptide21devUnreliable = Struct("<H").unpack_from
 
 
-def read_Riptide20Unreliable(buf, off, end):
+def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -62,7 +63,7 @@ def read_Riptide20Unreliable(buf, off, end):
     return (v_type_id, v_message_id, p,)
 
 
-def read_Riptide20Ack(buf, off, end):
+def read_Riptide20Ack(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -71,7 +72,7 @@ def read_Riptide20Ack(buf, off, end):
     return (v_type_id, v_last_received, v_ack_bits, p,)
 
 
-def read_Riptide20AckExtra(buf, off, end):
+def read_Riptide20AckExtra(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
     p = off
     if p + 7 > end: return None
@@ -80,7 +81,7 @@ def read_Riptide20AckExtra(buf, off, end):
     return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
 
-def read_Riptide20Connect(buf, off, end):
+def read_Riptide20Connect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -90,7 +91,7 @@ def read_Riptide20Connect(buf, off, end):
     return (v_type_id, p,)
 
 
-def read_Riptide20Reject(buf, off, end):
+def read_Riptide20Reject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -100,7 +101,7 @@ def read_Riptide20Reject(buf, off, end):
     return (v_type_id, v_reason, p,)
 
 
-def read_Riptide20Heartbeat(buf, off, end):
+def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -115,7 +116,7 @@ def read_Riptide20Heartbeat(buf, off, end):
     return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
-def read_Riptide20Disconnect(buf, off, end):
+def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -131,7 +132,7 @@ def read_Riptide20Disconnect(buf, off, end):
     return (v_type_id, v_reason, p,)
 
 
-def read_Riptide20Reliable(buf, off, end):
+def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
     p = off
     if p + 3 > end: return None
@@ -147,7 +148,7 @@ def read_Riptide20Reliable(buf, off, end):
     return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
-def read_Riptide20Welcome(buf, off, end):
+def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -156,7 +157,7 @@ def read_Riptide20Welcome(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_Riptide20ClientConnected(buf, off, end):
+def read_Riptide20ClientConnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -165,7 +166,7 @@ def read_Riptide20ClientConnected(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_Riptide20ClientDisconnected(buf, off, end):
+def read_Riptide20ClientDisconnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -174,7 +175,7 @@ def read_Riptide20ClientDisconnected(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_Riptide20Invalid(buf, off, end):
+def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -190,7 +191,7 @@ def read_Riptide20Invalid(buf, off, end):
     return (v_type_id, v_sequence_id, p,)
 
 
-def read_Riptide21devUnreliable(buf, off, end):
+def read_Riptide21devUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -206,7 +207,7 @@ def read_Riptide21devUnreliable(buf, off, end):
     return (v_type_id, v_message_id, p,)
 
 
-def read_Riptide21devAck(buf, off, end):
+def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -221,7 +222,7 @@ def read_Riptide21devAck(buf, off, end):
     return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
 
-def read_Riptide21devConnect(buf, off, end):
+def read_Riptide21devConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -231,7 +232,7 @@ def read_Riptide21devConnect(buf, off, end):
     return (v_type_id, p,)
 
 
-def read_Riptide21devReject(buf, off, end):
+def read_Riptide21devReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -241,7 +242,7 @@ def read_Riptide21devReject(buf, off, end):
     return (v_type_id, v_reason, p,)
 
 
-def read_Riptide21devHeartbeat(buf, off, end):
+def read_Riptide21devHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -256,7 +257,7 @@ def read_Riptide21devHeartbeat(buf, off, end):
     return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
-def read_Riptide21devDisconnect(buf, off, end):
+def read_Riptide21devDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -272,7 +273,7 @@ def read_Riptide21devDisconnect(buf, off, end):
     return (v_type_id, v_reason, p,)
 
 
-def read_Riptide21devNotify(buf, off, end):
+def read_Riptide21devNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
     p = off
     if p + 6 > end: return None
@@ -282,7 +283,7 @@ def read_Riptide21devNotify(buf, off, end):
     return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
 
 
-def read_Riptide21devReliable(buf, off, end):
+def read_Riptide21devReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
     p = off
     if p + 3 > end: return None
@@ -298,7 +299,7 @@ def read_Riptide21devReliable(buf, off, end):
     return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
-def read_Riptide21devWelcome(buf, off, end):
+def read_Riptide21devWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -307,7 +308,7 @@ def read_Riptide21devWelcome(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_Riptide21devClientConnected(buf, off, end):
+def read_Riptide21devClientConnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -316,7 +317,7 @@ def read_Riptide21devClientConnected(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_Riptide21devClientDisconnected(buf, off, end):
+def read_Riptide21devClientDisconnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -325,7 +326,7 @@ def read_Riptide21devClientDisconnected(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_Riptide21devInvalid(buf, off, end):
+def read_Riptide21devInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -341,7 +342,7 @@ def read_Riptide21devInvalid(buf, off, end):
     return (v_type_id, v_sequence_id, p,)
 
 
-def read_RiptideUnreliable(buf, off, end):
+def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 11], 'little')
@@ -361,7 +362,7 @@ def read_RiptideUnreliable(buf, off, end):
     return (v_type_id, v_message_id, p,)
 
 
-def read_RiptideAck(buf, off, end):
+def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, extra_flag, extra_seq_field, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 7], 'little')
@@ -380,7 +381,7 @@ def read_RiptideAck(buf, off, end):
     return (v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p,)
 
 
-def read_RiptideConnect(buf, off, end):
+def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 1], 'little')
@@ -390,7 +391,7 @@ def read_RiptideConnect(buf, off, end):
     return (v_type_id, p,)
 
 
-def read_RiptideReject(buf, off, end):
+def read_RiptideReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 2], 'little')
@@ -401,7 +402,7 @@ def read_RiptideReject(buf, off, end):
     return (v_type_id, v_reason, p,)
 
 
-def read_RiptideHeartbeat(buf, off, end):
+def read_RiptideHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 4], 'little')
@@ -419,7 +420,7 @@ def read_RiptideHeartbeat(buf, off, end):
     return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
-def read_RiptideDisconnect(buf, off, end):
+def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 2], 'little')
@@ -435,7 +436,7 @@ def read_RiptideDisconnect(buf, off, end):
     return (v_type_id, v_reason, p,)
 
 
-def read_RiptideNotify(buf, off, end):
+def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 6], 'little')
@@ -448,7 +449,7 @@ def read_RiptideNotify(buf, off, end):
     return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
 
 
-def read_RiptideReliable(buf, off, end):
+def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 13], 'little')
@@ -469,7 +470,7 @@ def read_RiptideReliable(buf, off, end):
     return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
-def read_RiptideWelcome(buf, off, end):
+def read_RiptideWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 5], 'little')
@@ -481,7 +482,7 @@ def read_RiptideWelcome(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_RiptideClientConnected(buf, off, end):
+def read_RiptideClientConnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 5], 'little')
@@ -493,7 +494,7 @@ def read_RiptideClientConnected(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_RiptideClientDisconnected(buf, off, end):
+def read_RiptideClientDisconnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 5], 'little')
@@ -505,7 +506,7 @@ def read_RiptideClientDisconnected(buf, off, end):
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_RiptideInvalid(buf, off, end):
+def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, next offset)."""
     m = (end - off) << 3
     n = int.from_bytes(buf[off:off + 3], 'little')

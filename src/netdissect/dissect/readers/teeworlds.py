@@ -5,10 +5,11 @@ the next offset, or None where the octets do not suffice.
 """
 
 # ruff: noqa
-# mypy: ignore-errors
 from __future__ import annotations
 
 from struct import Struct
+from typing import Any
+
 
 
 _S0_Tw06 = Struct("!B").unpack_from
@@ -23,7 +24,7 @@ _S0_Tw07ControlToken = Struct("!B4s").unpack_from
 _S1_Tw065 = Struct("!4s").unpack_from
 
 
-def read_Tw06(buf, off, end):
+def read_Tw06(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (compressed_flag, resend_flag, connless_flag, control_flag, reserved, ack, num_chunks, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -41,7 +42,7 @@ def read_Tw06(buf, off, end):
     return (v_compressed_flag, v_resend_flag, v_connless_flag, v_control_flag, v_reserved, v_ack, v_num_chunks, p,)
 
 
-def read_Tw065(buf, off, end):
+def read_Tw065(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (compressed_flag, resend_flag, connless_flag, control_flag, token_flag, reserved, ack, num_chunks, token, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -66,7 +67,7 @@ def read_Tw065(buf, off, end):
     return (v_compressed_flag, v_resend_flag, v_connless_flag, v_control_flag, v_token_flag, v_reserved, v_ack, v_num_chunks, v_token, p,)
 
 
-def read_Tw07(buf, off, end):
+def read_Tw07(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (reserved, connless_flag, compressed_flag, resend_flag, control_flag, ack, num_chunks, token, next offset)."""
     p = off
     if p + 2 > end: return None
@@ -84,7 +85,7 @@ def read_Tw07(buf, off, end):
     return (v_reserved, v_connless_flag, v_compressed_flag, v_resend_flag, v_control_flag, v_ack, v_num_chunks, v_token, p,)
 
 
-def read_Tw06Chunk(buf, off, end):
+def read_Tw06Chunk(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (resend, vital, size_high, sequence_high, size_low, sequence_low, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -110,7 +111,7 @@ def read_Tw06Chunk(buf, off, end):
     return (v_resend, v_vital, v_size_high, v_sequence_high, v_size_low, v_sequence_low, p,)
 
 
-def read_Tw07Chunk(buf, off, end):
+def read_Tw07Chunk(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (resend, vital, size_high, sequence_high, size_low, sequence_low, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -136,7 +137,7 @@ def read_Tw07Chunk(buf, off, end):
     return (v_resend, v_vital, v_size_high, v_sequence_high, v_size_low, v_sequence_low, p,)
 
 
-def read_Tw06Connless(buf, off, end):
+def read_Tw06Connless(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (signature, extra, next offset)."""
     p = off
     if p + 6 > end: return None
@@ -146,7 +147,7 @@ def read_Tw06Connless(buf, off, end):
     return (v_signature, v_extra, p,)
 
 
-def read_Tw07Connless(buf, off, end):
+def read_Tw07Connless(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (reserved, connless_flag, other_flags, version, token, response_token, next offset)."""
     p = off
     if p + 1 > end: return None
@@ -163,7 +164,7 @@ def read_Tw07Connless(buf, off, end):
     return (v_reserved, v_connless_flag, v_other_flags, v_version, v_token, v_response_token, p,)
 
 
-def read_Tw07ControlToken(buf, off, end):
+def read_Tw07ControlToken(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (control_id, response_token, padding, next offset)."""
     p = off
     if p + 5 > end: return None
@@ -174,7 +175,7 @@ def read_Tw07ControlToken(buf, off, end):
     return (v_control_id, v_response_token, v_padding, p,)
 
 
-def read_Tw07ControlConnect(buf, off, end):
+def read_Tw07ControlConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (control_id, response_token, padding, next offset)."""
     p = off
     if p + 5 > end: return None

@@ -6,6 +6,7 @@ Reliability is per datagram here: messages have no numbers. Source: docs/protoco
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from netdissect.dissect.readers import knet as read
@@ -40,6 +41,8 @@ _INPUTS: Final = {
 _HOW: Final = READERS[SPECIFICATION]
 _FEWEST: Final = 2
 _PING_OCTETS, _ACK_OCTETS = 1, 7
+_READ_ACK: Callable[..., Any] = read.read_KnetSpecPacketAck
+"""Of as many octets it never returns None."""
 
 
 def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -106,7 +109,7 @@ def _control(kind: str, content: bytes, after: int, events: list[Event]) -> None
     if size != (_ACK_OCTETS if kind == PACKET_ACK else _PING_OCTETS):
         events.append((_NOTE, "knet-control-size", f"{kind} of {len(content)} octets"))
     elif kind == PACKET_ACK:
-        _, low, bits, high, more, _ = read.read_KnetSpecPacketAck(content, 0, len(content))
+        _, low, bits, high, more, _ = _READ_ACK(content, 0, len(content))
         events.append((_ACK, "datagram", high << 16 | low, more << 2 | bits))
     else:
         events.append((_PINGS[kind], "ping", content[-1]))
