@@ -12,7 +12,7 @@ Source: draft-ietf-opsawg-pcap-05; for the modified magic libpcap `sf-pcap.c`
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.capture.account import Ledger
 
@@ -29,8 +29,8 @@ MAX_FRAME_OCTETS = 262_144
 MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
 """
 
-_HEADER_OCTETS = 24
-_NS_PER_S = 1_000_000_000
+_HEADER_OCTETS: Final = 24
+_NS_PER_S: Final = 1_000_000_000
 
 MAGICS: dict[bytes, tuple[str, int, int]] = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),

@@ -48,8 +48,7 @@ the next offset, or None where the octets do not suffice.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
-
+from typing import Any, Final
 {imports}
 
 '''
@@ -451,19 +450,25 @@ def module_source(protocol: str) -> str:
         names.update({local: what for what, local in structs.items()})
         imports |= needs
     constants = [
-        f"{local} = {what}" if "." in what else f'{local} = Struct("{what}").unpack_from'
+        f"{local}: Final = {what}"
+        if "." in what
+        else f'{local}: Final = Struct("{what}").unpack_from'
         for local, what in sorted(names.items())
     ]
-    head = _HEADER.format(protocol=protocol, imports="\n".join(sorted(imports)))
+    head = _HEADER.format(
+        protocol=protocol, imports="\n".join(["", *sorted(imports)] if imports else [])
+    )
     return head + "\n".join(constants) + "\n\n\n" + "\n\n\n".join(functions) + "\n"
 
 
 def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
     """Return the reader of one layer, compiled now: for tests and for layers made at run time."""
     text, structs, imports = source(layer, skip)
-    lines = ["from struct import Struct", "from typing import Any", *sorted(imports)]
+    lines = ["from struct import Struct", "from typing import Any, Final", *sorted(imports)]
     lines += [
-        f"{local} = {what}" if "." in what else f'{local} = Struct("{what}").unpack_from'
+        f"{local}: Final = {what}"
+        if "." in what
+        else f'{local}: Final = Struct("{what}").unpack_from'
         for what, local in structs.items()
     ]
     scope: dict[str, Any] = {}

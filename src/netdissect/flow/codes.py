@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.annotations import CodeRow, Severity
 
 __all__ = [
@@ -16,14 +18,14 @@ __all__ = [
     "joined",
 ]
 
-SNAPPED = "snapped"
+SNAPPED: Final = "snapped"
 """Row of `model.annotations.COMMON_CODES`."""
-CAPTURE_DUPLICATE = "capture-duplicate"
-FRAGMENT_OVERLAP = "ip-fragment-overlap"
-IP_LENGTH = "ip-length"
-UDP_LENGTH = "udp-length"
-TCP_OVERLAP = "tcp-overlap"
-TCP_OUT_OF_WINDOW = "tcp-out-of-window"
+CAPTURE_DUPLICATE: Final = "capture-duplicate"
+FRAGMENT_OVERLAP: Final = "ip-fragment-overlap"
+IP_LENGTH: Final = "ip-length"
+UDP_LENGTH: Final = "udp-length"
+TCP_OVERLAP: Final = "tcp-overlap"
+TCP_OUT_OF_WINDOW: Final = "tcp-out-of-window"
 
 FLOW_CODES: tuple[CodeRow, ...] = (
     CodeRow(

@@ -9,10 +9,11 @@ a place, that is interface and way, where this packet was not seen before. A sec
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 __all__ = ["COPY_WINDOW_NS", "MAX_SIGHTS", "CopyTable"]
 
-COPY_WINDOW_NS = 1_000_000_000
+COPY_WINDOW_NS: Final = 1_000_000_000
 """Copies of one packet are captured within this time."""
 MAX_SIGHTS = 4096
 """Packets remembered."""

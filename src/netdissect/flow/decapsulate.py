@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
@@ -31,21 +31,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Decapsulator", "packets"]
 
-_ICMP, _TCP, _UDP, _ICMPV6 = 1, 6, 17, 58
-_UDP_HEADER = 8
-_ICMP_HEADER = 8
-_PORT_UNREACHABLE = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
+_ICMP: Final = 1
+_TCP: Final = 6
+_UDP: Final = 17
+_ICMPV6: Final = 58
+_UDP_HEADER: Final = 8
+_ICMP_HEADER: Final = 8
+_PORT_UNREACHABLE: Final = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
 """Type and code. Source: RFC 792, RFC 4443 section 3.1."""
-_VXLAN_PORT = b"\x12\xb5"
+_VXLAN_PORT: Final = b"\x12\xb5"
 
-_USUAL = Struct(">HBxHxxHxBxx12sH")
+_USUAL: Final = Struct(">HBxHxxHxBxx12sH")
 """Ethernet type, version and header length, total length, fragment bits, protocol, addresses and
 ports, UDP length.
 """
-_USUAL_START = 12
-_NO_OPTIONS = 0x45
+_USUAL_START: Final = 12
+_NO_OPTIONS: Final = 0x45
 """IPv4 version and header length of a header without options."""
-_USUAL_OCTETS = 42
+_USUAL_OCTETS: Final = 42
 
 
 class Decapsulator:

@@ -6,7 +6,7 @@ Source: RFC 791 section 3.2 (IPv4), RFC 8200 section 4.5 and RFC 5722 (IPv6).
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from netdissect.flow.codes import FRAGMENT_OVERLAP, joined
 from netdissect.flow.pieces import PieceBuffer
@@ -27,14 +27,14 @@ MAX_FRAGMENT_DATAGRAMS = 4096
 """Unfinished datagrams kept; the longest waiting is given up for one more."""
 MAX_FRAGMENT_OCTETS = 16 * 1024 * 1024
 """Octets kept for all unfinished datagrams, FRAGMENT_COST included."""
-FRAGMENT_COST = 256
+FRAGMENT_COST: Final = 256
 """What one fragment costs beside its octets, in octets, as the bound counts it."""
-FRAGMENT_TIMEOUT_NS = 60_000_000_000
+FRAGMENT_TIMEOUT_NS: Final = 60_000_000_000
 """An unfinished datagram is given up this long after its first fragment. Source: RFC 8200 section
 4.5 (60 s).
 """
 
-_MAX_DATAGRAM = 65_535
+_MAX_DATAGRAM: Final = 65_535
 
 
 class Fragment(NamedTuple):

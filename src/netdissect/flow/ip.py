@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from netdissect.flow.codes import IP_LENGTH
 from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6
@@ -16,19 +16,20 @@ __all__ = ["IP_READERS", "MAX_EXTENSION_HEADERS", "IpHeader"]
 MAX_EXTENSION_HEADERS = 16
 """Extension headers read in one packet."""
 
-_V4, _V6 = 0x40, 0x60
-_V4_HEADER = 20
-_V6_HEADER = 40
-_FRAGMENT_BITS = 0x3FFF
-_MORE = 0x2000
-_OFFSET_BITS = 0x1FFF
+_V4: Final = 0x40
+_V6: Final = 0x60
+_V4_HEADER: Final = 20
+_V6_HEADER: Final = 40
+_FRAGMENT_BITS: Final = 0x3FFF
+_MORE: Final = 0x2000
+_OFFSET_BITS: Final = 0x1FFF
 
-_OPTIONS_LIKE = frozenset({0, 43, 60, 135, 139, 140})
+_OPTIONS_LIKE: Final = frozenset({0, 43, 60, 135, 139, 140})
 """Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-octet units less
 one.
 """
-_FRAGMENT = 44
-_AUTHENTICATION = 51
+_FRAGMENT: Final = 44
+_AUTHENTICATION: Final = 51
 
 _v4 = Struct(">BBHHHBB").unpack_from
 

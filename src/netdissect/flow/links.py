@@ -5,7 +5,7 @@ Sources: https://www.tcpdump.org/linktypes.html; IEEE 802.1Q (VLAN); RFC 2516 (P
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,10 +22,11 @@ __all__ = [
     "skip_tags",
 ]
 
-ETHERNET = 1
-_LINUX_SLL, _LINUX_SLL2 = 113, 276
-ETHERTYPE_IPV4 = 0x0800
-ETHERTYPE_IPV6 = 0x86DD
+ETHERNET: Final = 1
+_LINUX_SLL: Final = 113
+_LINUX_SLL2: Final = 276
+ETHERTYPE_IPV4: Final = 0x0800
+ETHERTYPE_IPV6: Final = 0x86DD
 MAX_TAGS = 8
 """VLAN and PPPoE headers taken off one frame."""
 
@@ -33,13 +34,13 @@ Located: TypeAlias = tuple[int, int]
 """(Ethernet type, offset of what it names)."""
 
 _NOTHING: Located = (0, 0)
-_MAX_LENGTH_FIELD = 1500
-_SNAP = b"\xaa\xaa\x03"
-_VLAN_TYPES = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
-_PPPOE_SESSION = 0x8864
-_PPP_TYPES = {0x0021: ETHERTYPE_IPV4, 0x0057: ETHERTYPE_IPV6}
-_AF_INET = 2
-_AF_INET6 = frozenset({10, 24, 28, 30})
+_MAX_LENGTH_FIELD: Final = 1500
+_SNAP: Final = b"\xaa\xaa\x03"
+_VLAN_TYPES: Final = frozenset({0x8100, 0x88A8, 0x9100, 0x9200})
+_PPPOE_SESSION: Final = 0x8864
+_PPP_TYPES: Final = {0x0021: ETHERTYPE_IPV4, 0x0057: ETHERTYPE_IPV6}
+_AF_INET: Final = 2
+_AF_INET6: Final = frozenset({10, 24, 28, 30})
 """Linux, NetBSD/OpenBSD, FreeBSD, Darwin."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import TCP_OUT_OF_WINDOW, TCP_OVERLAP
 from netdissect.flow.pieces import PieceBuffer
@@ -38,9 +38,9 @@ MAX_BUFFERED_OCTETS = 64 * 1024 * 1024
 """Octets (PIECE_COST included) that all directions hold behind gaps; the one that passes it gives
 its gaps up.
 """
-PIECE_COST = 256
+PIECE_COST: Final = 256
 """What a piece costs beside its octets, in octets, as the bounds count it."""
-ACKED_GAP_GRACE_NS = 20_000_000
+ACKED_GAP_GRACE_NS: Final = 20_000_000
 """A gap that the receiver has acknowledged is given up after this time: until then its octets may
 only be captured late.
 """
@@ -53,8 +53,8 @@ MAX_HISTORY_COMPARED = 64
 MAX_AHEAD = 1 << 30
 """No window reaches further ahead than this. Source: RFC 7323 section 2.3."""
 
-_WRAP = 1 << 32
-_HALF = 1 << 31
+_WRAP: Final = 1 << 32
+_HALF: Final = 1 << 31
 
 
 class Pool:

@@ -5,19 +5,25 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["ACK", "FIN", "RST", "SYN", "SegmentHeader", "read_segment"]
 
-FIN, SYN, RST, ACK = 1, 2, 4, 16
+FIN: Final = 1
+SYN: Final = 2
+RST: Final = 4
+ACK: Final = 16
 """TCP flags."""
 
-_MIN_HEADER = 20
-_OPTION_END, _OPTION_NOP, _OPTION_SACK, _OPTION_TIMESTAMPS = 0, 1, 5, 8
-_TIMESTAMPS_LENGTH = 10
-_USUAL_HEADER = 32
-_OPTION_HEADER = 2
-_USUAL_OPTIONS = b"\x01\x01\x08\x0a"
+_MIN_HEADER: Final = 20
+_OPTION_END: Final = 0
+_OPTION_NOP: Final = 1
+_OPTION_SACK: Final = 5
+_OPTION_TIMESTAMPS: Final = 8
+_TIMESTAMPS_LENGTH: Final = 10
+_USUAL_HEADER: Final = 32
+_OPTION_HEADER: Final = 2
+_USUAL_OPTIONS: Final = b"\x01\x01\x08\x0a"
 """How almost every segment's 12 octets of options begin: two NOPs, then time stamps."""
 
 _header = Struct(">IIBBH").unpack_from

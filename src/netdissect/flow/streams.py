@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
@@ -20,7 +20,7 @@ __all__ = ["MAX_TCP_CONNECTIONS", "TcpStreams"]
 MAX_TCP_CONNECTIONS = 50_000
 """Connections kept; the longest idle is forgotten for one more."""
 
-_WRAP = 1 << 32
+_WRAP: Final = 1 << 32
 
 
 class _Connection:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.flow.links import ETHERTYPE_IPV4, ETHERTYPE_IPV6, Located, ethernet, skip_tags
 
 __all__ = ["MAX_DEPTH", "inside_ip", "inside_udp"]
@@ -11,15 +13,17 @@ __all__ = ["MAX_DEPTH", "inside_ip", "inside_udp"]
 MAX_DEPTH = 8
 """Tunnels inside tunnels that are followed."""
 
-_IPIP, _IPV6_IN_IP, _GRE = 4, 41, 47
-_TRANSPARENT_ETHERNET = 0x6558
-_GRE_HEADER = 4
-_GRE_OPTIONAL = (0x80, 0x20, 0x10)
+_IPIP: Final = 4
+_IPV6_IN_IP: Final = 41
+_GRE: Final = 47
+_TRANSPARENT_ETHERNET: Final = 0x6558
+_GRE_HEADER: Final = 4
+_GRE_OPTIONAL: Final = (0x80, 0x20, 0x10)
 """Flag bits of checksum, key and sequence number: four octets each."""
-_GRE_ROUTING = 0x40
-_VXLAN_HEADER = 8
-_IP_TYPES = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})
-_VXLAN_FLAGS = b"\x08\x00\x00\x00"
+_GRE_ROUTING: Final = 0x40
+_VXLAN_HEADER: Final = 8
+_IP_TYPES: Final = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})
+_VXLAN_FLAGS: Final = b"\x08\x00\x00\x00"
 
 
 def inside_ip(protocol: int, data: bytes, start: int) -> Located | None:

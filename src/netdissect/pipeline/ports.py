@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.events import Ev, Event
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AssemblingPort", "Flow", "Port", "WatchedPort"]
 
-_RESTART, _PART = int(Ev.RESTART), int(Ev.PART)
+_RESTART: Final = int(Ev.RESTART)
+_PART: Final = int(Ev.PART)
 
 
 @dataclass(slots=True, eq=False)

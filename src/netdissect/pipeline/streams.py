@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.model.claims import Claim
 from netdissect.model.events import Ev, Event
@@ -18,24 +18,28 @@ if TYPE_CHECKING:
 
 __all__ = ["LIMITS", "SERVER_SCORE", "Servers", "TcpFeeder"]
 
-SAMPLE_PIECES = 256
+SAMPLE_PIECES: Final = 256
 """Pieces of stream held for recognition: a message can be cut into pieces of one octet."""
-SAMPLE_PACKETS = 1024
+SAMPLE_PACKETS: Final = 1024
 """Segments held for recognition, those without data included."""
-SAMPLE_OCTETS = 16 * 1024
+SAMPLE_OCTETS: Final = 16 * 1024
 """Octets of stream held for recognition."""
-LIMITS = (SAMPLE_PIECES, SAMPLE_OCTETS, SAMPLE_PACKETS)
+LIMITS: Final = (SAMPLE_PIECES, SAMPLE_OCTETS, SAMPLE_PACKETS)
 """Where a TCP flow is judged for good."""
 MAX_UNTOLD = 256
 """A flow with more octets than this speaks for itself."""
 MAX_SERVERS = 4096
 """Endpoints remembered as servers of a protocol."""
-SERVER_SCORE = 60
+SERVER_SCORE: Final = 60
 """Score of a claim that rests on what the server spoke on other connections."""
 
-_FIN, _SYN, _RST, _ACK = 0x01, 0x02, 0x04, 0x10
-_SPECIAL = _FIN | _SYN | _RST
-_MESSAGE, _UNIT = int(Ev.MESSAGE), int(Ev.UNIT)
+_FIN: Final = 0x01
+_SYN: Final = 0x02
+_RST: Final = 0x04
+_ACK: Final = 0x10
+_SPECIAL: Final = _FIN | _SYN | _RST
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
 
 
 class Servers:

@@ -9,6 +9,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Final
 from typing import Protocol as Shape
 
 from netdissect.flow import FLOW_CODES
@@ -52,19 +53,21 @@ MAX_SAMPLE_OCTETS = 64 * 1024
 """Octets held per flow for recognition."""
 MAX_HELD = 8
 """Datagrams per flow that wait for whether they begin a new connection."""
-CLOSED_IDLE_NS = 30_000_000_000
+CLOSED_IDLE_NS: Final = 30_000_000_000
 """A connection that has ended and been silent for so long is reported and leaves the table."""
-HOUSEKEEPING_NS = 10_000_000_000
+HOUSEKEEPING_NS: Final = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
 
-_GC_ALLOCATIONS = 70_000
-_AT_END = 1 << 62
-_SAMPLE_DATAGRAMS = max(SAMPLE_SIZES)
-_LIMITS = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
+_GC_ALLOCATIONS: Final = 70_000
+_AT_END: Final = 1 << 62
+_SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
+_LIMITS: Final = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
 """Datagrams, octets and packets (ICMP errors included) at which a UDP flow is judged for good."""
-_UDP, _TCP = int(PacketKind.UDP), int(PacketKind.TCP)
-_NOTE, _MESSAGE = int(Ev.NOTE), int(Ev.MESSAGE)
-_TYPED = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
+_UDP: Final = int(PacketKind.UDP)
+_TCP: Final = int(PacketKind.TCP)
+_NOTE: Final = int(Ev.NOTE)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
 """Events that count as a message, their type second."""
 
 Taker = Callable[[int, int, bytes], None]

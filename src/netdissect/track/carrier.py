@@ -8,7 +8,7 @@ Its receiver reads nothing of a datagram whose number it has got before, in what
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
@@ -32,12 +32,12 @@ MAX_MARKS = 4096
 """Datagrams whose content is remembered, to tell a copy from another one of the same number."""
 MAX_STEP = 1024
 """A number further away is damaged, forged or behind a gap, until the next one confirms it."""
-SOONEST = 0.8
+SOONEST: Final = 0.8
 """Share of the timeout before which a repeated message is no sign of it."""
-_COMPARED = 16
+_COMPARED: Final = 16
 """Last octets of a datagram that tell it from another one with its number."""
-_MS = 1_000_000
-_SECOND = 1_000_000_000
+_MS: Final = 1_000_000
+_SECOND: Final = 1_000_000_000
 
 
 class CarrierSpace(Space):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, SpaceReport, TimeoutVerdict
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["conclude"]
 
-MIN_PATIENCE_NS = 100_000_000
+MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
-SILENCE_SHARE = 0.5
+SILENCE_SHARE: Final = 0.5
 """A peer not heard for this share of the idle timeout is not known to be there any more."""
 
-_SIDES = ("client", "server")
+_SIDES: Final = ("client", "server")
 
 
 def conclude(connection: Connection, end_ns: int) -> ConnectionReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
@@ -27,9 +27,13 @@ __all__ = ["MAX_IDENTITY", "Connection"]
 MAX_IDENTITY = 64
 """Identity facts kept per connection."""
 
-_UNIT, _ACK, _NACK = int(Ev.UNIT), int(Ev.ACK), int(Ev.NACK)
+_UNIT: Final = int(Ev.UNIT)
+_ACK: Final = int(Ev.ACK)
+_NACK: Final = int(Ev.NACK)
 """UNIT is 1 and MESSAGE 0: `kind <= _UNIT` are the events that count as a message."""
-_PLAIN_UNIT, _NUMBER, _NUMBERED = int(Ev.PLAIN_UNIT), int(Ev.NUMBER), int(Ev.NUMBERED)
+_PLAIN_UNIT: Final = int(Ev.PLAIN_UNIT)
+_NUMBER: Final = int(Ev.NUMBER)
+_NUMBERED: Final = int(Ev.NUMBERED)
 
 
 class Connection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.reports import Anomaly
@@ -79,9 +79,9 @@ TRACK_CODES: tuple[CodeRow, ...] = (
 )  # fmt: skip
 """Codes of the tracker itself."""
 
-_REPORTED = frozenset(10**power for power in range(19))
+_REPORTED: Final = frozenset(10**power for power in range(19))
 """Repeats at which a code is reported again."""
-_ROWS = {row.code: row for row in TRACK_CODES}
+_ROWS: Final = {row.code: row for row in TRACK_CODES}
 
 
 class Findings:

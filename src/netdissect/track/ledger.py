@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
 from netdissect.model.reports import Copy, SpaceReport
@@ -38,7 +38,7 @@ __all__ = [
 
 MAX_OUTSTANDING = 4096
 """Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
-EXPIRY_NS = 60_000_000_000
+EXPIRY_NS: Final = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
 
 Unit = list[Any]
@@ -47,8 +47,8 @@ copy made by the network is not one of `copies`.
 """
 FIRST, LAST, COPIES, CONTENT, DUE, FRAME, RECORD, CARRIED = range(8)
 
-_MS = 1_000_000
-_WHERE = {True: "sender", False: "receiver", None: "unknown"}
+_MS: Final = 1_000_000
+_WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
 
 class Ledger:

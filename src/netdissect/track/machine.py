@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.policy import StateMachine
 
 __all__ = ["StateRunner"]
 
-_SIDES = ("client", "server")
+_SIDES: Final = ("client", "server")
 
 
 class StateRunner:

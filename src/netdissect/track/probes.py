@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.policy import ProbeRule
 from netdissect.model.reports import ProbeReport
 from netdissect.track.reservoir import RttReservoir
@@ -10,7 +12,7 @@ __all__ = ["MAX_OPEN_PROBES", "ProbeTrack"]
 
 MAX_OPEN_PROBES = 64
 """Unanswered probes remembered per kind and direction."""
-COPY_NS = 100_000_000
+COPY_NS: Final = 100_000_000
 """The newest probe's number again within this time (or half of the interval) is a network copy."""
 
 

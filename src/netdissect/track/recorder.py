@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 
@@ -23,9 +23,9 @@ MAX_COPIES = 256
 """Copies listed per unit; further ones are counted only."""
 MAX_GAPS = 256
 """Newest gaps of a space in which numbers that come late are looked for."""
-LINGER_NS = 5_000_000_000
+LINGER_NS: Final = 5_000_000_000
 """A settled unit is held for so long after its last copy or acknowledgement, for late copies."""
-HOLD_NS = 60_000_000_000
+HOLD_NS: Final = 60_000_000_000
 """A unit that is not settled is held for so long after its first copy."""
 
 

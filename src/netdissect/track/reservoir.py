@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Final
 
 from netdissect.model.reports import RttSummary
 
@@ -10,7 +11,7 @@ __all__ = ["MAX_SAMPLES", "RttReservoir"]
 
 MAX_SAMPLES = 512
 """Samples kept for the percentiles of one space or probe."""
-_NEVER = 1 << 62
+_NEVER: Final = 1 << 62
 
 
 class RttReservoir:

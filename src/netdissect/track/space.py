@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from netdissect.model.reports import Copy
 from netdissect.track.acks import Acknowledged
@@ -22,11 +22,11 @@ __all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_MISSING", "SUSPICIOUS_JUMP", "Spa
 
 MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
-SUSPICIOUS_JUMP = 1024
+SUSPICIOUS_JUMP: Final = 1024
 """A step of more numbers than this is reported."""
 MAX_DOUBTFUL = 256
 """Copies per space whose kind is open until it is known where the capture was taken."""
-LATE_COPIES = 3
+LATE_COPIES: Final = 3
 """A unit sent again so often after its acknowledgement is reported: its sender does not take it."""
 MAX_LATE = 256
 """Units per space whose transmissions after the acknowledgement are counted."""

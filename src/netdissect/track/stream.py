@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.packets import StreamPiece, TcpSegment
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 
 __all__ = ["REFUSAL_NS", "TCP_CODES", "StreamTrack"]
 
-REFUSAL_NS = 150_000_000
+REFUSAL_NS: Final = 150_000_000
 """A server that closes this soon after the handshake, without a word, has refused its client."""
 MAX_SYNS = 16
 """Connection attempts remembered, to tell which one was answered."""
 
-SPACE = "message"
-_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
-_SPECIAL = _FIN | _SYN | _RST
-_SIDES = ("client", "server")
+SPACE: Final = "message"
+_FIN: Final = 1
+_SYN: Final = 2
+_RST: Final = 4
+_ACK: Final = 16
+_SPECIAL: Final = _FIN | _SYN | _RST
+_SIDES: Final = ("client", "server")
 
 TCP_CODES: tuple[CodeRow, ...] = (
     CodeRow(

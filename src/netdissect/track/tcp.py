@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.track.reservoir import RttReservoir
@@ -29,14 +29,17 @@ MAX_ARRIVALS = 4096
 """Segments per direction remembered until the message that they belong to is whole."""
 MAX_IDENTITIES = 1024
 """Segments per direction remembered by IP identification, to know a copy made by the network."""
-STALLED_COPIES = 4
+STALLED_COPIES: Final = 4
 """Transmissions of one range from which on the connection counts as stalled."""
 
-SPACE = "tcp"
-_WRAP = 1 << 32
-_HALF_WRAP = 1 << 31
-_FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
-_PUSH = _ACK | 8
+SPACE: Final = "tcp"
+_WRAP: Final = 1 << 32
+_HALF_WRAP: Final = 1 << 31
+_FIN: Final = 1
+_SYN: Final = 2
+_RST: Final = 4
+_ACK: Final = 16
+_PUSH: Final = _ACK | 8
 
 START, END, FIRST_NS, COPIES, FRAME, DOUBTFUL, RECORD = range(7)
 """A unit: first offset, offset behind it, time and frame of its first copy, copies, whether its

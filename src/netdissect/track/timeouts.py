@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.policy import TimeoutRule
 from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.lane import Lane
 
 __all__ = ["ANNOUNCE_SLACK_NS", "SILENT_PERIODS", "announced", "verdict"]
 
-_SIDES = ("client", "server")
-_MS = 1_000_000
-SILENT_PERIODS = 4
+_SIDES: Final = ("client", "server")
+_MS: Final = 1_000_000
+SILENT_PERIODS: Final = 4
 """A side that keeps quiet for so many times its longest pause is gone."""
-ANNOUNCE_SLACK_NS = 250_000_000
+ANNOUNCE_SLACK_NS: Final = 250_000_000
 """A side that goes by its peer's time stamps counts from before their arrival."""
 
 

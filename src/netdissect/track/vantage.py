@@ -6,21 +6,21 @@ other side take a network round trip more. Numbers that arrive out of order have
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 __all__ = ["Sight", "Vantage"]
 
-NEAR_NS = 5_000_000
+NEAR_NS: Final = 5_000_000
 """A side whose quickest answer took at most this is next to the capture, or as good as."""
-FAR_NS = 11_000_000
+FAR_NS: Final = 11_000_000
 """Quicker answers can be the program's own tick: they prove no network."""
-MARGIN_NS = 7_000_000
+MARGIN_NS: Final = 7_000_000
 """The far side's quickest answer is at least so much slower than the near side's ..."""
-RATIO = 1.5
+RATIO: Final = 1.5
 """... and takes at least so many times as long."""
-MIN_ANSWERS = 3
+MIN_ANSWERS: Final = 3
 """Answers of a side before the quickest of them means anything."""
-MIN_DISORDER = 2
+MIN_DISORDER: Final = 2
 """Units out of order before a network is concluded from them."""
 
 
@@ -89,7 +89,7 @@ class Vantage:
         return "; ".join(facts) or "no answer of either side is in the capture"
 
 
-_WORDS = {
+_WORDS: Final = {
     (True, False): "client",
     (None, False): "client",
     (False, True): "server",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = [
     "KNET_7_7_16",
@@ -24,8 +25,8 @@ __all__ = [
     "zigzag",
 ]
 
-_U32 = 0xFFFFFFFF
-VARULONG_GROUPS_MAX = 10
+_U32: Final = 0xFFFFFFFF
+VARULONG_GROUPS_MAX: Final = 10
 """Groups of a 64-bit Riptide varULong. Source: Riptide 2.1 `Message.GetVarULong`."""
 
 
@@ -157,15 +158,17 @@ def _write_15_16(value: int) -> bytes:
     return (value & 0x7FFF | 0x8000).to_bytes(2, "little") + (value >> 15).to_bytes(2, "little")
 
 
-TEEWORLDS = VarintCodec("varint", _read_teeworlds, _write_teeworlds, -(1 << 31), (1 << 31) - 1)
+TEEWORLDS: Final = VarintCodec(
+    "varint", _read_teeworlds, _write_teeworlds, -(1 << 31), (1 << 31) - 1
+)
 """1 to 5 octets, sign bit in the first. Source: Teeworlds `CVariableInt`,
 src/engine/shared/compression.cpp.
 """
-KNET_7_8 = VarintCodec("VLE-1.7/8", _read_7_8, _write_7_8, 0, 0x7FFF)
+KNET_7_8: Final = VarintCodec("VLE-1.7/8", _read_7_8, _write_7_8, 0, 0x7FFF)
 """1 or 2 octets. Source: kNet `VLE8_16`, include/kNet/VLEPacker.h."""
-KNET_7_7_16 = VarintCodec("VLE-1.7/1.7/16", _read_7_7_16, _write_7_7_16, 0, 0x3FFFFFFF)
+KNET_7_7_16: Final = VarintCodec("VLE-1.7/1.7/16", _read_7_7_16, _write_7_7_16, 0, 0x3FFFFFFF)
 """1, 2 or 4 octets. Source: kNet `VLE8_16_32`, include/kNet/VLEPacker.h."""
-KNET_15_16 = VarintCodec("VLE-1.15/16", _read_15_16, _write_15_16, 0, 0x7FFFFFFF)
+KNET_15_16: Final = VarintCodec("VLE-1.15/16", _read_15_16, _write_15_16, 0, 0x7FFFFFFF)
 """2 or 4 octets. Source: kNet `VLE16_32`, include/kNet/VLEPacker.h."""
 
 

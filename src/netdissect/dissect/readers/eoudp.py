@@ -8,33 +8,32 @@ the next offset, or None where the octets do not suffice.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 
-
-_S0_Eoudp30 = Struct("!BfQBQ8s").unpack_from
-_S0_EoudpAck = Struct("<Q").unpack_from
-_S0_EoudpComponentOf = Struct("<QI").unpack_from
-_S0_EoudpComponentOf32 = Struct("<II").unpack_from
-_S0_EoudpConnectAccept = Struct("<Q").unpack_from
-_S0_EoudpDeleteComponent = Struct("<QI").unpack_from
-_S0_EoudpDeleteComponent32 = Struct("<II").unpack_from
-_S0_EoudpDeleteEntity = Struct("<Q").unpack_from
-_S0_EoudpDeleteEntity32 = Struct("<I").unpack_from
-_S0_EoudpEarly = Struct("!BfQQ1s").unpack_from
-_S0_EoudpEarlyLong32 = Struct("!BfII9s").unpack_from
-_S0_EoudpEvent = Struct("<IB").unpack_from
-_S0_EoudpLate = Struct("!BdQBQ").unpack_from
-_S0_EoudpLateLong32 = Struct("!BdIBI8s").unpack_from
-_S0_EoudpMid = Struct("!BfQBQ").unpack_from
-_S0_EoudpMidLong32 = Struct("!BfIBI8s").unpack_from
-_S0_EoudpPair = Struct("<ii").unpack_from
-_S0_EoudpRfc01 = Struct("!BfQQ").unpack_from
-_S0_EoudpRfc02 = Struct("!BfQQ").unpack_from
-_S0_EoudpRfc03 = Struct("!BdQBQ").unpack_from
-_S0_EoudpString = Struct("<I").unpack_from
-_S1_EoudpComponentOf = Struct("<I").unpack_from
-_S1_EoudpComponentOf32 = Struct("<I").unpack_from
+_S0_Eoudp30: Final = Struct("!BfQBQ8s").unpack_from
+_S0_EoudpAck: Final = Struct("<Q").unpack_from
+_S0_EoudpComponentOf: Final = Struct("<QI").unpack_from
+_S0_EoudpComponentOf32: Final = Struct("<II").unpack_from
+_S0_EoudpConnectAccept: Final = Struct("<Q").unpack_from
+_S0_EoudpDeleteComponent: Final = Struct("<QI").unpack_from
+_S0_EoudpDeleteComponent32: Final = Struct("<II").unpack_from
+_S0_EoudpDeleteEntity: Final = Struct("<Q").unpack_from
+_S0_EoudpDeleteEntity32: Final = Struct("<I").unpack_from
+_S0_EoudpEarly: Final = Struct("!BfQQ1s").unpack_from
+_S0_EoudpEarlyLong32: Final = Struct("!BfII9s").unpack_from
+_S0_EoudpEvent: Final = Struct("<IB").unpack_from
+_S0_EoudpLate: Final = Struct("!BdQBQ").unpack_from
+_S0_EoudpLateLong32: Final = Struct("!BdIBI8s").unpack_from
+_S0_EoudpMid: Final = Struct("!BfQBQ").unpack_from
+_S0_EoudpMidLong32: Final = Struct("!BfIBI8s").unpack_from
+_S0_EoudpPair: Final = Struct("<ii").unpack_from
+_S0_EoudpRfc01: Final = Struct("!BfQQ").unpack_from
+_S0_EoudpRfc02: Final = Struct("!BfQQ").unpack_from
+_S0_EoudpRfc03: Final = Struct("!BdQBQ").unpack_from
+_S0_EoudpString: Final = Struct("<I").unpack_from
+_S1_EoudpComponentOf: Final = Struct("<I").unpack_from
+_S1_EoudpComponentOf32: Final = Struct("<I").unpack_from
 
 
 def read_EoudpRfc01(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

@@ -8,25 +8,25 @@ the next offset, or None where the octets do not suffice.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from netdissect.wire import varint
 
-_S0_Knet2010Datagram = Struct("<H").unpack_from
-_S0_Knet2010Message = Struct("!B").unpack_from
-_S0_KnetDatagram = Struct("<H").unpack_from
-_S0_KnetMessage = Struct("!B").unpack_from
-_S0_KnetSpecDatagram = Struct("<H").unpack_from
-_S0_KnetSpecHeader = Struct("<H").unpack_from
-_S0_KnetSpecMessage = Struct("!B").unpack_from
-_S1_KnetPacketAck = Struct("<I").unpack_from
-_S1_KnetSpecDatagram = Struct("!B").unpack_from
-_S1_KnetSpecHeader = Struct("!B").unpack_from
-_S1_KnetSpecPacketAck = Struct("<H").unpack_from
-_S2_KnetSpecPacketAck = Struct("<I").unpack_from
-_read_KNET_15_16 = varint.KNET_15_16.read
-_read_KNET_7_7_16 = varint.KNET_7_7_16.read
-_read_KNET_7_8 = varint.KNET_7_8.read
+_S0_Knet2010Datagram: Final = Struct("<H").unpack_from
+_S0_Knet2010Message: Final = Struct("!B").unpack_from
+_S0_KnetDatagram: Final = Struct("<H").unpack_from
+_S0_KnetMessage: Final = Struct("!B").unpack_from
+_S0_KnetSpecDatagram: Final = Struct("<H").unpack_from
+_S0_KnetSpecHeader: Final = Struct("<H").unpack_from
+_S0_KnetSpecMessage: Final = Struct("!B").unpack_from
+_S1_KnetPacketAck: Final = Struct("<I").unpack_from
+_S1_KnetSpecDatagram: Final = Struct("!B").unpack_from
+_S1_KnetSpecHeader: Final = Struct("!B").unpack_from
+_S1_KnetSpecPacketAck: Final = Struct("<H").unpack_from
+_S2_KnetSpecPacketAck: Final = Struct("<I").unpack_from
+_read_KNET_15_16: Final = varint.KNET_15_16.read
+_read_KNET_7_7_16: Final = varint.KNET_7_7_16.read
+_read_KNET_7_8: Final = varint.KNET_7_8.read
 
 
 def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

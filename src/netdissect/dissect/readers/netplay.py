@@ -8,13 +8,12 @@ the next offset, or None where the octets do not suffice.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 
-
-_S0_NetplayChunk = Struct("!B").unpack_from
-_S0_NetplayFrame = Struct("!HBH").unpack_from
-_S0_NetplayShortFrame = Struct("!H").unpack_from
+_S0_NetplayChunk: Final = Struct("!B").unpack_from
+_S0_NetplayFrame: Final = Struct("!HBH").unpack_from
+_S0_NetplayShortFrame: Final = Struct("!H").unpack_from
 
 
 def read_NetplayFrame(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

@@ -8,43 +8,43 @@ the next offset, or None where the octets do not suffice.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 from netdissect.wire.varint import read_varulong_bits
 
-_S0_Riptide20Ack = Struct("<BHH").unpack_from
-_S0_Riptide20AckExtra = Struct("<BHHH").unpack_from
-_S0_Riptide20ClientConnected = Struct("<BHH").unpack_from
-_S0_Riptide20ClientDisconnected = Struct("<BHH").unpack_from
-_S0_Riptide20Connect = Struct("!B").unpack_from
-_S0_Riptide20Disconnect = Struct("!B").unpack_from
-_S0_Riptide20Heartbeat = Struct("!BB").unpack_from
-_S0_Riptide20Invalid = Struct("!B").unpack_from
-_S0_Riptide20Reject = Struct("!BB").unpack_from
-_S0_Riptide20Reliable = Struct("<BH").unpack_from
-_S0_Riptide20Unreliable = Struct("!B").unpack_from
-_S0_Riptide20Welcome = Struct("<BHH").unpack_from
-_S0_Riptide21devAck = Struct("<BHH").unpack_from
-_S0_Riptide21devClientConnected = Struct("<BHH").unpack_from
-_S0_Riptide21devClientDisconnected = Struct("<BHH").unpack_from
-_S0_Riptide21devConnect = Struct("!B").unpack_from
-_S0_Riptide21devDisconnect = Struct("!B").unpack_from
-_S0_Riptide21devHeartbeat = Struct("!BB").unpack_from
-_S0_Riptide21devInvalid = Struct("!B").unpack_from
-_S0_Riptide21devNotify = Struct("<BHBH").unpack_from
-_S0_Riptide21devReject = Struct("!BB").unpack_from
-_S0_Riptide21devReliable = Struct("<BH").unpack_from
-_S0_Riptide21devUnreliable = Struct("!B").unpack_from
-_S0_Riptide21devWelcome = Struct("<BHH").unpack_from
-_S1_Riptide20Heartbeat = Struct("<h").unpack_from
-_S1_Riptide20Invalid = Struct("<H").unpack_from
-_S1_Riptide20Reliable = Struct("<H").unpack_from
-_S1_Riptide20Unreliable = Struct("<H").unpack_from
-_S1_Riptide21devAck = Struct("<H").unpack_from
-_S1_Riptide21devHeartbeat = Struct("<h").unpack_from
-_S1_Riptide21devInvalid = Struct("<H").unpack_from
-_S1_Riptide21devReliable = Struct("<H").unpack_from
-_S1_Riptide21devUnreliable = Struct("<H").unpack_from
+_S0_Riptide20Ack: Final = Struct("<BHH").unpack_from
+_S0_Riptide20AckExtra: Final = Struct("<BHHH").unpack_from
+_S0_Riptide20ClientConnected: Final = Struct("<BHH").unpack_from
+_S0_Riptide20ClientDisconnected: Final = Struct("<BHH").unpack_from
+_S0_Riptide20Connect: Final = Struct("!B").unpack_from
+_S0_Riptide20Disconnect: Final = Struct("!B").unpack_from
+_S0_Riptide20Heartbeat: Final = Struct("!BB").unpack_from
+_S0_Riptide20Invalid: Final = Struct("!B").unpack_from
+_S0_Riptide20Reject: Final = Struct("!BB").unpack_from
+_S0_Riptide20Reliable: Final = Struct("<BH").unpack_from
+_S0_Riptide20Unreliable: Final = Struct("!B").unpack_from
+_S0_Riptide20Welcome: Final = Struct("<BHH").unpack_from
+_S0_Riptide21devAck: Final = Struct("<BHH").unpack_from
+_S0_Riptide21devClientConnected: Final = Struct("<BHH").unpack_from
+_S0_Riptide21devClientDisconnected: Final = Struct("<BHH").unpack_from
+_S0_Riptide21devConnect: Final = Struct("!B").unpack_from
+_S0_Riptide21devDisconnect: Final = Struct("!B").unpack_from
+_S0_Riptide21devHeartbeat: Final = Struct("!BB").unpack_from
+_S0_Riptide21devInvalid: Final = Struct("!B").unpack_from
+_S0_Riptide21devNotify: Final = Struct("<BHBH").unpack_from
+_S0_Riptide21devReject: Final = Struct("!BB").unpack_from
+_S0_Riptide21devReliable: Final = Struct("<BH").unpack_from
+_S0_Riptide21devUnreliable: Final = Struct("!B").unpack_from
+_S0_Riptide21devWelcome: Final = Struct("<BHH").unpack_from
+_S1_Riptide20Heartbeat: Final = Struct("<h").unpack_from
+_S1_Riptide20Invalid: Final = Struct("<H").unpack_from
+_S1_Riptide20Reliable: Final = Struct("<H").unpack_from
+_S1_Riptide20Unreliable: Final = Struct("<H").unpack_from
+_S1_Riptide21devAck: Final = Struct("<H").unpack_from
+_S1_Riptide21devHeartbeat: Final = Struct("<h").unpack_from
+_S1_Riptide21devInvalid: Final = Struct("<H").unpack_from
+_S1_Riptide21devReliable: Final = Struct("<H").unpack_from
+_S1_Riptide21devUnreliable: Final = Struct("<H").unpack_from
 
 
 def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

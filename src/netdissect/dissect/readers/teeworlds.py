@@ -8,20 +8,19 @@ the next offset, or None where the octets do not suffice.
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any
+from typing import Any, Final
 
 
-
-_S0_Tw06 = Struct("!B").unpack_from
-_S0_Tw065 = Struct("!B").unpack_from
-_S0_Tw06Chunk = Struct("!B").unpack_from
-_S0_Tw06Connless = Struct("!2s4s").unpack_from
-_S0_Tw07 = Struct("!B4s").unpack_from
-_S0_Tw07Chunk = Struct("!B").unpack_from
-_S0_Tw07Connless = Struct("!4s4s").unpack_from
-_S0_Tw07ControlConnect = Struct("!B4s").unpack_from
-_S0_Tw07ControlToken = Struct("!B4s").unpack_from
-_S1_Tw065 = Struct("!4s").unpack_from
+_S0_Tw06: Final = Struct("!B").unpack_from
+_S0_Tw065: Final = Struct("!B").unpack_from
+_S0_Tw06Chunk: Final = Struct("!B").unpack_from
+_S0_Tw06Connless: Final = Struct("!2s4s").unpack_from
+_S0_Tw07: Final = Struct("!B4s").unpack_from
+_S0_Tw07Chunk: Final = Struct("!B").unpack_from
+_S0_Tw07Connless: Final = Struct("!4s4s").unpack_from
+_S0_Tw07ControlConnect: Final = Struct("!B4s").unpack_from
+_S0_Tw07ControlToken: Final = Struct("!B4s").unpack_from
+_S1_Tw065: Final = Struct("!4s").unpack_from
 
 
 def read_Tw06(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

@@ -24,10 +24,19 @@ from netdissect.wire.eoudp_names import (
 
 __all__ = ["Learnt", "scan"]
 
-_MESSAGE, _UNIT, _PLAIN_UNIT = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)
-_ACK, _NUMBERED, _PROBE, _STATE = int(Ev.ACK), int(Ev.NUMBERED), int(Ev.PROBE), int(Ev.STATE)
-_IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
-_HINTS, _TALLY, _CLOCK = int(Ev.HINTS), int(Ev.TALLY), int(Ev.CLOCK)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
+_PLAIN_UNIT: Final = int(Ev.PLAIN_UNIT)
+_ACK: Final = int(Ev.ACK)
+_NUMBERED: Final = int(Ev.NUMBERED)
+_PROBE: Final = int(Ev.PROBE)
+_STATE: Final = int(Ev.STATE)
+_IDENTITY: Final = int(Ev.IDENTITY)
+_RESTART: Final = int(Ev.RESTART)
+_NOTE: Final = int(Ev.NOTE)
+_HINTS: Final = int(Ev.HINTS)
+_TALLY: Final = int(Ev.TALLY)
+_CLOCK: Final = int(Ev.CLOCK)
 
 _Reader = Callable[[bytes, int, int], Any]
 _READ_PAIR: _Reader = read.read_EoudpPair
@@ -37,9 +46,16 @@ _READ_DIGITS: _Reader = read.read_EoudpConnectAcceptText
 
 FAR_ID: Final = 1 << 31
 """Senders count in a signed 32-bit number: an id from here on is none of theirs."""
-_CLOCK_LOW, _CLOCK_HIGH = 1.0e12, 2.2e12
-_PACKET_INFO, _ACKNOWLEDGE, _ACCEPT, _REJECT, _COMPONENT = 0x00, 0x01, 0x02, 0x03, 0x0C
-_CONNECT, _DISCONNECT, _IMPORTANT_EVENT = 0x81, 0x82, 0x10
+_CLOCK_LOW: Final = 1.0e12
+_CLOCK_HIGH: Final = 2.2e12
+_PACKET_INFO: Final = 0x00
+_ACKNOWLEDGE: Final = 0x01
+_ACCEPT: Final = 0x02
+_REJECT: Final = 0x03
+_COMPONENT: Final = 0x0C
+_CONNECT: Final = 0x81
+_DISCONNECT: Final = 0x82
+_IMPORTANT_EVENT: Final = 0x10
 _PAIR: Final = 8
 _USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, 0x8B: 5}
 """Legal content sizes of the commonest commands, to spare them the full check."""
@@ -52,7 +68,8 @@ _TEXTS: Final = {
 }  # fmt: skip
 
 
-_DOCUMENT_CLOCK, _DOCUMENT_TICK = 1e11, 1e-6
+_DOCUMENT_CLOCK: Final = 1e11
+_DOCUMENT_TICK: Final = 1e-6
 """Seconds that a document's time stamp may be, apart from 0."""
 _RFC01_ONLY: Final = frozenset({_IMPORTANT_EVENT, 0x11, 0x8A, 0x8C})
 """Commands that may show a flow to be RFC_01's."""

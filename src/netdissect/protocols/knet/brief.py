@@ -12,12 +12,16 @@ from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, PING_REPLY, PING_REQU
 
 __all__ = ["brief"]
 
-_MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
-_COUNTER, _RUN = int(Ev.COUNTER), int(Ev.RUN)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
+_ACK: Final = int(Ev.ACK)
+_PLAIN: Final = int(Ev.PLAIN_UNIT)
+_COUNTER: Final = int(Ev.COUNTER)
+_RUN: Final = int(Ev.RUN)
 _PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
-_OPEN = Phase.OPEN
-_ACK_OCTETS = 8
-_PING_OCTETS = 2
+_OPEN: Final = Phase.OPEN
+_ACK_OCTETS: Final = 8
+_PING_OCTETS: Final = 2
 
 
 def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -107,9 +111,7 @@ def _messages(  # noqa: C901, PLR0911 - one loop; calls would cost more than wha
     return (first, types, events, asked) if place == size else None
 
 
-def _plain_control(
-    kind: str, payload: bytes, start: int, after: int, events: list[Event]
-) -> bool:
+def _plain_control(kind: str, payload: bytes, start: int, after: int, events: list[Event]) -> bool:
     """Add what a control message of the usual form means; False for any other."""
     if kind == PACKET_ACK:
         base = payload[start + 1] | payload[start + 2] << 8 | payload[start + 3] << 16

@@ -35,20 +35,29 @@ from netdissect.wire.varint import KNET_7_7_16
 __all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "fault",
            "flow_control", "kind_of", "reader"]  # fmt: skip
 
-_MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
-_PROBE, _REPLY, _STATE, _NOTE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.STATE), int(Ev.NOTE)
-_RESTART, _HINTS, _COUNTER = int(Ev.RESTART), int(Ev.HINTS), int(Ev.COUNTER)
-_PART, _RATE = int(Ev.PART), int(Ev.RATE)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
+_ACK: Final = int(Ev.ACK)
+_PLAIN: Final = int(Ev.PLAIN_UNIT)
+_PROBE: Final = int(Ev.PROBE)
+_REPLY: Final = int(Ev.REPLY)
+_STATE: Final = int(Ev.STATE)
+_NOTE: Final = int(Ev.NOTE)
+_RESTART: Final = int(Ev.RESTART)
+_HINTS: Final = int(Ev.HINTS)
+_COUNTER: Final = int(Ev.COUNTER)
+_PART: Final = int(Ev.PART)
+_RATE: Final = int(Ev.RATE)
 
-_READ_ID = KNET_7_7_16.read
+_READ_ID: Final = KNET_7_7_16.read
 _READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
-_PING_OCTETS = 2
-_ID_OCTETS = 4
+_PING_OCTETS: Final = 2
+_ID_OCTETS: Final = 4
 """Contents of control messages with their message ID."""
-_RATE_OCTETS = 2
-_FEWEST = 2
+_RATE_OCTETS: Final = 2
+_FEWEST: Final = 2
 """Fragments of a transfer at least."""
-_TYPES_KEPT = 4096
+_TYPES_KEPT: Final = 4096
 """Names of message IDs remembered."""
 _LIVE: Final = (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING)
 

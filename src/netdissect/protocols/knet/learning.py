@@ -21,10 +21,13 @@ _URHO3D: Final = (
 )  # fmt: skip
 """Sets of evidence of which each is enough for Urho3D: something of each direction."""
 _TUNDRA: Final = _LOGIN | _LOGIN_REPLY
-_ANGLES = Struct("<Iff").unpack_from
-_MIN_CONTROLS, _MAX_ANGLE = 13, 1e6
+_ANGLES: Final = Struct("<Iff").unpack_from
+_MIN_CONTROLS: Final = 13
+_MAX_ANGLE: Final = 1e6
 _UNDECIDED: Final = ("knet-2.x",)
-_ENGINES_END, _TUNDRA_FIRST, _TUNDRA_LAST = 23, 100, 124
+_ENGINES_END: Final = 23
+_TUNDRA_FIRST: Final = 100
+_TUNDRA_LAST: Final = 124
 """Urho3D uses IDs below the first, Tundra those from the second to the third. Section 10."""
 
 
@@ -85,5 +88,3 @@ def _hint(  # noqa: PLR0911 - one way out per message
     if number == 100 and len(payload) >= 2:  # noqa: PLR2004 - Login
         return _LOGIN if int.from_bytes(payload[:2], "little") == len(payload) - 2 else 0
     return 0
-
-

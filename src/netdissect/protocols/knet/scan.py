@@ -30,10 +30,16 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["scan", "scan_stream"]
 
-_MESSAGE, _ACK, _REPLY = int(Ev.MESSAGE), int(Ev.ACK), int(Ev.REPLY)
-_STATE, _NOTE, _RESTART = int(Ev.STATE), int(Ev.NOTE), int(Ev.RESTART)
-_HINTS, _IDENTITY, _PART = int(Ev.HINTS), int(Ev.IDENTITY), int(Ev.PART)
-_SHOWN = 64
+_MESSAGE: Final = int(Ev.MESSAGE)
+_ACK: Final = int(Ev.ACK)
+_REPLY: Final = int(Ev.REPLY)
+_STATE: Final = int(Ev.STATE)
+_NOTE: Final = int(Ev.NOTE)
+_RESTART: Final = int(Ev.RESTART)
+_HINTS: Final = int(Ev.HINTS)
+_IDENTITY: Final = int(Ev.IDENTITY)
+_PART: Final = int(Ev.PART)
+_SHOWN: Final = 64
 """Octets of a connect datagram kept as identity."""
 
 

@@ -25,7 +25,10 @@ MAX_EARLY: Final = 4096
 _LISTED: Final = 12
 """Missing fragments named one by one."""
 
-_PART, _NOTE, _COUNTER, _RESTART = int(Ev.PART), int(Ev.NOTE), int(Ev.COUNTER), int(Ev.RESTART)
+_PART: Final = int(Ev.PART)
+_NOTE: Final = int(Ev.NOTE)
+_COUNTER: Final = int(Ev.COUNTER)
+_RESTART: Final = int(Ev.RESTART)
 
 
 class _Transfer:
@@ -124,9 +127,7 @@ class Transfers:
         """Forget a transfer whose number is used anew."""
         sender.octets -= old.octets
         if not old.complete:
-            found.append(
-                (_NOTE, "knet-transfer-replaced", f"transfer {name}: {_progress(old)}")
-            )
+            found.append((_NOTE, "knet-transfer-replaced", f"transfer {name}: {_progress(old)}"))
             _incomplete(name, old, found)
 
     def _adopt(self, sender: _Sender, name: int, transfer: _Transfer) -> None:
@@ -151,9 +152,7 @@ class Transfers:
             self._wait(sender, name, index, number, content, frame, found)
             return
         if index >= transfer.count:
-            found.append(
-                (_NOTE, "knet-fragment-number", f"fragment {index} of {transfer.count}")
-            )
+            found.append((_NOTE, "knet-fragment-number", f"fragment {index} of {transfer.count}"))
         if index not in transfer.received:
             transfer.received.add(index)
             transfer.arrivals.append(index)

@@ -7,7 +7,7 @@ until a class line is followed by a line of strict JSON. Source: docs/protocols/
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from netdissect.model.packets import StreamPiece
 from netdissect.protocols.base import Fault, Framed
@@ -18,7 +18,7 @@ __all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer"]
 
 MAX_TEXT_OCTETS = 16 << 20
 """Octets of one text message held at most."""
-_SUSPICIOUS = 2
+_SUSPICIOUS: Final = 2
 """Odd frames in a row that make a stream suspect."""
 
 

@@ -26,9 +26,10 @@ from netdissect.wire.strictjson import is_plain_object
 
 __all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
-_MESSAGE, _NOTE = int(Ev.MESSAGE), int(Ev.NOTE)
-_HEADER = 5
-_LONGEST_NAME = 4096
+_MESSAGE: Final = int(Ev.MESSAGE)
+_NOTE: Final = int(Ev.NOTE)
+_HEADER: Final = 5
+_LONGEST_NAME: Final = 4096
 """Characters of a class line that name a message type."""
 
 

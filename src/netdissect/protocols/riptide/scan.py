@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Hints
@@ -24,10 +24,18 @@ from netdissect.protocols.riptide.names import (
 
 __all__ = ["CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "scan"]
 
-_MESSAGE, _UNIT, _ACK, _NACK = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.NACK)
-_PROBE, _REPLY, _RTT, _STATE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.RTT), int(Ev.STATE)
-_IDENTITY, _RESTART, _NOTE = int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE)
-_HINTS = int(Ev.HINTS)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
+_ACK: Final = int(Ev.ACK)
+_NACK: Final = int(Ev.NACK)
+_PROBE: Final = int(Ev.PROBE)
+_REPLY: Final = int(Ev.REPLY)
+_RTT: Final = int(Ev.RTT)
+_STATE: Final = int(Ev.STATE)
+_IDENTITY: Final = int(Ev.IDENTITY)
+_RESTART: Final = int(Ev.RESTART)
+_NOTE: Final = int(Ev.NOTE)
+_HINTS: Final = int(Ev.HINTS)
 
 _Reader: TypeAlias = Callable[[bytes, int, int], Any]
 _READ_RELIABLE: _Reader = read.read_RiptideReliable
@@ -41,13 +49,14 @@ UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
 """Phases: nothing known (mid-stream), Connect seen, Welcome seen, ended, Connect seen while
 connected (a new connection if a first Welcome follows)."""
 
-_MIN_RELIABLE = 3
-_MIN_NOTIFY = 6
+_MIN_RELIABLE: Final = 3
+_MIN_NOTIFY: Final = 6
 """Octets below which real receivers drop silently. Source: section 3.2."""
-_WHOLE_ID = 14
+_WHOLE_ID: Final = 14
 """In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
-_HEARTBEAT_C2S, _HEARTBEAT_S2C = 4, 2
-_MISENCODED_STOP = 80
+_HEARTBEAT_C2S: Final = 4
+_HEARTBEAT_S2C: Final = 2
+_MISENCODED_STOP: Final = 80
 
 Scanner: TypeAlias = Callable[[bytes, int, Hints], list[Event]]
 
@@ -437,7 +446,7 @@ def _by_octet(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> 
     return known + (_byte_invalid,) * (256 - len(known))
 
 
-_BITS_TABLE = _by_nibble(_BITS_OWN)
+_BITS_TABLE: Final = _by_nibble(_BITS_OWN)
 _TABLES: dict[str, tuple[Scanner, ...]] = {
     BYTES_20: _by_octet(TYPES_20, "Riptide20", REJECT_REASONS_20),
     BYTES_21DEV: _by_octet(TYPES_21, "Riptide21dev", REJECT_REASONS),
@@ -445,4 +454,4 @@ _TABLES: dict[str, tuple[Scanner, ...]] = {
     UNDECIDED: _by_nibble({**_BITS_OWN, "Ack": _undecided_ack}),
 }
 """Dialect -> scanner by the first octet."""
-_BYTE_DIALECTS = frozenset({BYTES_20, BYTES_21DEV})
+_BYTE_DIALECTS: Final = frozenset({BYTES_20, BYTES_21DEV})

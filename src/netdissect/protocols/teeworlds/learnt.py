@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from netdissect.model.claims import Hints
 
@@ -29,7 +29,7 @@ class Learnt(NamedTuple):
     """True where a new request came on a live connection and is not answered yet."""
 
 
-_NOTHING = Learnt()
+_NOTHING: Final = Learnt()
 
 
 def learnt_of(hints: Hints) -> Learnt:

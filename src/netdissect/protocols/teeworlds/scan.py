@@ -32,17 +32,24 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["scan"]
 
-_MESSAGE, _UNIT, _ACK = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK)
-_PROBE, _REPLY, _STATE = int(Ev.PROBE), int(Ev.REPLY), int(Ev.STATE)
-_NOTE, _HINTS, _COUNTER = int(Ev.NOTE), int(Ev.HINTS), int(Ev.COUNTER)
-_RESTART, _RESEND_REQUEST = int(Ev.RESTART), int(Ev.RESEND_REQUEST)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
+_ACK: Final = int(Ev.ACK)
+_PROBE: Final = int(Ev.PROBE)
+_REPLY: Final = int(Ev.REPLY)
+_STATE: Final = int(Ev.STATE)
+_NOTE: Final = int(Ev.NOTE)
+_HINTS: Final = int(Ev.HINTS)
+_COUNTER: Final = int(Ev.COUNTER)
+_RESTART: Final = int(Ev.RESTART)
+_RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
 
 _ASKS: Final[Event] = (_RESEND_REQUEST, "vital")
 _LATE: Final[Event] = (_COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (_COUNTER, "resend_marked", 1)
 _NO_TOKEN: Final = b"\xff\xff\xff\xff"
-_UUID_OCTETS = 16
-_ONE_OCTET = 0x40
+_UUID_OCTETS: Final = 16
+_ONE_OCTET: Final = 0x40
 """Numbers from here on take a sign or a second octet."""
 _NOTHING: Final = Learnt()
 

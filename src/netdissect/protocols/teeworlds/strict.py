@@ -23,8 +23,8 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["Accepted", "accepts", "connless"]
 
-_UUID_OCTETS = 16
-_MAGIC = b"TKEN"
+_UUID_OCTETS: Final = 16
+_MAGIC: Final = b"TKEN"
 _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     D06: {0: (1,), 1: (1,), 2: (1,), 3: (1,)},
     D065: {0: (1,), 1: (513,), 2: (5,)},
@@ -32,7 +32,7 @@ _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     D07: {0: (1,), 1: (513,), 2: (1, 5), 5: (5, 513)},
 }
 """Dialect -> control id -> octets of the body with the id. Close is looked at by `_close`."""
-_CLOSE = 4
+_CLOSE: Final = 4
 _NO_ACK: Final = {D07: (1, 5), D06: (1,), D065: (1,), DDNET: (1,)}
 """Control messages whose ack is 0."""
 
@@ -176,7 +176,7 @@ def _known(body: bytes, position: int, end: int, family: str) -> MessageRow | No
     return row
 
 
-_INTS = frozenset(("int", "bool", "tick", "enum", "flags", "tune_param"))
+_INTS: Final = frozenset(("int", "bool", "tick", "enum", "flags", "tune_param"))
 
 
 def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
@@ -215,5 +215,3 @@ def connless(payload: bytes) -> tuple[str, int | None, str] | None:
         return None
     row = connless_rows("0.6").get(payload[6:14])
     return None if row is None else (D06, row.sender, row.type)
-
-
