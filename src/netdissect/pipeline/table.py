@@ -58,7 +58,7 @@ CLOSED_IDLE_NS: Final = 30_000_000_000
 HOUSEKEEPING_NS: Final = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
 
-_GC_ALLOCATIONS: Final = 70_000
+_GC_ALLOCATIONS: Final = 1_000_000
 _AT_END: Final = 1 << 62
 _SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
 _LIMITS: Final = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)

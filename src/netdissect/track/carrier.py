@@ -95,6 +95,12 @@ class CarrierSpace(Space):
         self._take_ack = self.ack
         self.ack = self._ack_read
 
+    def release(self) -> None:
+        """Let go of the other direction too."""
+        super().release()
+        self.twin = None
+        self._take_ack = self.ack
+
     def unit(
         self,
         wire_seq: int,

@@ -48,6 +48,12 @@ class InOrderSpace(Space):
         self.settle = self.ack
         self.ack = self._ack_first
 
+    def release(self) -> None:
+        """Let go of the other direction too."""
+        super().release()
+        self.twin = None
+        self.settle = self.ack
+
     def _ack_first(self, base: int, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
         twin = self.twin

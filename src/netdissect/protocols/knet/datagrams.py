@@ -165,7 +165,7 @@ def datagram(
     for message in messages:
         start, fragment, _, is_reliable, unused, *_ = message
         stray = how.legacy and not is_reliable and not start
-        odd = odd or unused or (fragment and stray)
+        odd = bool(odd or unused or (fragment and stray))
         if start or (fragment and not stray):
             found.fragment(message)
         else:
