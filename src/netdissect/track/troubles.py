@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from netdissect.track.recorder import Recorder
 
 __all__ = ["MAX_RESENT", "RTO_MIN_NS", "Troubles"]
 
-RTO_MIN_NS = 200_000_000
+RTO_MIN_NS: Final = 200_000_000
 """A retransmission so long after the last transmission was sent by the timer, not for duplicate
 acknowledgements. Source: Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a second.
 """
