@@ -53,6 +53,18 @@ def test_an_overtaken_acknowledgement_drops_the_datagram() -> None:
     assert link.findings.repeats["ack-out-of-window"] == 2
 
 
+def test_a_mark_without_an_original_is_told() -> None:
+    link, found = made()
+    send(link, 0, 1, 0, 1)
+    for number, labelled in ((1, True), (2, True), (2, True), (3, False)):
+        event = (Ev.UNIT, "Thing", "things", number, labelled, None)
+        link.datagram(0, 2, 2 * MS, b"x", [event])
+    assert [item.message for item in found if item.code == "resend-of-unseen"] == [
+        "things 2 is marked as sent again"
+    ]
+    assert link.findings.repeats["resend-of-unseen"] == 1
+
+
 def test_the_window_wraps() -> None:
     link, found = made()
     for number in range(1, 1030):

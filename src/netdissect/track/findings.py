@@ -48,6 +48,9 @@ TRACK_CODES: tuple[CodeRow, ...] = (
          "Its sender has forgotten the datagram and sends again, in a new one, what must arrive."),
     _row("retransmission", Severity.CHAT, "sequence", "unit sent again",
          "Its sender sent the unit again because no acknowledgement had reached it in time."),
+    _row("resend-of-unseen", Severity.CHAT, "sequence", "sent again, original not seen",
+         "Its sender marks the unit as sent again, yet no copy before it is in the capture: it was"
+         " lost on the way here, or the capture began later."),
     _row("duplicate", Severity.CHAT, "sequence", "unit copied by the network",
          "The same unit arrived twice, too soon for its sender to have repeated it."),
     _row("out-of-order", Severity.CHAT, "sequence", "unit arrived late",

@@ -96,6 +96,11 @@ class InOrderSpace(Space):
         if self.last is None and not self.started:
             # Mid-stream: what the receiver had before is not known, so it is taken to be in order.
             self.accepted = (wire_seq - 1) & self._mask
+        if labelled and 0 < (wire_seq - (self.last or 0)) & self._mask < self._half:
+            self.find(
+                "resend-of-unseen", frame, time_ns, self.direction,
+                f"{wire_seq} is marked as sent again",
+            )  # fmt: skip
         if self.passes:
             ahead = (wire_seq - self.accepted) & self._mask
             if ahead == 1:
