@@ -1,5 +1,5 @@
-"""Datagrams and segments as tshark understands them: with its decryption, its tunnels and its
-joining of fragments. Live, or of a file.
+"""Datagrams and segments as tshark understands them: with its decryption (TLS and DTLS included),
+its tunnels and its joining of fragments. Live, or of a file.
 
 tshark is asked for columns and its lines are read as they come: pyshark, which asks for XML, takes
 a tenth of the packets per second and prints them late. Every datagram becomes a frame that holds
@@ -14,6 +14,7 @@ from struct import pack
 
 from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.choice import Verdict
+from netdissect.capture.live.clearstreams import ClearStreams
 from netdissect.capture.live.process import DROPS, Child, failure, message
 from netdissect.capture.live.source import Counts, LiveRequest
 from netdissect.capture.source import READ_OCTETS
@@ -26,7 +27,7 @@ _COLUMNS = (
     "frame.number", "frame.time_epoch", "frame.protocols", "ip.src", "ip.dst", "ipv6.src",
     "ipv6.dst", "udp.srcport", "udp.dstport", "udp.payload", "tcp.srcport", "tcp.dstport",
     "tcp.seq_raw", "tcp.ack_raw", "tcp.flags", "tcp.window_size_value", "tcp.options",
-    "tcp.payload",
+    "tcp.payload", "tls.record.version", "dtls.record.version", "data.data",
 )  # fmt: skip
 _STARTED = "Capture started"
 _RAW = 101
@@ -57,6 +58,7 @@ class TsharkSource:
         self._where = interface or request.file or ""
         self.info = CaptureInfo(self._where, "tshark", link_types=[link_type_name(_RAW)])
         self._stopped = False
+        self._streams = ClearStreams()
         self._child = Child(_words(backend, interface, request))
         if self.live and not self._child.started(_STARTED):
             self._child.ended()
@@ -68,7 +70,7 @@ class TsharkSource:
         """Yield frames until tshark ends."""
         info = self.info
         for line in self._read_lines():
-            frame = frame_of_line(line)
+            frame = frame_of_line(line, self._streams)
             if frame is None:
                 continue
             info.frames += 1
@@ -111,7 +113,7 @@ class TsharkSource:
 
 
 def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> list[str]:
-    words = [str(backend.path), "-l", "-n", "-T", "fields", "-E", "occurrence=l"]
+    words = [str(backend.path), "-l", "-n", "-T", "fields", "-E", "occurrence=a"]
     for column in _COLUMNS:
         words += ["-e", column]
     for preference in request.preferences:
@@ -123,14 +125,21 @@ def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> lis
     return [*words, "-f", request.capture_filter] if request.capture_filter else words
 
 
-def frame_of_line(line: bytes) -> Frame | None:
+def frame_of_line(line: bytes, streams: ClearStreams) -> Frame | None:
     """Return the frame that one line of tshark's columns describes; None where it is neither a
     datagram nor a segment, or only the quotation in an ICMP error.
+
+    Args:
+        line: the columns, with every occurrence of a field.
+        streams: the streams of the lines before.
+
     """
     cells = line.decode("ascii", "replace").rstrip("\r").split("\t")
     if len(cells) != len(_COLUMNS):
         return None
-    row = dict(zip(_COLUMNS, cells, strict=True))
+    every = dict(zip(_COLUMNS, cells, strict=True))
+    # The last occurrence is the innermost.
+    row = {name: cell.rpartition(",")[2] for name, cell in every.items()}
     layers = row["frame.protocols"].split(":")
     if "icmp" in layers or "icmpv6" in layers:
         return None
@@ -138,41 +147,59 @@ def frame_of_line(line: bytes) -> Frame | None:
     above = layers[len(layers) - layers[::-1].index(inner) :] if inner else []
     transport = next((name for name in above if name in {"udp", "tcp"}), None)
     try:
+        source, target = row[f"{inner}.src"], row[f"{inner}.dst"]
+        clear = _clear(every, above)
         if transport == "udp":
-            body, number = _udp(row), _UDP
+            body, number = _udp(row, clear), _UDP
         elif transport == "tcp":
-            body, number = _tcp(row), _TCP
+            body, number = _tcp(row, (source, target), clear, streams), _TCP
         else:
             return None
-        packet = _ip(row[f"{inner}.src"], row[f"{inner}.dst"], number, body)
+        packet = _ip(source, target, number, body)
         number, time_ns = int(row["frame.number"]), _time_ns(row["frame.time_epoch"])
         return number, time_ns, _RAW, packet, len(packet)
-    except (ValueError, OverflowError, ArithmeticError):
+    except (KeyError, ValueError, OverflowError, ArithmeticError):
         return None
 
 
-def _udp(row: dict[str, str]) -> bytes:
-    payload = bytes.fromhex(row["udp.payload"])
+def _clear(every: dict[str, str], above: list[str]) -> bytes | None:
+    """Return what tshark has decrypted, b"" for nothing; None where there is no TLS or DTLS."""
+    for name in ("tls", "dtls"):
+        if name in above and every[f"{name}.record.version"]:
+            told = "data" in above[above.index(name) :]
+            return bytes.fromhex(every["data.data"].replace(",", "")) if told else b""
+    return None
+
+
+def _udp(row: dict[str, str], clear: bytes | None) -> bytes:
+    payload = clear or bytes.fromhex(row["udp.payload"])
     ports = int(row["udp.srcport"]), int(row["udp.dstport"])
     return pack(">HHHH", *_words16(*ports, 8 + len(payload)), 0) + payload
 
 
-def _tcp(row: dict[str, str]) -> bytes:
+def _tcp(
+    row: dict[str, str], ends: tuple[str, str], clear: bytes | None, streams: ClearStreams
+) -> bytes:
     options = bytes.fromhex(row["tcp.options"])
     options += bytes(-len(options) % 4)
     flags = int(row["tcp.flags"], 16) & 0xFF
+    source, target = row["tcp.srcport"], row["tcp.dstport"]
+    numbers = int(row["tcp.seq_raw"]) & 0xFFFFFFFF, int(row["tcp.ack_raw"] or 0) & 0xFFFFFFFF
+    seq, ack, payload = streams.segment(
+        (ends[0], source, ends[1], target), numbers, flags, bytes.fromhex(row["tcp.payload"]), clear
+    )
     head = pack(
         ">HHIIBBHHH",
-        *_words16(int(row["tcp.srcport"]), int(row["tcp.dstport"])),
-        int(row["tcp.seq_raw"]) & 0xFFFFFFFF,
-        int(row["tcp.ack_raw"] or 0) & 0xFFFFFFFF,
+        *_words16(int(source), int(target)),
+        seq,
+        ack,
         (20 + len(options)) // 4 << 4,
         flags,
         int(row["tcp.window_size_value"]) & 0xFFFF,
         0,
         0,
     )
-    return head + options + bytes.fromhex(row["tcp.payload"])
+    return head + options + payload
 
 
 def _ip(source: str, target: str, protocol: int, body: bytes) -> bytes:

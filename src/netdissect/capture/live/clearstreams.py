@@ -1,0 +1,94 @@
+"""TCP streams that tshark has decrypted: the segments of the clear text in place of those that were
+sent, so that whoever joins streams reads on without knowing of TLS.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TypeAlias
+
+__all__ = ["MAX_FLOWS", "MAX_MARKS", "ClearStreams", "Way"]
+
+MAX_FLOWS = 4096
+"""TCP flows remembered; of more the one that was silent longest begins anew."""
+MAX_MARKS = 1024
+"""Segments of a direction remembered until they are acknowledged."""
+
+_SYN = 0x02
+_BITS32 = 0xFFFFFFFF
+_HALF = 1 << 31
+
+Way: TypeAlias = "tuple[str, str, str, str]"
+"""One direction of a flow: source address and port, destination address and port."""
+
+
+class _Side:
+    """One direction of a decrypted flow."""
+
+    __slots__ = ("acked", "marks", "position")
+
+    def __init__(self, start: int) -> None:
+        self.position = start
+        """Number of the next octet of clear text."""
+        self.acked = start
+        """The same of what the other side has acknowledged."""
+        self.marks: deque[tuple[int, int]] = deque(maxlen=MAX_MARKS)
+        """(Number on the wire, number in the clear text) after each segment not acknowledged."""
+
+
+class ClearStreams:
+    """Renumbers the segments of flows that carry TLS."""
+
+    def __init__(self) -> None:
+        self._starts: OrderedDict[Way, int] = OrderedDict()
+        self._sides: dict[Way, _Side] = {}
+
+    def segment(
+        self, way: Way, numbers: tuple[int, int], flags: int, sent: bytes, clear: bytes | None
+    ) -> tuple[int, int, bytes]:
+        """Return number, acknowledged number and octets of a segment as the clear text has them.
+
+        Args:
+            way: its direction.
+            numbers: its number and acknowledged number on the wire.
+            flags: TCP flags.
+            sent: the octets on the wire.
+            clear: those that tshark has decrypted, b"" for none; None where the segment holds no
+                TLS.
+
+        """
+        seq, ack = numbers
+        back: Way = (way[2], way[3], way[0], way[1])
+        syn = bool(flags & _SYN)
+        self._begin(way, seq + syn, anew=syn)
+        if clear is not None and way not in self._sides:
+            self._begin(back, ack, anew=False)
+            for side in (way, back):
+                self._sides[side] = _Side(self._starts[side])
+        mine, theirs = self._sides.get(way), self._sides.get(back)
+        if mine is None or theirs is None:
+            return seq, ack, sent
+        first = mine.position - syn
+        mine.position = (mine.position + len(clear or b"")) & _BITS32
+        mine.marks.append(((seq + syn + len(sent)) & _BITS32, mine.position))
+        return first & _BITS32, _acknowledged(theirs, ack), clear or b""
+
+    def _begin(self, way: Way, start: int, *, anew: bool) -> None:
+        """Remember where a direction begins; a handshake makes it a new one."""
+        known = self._starts
+        if anew or way not in known:
+            known[way] = start & _BITS32
+        if anew:
+            self._sides.pop(way, None)
+        known.move_to_end(way)
+        if len(known) > 2 * MAX_FLOWS:
+            old, _ = known.popitem(last=False)
+            self._sides.pop(old, None)
+
+
+def _acknowledged(side: _Side, ack: int) -> int:
+    """Return what an acknowledged number on the wire is in the clear text."""
+    marks = side.marks
+    while marks and (ack - marks[0][0]) & _BITS32 < _HALF:
+        side.acked = marks.popleft()[1]
+    return side.acked
