@@ -113,6 +113,22 @@ def test_eight_zeros_alone_are_no_evidence(stem: str) -> None:
     assert reports(path) == []
 
 
+@pytest.mark.parametrize("stem", UNKNOWABLE)
+def test_eight_zeros_are_an_attempt_where_the_user_says_so(stem: str) -> None:
+    path = next(path for path in PATHS if path.stem == stem)
+    rule = decode_as(f"udp.port=={told(path)['ports']['server']},knet")
+    (report,) = analyze(path, options=Options(strict=True, decode_as=(rule,))).connections
+    (wanted,) = told(path)["expect"]["connections"]
+    assert (report.client, report.server) == (wanted["client"], wanted["server"])
+    assert (report.handshake, report.datagrams) == ("unanswered", (1, 0))
+    assert report.messages == ({}, {})
+    if "ICMP" in wanted["outcome"]:
+        assert report.close == {"by": "client", "reason": "port unreachable", "frame": 2}
+        assert report.state_name == "ConnectionClosed"
+    else:
+        assert (report.state_name, report.close) == ("ConnectionPending", None)
+
+
 @with_("this_capture", without=CUT)
 def test_datagrams_and_messages_by_type(path: Path) -> None:
     counts = told(path)["expect"]["this_capture"]
