@@ -59,12 +59,99 @@ def test_commands_make_the_same_packet(
         assert build(again) == build(packet), packet.command()
 
 
-def test_answers_pair_requests_with_replies() -> None:
-    connect, welcome = riptide.RiptideConnect(), riptide.RiptideWelcome(client_id=3)
-    assert welcome.hashret() == connect.hashret()
-    assert welcome.answers(connect)
-    assert not riptide.RiptideHeartbeat(ping_id=1).answers(riptide.RiptideHeartbeat(ping_id=2))
-    assert not riptide.RiptideReliable().answers(connect)
+def _knet(*contents: Any, **fields: Any) -> Any:
+    messages = [knet.KnetMessage(content=content) for content in contents]
+    return knet.KnetDatagram(messages=messages, **fields)
+
+
+def _stream(content: Any) -> Any:
+    return knet.KnetStream(messages=[knet.KnetTcpMessage(content=content)])
+
+
+def _frame(message: Any) -> Any:
+    return riptide.RiptideFrame(data=bytes(message))
+
+
+def _tw(message: Any) -> Any:
+    chunks = teeworlds.Tw07Chunks(chunks=[teeworlds.Tw07Chunk(body=message)])
+    return teeworlds.Tw07(ack=0) / chunks
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "riptide connect": (riptide.RiptideConnect(), riptide.RiptideWelcome(client_id=3)),
+    "riptide refused": (riptide.RiptideConnect(), riptide.RiptideReject()),
+    "riptide heartbeat": (riptide.RiptideHeartbeat(ping_id=7, rtt_ms=3), riptide.RiptideHeartbeat(ping_id=7)),
+    "riptide ack": (riptide.RiptideReliable(sequence_id=9), riptide.RiptideAck(last_received=9)),
+    "riptide ack of an older one": (riptide.RiptideReliable(sequence_id=5),
+        riptide.RiptideAck(last_received=12, extra_flag=1, extra_seq_field=5)),
+    "riptide 2.0": (riptide.Riptide20Connect(), riptide.Riptide20Welcome()),
+    "riptide 2.0 ack": (riptide.Riptide20Reliable(sequence_id=4),
+        riptide.Riptide20AckExtra(last_received=8, acked_sequence_id=4)),
+    "riptide 2.1dev ack": (riptide.Riptide21devReliable(sequence_id=4), riptide.Riptide21devAck(last_received=4)),
+    "riptide over tcp": (_frame(riptide.RiptideConnect()), _frame(riptide.RiptideWelcome())),
+    "teeworlds token": (teeworlds.Tw07(control_flag=1) / teeworlds.Tw07ControlToken(),
+        teeworlds.Tw07(control_flag=1) / teeworlds.Tw07ControlToken(response_token=b"abcd")),
+    "teeworlds connect": (teeworlds.Tw07(control_flag=1) / teeworlds.Tw07ControlConnect(),
+        teeworlds.Tw07(control_flag=1) / teeworlds.Tw07ControlAccept()),
+    "teeworlds 0.6 connect": (teeworlds.Tw06(control_flag=1) / teeworlds.Tw06ControlConnect(),
+        teeworlds.Tw06(control_flag=1) / teeworlds.Tw06ControlConnectAccept()),
+    "teeworlds info": (_tw(teeworlds.Tw07SysInfo()), _tw(teeworlds.Tw07SysMapChange())),
+    "teeworlds ping": (_tw(teeworlds.Tw07SysPing()), _tw(teeworlds.Tw07SysPingReply())),
+    "teeworlds server info": (teeworlds.Tw07Connless(body=teeworlds.Tw07ConnlessRequestInfo()),
+        teeworlds.Tw07Connless(body=teeworlds.Tw07ConnlessInfo())),
+    "teeworlds 0.6 server info": (teeworlds.Tw06Connless(body=teeworlds.Tw06ConnlessRequestInfo()),
+        teeworlds.Tw06Connless(body=teeworlds.Tw06ConnlessInfo())),
+    "knet connect": (knet.KnetConnect(), _knet(knet.KnetPingRequest(ping_id=1))),
+    "knet ping": (_knet(knet.KnetPingRequest(ping_id=5)), _knet(knet.KnetPingReply(ping_id=5))),
+    "knet ack": (_knet(knet.KnetApplication(), reliable=1, packet_id=40),
+        _knet(knet.KnetPacketAck(acked_packet_id=40))),
+    "knet ack by bit": (_knet(knet.KnetApplication(), reliable=1, packet_id=42),
+        _knet(knet.KnetPacketAck(acked_packet_id=40, sequence_bits=2))),
+    "knet disconnect": (_knet(knet.KnetDisconnect()), _knet(knet.KnetDisconnectAck())),
+    "knet over tcp": (_stream(knet.KnetPingRequest(ping_id=5)), _stream(knet.KnetPingReply(ping_id=5))),
+    "eoudp connect": (eoudp.EoudpLate(), eoudp.EoudpLate() / eoudp.EoudpConnectAccept()),
+    "eoudp ack": (eoudp.EoudpLate(id=7, important=1) / eoudp.EoudpEvent(),
+        eoudp.EoudpLate() / eoudp.EoudpAck(acked_id=7)),
+}  # fmt: skip
+"""What it is -> (request, answer). Netplay has no answers: nothing in it refers to anything."""
+STRANGERS: list[tuple[Any, Any]] = [
+    (riptide.RiptideHeartbeat(ping_id=1), riptide.RiptideHeartbeat(ping_id=2)),
+    (riptide.RiptideConnect(), riptide.RiptideReliable()),
+    (riptide.RiptideConnect(), riptide.RiptideConnect()),
+    (riptide.RiptideReliable(sequence_id=5), riptide.RiptideAck(last_received=6)),
+    (riptide.RiptideNotify(sequence_id=6), riptide.RiptideAck(last_received=6)),
+    (_frame(riptide.RiptideConnect()), _frame(riptide.RiptideReliable())),
+    (_tw(teeworlds.Tw07SysPing()), _tw(teeworlds.Tw07SysMapChange())),
+    (_tw(teeworlds.Tw07SysPing()), teeworlds.Tw07(control_flag=1) / teeworlds.Tw07ControlKeepalive()),
+    (teeworlds.Tw07(), teeworlds.Tw07()),
+    (_knet(knet.KnetPingRequest(ping_id=5)), _knet(knet.KnetPingReply(ping_id=6))),
+    (_knet(knet.KnetApplication(), packet_id=40), _knet(knet.KnetPacketAck(acked_packet_id=40))),
+    (_knet(knet.KnetApplication(), reliable=1, packet_id=39), _knet(knet.KnetPacketAck(acked_packet_id=40))),
+    (eoudp.EoudpLate(id=7), eoudp.EoudpLate() / eoudp.EoudpAck(acked_id=8)),
+    (eoudp.EoudpLate() / eoudp.EoudpEvent(), eoudp.EoudpLate() / eoudp.EoudpConnectAccept()),
+    (riptide.RiptideConnect(), eoudp.EoudpLate() / eoudp.EoudpConnectAccept()),
+    (eoudp.EoudpLate(), riptide.RiptideWelcome()),
+    (knet.KnetConnect(), riptide.RiptideWelcome()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_answers_pair_requests_with_replies(name: str) -> None:
+    """As built, and as dissected from the octets: Scapy asks the sent one and the one it read."""
+    asked, reply = PAIRS[name]
+    read = type(reply)(bytes(reply))
+    for each in (reply, read):
+        assert each.hashret() == asked.hashret()
+        assert each.answers(asked)
+    protocol = name.partition(" ")[0]
+    strangers = [pair[1] for other, pair in PAIRS.items() if not other.startswith(protocol)]
+    assert not any(each.answers(asked) for each in strangers)
+
+
+@pytest.mark.parametrize("pair", STRANGERS)
+def test_others_do_not_answer(pair: tuple[Any, Any]) -> None:
+    asked, reply = pair
+    assert not reply.answers(asked)
 
 
 def test_a_server_is_a_scapy_answering_machine() -> None:

@@ -92,6 +92,7 @@ class TeeworldsDriver(Driver):
     traits = Traits(
         live_fields={
             "token": "token",
+            "token_flag": "token",
             "ack": "ack",
             "sequence_high": "sequence",
             "sequence_low": "sequence",
@@ -412,8 +413,11 @@ class TeeworldsDriver(Driver):
         shift = dict(step.shift)
         if "ack" not in step.hold:
             opened.ack = (self._received + shift.get("ack", 0)) % SPAN
-        if "token" not in step.hold and self._token_used:
-            opened.token = self._token
+        if "token" not in step.hold:
+            if self._token_used:
+                opened.token = self._token
+            else:
+                opened.drop_token()
         if "sequence" in step.hold or len(self._outbox) >= _OUTBOX_LIMIT:
             return opened.octets(), None
         return self._stamp_chunks(opened, step, shift.get("sequence", 0))

@@ -107,6 +107,14 @@ class Opened:
         if at is not None:
             at[0][at[1] : at[1] + TOKEN_OCTETS] = value
 
+    def drop_token(self) -> None:
+        """Take an optional token out of the header: a server that gave none reads no packet with
+        one.
+        """
+        if self.head[0] & self.form.token_flag:
+            self.head[0] &= ~self.form.token_flag
+            del self.head[self.form.head :]
+
     def _token_place(self) -> tuple[bytearray, int] | None:
         if self.form.token_at is not None:
             return self.head, self.form.token_at

@@ -57,6 +57,7 @@ __all__ = [
 ]
 
 FAR_ID = 1 << 31
+_CONNECT = 0x81
 
 
 class _Size(Field):  # type: ignore[misc]
@@ -123,11 +124,7 @@ class EoudpHeader(Layer):
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the command that the content belongs to, and the size of the content."""
         if self.cmd is None:
-            names = getattr(self.payload, "commands", {})
-            number = names.get(self.dialect, names.get(""))
-            if number is None and isinstance(self.payload, NoPayload):
-                number = 0x81
-            pkt = bytes([number or 0]) + pkt[1:]
+            pkt = bytes([self.command_number]) + pkt[1:]
         if self.size is None:
             at = struct.calcsize(self._format_before_size())
             width = self.get_field("size").sz
@@ -155,9 +152,21 @@ class EoudpHeader(Layer):
         """Return whether this is the ACK of `other`, or the acceptance of a CONNECT."""
         if not isinstance(other, EoudpHeader):
             return False
-        if self.cmd == 0x01:
+        command = self.command_number
+        if command == 0x01:
             return bool(getattr(self.payload, "acked_id", None) == other.id)
-        return bool(self.cmd in (0x02, 0x03) and other.cmd == 0x81)  # noqa: PLR2004
+        return command in (0x02, 0x03) and other.command_number == _CONNECT
+
+    @property
+    def command_number(self) -> int:
+        """Return the command's number, also one that is filled in when the message is built."""
+        if self.cmd is not None:
+            return int(self.cmd)
+        names = getattr(self.payload, "commands", {})
+        number = names.get(self.dialect, names.get(""))
+        if number is None:
+            number = _CONNECT if isinstance(self.payload, NoPayload) else 0
+        return int(number)
 
 
 def _checks(dialect: str) -> tuple[Check, ...]:

@@ -341,5 +341,3 @@ def _fragment_start(fields: Any) -> bool:
         return bool(values["fragment_start"])
     except KeyError:
         return False
-
-

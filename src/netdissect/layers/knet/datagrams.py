@@ -26,6 +26,7 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.fields import Content, Flag, PayloadTail, Vle
+from netdissect.layers.knet.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire.knet import LEGACY, NULL_CONNECT, message_type
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
@@ -63,6 +64,10 @@ class KnetConnect(Layer):
         super().__init__(*args, **kwargs)
         if not args and "data" not in kwargs:
             self.fields["data"] = NULL_CONNECT
+
+    def hashret(self) -> bytes:
+        """Return a constant: whatever the server sends first is the answer."""
+        return HASH
 
 
 def _number(fields: Any) -> int | None:
@@ -229,9 +234,7 @@ class KnetDatagram(Layer):
     dialect: ClassVar[str] = "knet-2.x"
     item: ClassVar[type[KnetMessage]] = KnetMessage
     fields_desc = _header(KnetMessage)
-    generated = (
-        Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),
-    )
+    generated = (Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),)
     checks: ClassVar[tuple[Check, ...]] = (_NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
@@ -248,6 +251,20 @@ class KnetDatagram(Layer):
     def packet_id(self, value: int) -> None:
         self.setfieldval("packet_id_low", value & 0x3F)
         self.setfieldval("packet_id_high", value >> 6 & 0xFFFF)
+
+    def hashret(self) -> bytes:
+        """Return a constant: answers are told by their messages."""
+        return HASH
+
+    def answers(self, other: Any) -> bool:
+        """Return whether a message in this answers one in `other`, acknowledges that datagram, or
+        follows a connect datagram.
+        """
+        if isinstance(other, KnetConnect):
+            return True
+        if not isinstance(other, KnetDatagram):
+            return False
+        return is_answer(self.messages, other.messages, other.packet_id if other.reliable else None)
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""

@@ -108,9 +108,7 @@ class OctetList(FieldListField):  # type: ignore[misc]
     """`count` numbers of one octet."""
 
     def __init__(self, name: str, count: Callable[[Any], int]) -> None:
-        FieldListField.__init__(
-            self, name, [], ByteField("", 0), count_from=count, max_count=0x100
-        )
+        FieldListField.__init__(self, name, [], ByteField("", 0), count_from=count, max_count=0x100)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
         """Read exactly `count` octets; FieldFault `truncated` where they run out."""
@@ -205,9 +203,7 @@ class Content(Embedded):
         writer.put(f"k = {length}")
         writer.put("if k < 1 or p + k > end: return None")
         named = "" if self.unnamed is None else f" and not ({writer.condition(self.unnamed)})"
-        writer.put(
-            f"if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127){named}: return None"
-        )
+        writer.put(f"if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127){named}: return None")
         local = writer.name(self)
         if self.name not in writer.skip:
             writer.put(f"{local} = buf[p:p + k]")

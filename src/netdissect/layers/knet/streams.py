@@ -13,6 +13,7 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.fields import BoundedVle, Content
+from netdissect.layers.knet.pairs import HASH, is_answer
 from netdissect.wire.knet import DIALECTS, TCP_LIMIT, message_type
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -62,6 +63,14 @@ class KnetStream(Layer):
 
     name = "kNet stream"
     fields_desc: list[Any] = [Items("messages", KnetTcpMessage)]
+
+    def hashret(self) -> bytes:
+        """Return a constant: answers are told by their messages."""
+        return HASH
+
+    def answers(self, other: Any) -> bool:
+        """Return whether a message in this answers a message in `other`."""
+        return isinstance(other, KnetStream) and is_answer(self.messages, other.messages)
 
 
 def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:

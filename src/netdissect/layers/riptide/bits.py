@@ -144,10 +144,6 @@ class RiptideConnect(Riptide):
         ),
     )
 
-    def hashret(self) -> bytes:
-        """Return a constant: a Connect has nothing to match its answer by."""
-        return b"riptide-connect"
-
 
 class RiptideReject(Riptide):
     """Refuses a connection; `data` only with reason Custom."""
@@ -155,14 +151,6 @@ class RiptideReject(Riptide):
     fields_desc = [_type(3), LsbBits("reason", 2, 8, REJECT_REASONS), _DATA]
     generated = (common.reason(REJECT_REASONS),)
     checks = (common.wrong_direction,)
-
-    def hashret(self) -> bytes:
-        """Return the Connect's constant."""
-        return b"riptide-connect"
-
-    def answers(self, other: Any) -> bool:
-        """Return whether `other` is a Connect."""
-        return isinstance(other, RiptideConnect)
 
 
 class RiptideHeartbeat(Riptide):
@@ -175,14 +163,6 @@ class RiptideHeartbeat(Riptide):
         _PAD,
     ]
     checks = common.HEARTBEAT_CHECKS
-
-    def hashret(self) -> bytes:
-        """Return the ping id, which the answer repeats."""
-        return b"riptide-heartbeat" + bytes([(self.ping_id or 0) & 0xFF])
-
-    def answers(self, other: Any) -> bool:
-        """Return whether `other` is the heartbeat with this ping id."""
-        return isinstance(other, RiptideHeartbeat) and other.ping_id == self.ping_id
 
 
 class RiptideDisconnect(Riptide):
@@ -213,14 +193,6 @@ class RiptideWelcome(Riptide):
     """The server's acceptance, and the client's confirmation of it."""
 
     fields_desc = [_type(8), _SEQUENCE, _CLIENT_ID, _PAD]
-
-    def hashret(self) -> bytes:
-        """Return the Connect's constant."""
-        return b"riptide-connect"
-
-    def answers(self, other: Any) -> bool:
-        """Return whether `other` is a Connect, or the Welcome that this one confirms."""
-        return isinstance(other, (RiptideConnect, RiptideWelcome))
 
 
 class RiptideClientConnected(Riptide):

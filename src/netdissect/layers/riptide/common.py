@@ -37,9 +37,42 @@ class RiptideMessage(Layer):
         kind = fields.get("type")
         return None if kind is None else str(kind)
 
+    def hashret(self) -> bytes:
+        """Return a constant: an answer is told by its type, and by the number that it names."""
+        return b"riptide"
+
+    def answers(self, other: Any) -> bool:
+        """Return whether this is the reply to a Connect, the echo of a Welcome or Heartbeat, or the
+        Ack of a sequence id.
+        """
+        if not isinstance(other, RiptideMessage):
+            return False
+        kind = type_name(self.type_id or 0, self.type_names)
+        asked = type_name(other.type_id or 0, other.type_names)
+        if kind in ("Ack", "AckExtra"):
+            numbered = asked not in _NOT_ACKNOWLEDGED and "sequence_id" in _values(other)
+            return numbered and self._acked() == _values(other)["sequence_id"]
+        if kind == "Heartbeat":
+            return asked == kind and _values(self)["ping_id"] == _values(other)["ping_id"]
+        return asked in _REPLIES.get(kind, ())
+
+    def _acked(self) -> int | None:
+        """Return the sequence id that an Ack names."""
+        names = [gen for gen in self.generated if gen.name == "acked"]
+        return names[0].value(_values(self)) if names else None
+
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
         return f"{self.name} {type_name(self.type_id or 0, self.type_names)}"
+
+
+_REPLIES = {"Welcome": ("Connect", "Welcome"), "Reject": ("Connect",)}
+_NOT_ACKNOWLEDGED = ("Notify",)
+
+
+def _values(packet: Any) -> dict[str, Any]:
+    """Return what the fields of a packet hold, built or read."""
+    return {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
 
 
 def from_client(fields: Mapping[str, Any]) -> bool:

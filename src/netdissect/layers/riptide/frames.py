@@ -5,12 +5,16 @@ Source: docs/protocols/riptide.md section 5; Riptide `Transports/Tcp/TcpConnecti
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from scapy.fields import LEShortField, LESignedIntField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.fields import SizedBytes
+from netdissect.layers.riptide.bits import BIT_LAYERS
+from netdissect.layers.riptide.common import RiptideMessage
+from netdissect.layers.riptide.octets import BYTE_LAYERS_20
 
 __all__ = ["RiptideFrame", "RiptideFrame20"]
 
@@ -27,6 +31,10 @@ class _Frame(Layer):
     """A length and one message."""
 
     prefix_octets: ClassVar[int]
+    messages: ClassVar[Mapping[int, type[RiptideMessage]]]
+    """Type number -> layer of the message."""
+    type_mask: ClassVar[int]
+    """The bits of a message's first octet that hold its type."""
     checks = (
         Check(
             lambda fields: not 1 <= fields["length"] <= _LIMIT,
@@ -35,6 +43,20 @@ class _Frame(Layer):
             "frame length {length}",
         ),
     )
+
+    def hashret(self) -> bytes:
+        """Return a constant: an answer is told by the message."""
+        return b"riptide"
+
+    def answers(self, other: Any) -> bool:
+        """Return whether the message answers that of `other`."""
+        return isinstance(other, _Frame) and bool(self.message.answers(other.message))
+
+    @property
+    def message(self) -> Any:
+        """Return the message as a packet."""
+        data = self.data or b""
+        return self.messages.get(data[0] & self.type_mask if data else -1, RiptideMessage)(data)
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the length unless it was given."""
@@ -49,6 +71,7 @@ class RiptideFrame20(_Frame):
 
     name = "Riptide 2.0 frame"
     prefix_octets = 2
+    messages, type_mask = BYTE_LAYERS_20, 0xFF
     fields_desc = [LEShortField("length", None), SizedBytes("data", b"", _length)]
     generated = (Gen("length_prefix_bytes", lambda _fields: 2),)
 
@@ -58,5 +81,6 @@ class RiptideFrame(_Frame):
 
     name = "Riptide frame"
     prefix_octets = 4
+    messages, type_mask = BIT_LAYERS, 0xF
     fields_desc = [LESignedIntField("length", None), SizedBytes("data", b"", _length)]
     generated = (Gen("length_prefix_bytes", lambda _fields: 4),)

@@ -62,9 +62,7 @@ class TwControlEmpty(TwControl):
     name = "Teeworlds empty control"
     fields_desc: list[Any] = []
     checks = (
-        Check(
-            lambda _fields: True, "teeworlds-control-missing", "", "no octet names the message"
-        ),
+        Check(lambda _fields: True, "teeworlds-control-missing", "", "no octet names the message"),
     )
 
 

@@ -228,12 +228,8 @@ _MAKERS: dict[str, Maker] = {
     "strings": lambda row, name, _family: ArrayOf(
         name, Text(name), E(row["count_field"]), shown=row["name"]
     ),
-    "strings_to_end": lambda row, name, _family: ArrayOf(
-        name, Text(name), None, shown=row["name"]
-    ),
-    "ints_to_end": lambda row, name, _family: ArrayOf(
-        name, Number(name), None, shown=row["name"]
-    ),
+    "strings_to_end": lambda row, name, _family: ArrayOf(name, Text(name), None, shown=row["name"]),
+    "ints_to_end": lambda row, name, _family: ArrayOf(name, Number(name), None, shown=row["name"]),
     "object": _object,
     "repeat_to_end": _list,
 }
@@ -382,9 +378,7 @@ def _connless(family: str) -> dict[bytes, type[TwMessage]]:
     }
 
 
-MESSAGES: dict[str, dict[int, type[TwMessage]]] = {
-    family: _numbered(family) for family in FAMILIES
-}
+MESSAGES: dict[str, dict[int, type[TwMessage]]] = {family: _numbered(family) for family in FAMILIES}
 """Family -> first number of a message (id << 1 | system) -> its layer."""
 UUID_MESSAGES: dict[bytes, type[TwMessage]] = {
     uuid: _make(

@@ -29,6 +29,7 @@ from netdissect.layers.teeworlds.messages import (
     connless_layer,
     message_layer,
 )
+from netdissect.layers.teeworlds.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire import huffman
 
@@ -150,8 +151,9 @@ class Tw06Chunk(_Chunk):
     checks = (
         _PLAIN_BITS,
         Check(
-            lambda fields: fields["vital"]
-            and (fields["sequence_high"] & 3) != fields["sequence_low"] >> 6,
+            lambda fields: (
+                fields["vital"] and (fields["sequence_high"] & 3) != fields["sequence_low"] >> 6
+            ),
             "teeworlds-sequence-copies",
             "sequence_low",
             "{sequence_high:04b} against {sequence_low:08b}: receivers read {sequence}",
@@ -254,6 +256,14 @@ class TwPacket(Layer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.packed: tuple[bytes, bytes] | None = None
         super().__init__(*args, **kwargs)
+
+    def hashret(self) -> bytes:
+        """Return a constant: answers are told by their messages."""
+        return HASH
+
+    def answers(self, other: Any) -> bool:
+        """Return whether this answers a message of `other`."""
+        return isinstance(other, TwPacket) and is_answer(self, other)
 
     def copy(self) -> TwPacket:
         """Return a deep copy that still knows the octets on the wire."""
@@ -420,6 +430,14 @@ class Tw06Connless(Layer):
     ]
     generated = (Gen("extended", lambda fields: fields["signature"] == b"xe"), *_CONNLESS_GENS)
 
+    def hashret(self) -> bytes:
+        """Return a constant: answers are told by their messages."""
+        return HASH
+
+    def answers(self, other: Any) -> bool:
+        """Return whether this answers a message of `other`."""
+        return isinstance(other, Tw06Connless) and is_answer(self, other)
+
 
 class Tw07Connless(Layer):
     """A packet outside any connection; the receiver checks the token that it gave out."""
@@ -451,3 +469,10 @@ class Tw07Connless(Layer):
         ),
     )
 
+    def hashret(self) -> bytes:
+        """Return a constant: answers are told by their messages."""
+        return HASH
+
+    def answers(self, other: Any) -> bool:
+        """Return whether this answers a message of `other`."""
+        return isinstance(other, Tw07Connless) and is_answer(self, other)

@@ -1,0 +1,95 @@
+"""`sr1` on the loopback: the layers find the minimal servers' answers by `hashret` and `answers`."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from scapy.config import conf
+from scapy.layers.inet import IP, UDP
+from scapy.packet import bind_bottom_up, split_bottom_up
+from scapy.sendrecv import sr1
+from scapy.supersocket import L3RawSocket, StreamSocket
+
+from fuzzing import free_target, running
+from netdissect.layers import eoudp, knet, riptide, teeworlds
+
+WAIT = 10.0
+REQUESTS: list[tuple[str, Any, Any, Any]] = [
+    ("riptide", riptide.Riptide, riptide.RiptideConnect(), riptide.RiptideWelcome),
+    ("teeworlds", teeworlds.Tw07, teeworlds.Tw07(control_flag=1, num_chunks=0)
+     / teeworlds.Tw07ControlToken(response_token=b"abcd"), teeworlds.Tw07ControlToken),
+    ("eoudp", eoudp.EoudpLate, eoudp.EoudpLate(timestamp=1.7e12, important=1), eoudp.EoudpAck),
+    ("knet", knet.KnetDatagram, knet.KnetConnect(), knet.KnetDatagram),
+]  # fmt: skip
+"""(protocol, layer to read with, request, layer of the answer)."""
+
+
+@pytest.fixture
+def raw_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Scapy send below IP; skipped where that is not allowed."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
+        socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW).close()
+    except (AttributeError, PermissionError):
+        pytest.skip("raw sockets need CAP_NET_RAW")
+    monkeypatch.setattr(conf, "L3socket", L3RawSocket)
+    monkeypatch.setattr(conf, "verb", 0)
+
+
+@pytest.fixture
+def bound() -> Iterator[Any]:
+    """Bind ports for a test only."""
+    made: list[tuple[Any, dict[str, int]]] = []
+
+    def bind(layer: Any, port: int) -> None:
+        made.append((layer, {"sport": port}))
+        bind_bottom_up(UDP, layer, {"sport": port})
+
+    yield bind
+    for layer, port in made:
+        split_bottom_up(UDP, layer, port)
+
+
+@pytest.mark.usefixtures("raw_sockets")
+@pytest.mark.parametrize(
+    ("protocol", "reads", "request_packet", "answer"), REQUESTS, ids=[row[0] for row in REQUESTS]
+)
+def test_sr1_finds_the_answer(
+    protocol: str, reads: Any, request_packet: Any, answer: Any, bound: Any
+) -> None:
+    with running(protocol) as (target, _server):
+        bound(reads, target.port)
+        sport = free_target().port
+        packet = IP(dst="127.0.0.1") / UDP(sport=sport, dport=target.port) / request_packet
+        found = sr1(packet, timeout=WAIT)
+    assert found is not None
+    assert answer in found
+    assert found[UDP].sport == target.port
+    assert found[UDP].payload.answers(request_packet)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "layer", "request_packet", "kind"),
+    [
+        ("riptide", riptide.RiptideFrame, riptide.RiptideFrame(data=bytes(riptide.RiptideConnect())),
+         riptide.RiptideWelcome),
+        ("knet", knet.KnetStream,
+         knet.KnetStream(messages=[knet.KnetTcpMessage(content=knet.KnetPingRequest(ping_id=77))]),
+         knet.KnetStream),
+    ],
+    ids=["riptide", "knet"],
+)  # fmt: skip
+def test_a_stream_socket_finds_the_answer(
+    protocol: str, layer: Any, request_packet: Any, kind: Any
+) -> None:
+    """Over TCP no rights are needed: Scapy's StreamSocket wraps a connection."""
+    with (
+        running(protocol, transport="tcp") as (target, _server),
+        socket.create_connection((target.host, target.port)) as connection,
+    ):
+        found = StreamSocket(connection, layer).sr1(request_packet, timeout=WAIT, verbose=0)
+    assert found is not None
+    assert isinstance(getattr(found, "message", found), kind)
