@@ -129,6 +129,10 @@ class SpaceRule:
     """
     consecutive: bool = True
     """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""
+    stride_reach: int = 0
+    """Not consecutive, but at equal steps while one of the last so many numbers was acknowledged:
+    what a longer step leaves out is `never_seen`. 0 = at no such steps.
+    """
     in_order_receiver: bool = False
     """True: the receiver takes units in order only, and drops a whole datagram whose cumulative ack
     lies outside the window from the last one to its own newest unit. In `scan` the ACK of a

@@ -11,6 +11,7 @@ from netdissect.track.probes import ProbeTrack
 from netdissect.track.recorder import Recorder
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
+from netdissect.track.strides import StridedSpace
 
 __all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane"]
 
@@ -133,6 +134,8 @@ def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:
     """Return the class of the spaces that follow a rule."""
     if rule.in_order_receiver:
         return InOrderSpace
+    if rule.stride_reach:
+        return StridedSpace
     if rule.timeout_ms:
         return CarrierSpace
     carried = any(other.timeout_ms and other.name == rule.acked_with for other in policy.spaces)

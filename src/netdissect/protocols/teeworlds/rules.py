@@ -87,11 +87,13 @@ SNAPSHOT: Final = SpaceRule(
     bits=32,
     ack=AckRule.EXACT,
     consecutive=False,
+    stride_reach=150,
     restarts_at_will=True,
     duplicate_window_ms=0.0,
 )
-"""Ticks of the server, which begin anew with each map. The client acknowledges the newest snapshot
-that it has with every input.
+"""Ticks of the server, which begin anew with each map. One comes every second tick; every tenth
+before the first acknowledgement, every 50th when the last one is 150 ticks (3 s) old. The client
+acknowledges the newest snapshot that it has with every input.
 """
 
 _PROBES: Final = (
