@@ -78,7 +78,7 @@ def command(
 def _found(session: Session, display_filter: str | None) -> list[Anomaly]:
     match = Match.of(display_filter, session)
     if match.filter is None:
-        return _sorted(session.analysis().anomalies)
+        return _sorted(session.analysis(anomalies=True).anomalies)
     frames = select(session, match).frames
     return _sorted([item for item in session.anomalies if item.frame in frames])
 

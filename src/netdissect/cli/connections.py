@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.session import Choices, Match, Session, select
+from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.errors import UsageError
-from netdissect.model.reports import ConnectionReport
+
+if TYPE_CHECKING:
+    from netdissect.pipeline.reports import Reports
 
 __all__ = ["command"]
 
@@ -63,9 +67,11 @@ def command(
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet) as session:
-        reports = sorted(_reports(session, display_filter, processes), key=_SORTS[sort])
+        reports = _reports(session, display_filter, processes)
+        if sort != "frame":
+            reports = reports.ordered(_SORTS[sort])
         if connection is not None:
-            reports = [report for report in reports if report.connection == connection]
+            reports = reports.of({connection})
             if not reports:
                 raise UsageError(f"there is no connection {connection}")
         reports = reports[:limit]
@@ -85,11 +91,13 @@ def command(
         return session.status()
 
 
-def _reports(
-    session: Session, display_filter: str | None, processes: int | None
-) -> list[ConnectionReport]:
+def _reports(session: Session, display_filter: str | None, processes: int | None) -> Reports:
     match = Match.of(display_filter, session)
     if match.filter is None:
         return session.analysis(1 if session.live else processes).connections
-    wanted = select(session, match).connections
-    return [report for report in session.reports if report.connection in wanted]
+    wanted = {
+        record.connection
+        for record in session.records()
+        if match.datagram(record, session.first_ns)
+    }
+    return session.reports.of(wanted)

@@ -44,13 +44,14 @@ class LiveSession(Session):
 
         """
         from netdissect.cli.progress import Progress  # noqa: PLC0415
+        from netdissect.pipeline.reports import Reports  # noqa: PLC0415
 
         self.file = "-"
         self.choices = choices
         self.quiet = quiet
         self.progress = Progress(enabled=False)
         self.feed = self.reader = feed
-        self.reports = []
+        self.reports = Reports()
         self.anomalies = []
         self._write = write
         self.hold = True

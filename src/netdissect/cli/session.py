@@ -92,13 +92,14 @@ class Session:
         """
         from netdissect.cli.progress import Progress  # noqa: PLC0415
         from netdissect.pipeline import open_capture  # noqa: PLC0415
+        from netdissect.pipeline.reports import Reports  # noqa: PLC0415
 
         self.file = file
         self.choices = choices or Choices()
         self.quiet = quiet
         self.progress = Progress(enabled=not quiet and not streams)
         self.reader = self.progress.watch(open_capture(file))
-        self.reports: list[ConnectionReport] = []
+        self.reports = Reports()
         self.anomalies: list[Anomaly] = []
         self.hold = True
         """Whether records wait until it is settled what became of their units; those of a file
@@ -151,13 +152,14 @@ class Session:
 
     # -- what commands ask for ---------------------------------------------------------------------
 
-    def analysis(self, processes: int | None = 1) -> Analysis:
+    def analysis(self, processes: int | None = 1, *, anomalies: bool = False) -> Analysis:
         """Return everything that the capture holds; `processes` None = as many as pay."""
         from netdissect.pipeline import analyze, processes_for  # noqa: PLC0415
 
         if processes is None:
             processes = processes_for(self.file)
-        found = analyze(self.reader, options=self.choices.options(), processes=processes)
+        options = self.choices.options()
+        found = analyze(self.reader, options=options, processes=processes, anomalies=anomalies)
         self.reports, self.anomalies = found.connections, found.anomalies
         return found
 
@@ -201,7 +203,7 @@ class Session:
         self.anomalies.append(anomaly)
 
     def _collect(self, pipeline: Any) -> None:
-        self.reports = sorted(pipeline.reports, key=lambda report: report.first_frame)
+        self.reports = pipeline.reports
 
 
 LATE_FIELDS = frozenset({"dialect", "msg.acked_in", "msg.rtt"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -124,7 +125,7 @@ def _key(unit: UnitRecord) -> tuple[int, int, str, int]:
 
 
 def _settle(
-    table: Intervals, told: list[UnitRecord | ConnectionEvent], reports: list[ConnectionReport]
+    table: Intervals, told: list[UnitRecord | ConnectionEvent], reports: Sequence[ConnectionReport]
 ) -> None:
     """Count gaps and units, now that it is known what was captured next to its receiver."""
     near = {

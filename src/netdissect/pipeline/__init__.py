@@ -62,7 +62,13 @@ def opened(source: Source) -> AbstractContextManager[FrameSource]:
     return nullcontext(source)
 
 
-def analyze(source: Source, *, options: Options | None = None, processes: int = 1) -> Analysis:
+def analyze(
+    source: Source,
+    *,
+    options: Options | None = None,
+    processes: int = 1,
+    anomalies: bool = True,
+) -> Analysis:
     """Return everything that a capture holds.
 
     Args:
@@ -70,22 +76,23 @@ def analyze(source: Source, *, options: Options | None = None, processes: int = 
         options: decode-as rules and the like; `on_anomaly` gets anomalies as they are found, and
             without it they are collected.
         processes: processes that share the work; more than 1 only for a file, see `parallel`.
+        anomalies: False where nobody wants anomalies one by one: reports count them all the same.
 
     Raises:
         CaptureError: the file is missing, unreadable or no capture.
 
     """
     options = options or Options()
-    anomalies: list[Anomaly] = []
+    collected: list[Anomaly] = []
     with opened(source) as reader:
         if processes > 1 and isinstance(reader, CaptureReader):
-            return parallel.analyze_shares(reader, options, processes)
-        if options.on_anomaly is None:
-            options = replace(options, on_anomaly=anomalies.append)
+            return parallel.analyze_shares(reader, options, processes, anomalies=anomalies)
+        if options.on_anomaly is None and anomalies:
+            options = replace(options, on_anomaly=collected.append)
         pipeline = Pipeline(options)
         pipeline.run(Decapsulator().packets(reader))
         pipeline.finish()
-        return pipeline.analysis(reader.info, anomalies)
+        return pipeline.analysis(reader.info, collected)
 
 
 def iter_timeline(

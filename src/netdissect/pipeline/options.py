@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
+from netdissect.pipeline.reports import Reports
 from netdissect.protocols import registry
 from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
@@ -40,7 +41,7 @@ class Analysis:
     """What a capture holds."""
 
     info: CaptureInfo
-    connections: list[ConnectionReport] = field(default_factory=list)
+    connections: Reports = field(default_factory=Reports)
     """In order of first frame."""
     anomalies: list[Anomaly] = field(default_factory=list)
     """In order of discovery."""
@@ -53,7 +54,9 @@ class Analysis:
 
 
 def reading(
-    byte_order: str | None = None, inflate_limit: int | None = None, inflate_ratio: int | None = None
+    byte_order: str | None = None,
+    inflate_limit: int | None = None,
+    inflate_ratio: int | None = None,
 ) -> Reading | None:
     """Return what the user says about octets; None where that is nothing.
 

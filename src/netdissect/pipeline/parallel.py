@@ -13,7 +13,9 @@ import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -22,8 +24,10 @@ from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import FlowKey, Packet, PacketKind
 from netdissect.model.reports import Anomaly
+from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
-from netdissect.pipeline.table import Begun, Pipeline
+from netdissect.pipeline.reports import Reports
+from netdissect.pipeline.table import Pipeline
 
 __all__ = ["MAX_SHARES", "MIN_OCTETS", "analyze_shares", "processes_for", "share_of"]
 
@@ -43,7 +47,7 @@ class _Part:
     """What one process found."""
 
     analysis: Analysis
-    begun: list[Begun]
+    begun: Begun
 
 
 def processes_for(path: str) -> int:
@@ -112,38 +116,48 @@ def _server_share(key: FlowKey, count: int) -> int:
     return (int.from_bytes(address + port, "big") * _SPREAD >> 16 & 0xFFFF) % count
 
 
-def analyze_shares(reader: CaptureReader, options: Options, count: int) -> Analysis:
+def analyze_shares(
+    reader: CaptureReader, options: Options, count: int, *, anomalies: bool = True
+) -> Analysis:
     """Return the analysis of a capture file, made by `count` processes; this one is the first.
 
     Args:
         reader: the open file; the other processes open it again by its path.
         options: `on_anomaly` is told of all anomalies at the end.
         count: processes, at least 2.
+        anomalies: whether anomalies are collected; where `on_anomaly` is given they are.
 
     Raises:
         OSError: no process could be started.
         RuntimeError: another process failed.
 
     """
+    wanted = anomalies or options.on_anomaly is not None
     children: list[_Child] = []
     try:
         children.extend(
-            _Child.start(reader.info.path, options, index, count) for index in range(1, count)
+            _Child.start(reader.info.path, options, (index, count), wanted)
+            for index in range(1, count)
         )
-        parts = [_part(reader, options, 0, count)]
-        parts.extend(child.result() for child in children)
+        parts = [_part(reader, options, (0, count), wanted)]
+        parts.extend(child.part() for child in children)
+        numbers = common_numbers([part.begun for part in parts])
+        whole = _merged(parts, numbers, options)
+        whole.connections.renumber(numbers[0])
+        for child, theirs in zip(children, numbers[1:], strict=True):
+            child.reports(whole.connections, theirs)
     finally:
         for child in children:
             child.end()
-    return _merged(parts, options)
+    return whole
 
 
-def _part(reader: CaptureReader, options: Options, index: int, count: int) -> _Part:
-    """Analyse one share."""
+def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wanted: bool) -> _Part:  # noqa: FBT001 - private
+    """Analyse share (index, of how many), with anomalies where they are `wanted`."""
     anomalies: list[Anomaly] = []
-    pipeline = Pipeline(replace(options, on_anomaly=anomalies.append))
-    skip = _Strangers(index, count).__getitem__
-    pipeline.run(share_of(Decapsulator(skip).packets(reader), index, count))
+    pipeline = Pipeline(replace(options, on_anomaly=anomalies.append if wanted else None))
+    skip = _Strangers(*share).__getitem__
+    pipeline.run(share_of(Decapsulator(skip).packets(reader), *share))
     # The capture ends for all shares at the same time, whoever has its last packet.
     pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
     pipeline.finish()
@@ -158,7 +172,7 @@ class _Child:
     pipe: IO[bytes]
 
     @classmethod
-    def start(cls, path: str, options: Options, index: int, count: int) -> _Child:
+    def start(cls, path: str, options: Options, share: tuple[int, int], wanted: bool) -> _Child:  # noqa: FBT001 - private
         """Fork a process that analyses one share."""
         receive, send = os.pipe()
         sys.stdout.flush()
@@ -171,20 +185,26 @@ class _Child:
         status = 1
         try:
             with open_capture(path) as reader, os.fdopen(send, "wb") as out:
-                pickle.dump(_part(reader, options, index, count), out, pickle.HIGHEST_PROTOCOL)
+                part = _part(reader, options, share, wanted)
+                reports, part.analysis.connections = part.analysis.connections, Reports()
+                pickle.dump(part, out, pickle.HIGHEST_PROTOCOL)
+                reports.send(out)
             status = 0
         finally:
             # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
             os._exit(status)
 
-    def result(self) -> _Part:
-        """Wait for the part."""
-        try:
+    def part(self) -> _Part:
+        """Wait for the part; its reports stay in the pipe."""
+        with _complaint():
             # The octets come from a process of our own, over a pipe that nobody else holds.
             part: _Part = pickle.load(self.pipe)  # noqa: S301
-        except (EOFError, pickle.UnpicklingError):
-            raise RuntimeError("a process that analysed a share of the capture failed") from None
         return part
+
+    def reports(self, whole: Reports, numbers: Sequence[int]) -> None:
+        """Add the reports of the part, connection n as number `numbers[n - 1]`."""
+        with _complaint():
+            whole.receive(self.pipe, numbers)
 
     def end(self) -> None:
         """Close the pipe and reap the process; one that still runs is ended first."""
@@ -195,24 +215,26 @@ class _Child:
             os.waitpid(self.pid, 0)
 
 
-def _merged(parts: list[_Part], options: Options) -> Analysis:
-    """Return one analysis of all parts, with the numbers that one process would have given."""
-    order = sorted(
-        (begun, share, number)
-        for share, part in enumerate(parts)
-        for number, begun in enumerate(part.begun, 1)
-    )
-    numbers = {(share, number): new for new, (_, share, number) in enumerate(order, 1)}
+@contextmanager
+def _complaint() -> Iterator[None]:
+    """Say that another process failed, where what it sends ends too early."""
+    try:
+        yield
+    except (EOFError, pickle.UnpicklingError):
+        raise RuntimeError("a process that analysed a share of the capture failed") from None
+
+
+def _merged(parts: list[_Part], numbers: list[array[int]], options: Options) -> Analysis:
+    """Return one analysis of all parts but their reports, with the numbers that one process would
+    have given.
+    """
     whole = parts[0].analysis
     for share, part in enumerate(parts):
-        for report in part.analysis.connections:
-            report.connection = numbers[share, report.connection]
         for anomaly in part.analysis.anomalies:
             if anomaly.connection is not None:
-                anomaly.connection = numbers[share, anomaly.connection]
+                anomaly.connection = numbers[share][anomaly.connection - 1]
         if share:
             _add(whole, part.analysis)
-    whole.connections.sort(key=lambda report: report.first_frame)
     whole.anomalies.sort(key=lambda anomaly: anomaly.frame or 0)
     if options.on_anomaly is not None:
         for anomaly in whole.anomalies:
@@ -221,7 +243,6 @@ def _merged(parts: list[_Part], options: Options) -> Analysis:
 
 
 def _add(whole: Analysis, part: Analysis) -> None:
-    whole.connections += part.connections
     whole.anomalies += part.anomalies
     whole.other_datagrams += part.other_datagrams
     for limit, hits in part.limits_hit.items():

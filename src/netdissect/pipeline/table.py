@@ -25,10 +25,12 @@ from netdissect.model.packets import (
     flow_endpoints,
     reverse_key,
 )
-from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
+from netdissect.model.reports import Anomaly, CaptureInfo
 from netdissect.pipeline import streams
+from netdissect.pipeline.numbering import Begun
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.ports import AssemblingPort, Flow, Port, WatchedPort
+from netdissect.pipeline.reports import Reports
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
@@ -37,7 +39,7 @@ from netdissect.track.findings import TRACK_CODES, Findings
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import TCP_CODES
 
-__all__ = ["Begun", "Observer", "Pipeline"]
+__all__ = ["Observer", "Pipeline"]
 
 _log = logging.getLogger(__name__)
 
@@ -47,8 +49,9 @@ MAX_SAMPLED = 100_000
 """Flows held for recognition at once; beyond, those idle longest are judged and let go."""
 MAX_OTHER = 100_000
 """Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
-MAX_REPORTS = 50_000
-"""Reports collected; further ones are counted only (`Options.on_report` gets them all)."""
+MAX_REPORTS = 1_000_000
+"""Reports collected, nearly all in a file; further ones are counted only (`Options.on_report` gets
+them all)."""
 MAX_SAMPLE_OCTETS = 64 * 1024
 """Octets held per flow for recognition."""
 MAX_HELD = 8
@@ -71,10 +74,6 @@ _TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NU
 """Events that count as a message, their type second."""
 
 Taker = Callable[[int, int, bytes], None]
-Begun = tuple[int, int]
-"""When a connection began, for an order that several processes share: (newest frame, first frame of
-its flow); never less than that of the connection before it.
-"""
 
 
 class Observer(Shape):
@@ -112,13 +111,12 @@ class Pipeline:
         self.recorder = recorder
         self.observer = observer
         self.protocols = registry.protocols(self.options.without)
-        self.reports: list[ConnectionReport] = []
+        self.reports = Reports()
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
         self.other_datagrams = 0
         self.limits_hit: dict[str, int] = {}
-        self.begun: list[Begun] = []
-        """One entry per connection, in the order of their numbers."""
+        self.begun = Begun()
         self.now_ns = 0
         """Time of the newest packet."""
         self._ignore: Taker = self._other
@@ -213,7 +211,7 @@ class Pipeline:
         """Return what is known after `finish`."""
         return Analysis(
             info=info,
-            connections=sorted(self.reports, key=lambda report: report.first_frame),
+            connections=self.reports,
             anomalies=anomalies,
             protocols=self.counts,
             other_datagrams=self.other_datagrams,
@@ -400,13 +398,12 @@ class Pipeline:
 
     # -- connections -------------------------------------------------------------------------------
 
-    def _begin(self, flow: Flow, hints: Hints, flow_roles: str, begun: Begun) -> None:
+    def _begin(self, flow: Flow, hints: Hints, flow_roles: str, moment: tuple[int, int]) -> None:
         """Begin a connection on a claimed flow."""
         protocol, claim = flow.protocol, flow.claim
         if protocol is None or claim is None:
             return
-        self.begun.append(max(begun, self.begun[-1]) if self.begun else begun)
-        number = len(self.begun)
+        number = self.begun.add(*moment)
         first, second = flow_endpoints(flow.key)
         endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
         connection = Connection(

@@ -1,0 +1,298 @@
+"""The reports of an analysis, in order of their first frames. A few are kept as they are; of many
+each is packed into a few hundred octets, in memory first and then in a file without a name, and
+made anew whenever it is asked for. So memory does not grow with the capture.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import weakref
+from array import array
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import fields
+from io import BytesIO
+from operator import attrgetter, eq
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO, Any, Self, overload
+
+from netdissect.model.reports import (
+    ConnectionReport,
+    ProbeReport,
+    RttSummary,
+    SpaceReport,
+    TimeoutVerdict,
+)
+
+__all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Reports"]
+
+MAX_PLAIN = 256
+"""Reports that are kept as they are; with one more, all are packed."""
+MAX_IN_MEMORY = 2_000_000
+"""Octets of packed reports in memory; with more, they lie in a file."""
+
+_PIECE = 65_536
+"""Octets that are copied at a time."""
+
+_Maker = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _taken_apart(kind: type[Any]) -> Callable[[Any], _Maker]:
+    """Return what takes a value of a class apart: the class, and its values in order.
+
+    Half as long as what pickle does on its own, which writes out the names of the fields each time.
+    """
+    values = attrgetter(*(field.name for field in fields(kind)))
+    return lambda item: (kind, values(item))
+
+
+_APART: dict[type[Any], Callable[[Any], _Maker]] = {
+    kind: _taken_apart(kind)
+    for kind in (ConnectionReport, SpaceReport, ProbeReport, RttSummary, TimeoutVerdict)
+}
+
+
+def _packed(report: ConnectionReport) -> bytes:
+    out = BytesIO()
+    pickler = pickle.Pickler(out, pickle.HIGHEST_PROTOCOL)
+    pickler.dispatch_table = _APART
+    pickler.dump(report)
+    return out.getvalue()
+
+
+class _Store:
+    """Reports in the order in which they came; a place is an index into that order."""
+
+    __slots__ = (
+        "__weakref__",
+        "_end",
+        "_file",
+        "_in_memory",
+        "_plain",
+        "_starts",
+        "frames",
+        "numbers",
+    )
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.frames = array("q")
+        """First frame of each."""
+        self.numbers = array("q")
+        """Connection of each: what counts, whatever it was when the report was packed."""
+        self._plain: list[ConnectionReport] | None = []
+        """The reports themselves; None when they are packed."""
+        self._starts = array("q")
+        self._end = 0
+        self._file: IO[bytes] = BytesIO()
+        self._in_memory = True
+
+    def append(self, report: ConnectionReport) -> None:
+        """Take one report."""
+        self.frames.append(report.first_frame)
+        self.numbers.append(report.connection)
+        if self._plain is None:
+            self._write(_packed(report))
+            return
+        self._plain.append(report)
+        if len(self._plain) > MAX_PLAIN:
+            self.pack()
+
+    def load(self, place: int) -> ConnectionReport:
+        """Return the report at a place."""
+        if self._plain is not None:
+            return self._plain[place]
+        start = self._starts[place]
+        end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
+        self._file.seek(start)
+        # The octets are our own: nobody else has the file, or the pipe over which they came.
+        report: ConnectionReport = pickle.loads(self._file.read(end - start))  # noqa: S301
+        report.connection = self.numbers[place]
+        return report
+
+    def pack(self) -> None:
+        """Pack what is there, and from now on everything that comes."""
+        plain, self._plain = self._plain, None
+        for report in plain or ():
+            self._write(_packed(report))
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Give connection n the number `numbers[n - 1]`."""
+        for place, number in enumerate(self.numbers):
+            self.numbers[place] = numbers[number - 1]
+            if self._plain is not None:
+                self._plain[place].connection = self.numbers[place]
+
+    def send(self, out: IO[bytes]) -> None:
+        """Write everything to a stream, packed."""
+        self.pack()
+        head = (self.frames, self.numbers, self._starts, self._end)
+        pickle.dump(head, out, pickle.HIGHEST_PROTOCOL)
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, out)
+
+    def receive(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
+        """Take everything that another store sent, behind what is here; connection n becomes
+        `numbers[n - 1]`.
+
+        Raises:
+            EOFError: the stream ends too early.
+
+        """
+        self.pack()
+        frames, theirs, starts, left = pickle.load(stream)  # noqa: S301 - a process of our own
+        self.frames.extend(frames)
+        self.numbers.extend(numbers[number - 1] for number in theirs)
+        base = self._end
+        self._starts.extend(base + start for start in starts)
+        while left:
+            piece = stream.read(min(left, _PIECE))
+            if not piece:
+                raise EOFError
+            left -= len(piece)
+            self._add(piece)
+
+    def close(self) -> None:
+        """Forget all reports and free their file."""
+        self._file.close()
+        self._begin()
+
+    def _write(self, octets: bytes) -> None:
+        self._starts.append(self._end)
+        self._add(octets)
+
+    def _add(self, octets: bytes) -> None:
+        self._file.seek(self._end)
+        self._file.write(octets)
+        self._end += len(octets)
+        if self._in_memory and self._end > MAX_IN_MEMORY:
+            self._to_file()
+
+    def _to_file(self) -> None:
+        """Move to a file that has no name; where none can be made, memory has to do."""
+        self._in_memory = False
+        try:
+            file = TemporaryFile()  # noqa: SIM115 - it lives as long as the reports
+        except OSError:
+            return
+        weakref.finalize(self, file.close)
+        self._file.seek(0)
+        shutil.copyfileobj(self._file, file, _PIECE)
+        self._file = file
+
+
+class Reports(Sequence[ConnectionReport]):
+    """Reports in order of first frame, or a choice of them in another order.
+
+    To the reader a list that cannot be changed; of many, each access makes a report anew. What is
+    sliced, ordered or chosen from it shares its file, so `close` is for all of them. The file is
+    freed when nobody holds them any more; `with` or `close` does it at once.
+    """
+
+    __slots__ = ("_order", "_store", "_whole")
+
+    def __init__(self, reports: Iterable[ConnectionReport] = ()) -> None:
+        self._store = _Store()
+        self._whole = True
+        """Whether these are all that the store has, also what is added later."""
+        self._order = array("q")
+        """Places in the store."""
+        for report in reports:
+            self.append(report)
+
+    # -- to the reader -----------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._store.frames) if self._whole else len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> ConnectionReport: ...
+    @overload
+    def __getitem__(self, index: slice) -> Reports: ...
+    def __getitem__(self, index: int | slice) -> ConnectionReport | Reports:
+        if isinstance(index, slice):
+            return self._chosen(self._places()[index])
+        return self._store.load(self._places()[index])
+
+    def __iter__(self) -> Iterator[ConnectionReport]:
+        return map(self._store.load, self._places())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Reports, list, tuple)):
+            return NotImplemented
+        return len(self) == len(other) and all(map(eq, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<Reports of {len(self)} connections>"
+
+    def __reduce__(self) -> tuple[type[Reports], tuple[list[ConnectionReport]]]:
+        return Reports, (list(self),)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Forget all reports and free their file."""
+        self._store.close()
+        self._order = array("q")
+
+    def ordered(self, key: Callable[[ConnectionReport], int]) -> Reports:
+        """Return the same reports in the order of a key, those of the same key as they stand."""
+        places = self._places()
+        keys = list(map(key, self))
+        ranks = sorted(range(len(keys)), key=keys.__getitem__)
+        return self._chosen(array("q", (places[rank] for rank in ranks)))
+
+    def of(self, connections: Container[int | None]) -> Reports:
+        """Return the reports of these connections, by number."""
+        numbers = self._store.numbers
+        chosen = (place for place in self._places() if numbers[place] in connections)
+        return self._chosen(array("q", chosen))
+
+    # -- to the pipeline ---------------------------------------------------------------------------
+
+    def append(self, report: ConnectionReport) -> None:
+        """Take a report, whatever its place in the order is."""
+        self._store.append(report)
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Give connection n the number `numbers[n - 1]`."""
+        self._store.renumber(numbers)
+
+    def send(self, out: IO[bytes]) -> None:
+        """Write all reports to a stream, packed."""
+        self._store.send(out)
+
+    def receive(self, stream: IO[bytes], numbers: Sequence[int]) -> None:
+        """Take all reports that were sent, connection n as number `numbers[n - 1]`.
+
+        Raises:
+            EOFError: the stream ends too early.
+
+        """
+        self._store.receive(stream, numbers)
+
+    def _chosen(self, places: array[int]) -> Reports:
+        chosen = Reports()
+        chosen._store, chosen._order, chosen._whole = self._store, places, False
+        return chosen
+
+    def _places(self) -> array[int]:
+        """Return the places of the reports in order; those of the same frame as they came."""
+        frames = self._store.frames
+        if self._whole and len(self._order) != len(frames):
+            self._order = array("q", sorted(range(len(frames)), key=frames.__getitem__))
+        return self._order

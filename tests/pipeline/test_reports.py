@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import tempfile
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline import reports as room
+from netdissect.pipeline.reports import Reports
+from samples import connection
+
+
+def report(frame: int, number: int = 1, **changes: Any) -> ConnectionReport:
+    return connection(connection=number, first_frame=frame, **changes)
+
+
+@pytest.fixture(params=["plain", "in memory", "in a file"])
+def where(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each of the three states that reports may be in, with three reports already."""
+    if request.param != "plain":
+        monkeypatch.setattr(room, "MAX_PLAIN", 2)
+    if request.param == "in a file":
+        monkeypatch.setattr(room, "MAX_IN_MEMORY", 1)
+    return request.param
+
+
+FRAMES = (30, 10, 20, 10)
+
+
+def made() -> tuple[Reports, list[ConnectionReport]]:
+    """Return reports, and the list that they stand for."""
+    each = [report(frame, number) for number, frame in enumerate(FRAMES, 1)]
+    return Reports(each), sorted(copy.deepcopy(each), key=lambda one: one.first_frame)
+
+
+def test_they_are_a_list_in_order_of_first_frame(where: str) -> None:
+    found, listed = made()
+    assert list(found) == listed
+    assert [one.connection for one in found] == [2, 4, 3, 1]
+    assert len(found) == 4
+    assert found
+    assert found == listed
+    assert found != listed[1:]
+    assert found != [*listed[1:], listed[0]]
+    assert found[0] == listed[0]
+    assert found[-1] == listed[-1]
+    assert listed[2] in found
+    assert found.index(listed[2]) == 2
+    assert list(reversed(found)) == listed[::-1]
+    with pytest.raises(IndexError):
+        found[4]
+    with pytest.raises(TypeError):
+        hash(found)
+
+
+@pytest.mark.parametrize(
+    "part", [slice(2), slice(None), slice(1, None, 2), slice(None, None, -1), slice(5, 9)]
+)
+def test_slices_are_those_of_the_list(where: str, part: slice) -> None:
+    found, listed = made()
+    assert found[part] == listed[part]
+    assert len(found[part]) == len(listed[part])
+
+
+def test_no_reports_are_an_empty_list() -> None:
+    assert not Reports()
+    assert Reports() == []
+    assert list(Reports()) == []
+
+
+def test_another_order_keeps_those_of_the_same_key_as_they_stand(where: str) -> None:
+    found, listed = made()
+    assert found.ordered(lambda one: -one.first_frame) == sorted(
+        listed, key=lambda one: -one.first_frame
+    )
+    backwards = found[::-1]
+    assert [one.connection for one in backwards.ordered(lambda one: one.first_frame)] == [
+        4,
+        2,
+        3,
+        1,
+    ]
+
+
+def test_some_are_chosen_by_number(where: str) -> None:
+    found, _ = made()
+    assert [one.connection for one in found.of({1, 4, None})] == [4, 1]
+    assert [one.connection for one in found[:3].of({1, 4})] == [4]
+    assert not found.of(set())
+
+
+def test_a_choice_does_not_grow_with_the_whole(where: str) -> None:
+    found, listed = made()
+    chosen = found[1:]
+    found.append(report(15, 5))
+    assert chosen == listed[1:]
+    assert [one.connection for one in found] == [2, 4, 5, 3, 1]
+
+
+def test_values_of_every_kind_survive() -> None:
+    odd = report(
+        1,
+        identity={"token": b"\x00\xff", "name": "\ud800", "wide": 1 << 90, "list": [(1, None), {}]},
+        close=None,
+        limits_hit={"MAX_UNITS": 3},
+        explain=("score 90", "…"),
+    )
+    kept = copy.deepcopy(odd)
+    found = Reports([odd])
+    stream = io.BytesIO()
+    found.send(stream)
+    assert list(found) == [kept]
+    assert pickle.loads(pickle.dumps(found)) == [kept]  # noqa: S301 - our own
+    assert copy.deepcopy(found) == [kept]
+
+
+def test_numbers_are_given_anew(where: str) -> None:
+    found, _ = made()
+    found.renumber([10, 20, 30, 40])
+    assert [one.connection for one in found] == [20, 40, 30, 10]
+    assert [one.connection for one in found.of({20})] == [20]
+
+
+@given(
+    shares=st.lists(st.lists(st.integers(1, 30), max_size=12), min_size=1, max_size=4),
+    plain=st.integers(0, 13),
+    in_memory=st.sampled_from([0, 5000, 10**6]),
+)
+def test_what_is_sent_is_sorted_in(shares: list[list[int]], plain: int, in_memory: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "MAX_PLAIN", plain)
+        patch.setattr(room, "MAX_IN_MEMORY", in_memory)
+        whole, expected = Reports(), []
+        for index, frames in enumerate(shares):
+            numbers = [100 * index + number for number in range(1, len(frames) + 1)]
+            part = Reports(report(frame, number) for number, frame in enumerate(frames, 1))
+            stream = io.BytesIO()
+            part.send(stream)
+            assert list(part) == sorted(part, key=lambda one: one.first_frame)
+            stream.write(b"what comes next")
+            stream.seek(0)
+            whole.receive(stream, numbers)
+            assert stream.read() == b"what comes next"
+            expected += [
+                report(frame, number) for frame, number in zip(frames, numbers, strict=True)
+            ]
+        assert whole == sorted(expected, key=lambda one: one.first_frame)
+        whole.close()
+
+
+def test_a_stream_that_ends_too_early_is_told() -> None:
+    part = Reports([report(1), report(2)])
+    stream = io.BytesIO()
+    part.send(stream)
+    octets = stream.getvalue()
+    for size in (0, 1, len(octets) // 2, len(octets) - 1):
+        with pytest.raises((EOFError, pickle.UnpicklingError)):
+            Reports().receive(io.BytesIO(octets[:size]), [1, 2])
+
+
+def test_the_file_is_freed_with_the_last_who_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+
+    def opened(*args: Any) -> Any:
+        files.append(tempfile.TemporaryFile(*args))  # noqa: SIM115 - closed by who is tested
+        return files[-1]
+
+    monkeypatch.setattr(room, "TemporaryFile", opened)
+    monkeypatch.setattr(room, "MAX_PLAIN", 0)
+    monkeypatch.setattr(room, "MAX_IN_MEMORY", 0)
+    found = Reports([report(1), report(2)])
+    part = found[1:]
+    del found
+    gc.collect()
+    assert not files[0].closed
+    assert part == [report(2)]
+    del part
+    gc.collect()
+    assert files[0].closed
+    with Reports([report(1)]) as found:
+        assert not files[1].closed
+    assert files[1].closed
+    assert not found
+    found.append(report(7))
+    assert found == [report(7)]
+
+
+def test_without_a_place_for_a_file_memory_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> Any:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(room, "TemporaryFile", refused)
+    monkeypatch.setattr(room, "MAX_PLAIN", 0)
+    monkeypatch.setattr(room, "MAX_IN_MEMORY", 0)
+    found, listed = made()
+    assert found == listed
+
+
+def grown(count: int) -> int:
+    """Return the octets of memory that so many reports take."""
+    tracemalloc.start()
+    found = Reports(report(frame, frame) for frame in range(count))
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert found[count - 1].connection == count - 1
+    found.close()
+    return size
+
+
+def test_memory_does_not_grow_with_the_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_PLAIN", 20)
+    monkeypatch.setattr(room, "MAX_IN_MEMORY", 20_000)
+    assert grown(1200) - grown(300) < 900 * 64
