@@ -83,7 +83,10 @@ def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
     wanted = (lambda _: True) if frames is None else frames.__contains__
     theirs = {facts.frame: facts for facts in tshark_facts(path) if wanted(facts.frame)}
     snapped: set[int] = set()
+    single: set[int] = set()
     for ours in our_facts(path, snapped):
+        if ours.transport == "tcp" and ours.length == 1:
+            single.add(ours.frame)
         if not wanted(ours.frame):
             continue
         other = theirs.pop(ours.frame, None)
@@ -99,7 +102,7 @@ def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
         result.differences.append(
             Difference(other.frame, "frame", None, f"{other.transport} {other.src}")
         )
-    _compare_knet(result, path)
+    _compare_knet(result, path, frames, single)
     result.differences.sort(key=lambda difference: difference.frame)
     return result
 
@@ -119,7 +122,9 @@ def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name
 
 _HEADER = ("packet_id", "in_order", "reliable", "reliable_base")
 _PER_MESSAGE = ("reliable_delta", "message_id", "ping_id")
+_IN_STREAM = ("content_length", "message_id", "ping_id")
 _CONNECT = "Wireshark takes the connect datagram for one with messages"
+_ASTRAY = "Wireshark has lost its place in the stream"
 _OLD = "Wireshark does not read the pings of 2010"
 _BASE = "Wireshark misreads numbers from 32768 on"
 _DELTA = "Wireshark misreads numbers from 128 on"
@@ -127,28 +132,65 @@ _FRAGMENT = "Wireshark misreads fragments, counts as message ids"
 _FIRST_LONG_BASE, _FIRST_LONG_DELTA = 0x8000, 0x80
 
 
-def _compare_knet(result: Comparison, path: str) -> None:
-    """Compare the fields of kNet datagrams; what Wireshark is known to misread is named."""
-    ours: dict[int, Mapping[str, Any]] = {}
-    ports: set[int] = set()
+def _compare_knet(
+    result: Comparison, path: str, frames: Container[int] | None, single: set[int]
+) -> None:
+    """Compare the fields of kNet datagrams, and of the messages of its streams; what Wireshark is
+    known to misread is named. `single` are the segments of one octet.
+    """
+    ours: dict[int, dict[str, Any]] = {}
+    ports: dict[str, set[int]] = {"udp": set(), "tcp": set()}
+    astray: set[tuple[int | None, int | None]] = set()
     for record in iter_records(path, options=Options(without=_OTHERS)):
         tree = record.dissection
-        if record.protocol == "knet" and record.transport == "udp" and tree is not None:
-            if any(note.severity >= Severity.WARN for note in tree.annotations):
-                continue  # both stop somewhere in a malformed datagram, each in its own place
-            server = record.dst if record.direction == 0 else record.src
-            ports.add(int(server.rpartition(":")[2]))
+        if record.protocol != "knet" or tree is None:
+            continue
+        server = record.dst if record.direction == 0 else record.src
+        ports[record.transport].add(int(server.rpartition(":")[2]))
+        side = record.connection, record.direction
+        if record.transport == "tcp" and (
+            _misleads(tree.fields) or not single.isdisjoint(record.frames)
+        ):
+            astray.add(side)
+        if any(note.severity >= Severity.WARN for note in tree.annotations):
+            continue  # both stop somewhere in a malformed datagram, each in its own place
+        if record.transport == "udp":
             ours[record.frame] = {**tree.fields, "dialect": record.dialect}
+        else:
+            held = ours.setdefault(record.frame, {"kind": "stream", "messages": []})
+            held["messages"].append(tree.fields)
+            held["astray"] = side in astray
     for frame, theirs in knet_facts(path, ports) if ours else ():
-        if frame in ours:
-            _compare_fields(result, frame, ours[frame], theirs)
+        mine = ours.pop(frame, None)
+        if mine is not None and (frames is None or frame in frames):
+            _compare_fields(result, frame, mine, theirs)
+    for frame, mine in ours.items():
+        if mine.get("kind") == "stream" and (frames is None or frame in frames):
+            known = _known_fault("messages", [], mine)
+            count = len(mine["messages"])
+            result.differences.append(Difference(frame, "knet.messages", count, None, known))
+
+
+def _misleads(fields: Mapping[str, Any]) -> bool:
+    """Return whether Wireshark takes a message of a stream for longer or shorter than it is: it
+    counts the octets of the message id where it should count those of the length. Source:
+    Wireshark epan/dissectors/packet-knet.c, get_knet_pdu_len.
+    """
+    length, message = fields.get("content_length"), fields.get("message_id")
+    return length is not None and message is not None and _octets(length) != _octets(message)
+
+
+def _octets(value: int) -> int:
+    """Return how many octets kNet's variable-length form of a number has."""
+    return 1 if value < 1 << 7 else 2 if value < 1 << 14 else 4
 
 
 def _compare_fields(
     result: Comparison, frame: int, fields: Mapping[str, Any], theirs: Mapping[str, list[int]]
 ) -> None:
     messages = fields.get("messages") or []
-    for name in (*_HEADER, *_PER_MESSAGE):
+    stream = fields.get("kind") == "stream"
+    for name in _IN_STREAM if stream else (*_HEADER, *_PER_MESSAGE):
         sources = [fields] if name in _HEADER else messages
         mine = [int(value[name]) for value in sources if value.get(name) is not None]
         if mine == theirs[name]:
@@ -164,8 +206,9 @@ def _known_fault(name: str, mine: list[int], fields: Mapping[str, Any]) -> str:
 
     Source: docs/protocols/knet.md, the section on Wireshark's dissector.
     """
-    if fields.get("kind") == "connect":
-        return _CONNECT
+    kind = fields.get("kind")
+    if kind in {"stream", "connect"}:
+        return _CONNECT if kind == "connect" else _ASTRAY if fields["astray"] else ""
     if name == "ping_id" and fields.get("dialect") == "knet-2010":
         return _OLD
     if name == "reliable_base" and mine and mine[0] >= _FIRST_LONG_BASE:

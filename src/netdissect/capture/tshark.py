@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from netdissect.model.errors import UsageError
@@ -112,6 +112,7 @@ def _nanoseconds(text: Any) -> int:
 
 
 _KNET_FIELDS = {
+    "content_length": "length",
     "packet_id": "datagram_packetid",
     "in_order": "datagram_inorder",
     "reliable": "datagram_reliable",
@@ -123,19 +124,32 @@ _KNET_FIELDS = {
 """Our name -> the attribute of pyshark's kNet layer."""
 
 
-def knet_facts(path: str, ports: Iterable[int]) -> Iterator[tuple[int, dict[str, list[int]]]]:
-    """Yield (frame, our field name -> values) as Wireshark's kNet dissector reads UDP datagrams.
+def knet_facts(
+    path: str, ports: Mapping[str, Iterable[int]]
+) -> Iterator[tuple[int, dict[str, list[int]]]]:
+    """Yield (frame, our field name -> values) as Wireshark's kNet dissector reads a capture. A
+    frame of a stream holds every message that ends in it.
 
     Args:
         path: the file.
-        ports: UDP ports of kNet servers.
+        ports: transport -> ports of kNet servers.
 
     """
-    rules = {f"udp.port=={port}": "knet" for port in sorted(set(ports))}
+    rules = {
+        f"{transport}.port=={port}": "knet"
+        for transport, numbers in ports.items()
+        for port in sorted(set(numbers))
+    }
     for packet in tshark_packets(path, rules) if rules else ():
-        if "knet" in packet and "udp" in packet:
-            values = {name: _values(packet.knet, field) for name, field in _KNET_FIELDS.items()}
-            yield int(packet.frame_info.number), values
+        layers = [layer for layer in packet.layers if layer.layer_name == "knet"]
+        if layers:
+            yield (
+                int(packet.frame_info.number),
+                {
+                    name: [value for layer in layers for value in _values(layer, field)]
+                    for name, field in _KNET_FIELDS.items()
+                },
+            )
 
 
 def _values(layer: Any, field: str) -> list[int]:
