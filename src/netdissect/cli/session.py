@@ -255,7 +255,7 @@ class Match:
         if wanted is None:
             return record.messages
         alone = [item for item in record.messages if wanted.matches_message(record, item, report)]
-        return alone or record.messages
+        return [wanted.narrowed(record, item) for item in alone or record.messages]
 
     def _report(self, record: DatagramRecord) -> ConnectionReport | None:
         return None if record.connection is None else self.reports.get(record.connection)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
+from netdissect.filters.entries import MESSAGES, Looks, each, looks, narrowed
 from netdissect.filters.fields import Getter, Names, Scope
 from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per, Span, Test, parse
 from netdissect.filters.regex import PatternError, search
@@ -38,7 +39,12 @@ class Filter:
     """A compiled filter."""
 
     def __init__(
-        self, text: str, predicate: _Predicate, names: frozenset[str], first_ns: int = 0
+        self,
+        text: str,
+        predicate: _Predicate,
+        names: frozenset[str],
+        first_ns: int = 0,
+        looks: Looks | None = None,
     ) -> None:
         """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
         self.text = text
@@ -46,6 +52,13 @@ class Filter:
         """Names that the text uses."""
         self.first_ns = first_ns
         self._predicate = predicate
+        self._looks = looks or {}
+
+    def narrowed(self, record: DatagramRecord, item: MessageRecord) -> MessageRecord:
+        """Return a message that matches, of its lists only the entries that `any(LIST: ...)` asks
+        for.
+        """
+        return narrowed(record, item, self._looks) if self._looks else item
 
     def matches(
         self,
@@ -73,8 +86,10 @@ def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
 
     """
     compiler = _Compiler(text, names)
-    predicate = compiler.node(parse(text))
-    return Filter(text, predicate, frozenset(compiler.used), first_ns)
+    tree = parse(text)
+    predicate = compiler.node(tree)
+    wanted = looks(tree, compiler.node)
+    return Filter(text, predicate, frozenset(compiler.used), first_ns, wanted)
 
 
 def compile_column(name: str, names: Names) -> Getter:
@@ -113,16 +128,32 @@ class _Compiler:
 
     def per(self, node: Per) -> _Predicate:
         inner = self.node(node.inner)
+        if node.over != MESSAGES:
+            return self.per_entry(node, inner)
 
-        def each(scope: Scope) -> list[bool]:
+        def found(scope: Scope) -> list[bool]:
             return [
                 inner(Scope(scope.record, (item,), scope.connection, scope.first_ns, single=True))
                 for item in scope.items
             ]
 
         if node.every:
-            return lambda scope: bool(scope.items) and all(each(scope))
-        return lambda scope: any(each(scope))
+            return lambda scope: bool(scope.items) and all(found(scope))
+        return lambda scope: any(found(scope))
+
+    def per_entry(self, node: Per, inner: _Predicate) -> _Predicate:
+        """Return the predicate over the entries of a list of that name."""
+        name = node.over
+        if not self.names.is_list(name):
+            raise self.fault(
+                f'no message has a list "{name}"; any(msg: ...) asks messages', node.span
+            )
+        self.used.add(name)
+        if node.every:
+            return lambda scope: (
+                bool(found := [inner(inside) for _, inside in each(scope, name)]) and all(found)
+            )
+        return lambda scope: any(inner(inside) for _, inside in each(scope, name))
 
     def getter(self, name: str, span: Span) -> Getter:
         self.used.add(name)

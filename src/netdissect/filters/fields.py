@@ -328,6 +328,13 @@ class Names:
             return True  # what a user schema decodes has names that only the user knows
         return any(other.endswith("." + path) for other in known)
 
+    def is_list(self, name: str) -> bool:
+        """Return whether some message may have a list of that name."""
+        return any(
+            not known or (name in known and known[name].kind == "list")
+            for known in self.protocols.values()
+        )
+
     def all(self) -> Iterator[FieldInfo]:
         """Yield every name: those of all protocols, then each protocol's own."""
         yield from BUILTIN_FIELDS

@@ -2,7 +2,7 @@
 
 or     : and (("or" | "||") and)*
 and    : not (("and" | "&&") not)*
-not    : ("not" | "!") not | "(" or ")" | ("any" | "all") "(" "msg" ":" or ")" | test
+not    : ("not" | "!") not | "(" or ")" | ("any" | "all") "(" name ":" or ")" | test
 test   : ["any" | "all"] operand [relation operand | ["not"] "in" "{" items "}" | ("contains" |
 "matches") value]
 operand: ("count" | "len") "(" name ")" | name [slice] ["&" number] | value
@@ -87,10 +87,15 @@ class Both:
 
 @dataclass(frozen=True, slots=True)
 class Per:
-    """`any(msg: ...)` or `all(msg: ...)`: the inner filter on one message at a time."""
+    """`any(msg: ...)` or `all(msg: ...)`: the inner filter on one message at a time; with the name
+    of a list in place of `msg`, on one entry of that list at a time.
+    """
 
     every: bool
+    over: str
+    """`msg`, or the name of the list."""
     inner: Node
+    span: Span
 
 
 Node = Test | Negation | Both | Per
@@ -121,7 +126,7 @@ _WORDS = {
 }
 _RELATIONS = frozenset({"==", "!=", "~=", "===", "!==", "<", "<=", ">", ">="})
 _NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
-_PER = re.compile(r"(any|all)\s*\(\s*msg\s*:\s*")
+_PER = re.compile(r"(any|all)\s*\(\s*([A-Za-z_]\w*)\s*:\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def _tokens(text: str) -> Iterator[_Token]:
     while at < len(text):
         per = _PER.match(text, at)
         if per:
-            yield _Token("op", f"per-{per[1]}", Span(at, per.end()))
+            yield _Token("op", f"per-{per[1]} {per[2]}", Span(at, per.end()))
             at = per.end()
             continue
         match = _TOKEN.match(text, at)
@@ -240,11 +245,12 @@ class _Parser:
             node = self.either()
             self.expect(")")
             return node
-        if self.is_op("per-any", "per-all"):
-            every = self.take().text == "per-all"
+        if self.here.kind == "op" and self.here.text.startswith("per-"):
+            token = self.take()
+            word, _, over = token.text.partition(" ")
             node = self.either()
             self.expect(")")
-            return Per(every=every, inner=node)
+            return Per(every=word == "per-all", over=over, inner=node, span=token.span)
         return self.test()
 
     def test(self) -> Test:

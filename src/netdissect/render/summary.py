@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import is_
 from typing import Any
 
 from netdissect.model.dissection import FieldNode
@@ -25,11 +26,8 @@ def datagram_summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
     """
     if record.protocol is None:
         return f"{record.length} octets"
-    if (
-        record.dissection is not None
-        and record.dissection.summary
-        and len(items) == len(record.messages)
-    ):
+    whole = len(items) == len(record.messages) and all(map(is_, items, record.messages))
+    if record.dissection is not None and record.dissection.summary and whole:
         return safe(record.dissection.summary)
     return " | ".join(message_summary(record, item) for item in items)
 
