@@ -91,13 +91,18 @@ def _lines() -> Iterator[dict[str, Any]]:
 def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
     from netdissect.fuzz.encode import encode_decoded  # noqa: PLC0415 - imports scapy
+    from netdissect.fuzz.rebuild import PROTOCOLS, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
         name = full_dialect(protocol, dialect or row.get("dialect"))
-        kind = str(row.get("type") or row["fields"].get("type"))
-        carrier = transport or _transport(protocol)
-        octets = encode_decoded(protocol, name, carrier, kind, row["fields"])
+        carrier = transport or row.get("transport") or _transport(protocol)
+        if protocol in PROTOCOLS and "type" not in row:
+            kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
+            octets = rebuild(protocol, name, carrier, row["fields"])
+        else:
+            kind = str(row.get("type") or row["fields"].get("type"))
+            octets = encode_decoded(protocol, name, carrier, kind, row["fields"])
         _print(protocol, name, kind, octets, as_json=as_json)
 
 

@@ -118,7 +118,7 @@ class EoudpEvent(_Content):
     name = "EOUDP EVENT"
     commands = {"": 0x8B, "exodia-early": 0x82, "exodia-early-long32": 0x82}
     fields_desc = [LEIntField("key", 32), Flag("pressed", 1)]
-    generated = (Gen("key_name", lambda f: key_name(f["key"])),)
+    generated = (Gen("key_name", lambda f: key_name(f["key"])), documents.PRESSED)
 
 
 def _name() -> list[Any]:

@@ -50,6 +50,8 @@ STRINGS = Gen("strings", lambda f: [text(entry["text"]) for entry in f["entries"
 _ENTITY = 8
 _DELETED = {"": 0x0F, "rfc01": 0x10}
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
+PRESSED = Gen("pressed_raw", lambda f: f["pressed"] if f["pressed"] > 1 else None)
+"""The octet of a truth value that no sender writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ def _make(order: str, form: str) -> DocumentLayers:
             command=0x81,
         ),
         event=_layer(
-            "Event", suffix, [number("key", "I"), Flag("pressed", 1)], command=0x8B, gens=_KEY
+            "Event", suffix, [number("key", "I"), Flag("pressed", 1)], command=0x8B,
+            gens=(*_KEY, PRESSED),
         ),
         key=_layer("Key", suffix, [number("key", "I")], command=0x8A, gens=_KEY),
     )
