@@ -74,6 +74,7 @@ def test_a_dumpcap_without_rights_gets_the_setcap_line(
         LOSSY,
         CAPTURES / "riptide" / "tcp_2.2.1_full.pcap",
         CAPTURES / "knet" / "udp_any_interface.pcapng",
+        CAPTURES / "netplay" / "bin1_snaplen_96.pcap",
     ],
     ids=lambda path: path.stem,
 )

@@ -113,6 +113,7 @@ def test_a_message_has_the_keys_of_the_contract() -> None:
         "fields",
         "reliability",
         "annotations",
+        "findings",
     ]
     assert shown["fields"]["payload"] == "0102"
     assert shown["reliability"] == {

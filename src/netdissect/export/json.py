@@ -184,6 +184,10 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
         "fields": item.fields if item else {},
         "reliability": _reliability(item.reliability) if item else None,
         "annotations": [annotation(note) for note in item.annotations] if item else [],
+        "findings": [
+            {"code": finding.code, "severity": finding.severity.label}
+            for finding in record.findings
+        ],
     }
     if item and item.buffer and record.dissection:
         shown["buffer"] = record.dissection.buffers[item.buffer].name
