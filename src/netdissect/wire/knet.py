@@ -28,6 +28,7 @@ __all__ = [
     "SERVER_LIMIT",
     "SPECIFICATION",
     "TCP_LIMIT",
+    "TUNDRA",
     "Phase",
     "Progress",
     "acknowledged",
@@ -36,6 +37,7 @@ __all__ = [
 
 LEGACY: Final = "knet-2010"
 SPECIFICATION: Final = "knet-spec"
+TUNDRA: Final = "knet-tundra"
 DIALECTS: Final = (
     "knet-2.x", LEGACY, "knet-urho3d", "knet-tundra", "knet-tcp", SPECIFICATION,
 )  # fmt: skip

@@ -166,6 +166,18 @@ def test_wireshark_error_4_tcp_keeps_its_place() -> None:
     assert [(m["content_length"], m["message_id"]) for m in messages] == [(16384, 20), (2, 1)]
 
 
+def test_tundras_login_is_read() -> None:
+    login = decode("010000 0500 64 0200 6869".replace(" ", ""), "knet-tundra")
+    (message,) = login.fields["messages"]
+    assert (message["application_name"], message["decoded"]) == ("Login", {"data": "hi"})
+    reply = decode("010000 0800 65 01 ac02 0200 6f6b".replace(" ", ""), "knet-tundra", 1)
+    (message,) = reply.fields["messages"]
+    assert message["decoded"] == {"success": 1, "user_id": 300, "data": "ok"}
+    assert reply.annotations == []
+    plain = decode("010000 0500 64 0200 6869".replace(" ", ""))
+    assert "decoded" not in plain.fields["messages"][0]
+
+
 # -- user schemas ------------------------------------------------------------------------------------
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
-from netdissect.dissect.schema import Decoder, SchemaMismatch
+from netdissect.dissect.schema import Decoder, Schema, SchemaMismatch, parse_schema
 from netdissect.dissect.walker import Walker
 from netdissect.layers.knet import in_stream
 from netdissect.layers.knet.datagrams import KnetConnect
@@ -13,7 +14,21 @@ from netdissect.layers.knet.values import VALUES
 from netdissect.model.annotations import Severity
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
 from netdissect.wire.cursor import Cursor
-from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, SERVER_LIMIT, SPECIFICATION, acknowledged
+from netdissect.wire.knet import (
+    LARGEST_SENT,
+    PACKET_ACK,
+    SERVER_LIMIT,
+    SPECIFICATION,
+    TUNDRA,
+    acknowledged,
+)
+    LARGEST_SENT,
+    PACKET_ACK,
+    SERVER_LIMIT,
+    SPECIFICATION,
+    TUNDRA,
+    acknowledged,
+)
 from netdissect.wire.knet_findings import DROPS, MALFORMED
 
 __all__ = ["finish"]
@@ -22,6 +37,14 @@ _CONNECT = str(KnetConnect._name)  # noqa: SLF001 - Scapy's own name of a layer
 _HEADER_OCTETS = 3
 _CUT = frozenset({"truncated", "length-beyond-end"})
 _ACKS_SHOWN = 4
+_TUNDRA = {
+    "100": {"name": "Login", "direction": "c2s", "fields": [["data", "string16"]]},
+    "101": {
+        "name": "LoginReply",
+        "direction": "s2c",
+        "fields": [["success", "u8"], ["user_id", "vle8_16_32"], ["data", "string16"]],
+    },
+}
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
@@ -36,8 +59,9 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     for view in dissection.messages:
         if view.node is not None:
             view.summary = _summary(view)
-            if request.schema is not None:
-                _decode(view.node, request, walker)
+            schema = request.schema or _built_in(request.dialect)
+            if schema is not None:
+                _decode(view.node, schema, walker)
 
 
 def _front(node: FieldNode, name: str, value: Any) -> None:
@@ -237,18 +261,26 @@ def _datagram_summary(dissection: Dissection) -> str:
     return f"#{number} " + ("; ".join(facts) or "no messages") + (" [malformed]" if broken else "")
 
 
-def _decode(node: FieldNode, request: Any, walker: Walker) -> None:
-    """Read an application payload by the user's schema into `decoded`."""
+@cache
+def _built_in(dialect: str) -> Schema | None:
+    """Return the layouts that a dialect itself has: Tundra's login. Section 10.2."""
+    if dialect != TUNDRA:
+        return None
+    return parse_schema({"protocol": "knet", "messages": _TUNDRA})
+
+
+def _decode(node: FieldNode, schema: Schema, walker: Walker) -> None:
+    """Read an application payload by a schema into `decoded`."""
     payload = _child(node, "payload")
     number = _value(node, "message_id")
     if payload is None or number is None or _value(node, "fragment_start"):
         return
-    message = request.schema.message(number, _value(node, "application_name"))
+    message = schema.message(number, _value(node, "application_name"))
     if message is None:
         return
     cursor = Cursor(bytes(payload.value), 0, 8 * len(payload.value))
     try:
-        nodes = Decoder(request.schema, VALUES).fields(message.fields, cursor)
+        nodes = Decoder(schema, VALUES).fields(message.fields, cursor)
     except SchemaMismatch as fault:
         nodes = fault.nodes
         at = min(fault.position, 8 * len(payload.value))
