@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from scapy.layers.inet import IP, UDP
-from scapy.packet import Raw, fuzz
+from scapy.packet import Raw, fuzz, ls
 
 from netdissect.dissect.engine import Request, dissect
+from netdissect.fuzz.drivers import driver_class
 from netdissect.fuzz.layers import build, exported_layers, message_types
 from netdissect.fuzz.servers import make_server
 from netdissect.fuzz.servers.answering import ServerMachine
@@ -169,6 +170,50 @@ def test_a_server_is_a_scapy_answering_machine() -> None:
     answer = riptide.Riptide(bytes(reply[UDP].payload))
     assert isinstance(answer, riptide.RiptideWelcome)
     assert answer.answers(riptide.RiptideConnect())
+
+
+MACHINES = {
+    "riptide": riptide.RiptideConnect(),
+    "teeworlds": teeworlds.Tw07(control_flag=1) / teeworlds.Tw07ControlToken(response_token=b"abcd"),
+    "eoudp": eoudp.EoudpLate(timestamp=1.7e12, important=1),
+    "knet": knet.KnetConnect(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", MACHINES)
+def test_every_protocol_over_udp_has_an_answering_machine(protocol: str) -> None:
+    """The servers over TCP are peers by themselves: an answering machine has no streams."""
+    machine = ServerMachine(server=make_server(protocol), dport=7777)
+    request = (
+        IP(src="127.0.0.2", dst="127.0.0.1") / UDP(sport=5000, dport=7777) / MACHINES[protocol]
+    )
+    replies = machine.make_reply(IP(bytes(request)))
+    assert replies
+    for reply in replies:
+        assert (reply[IP].dst, reply[UDP].sport, reply[UDP].dport) == ("127.0.0.2", 7777, 5000)
+    driver = driver_class(protocol)
+    dialect = driver.dialects[0]
+    found = [
+        dissect(protocol, bytes(reply[UDP].payload), Request(dialect, 1, "udp"))
+        for reply in replies
+    ]
+    assert all(tree.messages for tree in found)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "dialect", "transport", "layer"), FIVE, ids=[row[0] for row in FIVE]
+)
+def test_scapy_lists_and_shows_every_message(
+    protocol: str, dialect: str, transport: str, layer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del layer
+    for kind in message_types(protocol, dialect, transport).values():
+        ls(kind)
+        listed = capsys.readouterr().out
+        assert all(field.name in listed for field in kind.fields_desc)
+        shown = wrap(protocol, dialect, kind()).show2(dump=True)
+        assert kind.__name__ in shown or "###[" in shown
+        assert wrap(protocol, dialect, kind()).summary()
 
 
 def test_every_protocol_exports_layers() -> None:

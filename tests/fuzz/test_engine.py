@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,12 @@ def test_the_report_says_what_was_reached_in_which_state(tmp_path: Path) -> None
     assert ("Invalid11", CONNECTED) in report.never()
     assert ("Reliable", CONNECTED) not in report.never()
     data = json.loads((tmp_path / "run" / "report.json").read_text())
+    listed = Counter(
+        (step["type"], row["stage"])
+        for row in map(json.loads, (tmp_path / "run" / "cases.jsonl").read_text().splitlines())
+        for step in row["steps"]
+    )
+    assert listed == report.mutated + report.controls
     row = next(
         row for row in data["coverage"] if (row["type"], row["state"]) == ("Reliable", CONNECTED)
     )
@@ -107,6 +115,60 @@ def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:
     assert verdict is not None
     assert verdict.signature == finding.verdict.signature
     assert len(sent) == 1
+
+
+def test_a_target_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=20_000, rate=0, failures=1,
+        monitors=[server_command("riptide", target, "sequence")], answer_seconds=0.3,
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    assert finding.verdict.kind == "no-answer"
+    failure = load_failure(finding.folder)
+    result, folder = minimise_failure(failure, target, trials=12, answer_seconds=0.3)
+    assert len(result.steps) <= 2
+    verdict, _sent = replay_failure(load_failure(folder), target)
+    assert verdict is not None
+    assert verdict.kind == "no-answer"
+
+
+WITNESS = """
+import sys
+from netdissect.fuzz.servers import make_server, open_listener, serve
+server, kept = make_server("riptide"), []
+handle = server.handle
+def watched(data, peer, now):
+    if len(data) > 1300:
+        kept.append(bytearray(64 << 20))
+        print("PANIC: large message", flush=True)
+    return handle(data, peer, now)
+server.handle = watched
+with open_listener(server, int(sys.argv[1])) as listener:
+    print("ready", flush=True)
+    serve(server, listener)
+"""
+"""A server that logs a line and takes 64 MiB at a large message, and answers all the same."""
+
+
+@pytest.mark.parametrize(("monitor", "kind"), [("log:PANIC", "log"), ("memory:32", "memory")])
+def test_a_log_line_and_growth_are_failures_too(monitor: str, kind: str, tmp_path: Path) -> None:
+    target = free_target()
+    script = tmp_path / "server.py"
+    script.write_text(WITNESS)
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=3000, rate=0, failures=1,
+        monitors=[f"exec:{sys.executable} {script} {target.port}", monitor],
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    assert finding.verdict.kind == kind
+    assert {path.name for path in finding.folder.iterdir()} == {
+        "failure.json", "steps.jsonl", "datagrams", "log.txt", "traffic.pcap",
+    }  # fmt: skip
+    assert b"PANIC" in (finding.folder / "log.txt").read_bytes()
+    steps = load_failure(finding.folder).steps
+    assert max(len(step.octets) for step in steps) > 1300
+    assert (finding.folder / "traffic.pcap").stat().st_size > 1300
 
 
 @pytest.mark.slow

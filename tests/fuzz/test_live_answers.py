@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,7 @@ from scapy.packet import bind_bottom_up, split_bottom_up
 from scapy.sendrecv import sr1
 from scapy.supersocket import L3RawSocket, StreamSocket
 
+from agreement import CAPTURES
 from fuzzing import free_target, running
 from netdissect.layers import eoudp, knet, riptide, teeworlds
 
@@ -69,6 +71,19 @@ def test_sr1_finds_the_answer(
     assert answer in found
     assert found[UDP].sport == target.port
     assert found[UDP].payload.answers(request_packet)
+
+
+@pytest.mark.usefixtures("raw_sockets")
+def test_the_lines_of_the_tutorial_show_a_welcome(
+    bound: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tutorial = (CAPTURES.parent / "docs" / "fuzzing.md").read_text()
+    code = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)[1]
+    with running("riptide") as (target, _server):
+        bound(riptide.Riptide, target.port)
+        lines = code.replace("7790", str(target.port)).replace("riptide.bind(", "(")
+        exec(lines.replace("50000", str(free_target().port)), {})  # noqa: S102
+    assert "client_id = 1" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,9 @@ class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does w
     def start(self) -> None:  # noqa: B027 - nothing to do for most
         """Begin to watch; called before the first case and after every failure."""
 
+    def settled(self) -> None:  # noqa: B027 - nothing to do for most
+        """Take note that the target has started up: it lets sessions in."""
+
     def check(self) -> Verdict | None:
         """Return the failure seen since the last call, None where all is well."""
         return None
@@ -190,20 +193,24 @@ class MemoryMonitor(Monitor):
         self._base: int | None = None
 
     def start(self) -> None:
-        """Measure anew."""
+        """Measure anew, once the target has started up: that alone takes memory."""
         self._base = None
+
+    def settled(self) -> None:
+        """Measure what the growth is counted from."""
+        if self._base is None:
+            self._base = self._resident()
 
     def check(self) -> Verdict | None:
         """Return a `memory` verdict when the process has grown by more than the limit."""
-        pid = self._process if isinstance(self._process, int) else self._process.pid
-        now = None if pid is None else resident_octets(pid)
-        if now is None:
-            return None
-        if self._base is None:
-            self._base = now
-        if now - self._base <= self._limit:
+        now = self._resident()
+        if now is None or self._base is None or now - self._base <= self._limit:
             return None
         return Verdict("memory", f"resident memory grew by {(now - self._base) // _MEBI} MiB")
+
+    def _resident(self) -> int | None:
+        pid = self._process if isinstance(self._process, int) else self._process.pid
+        return None if pid is None else resident_octets(pid)
 
 
 class ExistingProcessMonitor(Monitor):
@@ -232,6 +239,11 @@ class Monitors:
         """Start all, the process first."""
         for monitor in self._all:
             monitor.start()
+
+    def settled(self) -> None:
+        """Tell all that the target lets sessions in."""
+        for monitor in self._all:
+            monitor.settled()
 
     def check(self, *, gone: bool = False) -> Verdict | None:
         """Return the first failure seen.

@@ -74,6 +74,7 @@ class Watch:
         while (left := end - time.monotonic()) > 0:
             session = self.session(timeout=min(self.answer_seconds, left))
             if session is not None:
+                self.monitors.settled()
                 return session
             if self.monitors.check() is not None:
                 return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,24 @@ import pytest
 
 from agreement import CAPTURES
 from fuzzing import free_target, running
-from netdissect.fuzz import CONNECTED, Step, Target, collect_seeds, driver_class, fuzz_target
+from netdissect.fuzz import (
+    CONNECTED,
+    Chance,
+    Generator,
+    Step,
+    Target,
+    collect_seeds,
+    driver_class,
+    fuzz_target,
+)
 from netdissect.fuzz.drivers import DRIVERS
 from netdissect.fuzz.drivers.knet import packet_id, put_packet_id, reliable_base
-from netdissect.fuzz.drivers.netplay import frames, lines
+from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
 from netdissect.fuzz.drivers.riptide import Messages, Received, RiptideDriver, bit_slots, gap, patch
 from netdissect.fuzz.drivers.teeworlds_form import FORMS, Opened, chunk_heads, number_chunks
-from netdissect.layers import knet, riptide, teeworlds
+from netdissect.layers import knet, netplay, riptide, teeworlds
+from netdissect.wire import huffman
+from netdissect.wire.netplay import split_frame
 
 SERVED = [
     (protocol, transport, dialect)
@@ -215,7 +227,72 @@ def test_netplay_streams_are_cut_into_messages() -> None:
     first, second = bytes.fromhex("000500000161 62"), bytes.fromhex("0003000002")
     assert list(frames(first + second + b"\x00\x09\x00")) == [first, second]
     assert list(frames(b"\x00\x01\xff")) == []
+    message = bytes(netplay.NetplayFrame(type=1, body=bytes(3000)))
+    stream = b"".join(split_frame(message) + split_frame(second))
+    assert [joined(each) for each in chunked(stream + b"\x00\x00")] == [message, second]
     assert list(lines(b"A\n{}\nB\nnull\nC\n")) == [b"A\n{}\n", b"B\nnull\n"]
+
+
+# --- lies about compression -------------------------------------------------------------------
+
+
+def lies(protocol: str, octets: bytes) -> dict[str, list[bytes]]:
+    """Return what the lies of a protocol make of a message, by note."""
+    chance = Chance(protocol)
+    (lie,) = driver_class(protocol).traits.lies
+    made: dict[str, list[bytes]] = {}
+    for _ in range(200):
+        lied = lie(octets, chance)
+        assert lied is not None
+        made.setdefault(lied[1], []).append(lied[0])
+    return made
+
+
+def test_teeworlds_packets_lie_about_their_compression() -> None:
+    header, form = teeworlds.Tw07(ack=3, compressed_flag=0), FORMS["teeworlds-0.7"]
+    body = teeworlds.Tw07Chunk(vital=1, sequence=5, body=teeworlds.Tw07SysInfo(version=b"a" * 40))
+    plain = bytes(header / teeworlds.Tw07Chunks(chunks=[body]))
+    made = lies("teeworlds", plain)
+    assert {"not compressed", "no end", "too much", "endless", "octets behind the end", "noise",
+            "empty"} == set(made)  # fmt: skip
+    assert all(each[0] & form.compressed for some in made.values() for each in some)
+    assert all(each[form.head :] == plain[form.head :] for each in made["not compressed"])
+    inflated = [len(huffman.decompress(each[form.head :], 1 << 14)) for each in made["too much"]]
+    assert max(inflated) > 1391
+    for each in made["no end"]:
+        with pytest.raises(huffman.HuffmanError):
+            huffman.decompress(each[form.head :], 1 << 14)
+    assert driver_class("teeworlds").traits.lies[0](b"\x20abc", Chance(1)) is None
+
+
+@pytest.mark.parametrize("chunks", [False, True], ids=["bin1", "bin3"])
+def test_netplay_frames_lie_about_their_compression(chunks: bool) -> None:
+    frame = bytes(netplay.NetplayFrame(type=7, body=b"some values"))
+    made = lies("netplay", b"".join(split_frame(frame)) if chunks else frame)
+    for note, some in made.items():
+        for each in some:
+            lied = joined(each) if chunks else each
+            assert len(lied) == int.from_bytes(lied[:2], "big") + 2, note
+            assert lied[2] & 1
+            told = zlib.decompressobj()
+            try:
+                values, whole = told.decompress(lied[5:]), told.eof and not told.unused_data
+            except zlib.error:
+                continue
+            assert values != b"some values" or not whole, note
+            assert (len(values) > 1000) == (note == "too much")
+    assert len(made) == 9
+
+
+@pytest.mark.parametrize(
+    ("protocol", "dialect"), [("teeworlds", "teeworlds-0.7"), ("netplay", "netplay-bin3")]
+)
+def test_cases_lie_about_compression(protocol: str, dialect: str) -> None:
+    driver = driver_class(protocol)
+    pool = collect_seeds(driver, dialect, captures(protocol, driver.transport, dialect))
+    cases = Generator(pool.seeds, driver.traits, 1)
+    kinds = {cases.case(number).mutation.partition(":")[0] for number in range(300)}
+    assert "compression" in kinds
 
 
 # --- the real programs --------------------------------------------------------------------------
@@ -242,6 +319,13 @@ def real_server(program: str, target: Target) -> str:
     return f"exec:{' '.join(words)}"
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Be in a folder of the test's own: servers write into the one that they are started in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def fuzz_real(
     program: str, dialect: str, capture: str, folder: Path, *, cases: int, rate: float
 ) -> Any:
@@ -254,9 +338,9 @@ def fuzz_real(
 
 @pytest.mark.parametrize(("program", "dialect", "capture"), REAL)
 def test_real_servers_let_the_good_messages_in(
-    program: str, dialect: str, capture: str, tmp_path: Path
+    program: str, dialect: str, capture: str, elsewhere: Path
 ) -> None:
-    report = fuzz_real(program, dialect, capture, tmp_path / "run", cases=400, rate=1000)
+    report = fuzz_real(program, dialect, capture, elsewhere / "run", cases=400, rate=1000)
     assert report.cases == 400
     assert report.share("control") >= 0.9
     assert report.reached["control.accepted", "connecting"] >= report.sessions
@@ -274,10 +358,10 @@ def test_real_servers_let_the_good_messages_in(
 @pytest.mark.slow
 @pytest.mark.parametrize(("program", "dialect", "capture"), REAL)
 def test_real_servers_are_held_for_ten_seconds_under_500_mutants_a_second(
-    program: str, dialect: str, capture: str, tmp_path: Path
+    program: str, dialect: str, capture: str, elsewhere: Path
 ) -> None:
     """Of 640 messages a second a twelfth are unchanged ones, and starting takes its time."""
-    report = fuzz_real(program, dialect, capture, tmp_path / "run", cases=6000, rate=640)
+    report = fuzz_real(program, dialect, capture, elsewhere / "run", cases=6000, rate=640)
     assert report.share("control") >= 0.9
     assert report.undecided <= report.expected["control"] // 10
     assert report.seconds >= 10

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from netdissect.fuzz.cases import CONNECTED, Step
@@ -25,6 +26,10 @@ _LENGTH = 2
 _SHORTEST = 3
 _ZLIB_EMPTY = bytes.fromhex("789c030000000001")
 _BUFFER_LIMIT = 1 << 17
+_CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
+_DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
+_REPEATS = (4, 260, 600)
+"""Repeated runs of 258 octets: about 1 KiB, 64 KiB and 150 KiB from little."""
 
 
 def _stored(data: bytes) -> bytes:
@@ -32,6 +37,18 @@ def _stored(data: bytes) -> bytes:
     size = len(data) & 0xFFFF
     block = bytes([1]) + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little")
     return b"\x78\x01" + block + data[:size] + zlib.adler32(data[:size]).to_bytes(4, "big")
+
+
+@cache
+def _zeros(count: int) -> bytes:
+    """Return a zlib stream of 1 + 258 * `count` zeros in 13 bits for every 258, written out so that
+    every machine writes the same. Source: RFC 1951, fixed codes: literal 0, length 258, distance 1.
+    """
+    bits = [1, 1, 0, *_CODE_ZERO, *(_CODE_258 + _DISTANCE_1) * count, *_CODE_END]
+    number = sum(bit << at for at, bit in enumerate(bits))
+    size = 1 + 258 * count
+    head, total = b"\x78\x01", zlib.adler32(bytes(size)).to_bytes(4, "big")
+    return head + number.to_bytes(-(-len(bits) // 8), "little") + total
 
 
 def _bad_zlib(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
@@ -55,6 +72,7 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
         "octets behind the end": stream + chance.octets(chance.between(1, 8)),
         "wrong block size": stream[:3] + b"\xff\xff\x00\x00" + stream[7:],
         "empty": _ZLIB_EMPTY,
+        "too much": _zeros(chance.choice(_REPEATS)),
         "noise": b"\x78\xda" + chance.octets(chance.between(1, 64)),
     }
     note = chance.choice(list(made))
