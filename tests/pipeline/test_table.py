@@ -218,6 +218,27 @@ def test_bound_of_connections(monkeypatch) -> None:
     assert len(evicted) == pipeline.limits_hit["MAX_CONNECTIONS"]
 
 
+def test_bound_of_quiet_connections(monkeypatch) -> None:
+    monkeypatch.setattr(table, "QUIET_ROUNDS", 4)
+    later = packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=key(99), start=100)
+    usual = run([*handshakes(8), *later])
+    monkeypatch.setattr(table, "MAX_QUIET", 3)
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run([*handshakes(8), *later])
+    assert [report.connection for report in pipeline.reports] == [1, 2, 3, 4, 5]
+    assert pipeline.limits_hit == {"MAX_QUIET": 5}
+    pipeline.finish()
+    assert pipeline.reports == usual.reports
+    assert len(pipeline.reports) == 8
+
+
+def test_one_wrong_time_stamp_makes_no_connection_quiet(monkeypatch) -> None:
+    monkeypatch.setattr(table, "MAX_QUIET", 0)
+    pipeline = Pipeline()
+    pipeline.run([*handshakes(8), *packets([(0, 1e6, b"x")], key=key(99), start=100)])
+    assert not pipeline.reports
+
+
 def test_bound_of_sampled_and_other_flows(monkeypatch) -> None:
     monkeypatch.setattr(table, "MAX_SAMPLED", 50)
     monkeypatch.setattr(table, "MAX_OTHER", 20)

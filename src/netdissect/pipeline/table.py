@@ -60,6 +60,12 @@ CLOSED_IDLE_NS: Final = 30_000_000_000
 """A connection that has ended and been silent for so long is reported and leaves the table."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
+QUIET_ROUNDS = 30
+"""A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
+longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
+"""
+MAX_QUIET = 128
+"""Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 
 _GC_ALLOCATIONS: Final = 1_000_000
 _AT_END: Final = 1 << 62
@@ -132,6 +138,8 @@ class Pipeline:
         self._servers = streams.Servers()
         self._tcp_feeder = streams.TcpFeeder(self)
         self._housekeeping_ns = 0
+        self._rounds: list[int] = []
+        """Times of the last rounds of housekeeping."""
         self._at = 0
         """Newest frame that did not go straight to a connection."""
         rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES)
@@ -632,17 +640,25 @@ class Pipeline:
                 self._end(flow, self.now_ns)
 
     def _tidy(self, now_ns: int) -> None:
-        """Report connections that have ended and been silent for a while."""
+        """Report connections that have ended and been silent for a while, and of those that only
+        fell silent what is too many.
+        """
         self.now_ns = max(self.now_ns, now_ns)
         self._housekeeping_ns = now_ns + HOUSEKEEPING_NS
+        self._rounds.append(now_ns)
+        since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
+        quiet: list[Flow] = []
         for flow in self._unique(self._claimed):
             connection = flow.connection
-            if (
-                connection is not None
-                and connection.machine.over
-                and now_ns - connection.last_ns > CLOSED_IDLE_NS
-            ):
+            if connection is None:
+                continue
+            if connection.machine.over and now_ns - connection.last_ns > CLOSED_IDLE_NS:
                 self._end(flow, now_ns)
+            elif self._last_ns(flow) < since:
+                quiet.append(flow)
+        for flow in sorted(quiet, key=self._last_ns)[:-MAX_QUIET]:
+            self._hit("MAX_QUIET")
+            self._end(flow, now_ns)
 
     def _evict_claimed(self) -> None:
         """Report the tenth of the connections that has been idle longest."""
