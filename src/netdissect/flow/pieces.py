@@ -33,6 +33,10 @@ class PieceBuffer:
     def __len__(self) -> int:
         return len(self._starts)
 
+    def __bool__(self) -> bool:
+        """Return True where octets are held; compiled, `__len__` alone would not say so."""
+        return bool(self._starts)
+
     @property
     def first(self) -> int:
         """Return the lowest offset held; the buffer must not be empty."""
