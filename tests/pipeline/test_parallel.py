@@ -69,13 +69,15 @@ def test_anomalies_are_told_in_order(mixed: Path) -> None:
 
 def test_every_packet_belongs_to_one_share_both_ways(mixed: Path) -> None:
     with open_capture(mixed) as capture:
-        packets = list(Decapsulator().packets(capture))
-    shares = [list(parallel.share_of(packets, index, 3)) for index in range(3)]
+        frames = list(capture)
+    packets = list(Decapsulator().packets(frames))
+    shares = [list(parallel.share_of(index, 3).packets(frames)) for index in range(3)]
     assert sorted(p[1] for share in shares for p in share) == sorted(p[1] for p in packets)
-    for index, share in enumerate(shares):
-        udp = [packet for packet in share if packet[0] is PacketKind.UDP]
-        back = [(*packet[:3], reverse_key(packet[3]), *packet[4:]) for packet in udp]
-        assert len(list(parallel.share_of(back, index, 3))) == len(back)
+    for kinds in ((PacketKind.UDP, PacketKind.ICMP_UNREACHABLE), (PacketKind.TCP,)):
+        keys = [{p[3] for p in share if p[0] in kinds} for share in shares]
+        assert sum(map(len, keys)) == len(set().union(*keys))
+        for mine in keys:
+            assert not {reverse_key(key) for key in mine} & set().union(*keys) - mine
 
 
 def test_a_share_forgets_keys_beyond_its_bound(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.capture.account import MAX_TEXT, Ledger
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_BLOCK_OCTETS", "MAX_INTERFACES", "SECTION_HEADER", "pcapng_batches"]
 
-SECTION_HEADER = b"\x0a\x0d\x0d\x0a"
+SECTION_HEADER: Final = b"\x0a\x0d\x0d\x0a"
 """Type of the Section Header Block, the same in both byte orders."""
 
 MAX_BLOCK_OCTETS = 16 * 1024 * 1024
@@ -37,20 +37,29 @@ MAX_BLOCK_SIZE.
 MAX_INTERFACES = 65_536
 """Interfaces of one section; one more is damage."""
 
-_MIN_BLOCK = 12
-_SECTION = 0x0A0D0D0A
-_INTERFACE, _OLD_PACKET, _SIMPLE_PACKET, _STATISTICS, _PACKET = 1, 2, 3, 5, 6
-_PACKET_OVERHEAD = 32
-_BYTE_ORDER_MAGIC = 0x1A2B3C4D
-_END_OF_OPTIONS, _COMMENT = 0, 1
-_IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
-_ISB_IFDROP, _ISB_OSDROP, _EPB_DROPCOUNT = 5, 7, 4
-_DROPS_UNKNOWN = 0xFFFF
-_NS_PER_S = 1_000_000_000
-_US_PER_S = 1_000_000
-_U64_OCTETS = 8
-_MAX_TIME_NS = 2**63 - 1
-_LEAST_BODY = {
+_MIN_BLOCK: Final = 12
+_SECTION: Final = 0x0A0D0D0A
+_INTERFACE: Final = 1
+_OLD_PACKET: Final = 2
+_SIMPLE_PACKET: Final = 3
+_STATISTICS: Final = 5
+_PACKET: Final = 6
+_PACKET_OVERHEAD: Final = 32
+_BYTE_ORDER_MAGIC: Final = 0x1A2B3C4D
+_END_OF_OPTIONS: Final = 0
+_COMMENT: Final = 1
+_IF_NAME: Final = 2
+_IF_TSRESOL: Final = 9
+_IF_TSOFFSET: Final = 14
+_ISB_IFDROP: Final = 5
+_ISB_OSDROP: Final = 7
+_EPB_DROPCOUNT: Final = 4
+_DROPS_UNKNOWN: Final = 0xFFFF
+_NS_PER_S: Final = 1_000_000_000
+_US_PER_S: Final = 1_000_000
+_U64_OCTETS: Final = 8
+_MAX_TIME_NS: Final = 2**63 - 1
+_LEAST_BODY: Final = {
     _INTERFACE: 8,
     _OLD_PACKET: 20,
     _SIMPLE_PACKET: 4,
@@ -368,7 +377,7 @@ class _Reader:
         return 0
 
 
-_ORDERS = {
+_ORDERS: Final = {
     _BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
     _BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, pcap_batches
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CaptureError", "CaptureReader", "open_capture"]
 
-_MAGIC_OCTETS = 4
+_MAGIC_OCTETS: Final = 4
 
 
 class CaptureReader:

@@ -12,7 +12,7 @@ import stat
 import sys
 import zlib
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Final
 
 from netdissect.model.errors import CaptureFileError
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
 
-READ_OCTETS = 256 * 1024
+READ_OCTETS: Final = 256 * 1024
 """Octets asked for in one read; a pipe hands over what it has, without waiting for so many."""
 
-ZSTD_FEED_OCTETS = 1024
+ZSTD_FEED_OCTETS: Final = 1024
 """Compressed octets fed to Zstandard at once. Four octets can stand for 128 KiB (an RLE block), so
 this bounds one output to 32 MiB.
 """
 
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-_ZSTD_SKIPPABLE_FIRST = 0x50
-_MAGIC_OCTETS = 4
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPABLE: Final = b"\x2a\x4d\x18"
+_ZSTD_SKIPPABLE_FIRST: Final = 0x50
+_MAGIC_OCTETS: Final = 4
 
 
 class CaptureError(CaptureFileError):

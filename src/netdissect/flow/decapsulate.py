@@ -54,10 +54,17 @@ _USUAL_OCTETS: Final = 42
 class Decapsulator:
     """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
-    __slots__ = ("_copies", "_fragments", "_skip_tcp", "_streams", "stats")
+    __slots__ = ("_copies", "_fragments", "_skip_tcp", "_skip_udp", "_streams", "stats")
 
-    def __init__(self, skip_tcp: Callable[[FlowKey], bool] | None = None) -> None:
-        """Make one; segments for whose key `skip_tcp` is true may be left out, uncounted."""
+    def __init__(
+        self,
+        skip_udp: Callable[[FlowKey], bool] | None = None,
+        skip_tcp: Callable[[FlowKey], bool] | None = None,
+    ) -> None:
+        """Make one; packets for whose key the rule of their transport is true are left out, and
+        not counted.
+        """
+        self._skip_udp = skip_udp
         self._skip_tcp = skip_tcp
         self.stats = FlowStats()
         """What became of the frames so far."""
@@ -73,7 +80,7 @@ class Decapsulator:
         stats = self.stats
         udp_kind = PacketKind.UDP
         take = self._streams.take
-        skip = self._skip_tcp
+        skip_udp, skip_tcp = self._skip_udp, self._skip_tcp
         usual = 0
         for frame in frames:
             number, time_ns, link, data, _ = frame
@@ -91,6 +98,8 @@ class Decapsulator:
                     and size >= end
                     and key[10:] != _VXLAN_PORT
                 ):
+                    if skip_udp is not None and skip_udp(key):
+                        continue
                     usual += 1
                     yield (udp_kind, number, time_ns, key, data[42:end], None, ())
                     continue
@@ -105,7 +114,7 @@ class Decapsulator:
                     and not fragment & 0x3FFF
                     and size >= end
                 ):
-                    if skip is not None and skip(key):
+                    if skip_tcp is not None and skip_tcp(key):
                         stats.frames += 1
                         continue
                     segment = read_segment(data, 34, end)
@@ -119,11 +128,19 @@ class Decapsulator:
             stats.frames += usual + 1
             stats.udp += usual
             usual = 0
-            yield from self._frame(frame)
+            for packet in self._frame(frame):
+                if not self._skipped(packet):
+                    yield packet
         stats.frames += usual
         stats.udp += usual
         self._fragments.finish()
         yield from self._streams.finish()
+
+    def _skipped(self, packet: Packet) -> bool:
+        """Return True where a packet is one to be left out."""
+        of_tcp = packet[0] in (PacketKind.TCP, PacketKind.TCP_STREAM)
+        skip = self._skip_tcp if of_tcp else self._skip_udp
+        return skip is not None and skip(packet[3])
 
     def _frame(self, frame: Frame) -> list[Packet]:
         """Return the packets that any frame completes."""

@@ -14,7 +14,7 @@ import pickle
 import signal
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import IO
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import FlowKey, Packet, PacketKind
+from netdissect.model.packets import FlowKey
 from netdissect.model.reports import Anomaly
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
@@ -59,41 +59,27 @@ def processes_for(path: str) -> int:
 
 
 class _Strangers(dict[FlowKey, bool]):
-    """Whether a TCP flow belongs to another share, by key; worked out where it is not known."""
+    """Whether a flow belongs to another share, by key; worked out where it is not known."""
 
-    def __init__(self, index: int, count: int) -> None:
+    def __init__(self, share: Callable[[FlowKey, int], int], index: int, count: int) -> None:
         super().__init__()
+        self._share = share
         self._index = index
         self._count = count
 
     def __missing__(self, key: FlowKey) -> bool:
         if len(self) >= MAX_KNOWN:
             self.clear()
-        found = self[key] = _server_share(key, self._count) != self._index
+        found = self[key] = self._share(key, self._count) != self._index
         return found
 
 
-def share_of(packets: Iterable[Packet], index: int, count: int) -> Iterator[Packet]:
-    """Yield the packets of the flows that belong to share `index` of `count`."""
-    known: dict[FlowKey, bool] = {}
-    strangers = _Strangers(index, count)
-    find = known.get
-    tcp, stream = PacketKind.TCP, PacketKind.TCP_STREAM
-    for packet in packets:
-        kind = packet[0]
-        if kind is tcp or kind is stream:
-            if not strangers[packet[3]]:
-                yield packet
-            continue
-        mine = find(packet[3])
-        if mine:
-            yield packet
-        elif mine is None:
-            if len(known) >= MAX_KNOWN:
-                known.clear()
-            known[packet[3]] = _share(packet[3], count) == index
-            if known[packet[3]]:
-                yield packet
+def share_of(index: int, count: int) -> Decapsulator:
+    """Return what takes off the headers for share `index` of `count` alone."""
+    return Decapsulator(
+        skip_udp=_Strangers(_share, index, count).__getitem__,
+        skip_tcp=_Strangers(_server_share, index, count).__getitem__,
+    )
 
 
 def _share(key: FlowKey, count: int) -> int:
@@ -156,8 +142,7 @@ def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wante
     """Analyse share (index, of how many), with anomalies where they are `wanted`."""
     anomalies: list[Anomaly] = []
     pipeline = Pipeline(replace(options, on_anomaly=anomalies.append if wanted else None))
-    skip = _Strangers(*share).__getitem__
-    pipeline.run(share_of(Decapsulator(skip).packets(reader), *share))
+    pipeline.run(share_of(*share).packets(reader))
     # The capture ends for all shares at the same time, whoever has its last packet.
     pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
     pipeline.finish()

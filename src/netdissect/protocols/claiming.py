@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from netdissect.model.claims import STRONG, Claim, Sample
 from netdissect.protocols.base import Protocol
@@ -19,13 +20,13 @@ __all__ = [
     "roles",
 ]
 
-SAMPLE_SIZES = frozenset({1, 2, 3, 4, 6, 8, 12, 16})
+SAMPLE_SIZES: Final = frozenset({1, 2, 3, 4, 6, 8, 12, 16})
 """Numbers of datagrams of a flow at which it is put to the protocols."""
-PORT_BONUS = 10
+PORT_BONUS: Final = 10
 """Added to a claim where a port is the protocol's own."""
-CERTAIN = 90
+CERTAIN: Final = 90
 """A claim of at least this score ends the search: no other protocol is asked."""
-_FIRST_EPHEMERAL = 32768
+_FIRST_EPHEMERAL: Final = 32768
 """Ports from here on are given out by operating systems. Source: Linux `ip_local_port_range`."""
 
 

@@ -20,8 +20,8 @@ MAX_RESENT = 4096
 class Troubles:
     """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
 
-    __slots__ = ("_direction", "_last", "_recorder", "closed_ns", "closures", "held_ns", "longest_ns",
-                 "timed")  # fmt: skip
+    __slots__ = ("_direction", "_last", "_recorder", "closed_ns", "closures", "held_ns",
+                 "longest_ns", "timed")  # fmt: skip
 
     def __init__(self, direction: int, recorder: Recorder | None) -> None:
         self._direction = direction

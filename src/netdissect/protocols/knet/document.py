@@ -29,8 +29,14 @@ from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["scan_document"]
 
-_MESSAGE, _UNIT, _ACK, _PLAIN = int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.ACK), int(Ev.PLAIN_UNIT)
-_STATE, _NOTE, _HINTS, _PART = int(Ev.STATE), int(Ev.NOTE), int(Ev.HINTS), int(Ev.PART)
+_MESSAGE: Final = int(Ev.MESSAGE)
+_UNIT: Final = int(Ev.UNIT)
+_ACK: Final = int(Ev.ACK)
+_PLAIN: Final = int(Ev.PLAIN_UNIT)
+_STATE: Final = int(Ev.STATE)
+_NOTE: Final = int(Ev.NOTE)
+_HINTS: Final = int(Ev.HINTS)
+_PART: Final = int(Ev.PART)
 _PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
 _INPUTS: Final = {
     DISCONNECT: "disconnect",
@@ -40,7 +46,8 @@ _INPUTS: Final = {
 """Message -> input of the state machine."""
 _HOW: Final = READERS[SPECIFICATION]
 _FEWEST: Final = 2
-_PING_OCTETS, _ACK_OCTETS = 1, 7
+_PING_OCTETS: Final = 1
+_ACK_OCTETS: Final = 7
 _READ_ACK: Callable[..., Any] = read.read_KnetSpecPacketAck
 """Of as many octets it never returns None."""
 

@@ -27,8 +27,13 @@ from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["recognise"]
 
-OPENING, OPENING_ANSWERED, CONVERSATION, ACKNOWLEDGED, ATTEMPTS = 84, 96, 66, 80, 62
-TCP_OPENING, TCP_PINGS = 64, 85
+OPENING: Final = 84
+OPENING_ANSWERED: Final = 96
+CONVERSATION: Final = 66
+ACKNOWLEDGED: Final = 80
+ATTEMPTS: Final = 62
+TCP_OPENING: Final = 64
+TCP_PINGS: Final = 85
 """Scores of the evidence in section 13; see `model.claims.STRONG`."""
 _MODULUS: Final = 1 << PACKET_ID_BITS
 _STEP: Final = 64

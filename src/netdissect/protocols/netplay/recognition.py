@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from netdissect.model.claims import STRONG, Claim, Sample
 from netdissect.protocols.netplay.shape import (
@@ -22,21 +23,24 @@ from netdissect.wire.strictjson import read_json
 
 __all__ = ["recognise"]
 
-BIN1, BIN2, BIN3, TEXT = "netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text"
+BIN1: Final = "netplay-bin1"
+BIN2: Final = "netplay-bin2"
+BIN3: Final = "netplay-bin3"
+TEXT: Final = "netplay-text"
 MAX_JUDGED = 64
 """Messages of one direction that are looked at."""
 MAX_SEARCHED = 8192
 """Octets in which the middle of a stream is searched for messages."""
-_LONGEST = 1022
+_LONGEST: Final = 1022
 """Length field of the largest frame that real bin1 and bin2 receivers hold."""
-_PER_FRAME = (0, 20, 40, 70, 85)
+_PER_FRAME: Final = (0, 20, 40, 70, 85)
 """Score of a chain of so many frames of bin1 or bin2 and no schema that fits."""
-_PER_CHUNKED = (0, 50, 70, 85)
+_PER_CHUNKED: Final = (0, 50, 70, 85)
 """Score of so many whole messages of bin3."""
-_FITTING = 80
+_FITTING: Final = 80
 """Score of a message that the schema decodes to its last octet, with text in it."""
-_SHAPES = {dialect: Shape(dialect) for dialect in (BIN1, BIN2, BIN3)}
-_AGREE = 10
+_SHAPES: Final = {dialect: Shape(dialect) for dialect in (BIN1, BIN2, BIN3)}
+_AGREE: Final = 10
 """Added where both directions speak the same dialect."""
 
 

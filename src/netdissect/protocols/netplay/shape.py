@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from netdissect.wire.cursor import Cursor
 from netdissect.wire.inflate import Bounds
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Shape", "chain", "chunk_chain", "find_pair", "first_frames", "fits", "values_of"]
 
-CHAIN = 3
+CHAIN: Final = 3
 """Frames in a row that must fit before reading goes on in the middle of a stream ..."""
-LONG_CHAIN = 6
+LONG_CHAIN: Final = 6
 """... and so many where the built-in schema decodes fewer than CONFIRMED of the first ones."""
-CONFIRMED = 2
-_LONGEST_CHAINED = 1022
+CONFIRMED: Final = 2
+_LONGEST_CHAINED: Final = 1022
 """Longest length field believed while looking for a start. Source: section 6."""
-_PLAIN = re.compile(rb"(?=[\0-\3].[\0-\3].)", re.DOTALL)
+_PLAIN: Final = re.compile(rb"(?=[\0-\3].[\0-\3].)", re.DOTALL)
 """Length up to 1022 and options without reserved bits."""
-_CHUNKED = re.compile(rb"(?=[\0\x40]..[\0-\3])", re.DOTALL)
+_CHUNKED: Final = re.compile(rb"(?=[\0\x40]..[\0-\3])", re.DOTALL)
 """Chunk header, length, options."""
-_PATTERN = 4
+_PATTERN: Final = 4
 """Octets that the patterns look at."""
-_BOUNDS = Bounds(octets=1 << 16)
-_HEADER = 5
+_BOUNDS: Final = Bounds(octets=1 << 16)
+_HEADER: Final = 5
 
 
 def _frame_fits(length: int, options: int, head: bytes) -> bool:

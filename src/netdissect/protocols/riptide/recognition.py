@@ -30,11 +30,16 @@ _MAX_FRAME: Final = 65535
 _MAX_SAMPLE_OCTETS: Final = 64 * 1024
 """Stream octets looked at per direction."""
 
-HANDSHAKE, WELCOME_ACKED, WELCOME_BACK = 90, 95, 98
-HEARTBEATS, MORE_HEARTBEATS = 75, 89
-ACKED_THRICE = 72
-REJECTED, REJECTED_THRICE = 60, 66
-PENDING, KNOCKS = 60, 60
+HANDSHAKE: Final = 90
+WELCOME_ACKED: Final = 95
+WELCOME_BACK: Final = 98
+HEARTBEATS: Final = 75
+MORE_HEARTBEATS: Final = 89
+ACKED_THRICE: Final = 72
+REJECTED: Final = 60
+REJECTED_THRICE: Final = 66
+PENDING: Final = 60
+KNOCKS: Final = 60
 """Scores of the evidence in section 10, in its order of strength; see `model.claims.STRONG`."""
 _PAIRS_NEEDED: Final = 3
 

@@ -17,16 +17,20 @@ from netdissect.protocols.teeworlds.strict import Accepted, accepts, connless
 __all__ = ["recognise"]
 
 _DIALECTS: Final = (D07, DDNET, D06, D065)
-REQUEST, ANSWERED, TWO_PACKETS, MORE_PACKETS, CONNLESS, ANSWERED_INFO, KNOCKS = (
-    85, 98, 75, 90, 80, 95, 62,
-)  # fmt: skip
+REQUEST: Final = 85
+ANSWERED: Final = 98
+TWO_PACKETS: Final = 75
+MORE_PACKETS: Final = 90
+CONNLESS: Final = 80
+ANSWERED_INFO: Final = 95
+KNOCKS: Final = 62
 """Scores of the evidence; see `model.claims.STRONG`."""
-_MORE = 4
-_PAIR = 2
-ANSWER = 52
+_MORE: Final = 4
+_PAIR: Final = 2
+ANSWER: Final = 52
 """Too weak alone: one of the ports must be the protocol's own."""
-_TOKEN = 5
-_ANSWER_OCTETS = 12
+_TOKEN: Final = 5
+_ANSWER_OCTETS: Final = 12
 
 _FIRST: Final = (
     # length, start, dialect, what it is
