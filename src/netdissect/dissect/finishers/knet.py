@@ -22,13 +22,6 @@ from netdissect.wire.knet import (
     TUNDRA,
     acknowledged,
 )
-    LARGEST_SENT,
-    PACKET_ACK,
-    SERVER_LIMIT,
-    SPECIFICATION,
-    TUNDRA,
-    acknowledged,
-)
 from netdissect.wire.knet_findings import DROPS, MALFORMED
 
 __all__ = ["finish"]
