@@ -249,6 +249,13 @@ def test_objects_that_share_an_address_pair_add_up(stem: str) -> None:
     assert client[1].max_copies == log["max_transmissions_of_one_message"]
 
 
+def test_ghosts_are_explained_where_their_numbers_collide() -> None:
+    path = next(path for path in PATHS if path.stem == "udp_early_data_ghost_kept")
+    found = [one for one in analyze(path).anomalies if one.code == "number-reused"]
+    assert found[0].direction == 1
+    assert "ghosts" in found[0].message
+
+
 @pytest.mark.parametrize("stem", HIDDEN)
 def test_what_was_dropped_before_the_capture_is_a_gap(stem: str) -> None:
     path = next(path for path in PATHS if path.stem == stem)

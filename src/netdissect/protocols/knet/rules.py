@@ -138,6 +138,8 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         remarks={
             "numbers-restart": "the server had forgotten the client (silence, a malformed datagram,"
             " a repeated connect datagram) and made a new connection object of its next datagram",
+            "number-reused": "data sent before the server had answered makes further connection"
+            " objects for the same address pair (ghosts), each of which numbers from the start",
         },
     )
     reliable = SpaceRule(
