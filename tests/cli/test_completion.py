@@ -26,10 +26,26 @@ def offered(words: str, position: int) -> list[str]:
         ("netdissect read -Y frame.n", 3, ["frame.number"]),
         ("netdissect read -T csv -e msg.wire", 5, ["msg.wire_seq"]),
         ("netdissect read --messa", 2, ["--messages"]),
+        ("netdissect read --disable-protocol kn", 3, ["knet"]),
+        ("netdissect sniff -i l", 3, ["lo"]),
+        ("netdissect sniff --backend tc", 3, ["tcpdump"]),
     ],
 )
 def test_words_are_completed(words: str, position: int, expected: list[str]) -> None:
     assert offered(words, position) == expected
+
+
+@pytest.mark.parametrize(
+    "words", ["connections ga", "read -r ga", "read --schema ga", "sniff -w ga"]
+)
+def test_where_a_file_is_wanted_the_shell_offers_its_own(words: str) -> None:
+    env = {
+        "COMP_WORDS": f"netdissect {words}",
+        "COMP_CWORD": str(len(words.split())),
+        "_NETDISSECT_COMPLETE": "bash_complete",
+    }
+    result = CliRunner().invoke(cli, [], prog_name="netdissect", env=env)
+    assert result.stdout == "file,ga\n"
 
 
 def test_the_last_word_of_a_filter_is_completed() -> None:

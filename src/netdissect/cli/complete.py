@@ -1,16 +1,17 @@
-"""What shells are offered for protocols, field names, fields in a filter and codes. Imports no
-protocol.
+"""What shells are offered for files, interfaces, protocols, field names and fields in a filter.
+Imports no protocol.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["EXPRESSION", "FIELD", "PROTOCOL"]
+__all__ = ["EXPRESSION", "FIELD", "FILE", "INTERFACE", "PROTOCOL", "offer_files"]
 
 
 def _table() -> dict[str, dict[str, str]]:
@@ -54,19 +55,39 @@ class _Completed(_TextType):
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return what the text may become."""
-        del ctx, param
-        if self.what == "protocol":
-            return [
-                CompletionItem(name) for name in sorted(_table()) if name.startswith(incomplete)
-            ]
-        if self.what == "field":
-            return [CompletionItem(name) for name in _fields() if name.startswith(incomplete)]
+        if self.what == "file":
+            return offer_files(ctx, param, incomplete)
+        if self.what in _NAMES:
+            names = _NAMES[self.what]()
+            return [CompletionItem(name) for name in names if name.startswith(incomplete)]
         match = re.search(r"[\w.]*\Z", incomplete)
         word = match[0] if match else ""
         before = incomplete[: len(incomplete) - len(word)]
         return [CompletionItem(before + name) for name in _fields() if name.startswith(word)]
 
 
+def offer_files(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Have the shell offer its files."""
+    del ctx, param
+    return [CompletionItem(incomplete, type="file")]
+
+
+def _interfaces() -> list[str]:
+    import socket  # noqa: PLC0415
+
+    return [*(name for _, name in socket.if_nameindex()), "any"]
+
+
+_NAMES: dict[str, Callable[[], list[str]]] = {
+    "protocol": lambda: sorted(_table()),
+    "field": _fields,
+    "interface": _interfaces,
+}
+
 PROTOCOL = _Completed("protocol")
 FIELD = _Completed("field")
 EXPRESSION = _Completed("expression")
+FILE = _Completed("file")
+INTERFACE = _Completed("interface")

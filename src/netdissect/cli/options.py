@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from netdissect.cli.complete import EXPRESSION
+from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 
 __all__ = [
     "analysis",
@@ -63,9 +63,13 @@ def capture(
     )
 
     def decorate(function: _F) -> _F:
-        @click.argument("operands", nargs=-1, metavar=metavar)
+        @click.argument("operands", nargs=-1, metavar=metavar, shell_complete=offer_files)
         @click.option(
-            "-r", "--read-file", metavar="FILE", help="The capture; `-` reads standard input."
+            "-r",
+            "--read-file",
+            metavar="FILE",
+            type=FILE,
+            help="The capture; `-` reads standard input.",
         )
         @wraps(function)
         def wrapper(
@@ -220,12 +224,14 @@ def analysis(function: _F) -> _F:
             "--disable-protocol",
             multiple=True,
             metavar="PROTOCOL",
+            type=PROTOCOL,
             help="Do not look for a protocol.",
         ),
         click.option(
             "--schema",
             multiple=True,
             metavar="FILE",
+            type=FILE,
             help="Layout of user messages, JSON or TOML (docs/schemas.md).",
         ),
         reading,

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.live import LiveSession
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match
@@ -37,12 +38,19 @@ _LATE = (
 
 
 @click.command("sniff")
-@click.option("-i", "--interface", metavar="IF", help="Interface to capture on, by name or number.")
+@click.option(
+    "-i",
+    "--interface",
+    metavar="IF",
+    type=INTERFACE,
+    help="Interface to capture on, by name or number.",
+)
 @click.option(
     "-r",
     "--read-file",
     "file",
     metavar="FILE",
+    type=FILE,
     help="Take a file the way an interface is taken; `-` reads standard input.",
 )
 @click.option("-D", "--list-interfaces", "listed", is_flag=True, help="List the interfaces.")
@@ -59,6 +67,7 @@ _LATE = (
     "-w",
     "--write",
     metavar="FILE",
+    type=FILE,
     help="Write what is captured: pcapng, or pcap where FILE ends so; `-` is standard output.",
 )
 @click.option(
