@@ -43,6 +43,17 @@ def test_doctor_lists_packages_and_programs() -> None:
     assert rows["scapy"]["good"] is True
 
 
+def test_doctor_says_of_every_way_to_capture_whether_it_can_be_used() -> None:
+    rows = {
+        row["check"]: row for row in map(json.loads, invoke("doctor", "--json").stdout.splitlines())
+    }
+    ways = {name: rows[f"by {name}"] for name in ("dumpcap", "tcpdump", "af_packet", "tshark")}
+    assert all(row["text"] for row in ways.values())
+    usable = [name for name, row in ways.items() if row["good"] and name != "tshark"]
+    assert rows["capture backend"]["text"] == (usable[0] if usable else "none can be used")
+    assert rows["capture backend"]["good"] is bool(usable)
+
+
 def test_doctor_prints_what_to_paste_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools.shutil, "which", lambda _: None)
     text = invoke("doctor").stdout

@@ -109,3 +109,22 @@ def test_origin_is_shown(user: Path) -> None:
     rows = [json.loads(line) for line in invoke("config", "show", "--json").stdout.splitlines()]
     assert [row["setting"] for row in rows] == [key.name for key in KEYS]
     assert invoke("config", "path").stdout.strip() == str(user)
+
+
+def test_what_is_shown_is_a_file_of_settings(monkeypatch, tmp_path) -> None:
+    """Pasted into a file, it gives the same settings again."""
+    import tomllib
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netdissect.toml").write_text(
+        'endpoints = { "127.0.0.1" = "a \\"b\\" c\\\\d" }\n[decode]\nports = { "7777" = "riptide-2.1" }\n'
+    )
+    first = CliRunner().invoke(cli, ["config", "show", "--origin"])
+    assert first.exit_code == 0, first.output
+    assert tomllib.loads(first.stdout)["endpoints"] == {"127.0.0.1": 'a "b" c\\d'}
+    assert f"# project {tmp_path}/netdissect.toml" in first.stdout
+    assert first.stdout.count("# default") > 5
+    (tmp_path / "netdissect.toml").write_text(first.stdout)
+    again = CliRunner().invoke(cli, ["config", "show"])
+    values = [line.partition("  #")[0].rstrip() for line in first.stdout.splitlines()]
+    assert [line.partition("  #")[0].rstrip() for line in again.stdout.splitlines()] == values

@@ -54,7 +54,7 @@ def package_versions() -> list[Check]:
 def checks() -> list[Check]:
     """Return what was found out about this machine, in a fixed order."""
     programs = [_program(name, use) for name, use in _PROGRAMS.items()]
-    return [*package_versions(), *programs, *_rights(), _backend()]
+    return [*package_versions(), *programs, *_rights(), *_backends()]
 
 
 def _program(name: str, use: str) -> Check:
@@ -90,11 +90,14 @@ def _rights() -> list[Check]:
 
 
 def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
+    able = has_capability()
+    if effective() == 0 and not able:
+        return Check("rights", False, "root without CAP_NET_RAW: may not capture")
     if effective() == 0:
         return Check(
             "rights", True, "root: may capture; the parsing process drops to the calling user"
         )
-    if has_capability():
+    if able:
         return Check("rights", True, "this process has CAP_NET_RAW")
     return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")
 
@@ -107,7 +110,7 @@ def _dumpcap_rights(path: str) -> Check:
     )
     if not os.access(path, os.X_OK):
         return Check("dumpcap rights", False, "this user may not run it", remedy)
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and has_capability():
         return Check("dumpcap rights", True, "run by root")
     try:
         os.getxattr(path, "security.capability")
@@ -118,9 +121,10 @@ def _dumpcap_rights(path: str) -> Check:
     return Check("dumpcap rights", True, "it has capabilities of its own")
 
 
-def _backend() -> Check:
-    """Return how `sniff` would capture, and why not otherwise."""
+def _backends() -> list[Check]:
+    """Return which ways to capture can be used and why, and which of them `sniff` takes."""
     best = choose(None)[0]
-    reasons = "; ".join(f"{found.name}: {found.reason}" for found in survey())
-    taken = best.name if best.usable else "none"
-    return Check("capture backend", best.usable, f"{taken} ({reasons})")
+    return [
+        *(Check(f"by {found.name}", found.usable or None, found.reason) for found in survey()),
+        Check("capture backend", best.usable, best.name if best.usable else "none can be used"),
+    ]

@@ -21,6 +21,9 @@ __all__ = [
     "show_settings",
 ]
 
+_SETTING_COLUMNS = 40
+"""Settings up to this width have their remarks in one column."""
+
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
     """Print protocols with their dialects; with `types` also what each dialect's messages are
@@ -108,21 +111,30 @@ def show_info(
 def show_settings(
     screen: Screen, found: Iterable[tuple[str, Any, str, str]], *, origin: bool
 ) -> None:
-    """Print settings as (name, value, origin, meaning)."""
-    for name, value, where, meaning in found:
-        screen.line(
-            (f"{name:<18} ", "name"),
-            (_setting(value), ""),
-            (f"  # {where if origin else meaning}", "dim"),
-        )
+    """Print settings as (name, value, origin, meaning), in TOML; what has no value is a remark."""
+    rows = [
+        (f"{'# ' if value is None else ''}{name} = {_setting(value)}", where if origin else meaning)
+        for name, value, where, meaning in found
+    ]
+    widest = max((len(text) for text, _ in rows if len(text) <= _SETTING_COLUMNS), default=0)
+    for text, remark in rows:
+        name, _, value = text.partition(" = ")
+        padding = " " * max(0, widest - len(text))
+        screen.line((name, "name"), (f" = {value}{padding}", ""), (f"  # {remark}", "dim"))
 
 
 def _setting(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f'"{key}" = "{item}"' for key, item in value.items()) + "}"
+        inside = ", ".join(f"{_quoted(key)} = {_quoted(item)}" for key, item in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list):
-        return "[" + ", ".join(f'"{item}"' for item in value) + "]"
-    return f'"{value}"'
+        return "[" + ", ".join(map(_quoted, value)) + "]"
+    return "" if value is None else str(value) if isinstance(value, int) else _quoted(value)
+
+
+def _quoted(text: Any) -> str:
+    """Return a TOML basic string."""
+    return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str]]) -> None:
