@@ -13,6 +13,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame, Packet
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionEvent, UnitRecord
 from netdissect.pipeline import parallel
+from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Analysis, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.table import Pipeline
@@ -90,8 +91,9 @@ def analyze(
         if options.on_anomaly is None and anomalies:
             options = replace(options, on_anomaly=collected.append)
         pipeline = Pipeline(options)
-        pipeline.run(Decapsulator().packets(reader))
-        pipeline.finish()
+        with rare_collections():
+            pipeline.run(Decapsulator().packets(reader))
+            pipeline.finish()
         return pipeline.analysis(reader.info, collected)
 
 
@@ -110,7 +112,7 @@ def iter_timeline(
     recorder = pipeline.recorder
     if recorder is None:
         return
-    with opened(source) as reader:
+    with rare_collections(), opened(source) as reader:
         packets: Iterator[Packet] = Decapsulator().packets(reader)
         for count, packet in enumerate(packets):
             pipeline.feed(packet)

@@ -24,6 +24,7 @@ from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import FlowKey
 from netdissect.model.reports import Anomaly
+from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
@@ -142,10 +143,11 @@ def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wante
     """Analyse share (index, of how many), with anomalies where they are `wanted`."""
     anomalies: list[Anomaly] = []
     pipeline = Pipeline(replace(options, on_anomaly=anomalies.append if wanted else None))
-    pipeline.run(share_of(*share).packets(reader))
-    # The capture ends for all shares at the same time, whoever has its last packet.
-    pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
-    pipeline.finish()
+    with rare_collections():
+        pipeline.run(share_of(*share).packets(reader))
+        # The capture ends for all shares at the same time, whoever has its last packet.
+        pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
+        pipeline.finish()
     return _Part(pipeline.analysis(reader.info, anomalies), pipeline.begun)
 
 

@@ -28,6 +28,7 @@ from netdissect.model.records import (
 )
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.pipeline import Source, opened
+from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow
 from netdissect.pipeline.table import Pipeline
@@ -423,7 +424,7 @@ def iter_both(
         pipeline: its recorder is that of `records`.
 
     """
-    with opened(source) as reader:
+    with rare_collections(), opened(source) as reader:
         for packet in Decapsulator().packets(reader):
             pipeline.feed(packet)
             yield from records.recorder.ready(pipeline.now_ns)

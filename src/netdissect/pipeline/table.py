@@ -5,7 +5,6 @@ Time comes from the packets, so a file and a live interface give the same answer
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -67,7 +66,6 @@ longer than the idle timeout of any protocol, and no single wrong time stamp mak
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 
-_GC_ALLOCATIONS: Final = 1_000_000
 _AT_END: Final = 1 << 62
 _SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
 _LIMITS: Final = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
@@ -151,18 +149,7 @@ class Pipeline:
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:
-        """Take packets. Meanwhile cyclic garbage is looked for a hundred times less often.
-
-        Units and events are freed by reference counting, and the search costs a quarter of all.
-        """
-        thresholds = gc.get_threshold()
-        gc.set_threshold(_GC_ALLOCATIONS, *thresholds[1:])
-        try:
-            self._run(packets)
-        finally:
-            gc.set_threshold(*thresholds)
-
-    def _run(self, packets: Iterable[Packet]) -> None:
+        """Take packets."""
         find = self._table.get
         streams_of = self._streams.get
         time_ns = self.now_ns
