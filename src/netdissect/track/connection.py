@@ -418,6 +418,7 @@ class Connection:
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.release()
+        self.stream = None
         return report
 
 
