@@ -85,6 +85,29 @@ def test_server_info() -> None:
     assert tree.summary == "server best: map dm1, DM, 2 of 16 clients, 1 playing"
 
 
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        ("6c697332" + "00" * 10 + "ffff7f000001206f" + "20010db8" + "00" * 11 + "01206f",
+         "list of 2 servers: 127.0.0.1:8303, [2001:db8::1]:8303"),
+        ("6c697332", "list of 0 servers: "),
+        ("73697a320005", "5 servers"),
+        ("6769653307", "asks for server info, token 7"),
+        ("72657132", "asks for the list of servers"),
+    ],
+)  # fmt: skip
+def test_master_servers(octets: str, text: str) -> None:
+    data = b"\xff" * 10 + bytes.fromhex(octets)
+    assert dissect("teeworlds", data, Request("teeworlds-0.6", 0), strict=True).summary == text
+
+
+def test_a_close() -> None:
+    for reason, text in (("bye", "closes: bye"), (None, "closes")):
+        packet = layers.Tw06(control_flag=1) / layers.Tw06ControlClose(reason=reason)
+        tree = dissect("teeworlds", bytes(packet), Request("teeworlds-0.6", 0), strict=True)
+        assert tree.summary == text
+
+
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_text_reaches_no_terminal(text: str) -> None:
     sent = text.encode("utf-8", "surrogatepass").replace(b"\0", b"")

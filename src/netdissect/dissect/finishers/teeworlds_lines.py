@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import IPv6Address
 from typing import Any
 
 from netdissect.dissect.walker import node_fields
@@ -122,6 +123,21 @@ def _info(fields: dict[str, Any]) -> str:
     )
 
 
+def _servers(fields: dict[str, Any]) -> str:
+    servers = fields["servers"]
+    shown = (f"{_address(server['ip'])}:{server['port']}" for server in servers)
+    return f"list of {len(servers)} servers: {', '.join(shown)}"
+
+
+def _address(octets: bytes) -> str:
+    address = IPv6Address(octets)
+    return f"[{address}]" if address.ipv4_mapped is None else str(address.ipv4_mapped)
+
+
+def _close(fields: dict[str, Any]) -> str:
+    return f"closes: {fields['reason']}" if fields.get("reason") else "closes"
+
+
 _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
     "sys.input": _input,
     "sys.input_timing": _timing,
@@ -153,6 +169,15 @@ _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
     "game.cl_call_vote": "calls a vote: {type} {value} ({reason})",
     "game.cl_vote": _vote,
     "game.sv_client_info": "player {client_id} is {name}",
+    "control.close": _close,
+    "connless.request_info": "asks for server info, token {token}",
+    "connless.request_info_64": "asks for server info with 64 players, token {token}",
+    "connless.request_list": "asks for the list of servers",
+    "connless.request_count": "asks for the number of servers",
+    "connless.list": _servers,
+    "connless.count": "{count} servers",
+    "connless.heartbeat": "server at port {alt_port} is there",
+    "connless.info_extended_more": "more players of a server, packet {packet_no}",
     "connless.info": _info,
     "connless.info_64": _info,
     "connless.info_extended": _info,
@@ -177,7 +202,7 @@ def message_line(message: MessageView, dissection: Dissection) -> str:
         else:
             text = line.format_map(fields) if isinstance(line, str) else line(fields)
             text = _cut(text, _MAX_TEXT)
-    except (KeyError, TypeError):  # a field that could not be read
+    except (KeyError, TypeError, ValueError):  # a field that could not be read
         text = _listed(message.type, fields)
     return text + _marks(message, dissection)
 
