@@ -24,10 +24,10 @@ from netdissect.fuzz.drivers.teeworlds_form import (
     chunk_heads,
     number_chunks,
 )
+from netdissect.fuzz.drivers.teeworlds_lies import bad_code
 from netdissect.fuzz.generator import Traits
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import message_layer
-from netdissect.wire import huffman
 
 __all__ = ["TeeworldsDriver"]
 
@@ -55,35 +55,6 @@ _KEEPALIVE, _CONNECT, _ACCEPTED, _ACCEPT, _CLOSE, _TOKEN = range(6)
 _PREFIX = {"0.6": "Tw06", "0.7": "Tw07"}
 
 
-def _bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
-    """Return a packet that says that it is compressed, and holds something else."""
-    form = FORMS["teeworlds-0.7" if len(data) > 7 and not data[0] & 0xC0 else "teeworlds-0.6"]  # noqa: PLR2004
-    if len(data) <= form.head or data[0] & (form.connless | form.control):
-        return None
-    head = bytes([data[0] | form.compressed]) + data[1 : form.head]
-    plain = data[form.head :]
-    if data[0] & form.compressed:
-        try:
-            plain = huffman.decompress(plain, 1400)
-        except huffman.HuffmanError as fault:
-            plain = bytes(fault.args[1]) if len(fault.args) > 1 else b""
-    code = huffman.compress(plain)
-    # Octet 0 takes one bit: the code with the highest ratio.
-    made = {
-        "not compressed": plain,
-        "no end": code[: max(1, len(code) // 2)],
-        "too much": huffman.compress(
-            bytes(chance.choice((1391, 1392, 1395, 1400, 2048, 8000, 10000)))
-        ),
-        "endless": bytes([0xFF]) * chance.choice((16, 175, 1300)),
-        "octets behind the end": code + chance.octets(chance.between(1, 8)),
-        "noise": chance.octets(chance.between(1, 64)),
-        "empty": b"",
-    }
-    note = chance.choice(list(made))
-    return head + made[note][:1400], note
-
-
 class TeeworldsDriver(Driver):
     """One connection."""
 
@@ -103,7 +74,7 @@ class TeeworldsDriver(Driver):
             {"game.cl_say", "game.cl_emoticon", "game.cl_set_team", "game.cl_kill", "game.cl_vote"}
         ),
         closing=frozenset({"control.*"}),
-        lies=(_bad_code,),
+        lies=(bad_code,),
     )
     patient_seconds = 0.8
     """A server that took a false acknowledgement ignores us until its next flush, in up to 0.5 s.
