@@ -68,6 +68,17 @@ def test_a_configured_timeout_shows_in_when_the_side_fell_silent(
         assert (found.due_ns, found.latest_ns) == (fired[0] * MS, fired[1] * MS)
 
 
+@pytest.mark.parametrize(
+    ("own", "near", "fired"),
+    [(5500, True, True), (4100, True, True), (3900, True, False), (3900, None, None)],
+)
+def test_a_side_that_pings_until_it_gives_up(own, near, fired) -> None:
+    pinging = TimeoutRule(5000.0, 1000.0, frozenset({"Ping"}), pings_ms=1000.0)
+    first, second = lanes(1000, own)
+    found = verdict(1, pinging, heard=first, own=second, end_ns=8000 * MS, near=near, over=False)
+    assert found.fired is fired
+
+
 def test_a_side_that_never_heard_anything_has_no_verdict() -> None:
     first, second = lanes(None, 5)
     assert verdict(1, RULE, heard=first, own=second, end_ns=MS, near=True, over=False) is None

@@ -368,6 +368,24 @@ def test_the_fullest_second(stem: str) -> None:
         assert fullest / 2 <= rates["peak"] <= fullest
 
 
+@with_("connections", without=DAMAGED)
+def test_silence_timeouts_are_those_that_the_programs_logged(path: Path) -> None:
+    """A side that closed for another reason, or crashed, was silent before its timer was due."""
+    if told(path)["transport"] == "tcp":
+        pytest.skip("told by a FIN: see test_how_streams_end")
+    for wanted, report in pairs(path):
+        for side, key in enumerate(ENDPOINTS):
+            verdict = next((v for v in report.timeouts if v.side == ("client", "server")[side]), None)
+            if verdict is None or verdict.fired is None or not wanted[key]:
+                continue
+            logged = "timed_out_after_silence_ms" in wanted[key][-1]
+            assert verdict.fired == logged
+            if logged and side in near(path):
+                silence = wanted[key][-1]["timed_out_after_silence_ms"]
+                window = [(ns - verdict.last_heard_ns) / 1e6 for ns in (verdict.due_ns, verdict.latest_ns)]
+                assert window[0] - PROGRAM_MS < silence < window[1] + PROGRAM_MS
+
+
 @with_("frames_carrying_resent_reliable_messages", without=(*SHARED_NUMBERS, *DAMAGED, *HIDDEN))
 def test_every_resent_message_is_in_the_timeline(path: Path) -> None:
     expect = told(path)["expect"]

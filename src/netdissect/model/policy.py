@@ -192,6 +192,10 @@ class TimeoutRule:
     """The least that `idle_ms` can be configured to, milliseconds; None = it cannot."""
     alive_ms: float | None = None
     """A side that lives sends at least this often, milliseconds; None = not known."""
+    pings_ms: float | None = None
+    """A side goes on sending at least this often, milliseconds, until it gives up: one that fell
+    silent before was gone for another reason. None = not known.
+    """
 
 
 @dataclass(frozen=True, slots=True)

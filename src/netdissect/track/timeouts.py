@@ -14,6 +14,8 @@ _SIDES: Final = ("client", "server")
 _MS: Final = 1_000_000
 SILENT_PERIODS: Final = 4
 """A side that keeps quiet for so many times its longest pause is gone."""
+GONE_PERIODS: Final = 2
+"""A side that was quiet for so many times the spacing of its pings was gone already."""
 ANNOUNCE_SLACK_NS: Final = 250_000_000
 """A side that goes by its peer's time stamps counts from before their arrival."""
 
@@ -59,6 +61,9 @@ def verdict(
     elif near is False or end_ns < latest:
         # A far side may not have got what was captured; before `latest` it was not yet due.
         fired = None
+    elif rule.pings_ms is not None and own.last_ns < due - int(GONE_PERIODS * rule.pings_ms * _MS):
+        # It was gone before its timer was due: crashed, or closed for another reason.
+        fired = False if near else None
     else:
         fired = True
     return TimeoutVerdict(_SIDES[side], last_ns, frame, due, latest, fired)

@@ -116,8 +116,10 @@ DOCUMENT_MACHINE: Final = StateMachine(
 )  # fmt: skip
 """The states of the published document. Section 11, items 8, 10 to 12."""
 
-_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None)
-"""Section 5.5: more than 15 s without any datagram, looked at when the 3.5 s ping is due."""
+_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, pings_ms=3500.0)
+"""Section 5.5: more than 15 s without any datagram, looked at when the 3.5 s ping is due; pings go
+on until then.
+"""
 _STREAM_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, announces="fin")
 """The same over TCP, where the side that gives up closes its half. Section 8."""
 _NONE: Final = (None, None)
