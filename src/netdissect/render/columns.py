@@ -1,0 +1,60 @@
+"""A table in the house style for any number of rows: it is shown every row twice and holds none."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+
+from netdissect.render.console import Line, cells
+from netdissect.render.safe import safe
+
+__all__ = ["Columns"]
+
+_GAP = 2
+
+
+class Columns:
+    """Columns as wide as what stands in them. `measure` every row, then print `head` and `row`s.
+
+    Looks like `Screen.table`, which takes 0.3 ms a row and holds them all.
+    """
+
+    def __init__(self, *heads: str, right: Container[str] = ()) -> None:
+        """Take the heads; `right` names the columns of numbers."""
+        self._heads = heads
+        self._right = [head in right for head in heads]
+        self._widths = [cells(head) for head in heads]
+
+    @property
+    def width(self) -> int:
+        """Return the columns of the screen that the rows measured so far take."""
+        return sum(self._widths) + _GAP * (len(self._widths) - 1)
+
+    def measure(self, row: Sequence[Line]) -> None:
+        """Make room for a row."""
+        for index, cell in enumerate(row):
+            self._widths[index] = max(self._widths[index], _width(cell))
+
+    def head(self) -> Iterator[Line]:
+        """Yield the lines above the rows."""
+        yield self._line([[(head, "title")] for head in self._heads])
+        yield [("─" * self.width, "")]
+
+    def row(self, row: Sequence[Line]) -> Line:
+        """Return the line of a row."""
+        return self._line(row)
+
+    def _line(self, row: Sequence[Line]) -> Line:
+        line: Line = []
+        room = 0
+        for cell, width, right in zip(row, self._widths, self._right, strict=True):
+            left = width - _width(cell)
+            before = room + (left if right else 0)
+            if before:
+                line.append((" " * before, ""))
+            line += cell
+            room = _GAP + (0 if right else left)
+        return line
+
+
+def _width(cell: Line) -> int:
+    return sum(cells(safe(text)) for text, _ in cell)
