@@ -368,6 +368,37 @@ def test_the_fullest_second(stem: str) -> None:
         assert fullest / 2 <= rates["peak"] <= fullest
 
 
+@with_("connections", without=(*SHARED_NUMBERS, *DAMAGED))
+def test_receivers_counted_the_same_copies(path: Path) -> None:
+    """Beside the receiver the network's copies are seen as it sees them."""
+    if told(path)["transport"] == "tcp":
+        pytest.skip("no datagrams")
+    for wanted, report in pairs(path):
+        if sum(other.client == report.client for other in reports(path)) > 1:
+            continue
+        for receiver in near(path):
+            objects = wanted[ENDPOINTS[receiver]]
+            datagrams = space(report, "datagram", 1 - receiver)
+            if datagrams is None or not objects:
+                continue
+            copies = total(objects, "datagrams_received_duplicate")
+            refused = datagrams.extra.get("refused", 0)
+            assert datagrams.duplicates <= copies <= datagrams.duplicates + refused
+
+
+@pytest.mark.parametrize(
+    ("stem", "unread"), [("udp_connect_dup_late.client", 0), ("udp_blackout_c2s_zombie.client", 1)]
+)
+def test_a_client_refuses_what_a_server_numbers_anew(stem: str, unread: int) -> None:
+    """Its PacketIDs are known to the client: it drops them, and so never learns what they hold."""
+    path = next(path for path in PATHS if path.stem == stem)
+    ((wanted, report),) = pairs(path)
+    datagrams = space(report, "datagram", 1)
+    copies = total(wanted["client_endpoint"], "datagrams_received_duplicate")
+    assert datagrams.extra["refused"] == copies + unread > 0
+    assert datagrams.extra["restarts"] == 1
+
+
 @with_("connections", without=DAMAGED)
 def test_silence_timeouts_are_those_that_the_programs_logged(path: Path) -> None:
     """A side that closed for another reason, or crashed, was silent before its timer was due."""

@@ -46,8 +46,8 @@ class CarrierSpace(Space):
     __slots__ = (
         "_before", "_began_ns", "_busiest", "_first_ns", "_guard_ns", "_in_window", "_latest_ns",
         "_marks", "_stray", "_take_ack", "_timeout_ns", "_window_ns", "asked_rate", "collisions",
-        "copied", "ignored", "late_acks", "number_at_hand", "restarts", "stale", "strays", "twin",
-        "wanted",
+        "copied", "ignored", "late_acks", "number_at_hand", "refused", "restarts", "stale",
+        "strays", "twin", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +67,8 @@ class CarrierSpace(Space):
         self.ignored = 0
         """Acknowledgements in datagrams that nobody reads."""
         self.restarts = 0
+        self.refused = 0
+        """Datagrams that their receiver drops for a number of an earlier epoch."""
         self.collisions = 0
         """Datagrams with a number that another one has used, and with other content."""
         self.strays = 0
@@ -169,6 +171,7 @@ class CarrierSpace(Space):
         self._marks[seq] = mark
         if self._before:
             self.stale = self._known_before(wire_seq)
+            self.refused += self.stale
         if not self.units & 255:
             self._tidy(time_ns)
         return seq
@@ -350,5 +353,7 @@ class CarrierSpace(Space):
         extra["late_acks"] = self.late_acks
         extra["ignored_acks"] = self.ignored
         extra["restarts"] = self.restarts
+        if self.restarts:
+            extra["refused"] = self.refused
         extra["per_second"] = self._rates()
         return extra
