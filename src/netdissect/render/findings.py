@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from netdissect.model.annotations import CodeRow
 from netdissect.model.reports import Anomaly
-from netdissect.render.console import Screen, line_text
+from netdissect.render.console import Screen, cells, line_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock
@@ -15,6 +15,8 @@ from netdissect.render.units import Clock
 __all__ = ["show_anomalies", "show_catalogue", "show_code"]
 
 _TEXT_COLUMNS = 78
+_INDENT = 12
+"""Columns before a message that stands below its code."""
 
 
 def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> None:
@@ -55,19 +57,26 @@ def _times(items: Sequence[Anomaly]) -> str:
 
 
 def _finding(screen: Screen, item: Anomaly, clock: Clock) -> None:
+    """Print one finding; what does not fit beside its code goes below it."""
     label = item.severity.label
     frame = "" if item.frame is None else f"#{item.frame}"
     who = "" if item.connection is None else f"connection {item.connection}  "
-    times = f"  (seen {item.repeats} times so far)" if item.repeats > 1 else ""
-    screen.line(
+    times = f" (seen {item.repeats} times so far)" if item.repeats > 1 else ""
+    message = f"{safe(item.message, 600)}{times}"
+    head = [
         (f"{SEVERITY_LETTERS[label]} ", label),
         (f"{frame:>7} ", "frame"),
         (f"{clock.show(item.time_ns):>11}  ", "time"),
         (who, "dim"),
         (item.code, label),
-        (f": {safe(item.message, 600)}", ""),
-        (times, "dim"),
-    )
+    ]
+    used = sum(cells(text) for text, _ in head) + 2
+    if screen.wide or used + cells(message) <= screen.width:
+        screen.line(*head, (f": {message}", ""))
+        return
+    screen.line(*head, cut=True)
+    for row in textwrap.wrap(message, max(12, screen.width - _INDENT)):
+        screen.line((" " * _INDENT + row, ""))
 
 
 def show_code(screen: Screen, row: CodeRow) -> None:
