@@ -4,12 +4,14 @@ full.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
-from netdissect.render.console import Line, Screen, cells, line_text
+from netdissect.render.columns import Columns
+from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, line_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, duration, octets, percent, rtt_range, share
@@ -17,7 +19,28 @@ from netdissect.render.units import Clock, duration, octets, percent, rtt_range,
 __all__ = ["connection_brief", "show_connection", "show_connections"]
 
 _TABLE_FROM = 120
-"""Narrower screens never hold the table; wider ones only if it fits uncut."""
+"""Narrower screens never hold the table; wider ones only if it fits."""
+_REASON_COLUMNS = 16
+"""Columns in the table of the reason why a connection ended."""
+
+_HEADS = (
+    "#",
+    "dialect",
+    "client",
+    "server",
+    "state",
+    "ended",
+    "start",
+    "lasted",
+    "dgrams →",
+    "←",
+    "octets →",
+    "←",
+    "resent",
+    "RTT",
+    "found",
+)
+_NUMBERS = frozenset({"RTT", "#", "start", "lasted", "dgrams →", "←", "octets →", "resent"})
 
 _STATE_STYLES = {
     "open": "good",
@@ -46,45 +69,45 @@ def show_connections(
 
 
 def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:
-    """Print the table and return True, unless it would have to be cut."""
-    table = screen.table(
-        "#",
-        "dialect",
-        "client",
-        "server",
-        "state",
-        "ended",
-        "start",
-        "lasted",
-        "dgrams →",
-        "←",
-        "octets →",
-        "←",
-        "resent",
-        "RTT",
-        "found",
-        right=("RTT", "#", "start", "lasted", "dgrams →", "←", "octets →", "resent"),
-    )
-    for report in reports:
-        table.add_row(
-            str(report.connection),
-            line_text([(dialect_text(report), "protocol")]),
-            line_text([(screen.name(report.client), "c2s")]),
-            line_text([(screen.name(report.server), "s2c")]),
-            line_text([(report.state, _STATE_STYLES.get(report.state, ""))]),
-            line_text([(_ending(report), "")]),
-            clock.show(report.first_time_ns),
-            duration((report.last_time_ns - report.first_time_ns) / 1e6),
-            *(str(count) for count in report.datagrams),
-            *(octets(count) for count in report.octets),
-            _resent(report.spaces),
-            line_text([(_median(report), "")]),
-            line_text(_found(report)),
-        )
-    if screen.console.measure(table).maximum > screen.width:
-        return False
-    screen.print(table)
+    """Print the table and return True, unless more than reasons would have to be cut."""
+    for short in _REASON_COLUMNS:
+        columns, measured = Columns(*_HEADS, right=_NUMBERS), copy(clock)
+        rows = (_row(screen, report, measured, short) for report in reports)
+        if _fits(columns, rows, screen.width):
+            for line in columns.head():
+                screen.line(*line)
+            for report in reports:
+                screen.line(*columns.row(_row(screen, report, clock, short)))
+            return True
+    return False
+
+
+def _fits(columns: Columns, rows: Iterable[list[Line]], width: int) -> bool:
+    """Measure rows until they do not fit, and return whether all of them do."""
+    for row in rows:
+        columns.measure(row)
+        if columns.width > width:
+            return False
     return True
+
+
+def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> list[Line]:
+    """Return what stands in the columns of the table, the reason of the end in `short` columns."""
+    return [
+        [(str(report.connection), "")],
+        [(dialect_text(report), "protocol")],
+        [(screen.name(report.client), "c2s")],
+        [(screen.name(report.server), "s2c")],
+        [(report.state, _STATE_STYLES.get(report.state, ""))],
+        [(_ending(report, short), "")],
+        [(clock.show(report.first_time_ns), "")],
+        [(duration((report.last_time_ns - report.first_time_ns) / 1e6), "")],
+        *([(str(count), "")] for count in report.datagrams),
+        *([(octets(count), "")] for count in report.octets),
+        [(_resent(report.spaces), "")],
+        [(_median(report), "")],
+        _found(report),
+    ]
 
 
 def dialect_text(report: ConnectionReport) -> str:
@@ -122,10 +145,13 @@ def _median(report: ConnectionReport) -> str:
     return "-" if best is None or best.p50 is None else duration(best.p50)
 
 
-def _ending(report: ConnectionReport) -> str:
+def _ending(report: ConnectionReport, short: int | None = None) -> str:
+    """Return how a connection ended; `short` has the columns of the reason in a table."""
     if report.close:
-        by = report.close.get("by")
-        return f"{report.close.get('reason') or 'closed'}" + (f", by {by}" if by else "")
+        by, reason = report.close.get("by"), str(report.close.get("reason") or "closed")
+        if short is not None:
+            return (f"{by}: " if by else "") + fit(safe(reason), short)
+        return reason + (f", by {by}" if by else "")
     if report.handshake == "rejected":
         return f"rejected: {report.reject_reason or 'no reason given'}"
     if report.handshake == "unanswered":
@@ -313,7 +339,7 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
         )
         for key in sorted({key for space in group for key in space.extra}):
             table.add_row(
-                line_text([(key, "")]),
+                line_text([(key.replace("_", " "), "")]),
                 *(
                     line_text([(_fact(space.extra[key]) if key in space.extra else "", "")])
                     for space in group
