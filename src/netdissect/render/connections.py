@@ -70,7 +70,7 @@ def show_connections(
 
 def _table(screen: Screen, reports: Sequence[ConnectionReport], clock: Clock) -> bool:
     """Print the table and return True, unless more than reasons would have to be cut."""
-    for short in _REASON_COLUMNS:
+    for short in (UNLIMITED, _REASON_COLUMNS):
         columns, measured = Columns(*_HEADS, right=_NUMBERS), copy(clock)
         rows = (_row(screen, report, measured, short) for report in reports)
         if _fits(columns, rows, screen.width):
