@@ -278,7 +278,8 @@ class Decapsulator:
             return []
         self.stats.icmp_unreachable += 1
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
-        payload = data[quoted.start + _UDP_HEADER : quoted.end]
+        body = quoted.start + _UDP_HEADER
+        payload = data[body : max(body, quoted.end)]  # compiled, a slice must not end before it begins
         kind_of = PacketKind.ICMP_UNREACHABLE
         return [(kind_of, frame[0], frame[1], key, payload, None, header.faults)]
 
