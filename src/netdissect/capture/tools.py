@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -78,7 +79,8 @@ def _first_line(path: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"gives no version ({error})"
     text = (answer.stdout or answer.stderr).decode("utf-8", "replace").strip()
-    return text.splitlines()[0] if text else "gives no version"
+    # Wireshark's programs add which source they were built from.
+    return re.sub(r" \(Git [^)]*\)\.?", "", text.splitlines()[0]) if text else "gives no version"
 
 
 def _rights() -> list[Check]:
@@ -94,9 +96,7 @@ def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
     if effective() == 0 and not able:
         return Check("rights", False, "root without CAP_NET_RAW: may not capture")
     if effective() == 0:
-        return Check(
-            "rights", True, "root: may capture; the parsing process drops to the calling user"
-        )
+        return Check("rights", True, "root: may capture; parsing drops to the calling user")
     if able:
         return Check("rights", True, "this process has CAP_NET_RAW")
     return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")

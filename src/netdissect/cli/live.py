@@ -105,7 +105,7 @@ class LiveSession(Session):
 
     def _say_counts(self) -> None:
         feed = self.feed
-        kernel = "unknown" if feed.kernel_drops is None else f"{feed.kernel_drops:,}"
+        kernel = "an unknown number" if feed.kernel_drops is None else f"{feed.kernel_drops:,}"
         plural = "" if feed.packets == 1 else "s"
         text = f"{feed.packets:,} packet{plural}, {kernel} dropped by kernel, "
         text += f"{feed.own_drops:,} by netdissect"

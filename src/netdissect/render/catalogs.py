@@ -30,7 +30,7 @@ def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool
     called.
     """
     for info in infos:
-        ports = ", ".join(map(str, info.default_ports)) or "none of its own"
+        ports = _port_text(info.default_ports) or "none of its own"
         screen.line(
             (info.name, "title"),
             (f"  {info.title}", ""),
@@ -44,6 +44,20 @@ def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool
             screen.line((f"  {row.name:<{longest}}  ", "name"), (row.title, ""), cut=True)
             if types:
                 _words(screen, row.message_types, indent=longest + 4)
+
+
+def _port_text(ports: Iterable[int]) -> str:
+    """Return ports in order; three and more in a row as a span."""
+    spans: list[list[int]] = []
+    for port in sorted(ports):
+        if spans and port == spans[-1][-1] + 1:
+            spans[-1].append(port)
+        else:
+            spans.append([port])
+    return ", ".join(
+        f"{span[0]} to {span[-1]}" if len(span) > 2 else ", ".join(map(str, span))  # noqa: PLR2004
+        for span in spans
+    )
 
 
 def _words(screen: Screen, words: Iterable[str], indent: int) -> None:
