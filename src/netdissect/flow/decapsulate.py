@@ -279,7 +279,8 @@ class Decapsulator:
         self.stats.icmp_unreachable += 1
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
         body = quoted.start + _UDP_HEADER
-        payload = data[body : max(body, quoted.end)]  # compiled, a slice must not end before it begins
+        # Compiled, a slice must not end before it begins.
+        payload = data[body : max(body, quoted.end)]
         kind_of = PacketKind.ICMP_UNREACHABLE
         return [(kind_of, frame[0], frame[1], key, payload, None, header.faults)]
 
