@@ -168,12 +168,13 @@ def test_a_stream_that_ends_too_early_is_told() -> None:
 
 def test_the_file_is_freed_with_the_last_who_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     files = []
+    honest = tempfile.TemporaryFile
 
-    def opened(*args: Any) -> Any:
-        files.append(tempfile.TemporaryFile(*args))  # noqa: SIM115 - closed by who is tested
+    def opened() -> Any:
+        files.append(honest())
         return files[-1]
 
-    monkeypatch.setattr(room, "TemporaryFile", opened)
+    monkeypatch.setattr(tempfile, "TemporaryFile", opened)
     monkeypatch.setattr(room, "MAX_PLAIN", 0)
     monkeypatch.setattr(room, "MAX_IN_MEMORY", 0)
     found = Reports([report(1), report(2)])
@@ -197,7 +198,7 @@ def test_without_a_place_for_a_file_memory_has_to_do(monkeypatch: pytest.MonkeyP
     def refused() -> Any:
         raise FileNotFoundError("no usable temporary directory")
 
-    monkeypatch.setattr(room, "TemporaryFile", refused)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     monkeypatch.setattr(room, "MAX_PLAIN", 0)
     monkeypatch.setattr(room, "MAX_IN_MEMORY", 0)
     found, listed = made()

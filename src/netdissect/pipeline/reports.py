@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import fields
 from io import BytesIO
 from operator import attrgetter, eq
-from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO, Any, Self, overload
 
@@ -173,6 +172,8 @@ class _Store:
 
     def _to_file(self) -> None:
         """Move to a file that has no name; where none can be made, memory has to do."""
+        from tempfile import TemporaryFile  # noqa: PLC0415 - few captures need it
+
         self._in_memory = False
         try:
             file = TemporaryFile()  # noqa: SIM115 - it lives as long as the reports
