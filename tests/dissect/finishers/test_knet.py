@@ -197,5 +197,7 @@ def test_a_schema_names_the_values_of_a_payload() -> None:
     assert message["decoded"] == {
         "number": 0x1234, "jump": 1, "speed": 3, "name": "hi", "rest": b"\xaa\xbb",
     }  # fmt: skip
+    assert out.messages[0].summary == f"Move (msg_20) {len(content) // 2 - 1} B"
+    assert "Move (msg_20)" in out.summary
     short = decode("0100000300141234", schema=schema)
     assert [note.code for note in short.annotations] == ["schema-mismatch"]

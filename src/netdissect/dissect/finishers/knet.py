@@ -51,10 +51,11 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         _datagram(dissection, walker, document=request.dialect == SPECIFICATION)
     for view in dissection.messages:
         if view.node is not None:
-            view.summary = _summary(view)
             schema = request.schema or _built_in(request.dialect)
-            if schema is not None:
-                _decode(view.node, schema, walker)
+            name = None if schema is None else _decode(view.node, schema, walker)
+            view.summary = _summary(view, name)
+    if not in_stream(request) and root.name != _CONNECT:
+        dissection.summary = _datagram_summary(dissection)
 
 
 def _front(node: FieldNode, name: str, value: Any) -> None:
@@ -98,7 +99,6 @@ def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None
     if len(payload) > LARGEST_SENT:
         _oversize(len(payload), walker)
     _kind(root, walker, "datagram" if payload else "empty", drops=not document)
-    dissection.summary = _datagram_summary(dissection)
 
 
 def _oversize(size: int, walker: Walker) -> None:
@@ -215,13 +215,13 @@ def _value(node: FieldNode, name: str) -> Any:
     return None if child is None else child.value
 
 
-def _summary(view: MessageView) -> str:
-    """Return one line about a message: its type, its numbers, its size."""
+def _summary(view: MessageView, name: str | None = None) -> str:
+    """Return one line about a message: its type (and the name in a schema), numbers, size."""
     node = view.node
     if node is None:
         return view.type
     facts = [view.type]
-    application = _value(node, "application_name")
+    application = _value(node, "application_name") or name
     if application is not None:
         facts[0] = f"{application} ({view.type})"
     if _value(node, "acked_packet_id") is not None:
@@ -249,7 +249,7 @@ def _datagram_summary(dissection: Dissection) -> str:
     number = _value(dissection.root, "packet_id")
     if number is None:
         return "empty datagram" if not dissection.buffers[0].data else "malformed datagram"
-    facts = [_summary(view) for view in dissection.messages]
+    facts = [view.summary or _summary(view) for view in dissection.messages]
     broken = any(note.severity is Severity.ERROR for note in dissection.annotations)
     return f"#{number} " + ("; ".join(facts) or "no messages") + (" [malformed]" if broken else "")
 
@@ -262,15 +262,15 @@ def _built_in(dialect: str) -> Schema | None:
     return parse_schema({"protocol": "knet", "messages": _TUNDRA})
 
 
-def _decode(node: FieldNode, schema: Schema, walker: Walker) -> None:
-    """Read an application payload by a schema into `decoded`."""
+def _decode(node: FieldNode, schema: Schema, walker: Walker) -> str | None:
+    """Read an application payload by a schema into `decoded`; return its name there."""
     payload = _child(node, "payload")
     number = _value(node, "message_id")
     if payload is None or number is None or _value(node, "fragment_start"):
-        return
+        return None
     message = schema.message(number, _value(node, "application_name"))
     if message is None:
-        return
+        return None
     cursor = Cursor(bytes(payload.value), 0, 8 * len(payload.value))
     try:
         nodes = Decoder(schema, VALUES).fields(message.fields, cursor)
@@ -285,6 +285,7 @@ def _decode(node: FieldNode, schema: Schema, walker: Walker) -> None:
     decoded.display = message.name
     decoded.children = nodes
     node.children.append(decoded)
+    return message.name
 
 
 def _shift(nodes: list[FieldNode], by: int) -> None:
