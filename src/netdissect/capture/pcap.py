@@ -58,9 +58,13 @@ def pcap_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
     window.pos += _HEADER_OCTETS
     unpack = Struct(order + "IIII").unpack_from
     number = 0
+    # Declared, so that they are plain machine integers where this is compiled.
+    seconds: int
+    fraction: int
+    captured: int
+    wire: int
     while True:
         batch: list[Frame] = []
-        append = batch.append
         data, pos = window.data, window.pos
         end = len(data)
         need, captured = header, 0
@@ -72,7 +76,9 @@ def pcap_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
                 need = header + captured
                 break
             number += 1
-            append((number, seconds * _NS_PER_S + fraction * scale, link, data[start:stop], wire))
+            batch.append(
+                (number, seconds * _NS_PER_S + fraction * scale, link, data[start:stop], wire)
+            )
             pos = stop
         window.pos = pos
         if batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from netdissect.capture.account import Ledger
@@ -51,8 +52,7 @@ class CaptureReader:
         self.close()
 
     def __iter__(self) -> Iterator[Frame]:
-        for batch in self._batches:
-            yield from batch
+        return chain.from_iterable(self._batches)
 
     def batches(self) -> Iterator[list[Frame]]:
         """Return the same frames in lists: those that one read of the file completed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
@@ -45,6 +45,7 @@ _USUAL: Final = Struct(">HBxHxxHxBxx12sH")
 """Ethernet type, version and header length, total length, fragment bits, protocol, addresses and
 ports, UDP length.
 """
+_Usual: TypeAlias = tuple[int, int, int, int, int, bytes, int]
 _USUAL_START: Final = 12
 _NO_OPTIONS: Final = 0x45
 """IPv4 version and header length of a header without options."""
@@ -86,7 +87,9 @@ class Decapsulator:
             number, time_ns, link, data, _ = frame
             size = len(data)
             if link == ETHERNET and size >= _USUAL_OCTETS:
-                kind, version, total, fragment, protocol, key, length = unpack(data, _USUAL_START)
+                # The type makes plain machine integers of them where this is compiled.
+                header: _Usual = unpack(data, _USUAL_START)
+                kind, version, total, fragment, protocol, key, length = header
                 end = total + 14
                 if (
                     protocol == _UDP

@@ -15,7 +15,7 @@ from netdissect.track.connection import Connection
 if TYPE_CHECKING:
     from netdissect.pipeline.table import Pipeline
 
-__all__ = ["AssemblingPort", "Flow", "Port", "WatchedPort"]
+__all__ = ["Flow", "Ignored", "Port", "Taker", "WatchedPort"]
 
 _RESTART: Final = int(Ev.RESTART)
 _PART: Final = int(Ev.PART)
@@ -60,7 +60,31 @@ class Flow:
                 self.connection.further(direction, frame, time_ns, more)
 
 
-class Port:
+class Taker:
+    """What takes the datagrams of one direction of a UDP flow."""
+
+    __slots__ = ()
+
+    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+        """Take one datagram."""
+        raise NotImplementedError
+
+
+class Ignored(Taker):
+    """Takes the datagrams of all flows of no known protocol."""
+
+    __slots__ = ("_pipeline",)
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+        """Count one datagram."""
+        del frame, time_ns, payload
+        self._pipeline.other_datagrams += 1
+
+
+class Port(Taker):
     """One direction of a claimed UDP flow."""
 
     __slots__ = ("connection", "direction", "flow", "pipeline", "scan")
@@ -73,27 +97,6 @@ class Port:
         self.direction = side ^ flow.client
         self.scan = protocol.brief or protocol.scan
         self.connection = connection
-
-    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Scan and track one datagram."""
-        connection = self.connection
-        direction = self.direction
-        try:
-            events = self.scan(payload, direction, connection.hints)
-            if events and events[0][0] == _RESTART:
-                self.pipeline.restart(self.flow, direction, frame, time_ns, payload, events)
-                return
-            if self.flow.held:
-                self.pipeline.release(self.flow, direction)
-            connection.datagram(direction, frame, time_ns, payload, events)
-        except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
-            self.pipeline.bug(connection, direction, frame, time_ns, bug)
-
-
-class AssemblingPort(Port):
-    """One direction of a claimed UDP flow whose protocol rejoins what spans datagrams."""
-
-    __slots__ = ()
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Scan, track and assemble one datagram."""

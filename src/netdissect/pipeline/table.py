@@ -6,7 +6,7 @@ Time comes from the packets, so a file and a live interface give the same answer
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 from typing import Protocol as Shape
@@ -28,7 +28,7 @@ from netdissect.model.reports import Anomaly, CaptureInfo
 from netdissect.pipeline import streams
 from netdissect.pipeline.numbering import Begun
 from netdissect.pipeline.options import Analysis, Options
-from netdissect.pipeline.ports import AssemblingPort, Flow, Port, WatchedPort
+from netdissect.pipeline.ports import Flow, Ignored, Port, Taker, WatchedPort
 from netdissect.pipeline.reports import Reports
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
@@ -77,8 +77,6 @@ _MESSAGE: Final = int(Ev.MESSAGE)
 _TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
 """Events that count as a message, their type second."""
 
-Taker = Callable[[int, int, bytes], None]
-
 
 class Observer(Shape):
     """Somebody who wants to see every datagram of a known protocol (`read`)."""
@@ -123,8 +121,7 @@ class Pipeline:
         self.begun = Begun()
         self.now_ns = 0
         """Time of the newest packet."""
-        self._ignore: Taker = self._other
-        """One bound method for all flows of no known protocol."""
+        self._ignore = Ignored(self)
         self._table: dict[FlowKey, Taker] = {}
         """UDP key -> what takes its datagrams; flows under recognition and TCP are not in it."""
         self._sampled: dict[tuple[str, FlowKey], Flow] = {}
@@ -150,8 +147,7 @@ class Pipeline:
 
     def run(self, packets: Iterable[Packet]) -> None:
         """Take packets."""
-        find = self._table.get
-        streams_of = self._streams.get
+        table, tcp_ports = self._table, self._streams
         time_ns = self.now_ns
         due_ns = self._housekeeping_ns
         udp, tcp = PacketKind.UDP, PacketKind.TCP
@@ -162,12 +158,12 @@ class Pipeline:
                 due_ns = self._housekeeping_ns
             if not faults:
                 if kind is udp:
-                    taker = find(key)
+                    taker = table.get(key)
                     if taker is not None:
-                        taker(frame, time_ns, payload)
+                        taker.take(frame, time_ns, payload)
                         continue
                 elif kind is tcp and segment is not None:
-                    port = streams_of(key)
+                    port = tcp_ports.get(key)
                     if port is not None and port.take(frame, time_ns, segment):
                         continue
             self.feed(packet)
@@ -259,7 +255,7 @@ class Pipeline:
         if flow is not None and faults:
             self._faulty(flow, packet)
         elif taker is not None:
-            taker(frame, time_ns, payload)
+            taker.take(frame, time_ns, payload)
             if taker is self._ignore and self.observer is not None:
                 self.observer.other(packet)
         else:
@@ -386,11 +382,6 @@ class Pipeline:
             if transport == "udp":
                 self._table.pop(key, None)
 
-    def _other(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Take a datagram of no known protocol."""
-        del frame, time_ns, payload
-        self.other_datagrams += 1
-
     # -- connections -------------------------------------------------------------------------------
 
     def _begin(self, flow: Flow, hints: Hints, flow_roles: str, moment: tuple[int, int]) -> None:
@@ -424,8 +415,8 @@ class Pipeline:
             self._claimed[flow.transport, key] = flow
             if flow.transport == "udp":
                 plain = self.observer is None and self.recorder is None
-                kind = (AssemblingPort if flow.assembler else Port) if plain else WatchedPort
-                self._table[key] = kind(self, flow, protocol, connection, side).take
+                kind = Port if plain else WatchedPort
+                self._table[key] = kind(self, flow, protocol, connection, side)
         if flow.transport == "tcp":
             flow.framers = [
                 framer
@@ -507,7 +498,7 @@ class Pipeline:
     def _take(self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes) -> None:
         """Feed one datagram of a claimed UDP flow, whatever its port is now."""
         key = flow.key if direction == flow.client else reverse_key(flow.key)
-        self._table[key](frame, time_ns, payload)
+        self._table[key].take(frame, time_ns, payload)
 
     def watched(
         self, flow: Flow, direction: int, frame: int, time_ns: int, payload: bytes,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
-from netdissect.model.policy import AckRule, SpaceRule
+from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
-from netdissect.track.findings import Findings
 from netdissect.track.ledger import RECORD, Ledger, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
-if TYPE_CHECKING:
-    from netdissect.track.recorder import Recorder
-
 __all__ = ["Acknowledged"]
+
+_BITS_BEFORE: Final = AckRule.BITS_BEFORE
+_BITS_AFTER: Final = AckRule.BITS_AFTER
+_CUMULATIVE: Final = AckRule.CUMULATIVE
 
 
 class Acknowledged(Ledger):
@@ -21,20 +21,19 @@ class Acknowledged(Ledger):
 
     __slots__ = ()
 
-    def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
-    ) -> None:
-        super().__init__(rule, direction, findings, recorder)
-        self.ack = {
-            AckRule.EXACT: self._ack_exact,
-            AckRule.BITS_BEFORE: self._ack_before,
-            AckRule.BITS_AFTER: self._ack_after,
-            AckRule.CUMULATIVE: self._ack_cumulative,
-            AckRule.NONE: self._ack_exact,
-        }[rule.ack]
+    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        """Take an acknowledgement as the rule of the space reads it."""
+        rule = self.ack_rule
+        if rule is _BITS_BEFORE:
+            self._ack_before(base, bits, frame, time_ns)
+        elif rule is _CUMULATIVE:
+            self._ack_cumulative(base, frame, time_ns)
+        elif rule is _BITS_AFTER:
+            self._ack_after(base, bits, frame, time_ns)
+        elif rule is not None:
+            self._ack_exact(base, frame, time_ns)
 
-    def _ack_exact(self, base: int, bits: int, frame: int, time_ns: int) -> None:
-        del bits
+    def _ack_exact(self, base: int, frame: int, time_ns: int) -> None:
         if self.last is None:
             return
         seq = self.extend(base)
@@ -63,7 +62,7 @@ class Acknowledged(Ledger):
             self._ack_bits(bits, seq, frame, time_ns)
 
     def _ack_after(self, base: int, bits: int, frame: int, time_ns: int) -> None:
-        self._ack_exact(base, 0, frame, time_ns)
+        self._ack_exact(base, frame, time_ns)
         if self.last is None:
             return
         seq = self.extend(base)
@@ -92,8 +91,7 @@ class Acknowledged(Ledger):
                 if bits >> (base - 1 - seq) & 1:
                     self._unseen(seq, frame, time_ns)
 
-    def _ack_cumulative(self, base: int, bits: int, frame: int, time_ns: int) -> None:
-        del bits
+    def _ack_cumulative(self, base: int, frame: int, time_ns: int) -> None:
         last = self.last
         if last is None:
             return
@@ -113,6 +111,9 @@ class Acknowledged(Ledger):
         self, seq: int, unit: Unit, frame: int, time_ns: int
     ) -> None:
         """Take the first acknowledgement of a unit."""
+        first: int
+        copies: int
+        due: int
         first, _, copies, _, due, _, record, carries = unit
         rtt = self.rtt
         quality = self._try_quality

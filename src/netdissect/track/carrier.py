@@ -45,7 +45,7 @@ class CarrierSpace(Space):
 
     __slots__ = (
         "_before", "_began_ns", "_busiest", "_first_ns", "_guard_ns", "_in_window", "_latest_ns",
-        "_marks", "_stray", "_take_ack", "_timeout_ns", "_window_ns", "asked_rate", "collisions",
+        "_marks", "_stray", "_timeout_ns", "_window_ns", "asked_rate", "collisions",
         "copied", "ignored", "late_acks", "number_at_hand", "refused", "restarts", "stale",
         "strays", "twin", "wanted",
     )  # fmt: skip
@@ -94,14 +94,11 @@ class CarrierSpace(Space):
         """Datagrams a second that the other side has last asked for."""
         self._before: list[tuple[int, int, frozenset[int]]] = []
         """(first, last, missing) wire numbers of earlier epochs."""
-        self._take_ack = self.ack
-        self.ack = self._ack_read
 
     def release(self) -> None:
         """Let go of the other direction too."""
         super().release()
         self.twin = None
-        self._take_ack = self.ack
 
     def unit(
         self,
@@ -272,15 +269,16 @@ class CarrierSpace(Space):
 
     # -- acknowledgements --------------------------------------------------------------------------
 
-    def _ack_read(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        """Take an acknowledgement, unless nobody reads the datagram that it is in."""
         if self.twin is not None and self.twin.stale:
             self.ignored += 1
             return
-        self._take_ack(base, bits, frame, time_ns)
+        super().ack(base, bits, frame, time_ns)
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram: it is one of all messages in it."""
-        sample = time_ns - unit[FIRST]
+        sample: int = time_ns - unit[FIRST]
         if sample > self._timeout_ns:
             self.late_acks += 1
             self.time_out(seq, unit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from netdissect.model.claims import Hints
@@ -34,6 +34,7 @@ _NACK: Final = int(Ev.NACK)
 _PLAIN_UNIT: Final = int(Ev.PLAIN_UNIT)
 _NUMBER: Final = int(Ev.NUMBER)
 _NUMBERED: Final = int(Ev.NUMBERED)
+_RUN: Final = int(Ev.RUN)
 
 
 class Connection:
@@ -107,8 +108,8 @@ class Connection:
 
     # -- input -------------------------------------------------------------------------------------
 
-    def datagram(
-        self, direction: int, frame: int, time_ns: int, payload: bytes, events: Sequence[Event]
+    def datagram(  # noqa: C901 - hot path: calls by name are compiled to plain calls
+        self, direction: int, frame: int, time_ns: int, payload: bytes, events: list[Event]
     ) -> None:
         """Take one datagram, or one framed message of a stream, with its events."""
         lane = self.lanes[direction]
@@ -121,7 +122,7 @@ class Connection:
         lane.last_frame = frame
         messages = lane.messages
         for event in events:
-            kind = event[0]
+            kind: int = event[0]
             if kind <= _UNIT:
                 type_ = event[1]
                 cell = messages.get(type_)
@@ -138,10 +139,16 @@ class Connection:
                 self.lanes[1 - direction].spaces[event[1]].ack(event[2], event[3], frame, time_ns)
             elif kind == _NACK:
                 self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
+            elif kind == _PLAIN_UNIT:
+                self._plain_unit(event, lane, frame, time_ns)
+            elif kind == _RUN:
+                self._run(event, lane, frame, time_ns)
+            elif kind == _NUMBERED:
+                self._numbered(event, lane, frame, time_ns)
             else:
                 _HANDLERS[kind](self, event, lane, frame, time_ns)
 
-    def further(self, direction: int, frame: int, time_ns: int, events: Sequence[Event]) -> None:
+    def further(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Take events that belong to a datagram already counted (assembler, TCP segments)."""
         lane = self.lanes[direction]
         octets, datagrams = lane.octets, lane.datagrams
@@ -187,7 +194,7 @@ class Connection:
             f"nobody listens at {self.endpoints[1 - direction]}",
         )  # fmt: skip
 
-    def _first(self, direction: int, frame: int, time_ns: int, events: Sequence[Event]) -> None:
+    def _first(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Take the first datagram of a direction."""
         other = self.lanes[1 - direction]
         for space in other.spaces.values():
@@ -433,13 +440,10 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     int(Ev.NOTE): Connection._note,
     int(Ev.HINTS): Connection._hints,
     int(Ev.RESEND_REQUEST): Connection._resend_request,
-    _PLAIN_UNIT: Connection._plain_unit,
     _NUMBER: Connection._number,
-    _NUMBERED: Connection._numbered,
     int(Ev.TALLY): Connection._tally,
     int(Ev.CLOCK): Connection._clock,
     int(Ev.PART): Connection._part,
-    int(Ev.RUN): Connection._run,
     int(Ev.RATE): Connection._rate,
 }
 """What takes the rarer events. Beside the class, as a compiled class body holds no methods yet."""

@@ -22,7 +22,7 @@ class InOrderSpace(Space):
     """Units of one direction, and a model of the receiver at its end."""
 
     __slots__ = (
-        "accepted", "acknowledged", "gaps", "old", "passes", "settle", "stale", "taken", "twin",
+        "accepted", "acknowledged", "gaps", "old", "passes", "stale", "taken", "twin",
     )  # fmt: skip
 
     def __init__(
@@ -45,16 +45,13 @@ class InOrderSpace(Space):
         """Copies of units that the receiver had already."""
         self.stale = 0
         """Datagrams dropped because of their acknowledgement."""
-        self.settle = self.ack
-        self.ack = self._ack_first
 
     def release(self) -> None:
         """Let go of the other direction too."""
         super().release()
         self.twin = None
-        self.settle = self.ack
 
-    def _ack_first(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram, which decides whether the rest of it counts."""
         twin = self.twin
         if twin is not None:
@@ -63,7 +60,7 @@ class InOrderSpace(Space):
                 twin.passes = True
                 return
             twin.gate(base, 0 if self.last is None else self.last & self._mask, frame, time_ns)
-        self.settle(base, bits, frame, time_ns)
+        super().ack(base, bits, frame, time_ns)
 
     def gate(self, base: int, sent: int, frame: int, time_ns: int) -> None:
         """Judge a datagram by its acknowledgement `base`; `sent`: the receiver's newest number."""

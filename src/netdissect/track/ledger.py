@@ -57,14 +57,13 @@ class Ledger:
     __slots__ = (
         "_compare", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
         "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_seqs", "_spans",
-        "_times", "_try_quality", "ack", "acked", "carrier", "current", "delay_ns", "direction",
-        "disorder", "duplicates", "feedback", "findings", "first", "gave_up_ns", "given_up",
-        "guard_ns", "in_stream", "last", "limits", "max_copies", "missing", "on_sight",
+        "_times", "_try_quality", "ack_rule", "acked", "carrier", "current", "delay_ns",
+        "direction", "disorder", "duplicates", "feedback", "findings", "first", "gave_up_ns",
+        "given_up", "guard_ns", "in_stream", "last", "limits", "max_copies", "missing", "on_sight",
         "out_of_order", "outstanding", "peer_seen", "plain", "receiver_near", "recorder",
         "retransmissions", "rtt", "rule", "sender_near", "skipped", "started", "unacked", "units",
     )  # fmt: skip
 
-    ack: Callable[[int, int, int, int], None]
     """Takes (base, bits, frame, time_ns) of an ACK, by the space's `AckRule`."""
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -140,6 +139,8 @@ class Ledger:
     def obey(self, rule: SpaceRule, smoothed_ms: float | None = None) -> None:
         """Take the rules of a dialect, now that it is known."""
         self.rule = rule
+        self.ack_rule: AckRule | None = rule.ack
+        """How acknowledgements name units; None: the connection is over, nothing is taken."""
         self._modulus = 1 << rule.bits
         self._mask = self._modulus - 1
         self._half = self._modulus >> 1
@@ -332,7 +333,7 @@ class Ledger:
         """Let go of everything that refers back here, so that no cyclic garbage is left."""
         self.on_sight = None
         self.carrier = self.current = None
-        self.ack = _over
+        self.ack_rule = None
         self._doubtful.clear()
 
     # -- report ------------------------------------------------------------------------------------
@@ -376,7 +377,3 @@ class Ledger:
         if self.quality is not None and self.quality.peak:
             extra["poor_quality_run"] = self.quality.peak
         return extra
-
-
-def _over(base: int, bits: int, frame: int, time_ns: int) -> None:
-    """Take no acknowledgement: the connection is over."""

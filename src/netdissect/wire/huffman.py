@@ -145,18 +145,17 @@ def decompress(data: bytes, limit: int) -> bytes:
     """
     row, ended = _machine()
     parts: list[bytes] = []
-    append = parts.append
     if len(data) * MAX_EXPANSION <= limit:
         for octet in data:
             part, row = row[octet]
-            append(part)
+            parts.append(part)
         out = b"".join(parts)
     else:
         out = b""
         for start in range(0, len(data), _BLOCK):
             for octet in data[start : start + _BLOCK]:
                 part, row = row[octet]
-                append(part)
+                parts.append(part)
             out += b"".join(parts)
             parts.clear()
             if len(out) > limit:

@@ -292,14 +292,13 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
     Copies made by the network have the same datagram as `content`. A packet may hold a chunk and
     its repetition, so those that are marked as sent again never equal the first one.
     """
-    append = events.append
-    find = kinds[0].get
+    usual = kinds[0]
     seven = bits == 6  # noqa: PLR2004 - chunk headers of 0.7
     mask = 0x3F if seven else 0x0F
     while count:
         count -= 1
         if position + 2 > end:
-            append((_NOTE, "list-short", f"{count + 1} chunks are missing"))
+            events.append((_NOTE, "list-short", f"{count + 1} chunks are missing"))
             return
         flags = data[position]
         second = data[position + 1]
@@ -308,35 +307,36 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
         vital = flags & 0x40
         if vital:
             if position >= end:
-                append((_NOTE, "truncated", "chunk header"))
+                events.append((_NOTE, "truncated", "chunk header"))
                 return
             third = data[position]
             position += 1
             sequence = (second & 0xC0) << 2 | third if seven else (second & 0xF0) << 2 | third
         after = position + size
         if after > end:
-            append((_NOTE, "length-beyond-end", f"chunk of {size} octets, {end - position} left"))
+            detail = f"chunk of {size} octets, {end - position} left"
+            events.append((_NOTE, "length-beyond-end", detail))
             return
-        kind = find(data[position]) if size else None
+        kind = usual.get(data[position]) if size else None
         position += 1
         if kind is None:
             kind, position = _rare(events, data, position - 1, after, kinds[1])
         event, name, further, states = kind
         if vital:
             if flags >= 0x80:  # noqa: PLR2004 - the resend mark
-                append((_UNIT, name, "vital", sequence, True, (content,)))
-                append(_MARKED)
+                events.append((_UNIT, name, "vital", sequence, True, (content,)))
+                events.append(_MARKED)
             else:
-                append((_UNIT, name, "vital", sequence, False, content))
+                events.append((_UNIT, name, "vital", sequence, False, content))
             if states:
                 events.extend(facts.facts(name, data, position, after))
         elif further is None:
-            append(event)
+            events.append(event)
         else:
             try:
                 further(events, kind, data, position, after)
             except VarintError:
-                append(event)
+                events.append(event)
         position = after
 
 
