@@ -191,6 +191,7 @@ def _session(
         capture_filter=rest["capture_filter"],
         snap_octets=rest["snap"] or _MAX_SNAP,
         promiscuous=not rest["modest"],
+        recorded=write is not None,
         preferences=rest["preferences"],
     )
     feed = LiveFeed(request, write=write, autostop=autostop, ring=ring, show=show)

@@ -17,6 +17,16 @@ def test_a_filter_is_never_an_option() -> None:
     assert capture_words(DUMPCAP, "lo", request)[-3:] == ["-p", "-f", "-w /etc/x"]
 
 
+def test_tcpdump_hands_over_at_once_unless_nothing_may_be_missing_in_a_file() -> None:
+    shown = capture_words(TCPDUMP, "lo", LiveRequest(interface="lo"))
+    assert "--immediate-mode" in shown
+    recorded = capture_words(TCPDUMP, "lo", LiveRequest(interface="lo", recorded=True))
+    assert "--immediate-mode" not in recorded
+    assert capture_words(DUMPCAP, "lo", LiveRequest(interface="lo", recorded=True)) == (
+        capture_words(DUMPCAP, "lo", LiveRequest(interface="lo"))
+    )
+
+
 @pytest.mark.parametrize(
     ("said", "kind"),
     [

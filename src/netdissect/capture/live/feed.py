@@ -149,7 +149,7 @@ class LiveFeed:
     def stop(self, drain_s: float = STOP_DRAIN_S) -> None:
         """End the capture; frames that wait are parsed for at most `drain_s` seconds."""
         if self._deadline is None:
-            self._deadline = time.monotonic() + drain_s
+            self._deadline = time.monotonic() + self._source.settle_s + drain_s
         self._source.stop()
 
     def close(self) -> None:

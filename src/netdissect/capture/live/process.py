@@ -20,13 +20,18 @@ from netdissect.capture.reader import CaptureError, open_capture
 from netdissect.model.errors import AccessError, FilterError, NetdissectError
 from netdissect.model.packets import Frame
 
-__all__ = ["DROPS", "Child", "ProcessSource", "capture_words", "failure", "message"]
+__all__ = ["DROPS", "SETTLE_S", "Child", "ProcessSource", "capture_words", "failure", "message"]
 
 BUFFER_MIB = 32
 """Kernel buffer asked of dumpcap: over a second of 20,000 full-size packets."""
 SLOT_BUFFER_MIB = 128
-"""The same for tcpdump: to print at once, libpcap gives every packet a slot of the largest size, on
-the loopback 64 KiB twice. With 32 MiB, 90,000 datagrams in a burst lost 500.
+"""The same for a tcpdump that is to print at once: libpcap then gives every packet a slot of the
+largest size, on the loopback 64 KiB twice. 20,000 packets a second fill the 1024 slots in 50 ms, so
+where a file is written tcpdump hands over full blocks instead, up to a second late.
+"""
+RECORDED_SETTLE_S = 1.2
+"""How long a tcpdump that hands over blocks goes on once the user has ended the capture. Source:
+tcpdump.c, pcap_set_timeout(pc, 1000).
 """
 SETTLE_S = 0.3
 """How long dumpcap goes on once the user has ended the capture: the kernel hands it a packet after
@@ -60,8 +65,10 @@ def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> lis
         words = ["-q", "-n", "-i", interface, "-s", snap, "-B", str(BUFFER_MIB), "-w", "-"]
         chosen = ["-f", request.capture_filter] if request.capture_filter else []
     else:
-        words = ["-n", "-U", "--immediate-mode", "--time-stamp-precision=nano", "-i", interface,
-                 "-s", snap, "-B", str(SLOT_BUFFER_MIB * 1024), "-w", "-"]  # fmt: skip
+        at_once = [] if request.recorded else ["--immediate-mode"]
+        buffer = BUFFER_MIB if request.recorded else SLOT_BUFFER_MIB
+        words = ["-n", "-U", *at_once, "--time-stamp-precision=nano", "-i", interface,
+                 "-s", snap, "-B", str(buffer * 1024), "-w", "-"]  # fmt: skip
         chosen = ["--", request.capture_filter] if request.capture_filter else []
     return [str(backend.path), *words, *quiet, *chosen]
 
@@ -149,8 +156,11 @@ class ProcessSource:
         self.link_type: int | None = None
         self._stopped = False
         self._interface = interface
-        settle_s = SETTLE_S if backend.name == "dumpcap" else 0.0
-        self._child = Child(capture_words(backend, interface, request), settle_s=settle_s)
+        self.settle_s = SETTLE_S
+        if backend.name == "tcpdump":
+            self.settle_s = RECORDED_SETTLE_S if request.recorded else 0.0
+        words = capture_words(backend, interface, request)
+        self._child = Child(words, settle_s=self.settle_s)
         try:
             self._reader = open_capture(self._child.input)  # type: ignore[arg-type]
         except CaptureError:

@@ -19,6 +19,7 @@ class ReplaySource:
 
     backend = "file"
     link_type: int | None = None
+    settle_s = 0.0
     live = False
     """It waits for its reader: a file has time, and whoever writes to a pipe holds what we do not
     take.

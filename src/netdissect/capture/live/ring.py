@@ -68,6 +68,7 @@ class RingSource:
 
     backend = "af_packet"
     live = True
+    settle_s = 0.0
 
     def __init__(self, backend: Verdict, interface: Interface, request: LiveRequest) -> None:
         """Open the socket and begin to capture.

@@ -31,6 +31,8 @@ class LiveRequest:
     """In libpcap's language; "" = everything."""
     snap_octets: int = MAX_SNAP_OCTETS
     promiscuous: bool = True
+    recorded: bool = False
+    """Whether a file is written: then nothing lost counts for more than shown at once."""
     preferences: tuple[str, ...] = ()
     """For tshark: `-o name:value`."""
 
@@ -56,6 +58,8 @@ class LiveSource(Protocol):
     """Why the capture ended without being told to; None for a proper end."""
     live: bool
     """False for a file: it waits for its reader, an interface does not."""
+    settle_s: float
+    """How long after `stop` it may still hand over frames that came before, seconds."""
 
     def batches(self) -> Iterator[list[Frame]]:
         """Yield frames, numbered from 1, in lists that became readable together."""

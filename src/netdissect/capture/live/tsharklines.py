@@ -15,7 +15,7 @@ from struct import pack
 from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.choice import Verdict
 from netdissect.capture.live.clearstreams import ClearStreams
-from netdissect.capture.live.process import DROPS, Child, failure, message
+from netdissect.capture.live.process import DROPS, SETTLE_S, Child, failure, message
 from netdissect.capture.live.source import Counts, LiveRequest
 from netdissect.capture.source import READ_OCTETS
 from netdissect.model.packets import Frame
@@ -42,6 +42,7 @@ class TsharkSource:
 
     backend = "tshark"
     link_type: int | None = _RAW
+    settle_s = SETTLE_S
 
     def __init__(self, backend: Verdict, interface: str | None, request: LiveRequest) -> None:
         """Start tshark and wait until it captures.
