@@ -35,6 +35,7 @@ import pytest
 from netdissect.export.json import dump, message
 from netdissect.model.reports import ConnectionReport, SpaceReport
 from netdissect.pipeline import Analysis, Options, analyze, decode_as, iter_timeline
+from netdissect.pipeline.delivery import delivered
 from netdissect.pipeline.records import iter_records
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "netplay"
@@ -256,6 +257,20 @@ def _codes(name: str, report: ConnectionReport, direction: int) -> set[str]:
     }
     rows = read_back(name)[report.connection, direction]
     return found | {note["code"] for row in rows for note in row["annotations"]}
+
+
+@pytest.mark.parametrize("name", ["bin1_lossy__client_side", "bin3_example_chat", "text_types"])
+def test_every_message_is_followed_in_order(name: str) -> None:
+    """TCP repeats what is lost: all messages of a stream are reliable."""
+    records = list(iter_records(capture(name), options=options(name)))
+    for wanted, report in pairs(name):
+        found: dict[int, list[int]] = defaultdict(list)
+        for record, item in delivered(r for r in records if r.connection == report.connection):
+            assert item.reliability is not None
+            found[record.direction or 0].append(item.reliability.seq)
+        for direction, label in enumerate(DIRECTIONS):
+            count = wanted.get(label, {}).get("messages", 0)
+            assert found[direction] == list(range(1, count + 1))
 
 
 def test_timer_resends_double_their_waits() -> None:

@@ -35,6 +35,7 @@ from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.base import Fault, Inspector, Protocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
 __all__ = ["MAX_HELD_RECORDS", "Records", "iter_both", "iter_records"]
@@ -299,8 +300,10 @@ class Records:
     def _reliable_spaces(self, protocol: Protocol, dialect: str) -> frozenset[str]:
         key = (protocol.name, dialect)
         if key not in self._reliable:
-            spaces = protocol.policy(dialect).spaces
-            self._reliable[key] = frozenset(rule.name for rule in spaces if rule.resend is not None)
+            policy = protocol.policy(dialect)
+            found = {rule.name for rule in policy.spaces if rule.resend is not None}
+            # TCP repeats what is lost of a stream.
+            self._reliable[key] = frozenset(found | ({MESSAGES} if policy.stream else set()))
         return self._reliable[key]
 
 
