@@ -23,24 +23,24 @@ from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
-HASH_OF_10000 = "ae4048cc84f30eeaf01a6bfb7d17e9884ca9c5da9fb942984c882a7402369b3d"
+HASH_OF_10000 = "bd06a94c074d628c1bd652eae57c855e1c4f45c80a1c1bac8738608655691ca5"
 
 
 HASHES_OF_1000 = {
     ("teeworlds", "udp", "teeworlds-0.7", "tw07_clean"):
-        "3c1df57c9cfced30e5ee3d76a4cdcdfd772302de7100c62f5612a051cc9f02e9",
+        "7af4a4ff06f64c8e05df1c77e99d079faf51eb3d6f0529147ca0f7805da836a9",
     ("knet", "udp", "knet-2.x", "udp_clean_session"):
-        "ff111353aded062cff66e56563ecc671f2e21902b94294734d176b1076671121",
+        "4fe2299d344e4043d3b22d32a4df36b767d87a0e1e362fe3744cfd1601d8cb19",
     ("eoudp", "udp", "exodia-late", "late_two_clients"):
         "a8bc6e6622c29620125bfd59ecdbe03b130ba7df2d75e3d4ff89c0f1754c39e6",
     ("netplay", "tcp", "netplay-bin1", "bin1_types"):
-        "bccfb78d6c5935da817164530411f15a9da5e6c6e9405894fc623c3ebd684b50",
+        "f5d85dc064c36959199d7d42d041164617f736a19ac8c639c5972745791a6f51",
     ("netplay", "tcp", "netplay-bin3", "bin3_multichunk"):
-        "0a07e6973f189a2dbdc5aae167243a2b8c288ba607be27d20615ade10cf7cc0c",
+        "738200dfca598103945bdba904b812246ff60e534d1bbaf0874999e608880ed6",
     ("riptide", "tcp", "riptide-2.2", "tcp_2.2.1_clean"):
-        "e55c48108a6a987566aba7e03b4ee4eb1112be56fae186db71a1bf8f565ffe8f",
+        "1ae82cd8c4aed40e7e995b875c91b61ac524634a1e9f959cba20798d08088ec2",
     ("knet", "tcp", "knet-tcp", "tcp_clean_session"):
-        "35f43234e0d481528bf6f96aed24b76ad9bcbe47f5fb01d4e27970640d220e48",
+        "8005cbe762f85d40d0607bf7d8cdbc538a1d8aa13a7ba63a6e662c9d3b961a1b",
 }  # fmt: skip
 """(protocol, transport, dialect, capture) -> hash. All hashes were seen on Python 3.11, 3.12, 3.13."""
 

@@ -38,6 +38,8 @@ _STRINGS = (
 )
 _TEMPLATE_LIMIT = 1200
 """Octets of one field that a mutator grows: with its headers it still fits every protocol."""
+_OVERSIZE_SHARE = 4
+"""One grown field in so many may be larger than that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +245,8 @@ def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> 
         new, how = chance.choice(_STRINGS), "string"
     else:
         how = chance.choice(sorted(OCTET_MUTATORS))
-        new = OCTET_MUTATORS[how](data, chance)[:_TEMPLATE_LIMIT]
+        limit = SIZE_LIMIT if chance.one_in(_OVERSIZE_SHARE) else _TEMPLATE_LIMIT
+        new = OCTET_MUTATORS[how](data, chance)[:limit]
     place.put(new.decode("utf-8", "replace") if isinstance(old, str) else new)
     lies = chance.one_in(2)
     if not lies:

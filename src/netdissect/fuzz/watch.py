@@ -103,7 +103,9 @@ class Watch:
                 return verdict, None
         fresh = self.session()
         if fresh is not None:
-            return self.monitors.check(), fresh
+            # A stream is accepted by the system, also for a process that is about to end.
+            gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
+            return self.monitors.check(gone=gone), fresh
         verdict = self.monitors.check(gone=True)
         if verdict is None and not self.reason.startswith("refused:"):
             seconds = f"{self.answer_seconds:g} s"

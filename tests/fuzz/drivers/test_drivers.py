@@ -22,7 +22,7 @@ from netdissect.fuzz import (
     fuzz_target,
 )
 from netdissect.fuzz.drivers import DRIVERS
-from netdissect.fuzz.drivers.knet import packet_id, put_packet_id, reliable_base
+from netdissect.fuzz.drivers.knet import Builder, packet_id, put_packet_id, reliable_base
 from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
 from netdissect.fuzz.drivers.riptide import Messages, Received, RiptideDriver, bit_slots, gap, patch
 from netdissect.fuzz.drivers.teeworlds_form import FORMS, Opened, chunk_heads, number_chunks
@@ -221,6 +221,53 @@ def test_knet_numbers_are_where_the_layer_writes() -> None:
     for base in (0, 300, 32767, 32768, (1 << 31) - 1):
         assert reliable_base(data, base) == datagram(1, base)
         assert reliable_base(datagram(1, 40000), base) == datagram(1, base)
+
+
+@pytest.mark.parametrize("dialect", ["knet-2.x", "knet-2010"])
+def test_knet_datagrams_are_those_of_the_layers(dialect: str) -> None:
+    old = "2010" if dialect == "knet-2010" else ""
+    builder, header = Builder(dialect), getattr(knet, f"Knet{old}Datagram")
+    item = header().get_field("messages").item
+
+    def built(number: int, contents: list[Any], base: int | None) -> bytes:
+        flag = int(base is not None)
+        messages = [
+            item(reliable=flag, reliable_delta=at, in_order=1, content=each)
+            for at, each in enumerate(contents)
+        ]
+        return bytes(
+            header(
+                packet_id=number,
+                reliable=flag,
+                in_order=1,
+                reliable_base=base or 0,
+                messages=messages,
+            )
+        )
+
+    pings = [getattr(knet, f"Knet{old}PingRequest")(ping_id=each) for each in (1, 200)]
+    for base in (None, 5, 40000):
+        data = builder.build(70000, ("PingRequest", b"\1"), ("PingRequest", b"\xc8"), base=base)
+        assert data == built(70000, pings, base)
+        read = builder.read(data)
+        assert read is not None
+        assert [message.name for message in read] == ["PingRequest"] * 2
+        assert [message.payload for message in read] == [b"\1", b"\xc8"]
+        assert [message.delta for message in read] == ([None] * 2 if base is None else [0, 1])
+    ack = getattr(knet, f"Knet{old}PacketAck")(acked_packet_id=77, sequence_bits=5)
+    assert builder.ack(9, 77, 5) == built(9, [ack], None)
+    assert builder.build(9, ("Disconnect", b""), base=3) == built(9, [knet.KnetDisconnect()], 3)
+    assert builder.read(b"\0\0\0\xff\x07a") is None
+    start = item(reliable=1, fragment=1, fragment_start=1, fragment_count=300, content=pings[0])
+    later = item(
+        reliable=1, fragment=1, fragment_number=4, content=knet.KnetFragmentData(data=b"abc")
+    )
+    read = builder.read(bytes(header(reliable=1, messages=[start, later])))
+    assert read is not None
+    assert [(message.name, message.fragments) for message in read] == [
+        ("PingRequest", 300),
+        ("fragment", 0),
+    ]
 
 
 def test_netplay_streams_are_cut_into_messages() -> None:

@@ -5,14 +5,29 @@ Source: docs/protocols/knet.md sections 4 to 6.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+from netdissect.dissect.readers import knet as readers
 from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
-from netdissect.layers import knet as layers
+from netdissect.wire.knet import (
+    CONTROLS,
+    DISCONNECT,
+    DISCONNECT_ACK,
+    FIRST_IDS,
+    LEGACY,
+    PACKET_ACK,
+    PING_REPLY,
+    PING_REQUEST,
+    message_type,
+)
+from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
-__all__ = ["PACKET_SPAN", "Builder", "KnetDriver", "packet_id", "put_packet_id", "reliable_base"]
+__all__ = [
+    "PACKET_SPAN", "Builder", "KnetDriver", "Message", "packet_id", "put_packet_id",
+    "reliable_base",
+]  # fmt: skip
 
 PACKET_SPAN = 1 << 22
 """Modulus of PacketIDs."""
@@ -22,7 +37,10 @@ PING_SECONDS = 3.5
 REPEAT_SECONDS = 0.5
 _LONG_FORM = 0x8000
 _ACK_BITS = 32
+_ACK_OCTETS = 7
 _CONNECT = bytes(8)
+_IN_ORDER, _MESSAGE_IN_ORDER, _MESSAGE_RELIABLE = 0x80, 0x20, 0x10
+"""Bits of a datagram's first octet and of a message's second one."""
 
 
 def packet_id(data: bytes) -> int:
@@ -48,33 +66,67 @@ def reliable_base(data: bytes, number: int) -> bytes:
     return data[:HEAD] + first.to_bytes(2, "little") + (number >> 15).to_bytes(2, "little") + rest
 
 
+class Message(NamedTuple):
+    """One message of a datagram."""
+
+    name: str
+    """Its name (`PingRequest`) or, of the application's, `msg_20`."""
+    payload: bytes
+    """What follows the message ID; all of the content for a later fragment."""
+    delta: int | None
+    """Its reliable number less the datagram's base; None for one that is not reliable."""
+    fragments: int
+    """Fragments that its transfer announces, 0 where it announces none."""
+
+
 class Builder:
-    """Builds and reads the datagrams of one dialect."""
+    """Builds and reads the datagrams of one dialect, octet by octet: with packets of Scapy it would
+    take most of the time of a case. A test compares it with them.
+    """
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self.first = 0 if dialect == "knet-2010" else 1
+        self.first = FIRST_IDS[dialect]
         """First PacketID."""
-        prefix = "Knet2010" if dialect == "knet-2010" else "Knet"
-        self.request: Any = getattr(layers, f"{prefix}PingRequest")
-        self.reply: Any = getattr(layers, f"{prefix}PingReply")
-        self.ack: Any = getattr(layers, f"{prefix}PacketAck")
-        self._datagram: Any = layers.datagram_layer(dialect)
-        self._message: Any = self._datagram().get_field("messages").item
+        self._ids = {name: number for number, name in CONTROLS[dialect].items()}
+        self._reader = (
+            readers.read_Knet2010Datagram if dialect == LEGACY else readers.read_KnetDatagram
+        )
 
-    def build(self, number: int, *contents: Any, base: int | None = None) -> bytes:
-        """Return a datagram of messages; reliable ones where a base is given."""
-        flag = int(base is not None)
-        messages = [self._message(reliable=flag, reliable_delta=at, in_order=1, content=content)
-                    for at, content in enumerate(contents)]  # fmt: skip
-        head = self._datagram(reliable=flag, in_order=1, reliable_base=base or 0, messages=messages)
-        return put_packet_id(bytes(head), number)
+    def build(self, number: int, *messages: tuple[str, bytes], base: int | None = None) -> bytes:
+        """Return a datagram of (name, payload) messages; reliable ones where a base is given."""
+        flag = 0 if base is None else RELIABLE_FLAG
+        data = put_packet_id(bytes([_IN_ORDER | flag, 0, 0]), number)
+        data += b"" if base is None else bytes(2)
+        for delta, (name, payload) in enumerate(messages):
+            content = KNET_7_7_16.write(self._ids[name]) + payload
+            flags = _MESSAGE_IN_ORDER | (0 if base is None else _MESSAGE_RELIABLE)
+            data += bytes([len(content) & 0xFF, flags | len(content) >> 8])
+            data += (b"" if base is None else KNET_7_8.write(delta)) + content
+        return data if base is None else reliable_base(data, base)
 
-    def read(self, data: bytes) -> list[Any] | None:
+    def ack(self, number: int, acked: int, bits: int = 0) -> bytes:
+        """Return a datagram with a PacketAck."""
+        payload = acked.to_bytes(3, "little") + bits.to_bytes(4, "little")
+        return self.build(number, (PACKET_ACK, payload))
+
+    def read(self, data: bytes) -> list[Message] | None:
         """Return the messages of a datagram, None where it is damaged."""
-        if len(data) < HEAD or not layers.parses(data, self.dialect):
+        if len(data) < HEAD or (found := self._reader(data, 0, len(data))) is None:
             return None
-        return list(self._datagram(data).messages)
+        return [self._message(row) for row in found[5]]
+
+    def _message(self, row: tuple[Any, ...]) -> Message:
+        start, fragment, _in_order, reliable, _unused, delta, count, _transfer, _number, content = (
+            row[:10]
+        )
+        numbered = delta if reliable else None
+        if fragment and not start and (reliable or self.dialect != LEGACY):
+            return Message("fragment", content, numbered, 0)
+        number, at = KNET_7_7_16.read(content, 0, len(content))
+        return Message(
+            message_type(number, self.dialect), content[at:], numbered, count if start else 0
+        )
 
 
 class KnetDriver(Driver):
@@ -114,12 +166,10 @@ class KnetDriver(Driver):
         if octets == _CONNECT:
             return False
         messages = self._builder.read(octets)
-        return messages is None or any(
-            isinstance(message.content, layers.KnetDisconnect) for message in messages
-        )
+        return messages is None or any(message.name == DISCONNECT for message in messages)
 
-    def _send(self, *contents: Any, base: int | None = None) -> None:
-        self.link.send(self._builder.build(self._next(), *contents, base=base))
+    def _send(self, name: str, payload: bytes = b"", base: int | None = None) -> None:
+        self.link.send(self._builder.build(self._next(), (name, payload), base=base))
 
     def _next(self) -> int:
         number, self._number = self._number, (self._number + 1) % PACKET_SPAN
@@ -135,25 +185,26 @@ class KnetDriver(Driver):
             self.received["unreadable", self.state] += 1
             return
         if data[0] & RELIABLE_FLAG:
-            self._send(self._builder.ack(acked_packet_id=packet_id(data), sequence_bits=0))
+            self.link.send(self._builder.ack(self._next(), packet_id(data)))
         for message in messages:
-            self._message(message.content)
+            self._message(message)
 
-    def _message(self, content: Any) -> None:
-        builder = self._builder
-        self.answered(type(content).__name__.removeprefix("Knet").removeprefix("2010"))
-        if isinstance(content, builder.request):
-            self._send(builder.reply(ping_id=content.ping_id))
-        elif isinstance(content, builder.reply):
-            self._pongs += content.ping_id == self._ping
-        elif isinstance(content, builder.ack):
-            acked = content.acked_packet_id
+    def _message(self, message: Message) -> None:
+        self.answered(message.name)
+        payload = message.payload
+        if message.name == PING_REQUEST and payload:
+            self._send(PING_REPLY, payload[:1])
+        elif message.name == PING_REPLY and payload:
+            self._pongs += payload[0] == self._ping
+        elif message.name == PACKET_ACK and len(payload) == _ACK_OCTETS:
+            acked = int.from_bytes(payload[:3], "little")
+            bits = int.from_bytes(payload[3:], "little")
             self.acknowledged(acked)
             for at in range(_ACK_BITS):
-                if content.sequence_bits >> at & 1:
+                if bits >> at & 1:
                     self.acknowledged((acked + 1 + at) % PACKET_SPAN)
-        elif isinstance(content, layers.KnetDisconnect):
-            self._send(layers.KnetDisconnectAck())
+        elif message.name == DISCONNECT:
+            self._send(DISCONNECT_ACK)
             self.end("Disconnect")
 
     def tick(self, now: float) -> None:
@@ -173,7 +224,7 @@ class KnetDriver(Driver):
             return
         self._due = now + PING_SECONDS
         self._ping = (self._ping + 1) & 0xFF
-        self._send(self._builder.request(ping_id=self._ping))
+        self._send(PING_REQUEST, bytes([self._ping]))
 
     def proofs(self) -> int:
         """Return how many pings were answered."""
@@ -199,12 +250,10 @@ class KnetDriver(Driver):
 
     def _count(self, data: bytes) -> int:
         """Return how many reliable numbers a datagram takes; one where it cannot be read."""
-        deltas = [
-            message.reliable_delta for message in self._builder.read(data) or () if message.reliable
-        ]
+        deltas = [message.delta or 0 for message in self._builder.read(data) or ()]
         return max(deltas, default=0) + 1
 
     def leave(self) -> None:
         """Send Disconnect; real peers do not repeat it either."""
         if self.state != "fresh":
-            self._send(layers.KnetDisconnect(), base=self._base)
+            self._send(DISCONNECT, base=self._base)

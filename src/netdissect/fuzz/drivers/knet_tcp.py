@@ -59,7 +59,11 @@ class KnetTcpDriver(Driver):
     protocol = "knet"
     transport = "tcp"
     dialects = ("knet-tcp", "knet-urho3d", "knet-tundra")
-    traits = Traits(live_fields={"ping_id": "ping"}, controls=frozenset({"PingRequest"}))
+    traits = Traits(
+        live_fields={"ping_id": "ping"},
+        stages=("connecting", CONNECTED),
+        controls=frozenset({"PingRequest"}),
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -70,9 +74,10 @@ class KnetTcpDriver(Driver):
         self._out_of_step = False
 
     def begin(self) -> None:
-        """Do nothing: messages may flow as soon as TCP is connected."""
-        self.state = CONNECTED
-        self._due = self.clock() + PING_SECONDS
+        """Send a ping: messages may flow as soon as TCP is connected, but that alone is no sign of
+        a server that lives.
+        """
+        self.probe(self.clock())
 
     def handle(self, data: bytes, now: float) -> None:
         """Answer pings, take answers."""
@@ -92,6 +97,7 @@ class KnetTcpDriver(Driver):
             self.link.send(frame(PING_REPLY, payload[:1]))
         elif number == PING_REPLY and payload:
             self._pongs += 1
+            self.state = CONNECTED if self.state == "connecting" else self.state
             self.acknowledged(payload[0])
 
     def tick(self, now: float) -> None:

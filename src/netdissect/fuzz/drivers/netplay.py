@@ -162,9 +162,13 @@ class NetplayDriver(Driver):
         """Do nothing: there is no question that every server answers."""
 
     def alive(self, timeout: float, *, certain: bool = False) -> bool:
-        """Return whether the server still keeps the connection open."""
-        del timeout, certain
-        self.pump()
+        """Return whether the server still keeps the connection open.
+
+        Args:
+            timeout: seconds in which it may still close it.
+            certain: wait for that; else look once.
+        """
+        self.until(lambda: False, timeout if certain else 0.0)
         return self.is_open
 
     def silence(self, now: float) -> float:

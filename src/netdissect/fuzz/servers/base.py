@@ -119,6 +119,7 @@ def _tcp_turn(
         if link is listener:
             fresh, peer = listener.accept()
             fresh.setblocking(False)
+            fresh.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             links[peer] = fresh
             continue
         peer = next(address for address, known in links.items() if known is link)

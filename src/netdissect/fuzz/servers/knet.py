@@ -6,11 +6,10 @@ Source: docs/protocols/knet.md sections 4 to 6 and 12.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from netdissect.fuzz.drivers.knet import PACKET_SPAN, RELIABLE_FLAG, Builder, packet_id
+from netdissect.fuzz.drivers.knet import PACKET_SPAN, RELIABLE_FLAG, Builder, Message, packet_id
 from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
-from netdissect.layers import knet as layers
+from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST
 
 __all__ = ["KnetServer"]
 
@@ -57,17 +56,15 @@ class KnetServer(Server):
             return []
         replies: Replies = []
         if data[0] & RELIABLE_FLAG:
-            ack = self._builder.ack(acked_packet_id=packet_id(data), sequence_bits=0)
-            replies.append(self._reply(known, peer, ack))
+            replies.append((self._builder.ack(self._number(known), packet_id(data)), peer))
         for message in messages:
             self.delivered += 1
             self._check_length(message)
-            if isinstance(message.content, self._builder.request):
-                answer = self._builder.reply(ping_id=message.content.ping_id)
-                replies.append(self._reply(known, peer, answer))
-            elif isinstance(message.content, layers.KnetDisconnect):
+            if message.name == PING_REQUEST and message.payload:
+                replies.append(self._reply(known, peer, (PING_REPLY, message.payload[:1])))
+            elif message.name == DISCONNECT:
                 self._peers.pop(peer, None)
-                return [self._reply(known, peer, layers.KnetDisconnectAck())]
+                return [self._reply(known, peer, (DISCONNECT_ACK, b""))]
         return replies
 
     def tick(self, now: float) -> Replies:
@@ -81,14 +78,19 @@ class KnetServer(Server):
         while len(self._peers) >= PEER_LIMIT:
             del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
         peer = self._peers[address] = _Peer(now, self._builder.first)
-        pings = [self._builder.request(ping_id=number) for number in (1, 2)]
+        pings = [(PING_REQUEST, bytes([number])) for number in (1, 2)]
         return [self._reply(peer, address, *pings)]
 
-    def _reply(self, peer: _Peer, address: Address, *contents: Any) -> tuple[bytes, Address]:
-        number, peer.number = peer.number, (peer.number + 1) % PACKET_SPAN
-        return self._builder.build(number, *contents), address
+    def _reply(
+        self, peer: _Peer, address: Address, *messages: tuple[str, bytes]
+    ) -> tuple[bytes, Address]:
+        return self._builder.build(self._number(peer), *messages), address
 
-    def _check_length(self, message: Any) -> None:
-        count = message.fragment_count if message.fragment_start else 0
-        if "length" in self.bugs and count and count >= _FRAGMENTS_BUG:
-            raise PlantedBugError(f"length: {count} fragments announced")
+    @staticmethod
+    def _number(peer: _Peer) -> int:
+        number, peer.number = peer.number, (peer.number + 1) % PACKET_SPAN
+        return number
+
+    def _check_length(self, message: Message) -> None:
+        if "length" in self.bugs and message.fragments >= _FRAGMENTS_BUG:
+            raise PlantedBugError(f"length: {message.fragments} fragments announced")
