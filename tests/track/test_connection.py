@@ -8,6 +8,7 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import connection as module
+from netdissect.track.lane import MAX_COUNTERS
 from netdissect.track.recorder import Recorder
 from tracking import MS, connection, policy, rule
 
@@ -226,3 +227,17 @@ def test_spaces_without_acks_in_a_policy() -> None:
 
 def test_the_policy_is_asked_for_each_direction() -> None:
     assert policy().spaces[0].name == "things"
+
+
+def test_times_that_a_side_states_are_summed_up() -> None:
+    made, _ = connection()
+    for number, value in enumerate((-5, 1, 2, 30)):
+        made.datagram(1, number + 1, number * MS, b"x", [(Ev.TIMING, "left", value)])
+    made.datagram(0, 9, 9 * MS, b"x", [(Ev.TIMING, "right", 0.25)])
+    report = made.finish(10 * MS)
+    left = report.timings[1]["left"]
+    assert (left.samples, left.minimum, left.p50, left.maximum) == (4, -5.0, 1.0, 30.0)
+    assert report.timings[0]["right"].maximum == 0.25
+    for number in range(2000):
+        made.lanes[0].timing(f"name {number}", 1)
+    assert len(made.lanes[0].timings) == MAX_COUNTERS

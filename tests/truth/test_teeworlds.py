@@ -121,6 +121,26 @@ def test_messages(path: Path) -> None:
             )
 
 
+@pytest.mark.parametrize(
+    "path", [path for path in PATHS if "loss" in path.stem], ids=lambda path: path.stem
+)
+def test_input_timing(path: Path) -> None:
+    """Every answer to an input says how early it came; negative ones came late."""
+    answers = [
+        message.fields["time_left"]
+        for record in iter_records(path)
+        for message in record.messages
+        if message.type == "sys.input_timing"
+    ]
+    timings = [report.timings[1].get("input_left") for report in reports(path)]
+    found = [kept for kept in timings if kept is not None]
+    assert sum(kept.samples for kept in found) == len(answers)
+    late = sum(report.counters[1].get("late_inputs", 0) for report in reports(path))
+    assert late == sum(left < 0 for left in answers)
+    assert min(kept.minimum for kept in found) == min(answers)
+    assert max(kept.maximum for kept in found) == max(answers)
+
+
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_vital_chunks(path: Path) -> None:
     for report, wanted in connections(path):

@@ -290,6 +290,9 @@ def connection(report: ConnectionReport) -> dict[str, Any]:
         "complete": report.complete,
         "limits_hit": report.limits_hit,
         "explain": list(report.explain),
+        "timings_ms": _pair(
+            [{name: _rtt(kept) for name, kept in side.items()} for side in report.timings]
+        ),
         "clock_ms": _pair([_rtt(clock) if clock.samples else None for clock in report.clocks]),
     }
 

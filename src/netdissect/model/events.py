@@ -102,6 +102,10 @@ class Ev(IntEnum):
 
     `taken`: False where the other side will not obey.
     """
+    TIMING = 22
+    """(TIMING, name, ms): a time that the sender states, such as how early an input came; may be
+    negative. The report sums them up under `timings`.
+    """
     PART = 19
     """(PART, ...): a part of something that spans datagrams, as the protocol's assembler takes it.
 

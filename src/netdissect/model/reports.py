@@ -146,6 +146,10 @@ class ConnectionReport:
     """Named bound -> how often it was hit."""
     explain: tuple[str, ...] = ()
     """Evidence of the recognition."""
+    timings: tuple[dict[str, RttSummary], dict[str, RttSummary]] = field(
+        default_factory=lambda: ({}, {})
+    )
+    """Direction of the sender -> times that it states, by name, milliseconds; may be negative."""
     clocks: tuple[RttSummary, RttSummary] = field(
         default_factory=lambda: (RttSummary(), RttSummary())
     )

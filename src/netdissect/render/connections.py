@@ -259,6 +259,9 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
     for direction in Direction:
         for name, amount in report.counters[direction].items():
             yield f"{direction.label} {name}", str(amount)
+        for name, kept in report.timings[direction].items():
+            span = f"{kept.minimum:g} to {kept.maximum:g} ms"
+            yield f"{direction.label} {name}", f"{span}, half of {kept.samples} up to {kept.p50:g}"
     for name, times in report.limits_hit.items():
         yield "limit reached", f"{name}, {times} times"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from netdissect.model.policy import Exhausted
-from netdissect.model.reports import ConnectionReport, SpaceReport, TimeoutVerdict
+from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
 from netdissect.track.lane import Lane
 from netdissect.track.space import Space
 from netdissect.track.tcp import StreamHalf
@@ -74,6 +74,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         complete=_complete(connection),
         limits_hit=_limits(connection),
         explain=connection.explain,
+        timings=(_timings(first), _timings(second)),
         clocks=(
             connection.declared.clocks[0].summary(),
             connection.declared.clocks[1].summary(),
@@ -224,6 +225,10 @@ def _limits(connection: Connection) -> dict[str, int]:
 def _complete(connection: Connection) -> bool:
     both = all(lane.datagrams for lane in connection.lanes) or connection.unreachable > 0
     return connection.started and both and not connection.evicted and not connection.mid_stream
+
+
+def _timings(lane: Lane) -> dict[str, RttSummary]:
+    return {name: kept.summary() for name, kept in lane.timings.items()}
 
 
 def _counts(lane: Lane) -> dict[str, int]:

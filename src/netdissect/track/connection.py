@@ -305,6 +305,10 @@ class Connection:
         del frame, time_ns
         lane.add(event[1], event[2])
 
+    def _timing(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        del frame, time_ns
+        lane.timing(event[1], event[2])
+
     def _restart(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         space = lane.spaces.get(event[1])
         if space is None or not space.may_restart(time_ns):  # "*" and "?" are the pipeline's
@@ -436,6 +440,7 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     int(Ev.STATE): Connection._state,
     int(Ev.IDENTITY): Connection._identity,
     int(Ev.COUNTER): Connection._counter,
+    int(Ev.TIMING): Connection._timing,
     int(Ev.RESTART): Connection._restart,
     int(Ev.NOTE): Connection._note,
     int(Ev.HINTS): Connection._hints,

@@ -26,7 +26,7 @@ class Lane:
 
     __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns",
                  "messages", "octets", "policy", "probes", "silent", "smoothed_ms",
-                 "spaces")  # fmt: skip
+                 "spaces", "timings")  # fmt: skip
 
     def __init__(
         self, policy: Policy, direction: int, findings: Findings, recorder: Recorder | None
@@ -42,6 +42,8 @@ class Lane:
         self.messages: dict[str, list[int]] = {}
         """Type -> [count, time of the last one, frame of the last one]."""
         self.counters: dict[str, int] = {}
+        self.timings: dict[str, RttReservoir] = {}
+        """Times that its sender states, by name."""
         self.smoothed_ms: float | None = None
         """Smoothed round trip that the sender of this direction works with."""
         self.spaces: dict[str, Space] = {
@@ -101,6 +103,15 @@ class Lane:
         """Add to one of the protocol's own counters."""
         if name in self.counters or len(self.counters) < MAX_COUNTERS:
             self.counters[name] = self.counters.get(name, 0) + amount
+
+    def timing(self, name: str, value_ms: float) -> None:
+        """Take a time that the sender states."""
+        kept = self.timings.get(name)
+        if kept is None:
+            if len(self.timings) >= MAX_COUNTERS:
+                return
+            kept = self.timings[name] = RttReservoir()
+        kept.add(int(value_ms * 1_000_000))
 
     def last_of(self, types: frozenset[str] | None) -> tuple[int, int] | None:
         """Return (time, frame) of the last message of these types; None where there is none."""

@@ -41,6 +41,7 @@ _STATE: Final = int(Ev.STATE)
 _NOTE: Final = int(Ev.NOTE)
 _HINTS: Final = int(Ev.HINTS)
 _COUNTER: Final = int(Ev.COUNTER)
+_TIMING: Final = int(Ev.TIMING)
 _RESTART: Final = int(Ev.RESTART)
 _RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
 
@@ -92,6 +93,7 @@ def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: i
     _intended, position = _read(data, position, end)
     left = _read(data, position, end)[0]
     events.append(kind.event)
+    events.append((_TIMING, "input_left", left))
     if left < 0:
         events.append(_LATE)
 
