@@ -361,6 +361,27 @@ def test_filters_on_other_commands_select_and_do_not_change_verdicts() -> None:
     )
 
 
+def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from netdissect.pipeline import anomalies, table
+
+    every = objects("anomalies", LOSSY)
+    monkeypatch.setattr(anomalies, "MAX_ANOMALIES", 2)
+    monkeypatch.setattr(table, "MAX_REPORTS", 0)
+    for words in ([], ["-Y", "frame.number > 0"]):
+        found = invoke("anomalies", LOSSY, "--json", *words)
+        missing = len(every) - 2 if not words else r"[1-9]\d*"
+        assert len(found.stdout.splitlines()) <= 2
+        assert re.search(
+            rf"^netdissect: {missing} of the least severe .*MAX_ANOMALIES",
+            found.stderr,
+            re.MULTILINE,
+        )
+        assert "MAX_ANOMALIES" not in invoke("anomalies", LOSSY, "-q", *words).stderr
+    found = invoke("connections", LOSSY, "--json")
+    assert found.stdout == ""
+    assert "netdissect: 1 connections more than can be shown (MAX_REPORTS)\n" in found.stderr
+
+
 def test_filters_select_what_show_info_and_verify_are_about() -> None:
     wanted = objects("read", LOSSY, "-Y", "msg.resend and direction == s2c")
     frames = [row["frame"] for row in wanted]

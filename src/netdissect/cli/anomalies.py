@@ -79,6 +79,7 @@ def _found(session: Session, display_filter: str | None) -> list[Anomaly]:
     match = Match.of(display_filter, session)
     if match.filter is None:
         return _sorted(session.analysis(anomalies=True).anomalies)
+    session.keeps_anomalies = True
     frames = select(session, match).frames
     return _sorted([item for item in session.anomalies if item.frame in frames])
 

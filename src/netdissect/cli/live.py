@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import AccessError, NetdissectError
-from netdissect.model.reports import Anomaly
 from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
@@ -25,6 +24,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 class LiveSession(Session):
     """A capture that goes on until it is ended; use as a context manager, then ask for `status`."""
+
+    keeps_reports = False
+    """A capture may last for days, and nobody asks for the list."""
 
     def __init__(
         self,
@@ -53,6 +55,7 @@ class LiveSession(Session):
         self.feed = self.reader = feed
         self.reports = Reports()
         self.anomalies = []
+        self.limits_hit = {}
         self._write = write
         self.hold = True
         self._ended = False
@@ -89,13 +92,6 @@ class LiveSession(Session):
                 signal.signal(which, before)
         hung_up = isinstance(error, OSError) and error.errno == errno.EIO
         return isinstance(error, KeyboardInterrupt) or hung_up
-
-    def _found(self, anomaly: Anomaly) -> None:
-        self.forget(anomaly)
-
-    @staticmethod
-    def forget(finding: object) -> None:
-        """Keep nothing: a capture may last for days, and nobody asks for the list."""
 
     def say(self, text: str) -> None:
         """Print a line on standard error, unless there is nobody to read it."""

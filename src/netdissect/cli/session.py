@@ -70,8 +70,20 @@ class Choices:
         )
 
 
+_LOST = {
+    "MAX_REPORTS": "connections more than can be shown",
+    "MAX_ANOMALIES": "of the least severe findings are left out",
+}
+"""Bound of the pipeline -> what is missing where it is hit."""
+
+
 class Session:
     """An open capture; use as a context manager, then ask for `status`."""
+
+    keeps_anomalies = False
+    """Whether `both` fills `anomalies`."""
+    keeps_reports = True
+    """Whether `both` fills `reports`."""
 
     def __init__(
         self,
@@ -101,6 +113,7 @@ class Session:
         self.reader = self.progress.watch(open_capture(file))
         self.reports = Reports()
         self.anomalies: list[Anomaly] = []
+        self.limits_hit: dict[str, int] = {}
         self.hold = True
         """Whether records wait until it is settled what became of their units; those of a file
         always do. Otherwise they are those that a file would give, but for what comes later.
@@ -136,8 +149,13 @@ class Session:
         return info.first_time_ns
 
     def status(self) -> int:
-        """Say on standard error where the file is cut short, and return the exit status so far."""
+        """Say on standard error what is missing: of the output, and where the file is cut short.
+        Return the exit status so far.
+        """
         self.progress.clear()
+        for limit, what in _LOST.items() if not self.quiet else ():
+            if limit in self.limits_hit:
+                print(f"netdissect: {self.limits_hit[limit]:,} {what} ({limit})", file=sys.stderr)  # noqa: T201 - as below
         info = self.reader.info
         if info.truncated_at is None:
             return EXIT.DONE
@@ -161,14 +179,14 @@ class Session:
         options = self.choices.options()
         found = analyze(self.reader, options=options, processes=processes, anomalies=anomalies)
         self.reports, self.anomalies = found.connections, found.anomalies
+        self.limits_hit = found.limits_hit
         return found
 
     def timeline(self) -> Iterator[UnitRecord | ConnectionEvent]:
-        """Yield the timeline; afterwards `reports` and `anomalies` are filled."""
+        """Yield the timeline; afterwards `reports` is filled."""
         from netdissect.pipeline import Pipeline, Recorder, iter_timeline  # noqa: PLC0415
 
-        options = self.choices.options(on_anomaly=self.anomalies.append)
-        pipeline = Pipeline(options, recorder=Recorder())
+        pipeline = Pipeline(self.choices.options(), recorder=Recorder())
         yield from iter_timeline(self.reader, pipeline=pipeline)
         self._collect(pipeline)
 
@@ -179,11 +197,12 @@ class Session:
                 yield item
 
     def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are
-        filled.
+        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled,
+        where they are kept.
         """
         from netdissect import lookup  # noqa: PLC0415
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
         from netdissect.pipeline.records import Records, iter_both  # noqa: PLC0415
 
         schemas = lookup.load_schemas(self.choices.schemas)
@@ -194,16 +213,24 @@ class Session:
             live=self.at_once,
             bounds=None if reading is None else reading.bounds,
         )
-        options = self.choices.options(on_anomaly=self._found)
+        found = Anomalies()
+        options = self.choices.options(
+            on_anomaly=found.take if self.keeps_anomalies else None,
+            on_report=None if self.keeps_reports else self.forget,
+        )
         pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline)
         self._collect(pipeline)
+        self.anomalies = found.listed()
+        if found.dropped:
+            self.limits_hit["MAX_ANOMALIES"] = found.dropped
 
-    def _found(self, anomaly: Anomaly) -> None:
-        self.anomalies.append(anomaly)
+    @staticmethod
+    def forget(finding: object) -> None:
+        """Keep nothing."""
 
     def _collect(self, pipeline: Any) -> None:
-        self.reports = pipeline.reports
+        self.reports, self.limits_hit = pipeline.reports, pipeline.limits_hit
 
 
 LATE_FIELDS = frozenset({"dialect", "msg.acked_in", "msg.rtt"})

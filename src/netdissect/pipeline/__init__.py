@@ -11,8 +11,9 @@ from typing import IO, Protocol, cast
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame, Packet
-from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionEvent, UnitRecord
+from netdissect.model.reports import CaptureInfo, ConnectionEvent, UnitRecord
 from netdissect.pipeline import parallel
+from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Analysis, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
@@ -84,12 +85,12 @@ def analyze(
 
     """
     options = options or Options()
-    collected: list[Anomaly] = []
+    collected = Anomalies()
     with opened(source) as reader:
         if processes > 1 and isinstance(reader, CaptureReader):
             return parallel.analyze_shares(reader, options, processes, anomalies=anomalies)
         if options.on_anomaly is None and anomalies:
-            options = replace(options, on_anomaly=collected.append)
+            options = replace(options, on_anomaly=collected.take)
         pipeline = Pipeline(options)
         with rare_collections():
             pipeline.run(Decapsulator().packets(reader))

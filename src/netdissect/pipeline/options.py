@@ -44,7 +44,7 @@ class Analysis:
     connections: Reports = field(default_factory=Reports)
     """In order of first frame."""
     anomalies: list[Anomaly] = field(default_factory=list)
-    """In order of discovery."""
+    """In order of discovery; of very many the worst, see `MAX_ANOMALIES`."""
     protocols: dict[str, dict[str, int]] = field(default_factory=dict)
     """Protocol -> {"datagrams": n, "connections": n}; TCP counts segments with data."""
     other_datagrams: int = 0

@@ -23,7 +23,7 @@ from typing import IO
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import FlowKey
-from netdissect.model.reports import Anomaly
+from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
@@ -141,8 +141,8 @@ def analyze_shares(
 
 def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wanted: bool) -> _Part:  # noqa: FBT001 - private
     """Analyse share (index, of how many), with anomalies where they are `wanted`."""
-    anomalies: list[Anomaly] = []
-    pipeline = Pipeline(replace(options, on_anomaly=anomalies.append if wanted else None))
+    anomalies = Anomalies()
+    pipeline = Pipeline(replace(options, on_anomaly=anomalies.take if wanted else None))
     with rare_collections():
         pipeline.run(share_of(*share).packets(reader))
         # The capture ends for all shares at the same time, whoever has its last packet.

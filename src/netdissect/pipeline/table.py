@@ -24,8 +24,9 @@ from netdissect.model.packets import (
     flow_endpoints,
     reverse_key,
 )
-from netdissect.model.reports import Anomaly, CaptureInfo
+from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline import streams
+from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.ports import Flow, Ignored, Port, Taker, WatchedPort
@@ -198,12 +199,14 @@ class Pipeline:
         self._claimed.clear()
         self._table.clear()
 
-    def analysis(self, info: CaptureInfo, anomalies: list[Anomaly]) -> Analysis:
+    def analysis(self, info: CaptureInfo, anomalies: Anomalies) -> Analysis:
         """Return what is known after `finish`."""
+        if anomalies.dropped:
+            self.limits_hit["MAX_ANOMALIES"] = anomalies.dropped
         return Analysis(
             info=info,
             connections=self.reports,
-            anomalies=anomalies,
+            anomalies=anomalies.listed(),
             protocols=self.counts,
             other_datagrams=self.other_datagrams,
             limits_hit=self.limits_hit,
