@@ -494,6 +494,10 @@ def test_ladder_writes_the_same_rows_as_text_svg_and_mermaid(tmp_path: Path) -> 
     mermaid = invoke(*words, "--mermaid").stdout
     assert invoke(*words, "--svg", str(picture)).exit_code == 0
     arrows = text.count("▶") + text.count("◀")
+    rows = objects(*words)
+    assert sum(row["direction"] is not None for row in rows) == arrows + text.count("╳")
+    assert sum(row["mark"] == "resend" for row in rows) == text.count("»»")
+    assert [row["time_ns"] for row in rows] == sorted(row["time_ns"] for row in rows)
     assert arrows > 5
     assert mermaid.count(">>") + mermaid.count("-x") == arrows + text.count("╳")
     assert picture.read_text().count("marker-end") == arrows

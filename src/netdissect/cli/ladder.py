@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen
+from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
@@ -16,6 +17,9 @@ from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
+
+if TYPE_CHECKING:
+    from netdissect.render.ladder import Row
 
 __all__ = ["command"]
 
@@ -37,6 +41,7 @@ __all__ = ["command"]
     "--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write an SVG picture instead."
 )
 @click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
+@options.json_output
 @options.time_style
 @options.analysis
 @options.screen
@@ -49,6 +54,7 @@ def command(
     end: int | None,
     svg: str | None,
     mermaid: bool,
+    as_json: bool,
     times: str,
     choices: Choices,
     color: str,
@@ -79,7 +85,9 @@ def command(
         drawn = ladder.rows(records, found.events_between(records), found.lost(records))
         screen = make_screen(color, width)
         ends = found.ends(records, screen)
-        if svg:
+        if as_json:
+            print_json(_object(found.number, row) for row in drawn)
+        elif svg:
             Path(svg).write_text(ladder.svg(drawn, ends, clock), encoding="utf-8")
         elif mermaid:
             click.echo(ladder.mermaid(drawn, ends, clock), nl=False)
@@ -88,6 +96,19 @@ def command(
             for line in ladder.ladder_lines(drawn, ends, clock, width=columns):
                 screen.line(*line)
         return session.status()
+
+
+def _object(connection: int, row: Row) -> dict[str, Any]:
+    """Return the JSON object of an arrow or a remark."""
+    return {
+        "schema": 1,
+        "connection": connection,
+        "time_ns": row.time_ns,
+        "frame": row.frame,
+        "direction": None if row.direction is None else Direction(row.direction).label,
+        "mark": row.mark or None,
+        "label": row.label,
+    }
 
 
 class _Found:
