@@ -33,6 +33,9 @@ REFRESH_S = 0.25
 _FIXED_ROWS = 6
 """Lines that are neither connections nor timeline: head, titles, gaps and foot."""
 _NAME_COLUMNS = 21
+_TYPE_COLUMNS, _NARROW_TYPE_COLUMNS = 20, 12
+_WIDE_FROM = 130
+"""Columns from which every figure of a connection fits."""
 _STATES = {"open": "good", "timed_out": "bad", "rejected": "bad", "closed": "dim"}
 _LABELS = ("chat", "note", "warn", "error")
 
@@ -137,15 +140,20 @@ def compose(
     if clock.first_ns is None and view.now_ns:
         times = [one.first_time_ns for one in view.connections]
         clock.first_ns = min([*times, view.now_ns])
+    narrow = width < _WIDE_FROM
     lines: list[Line] = [_head(view, rates), []]
-    lines.append([(_CONNECTIONS, "dim")])
-    lines += [_connection(one, rates, screen) for one in view.connections]
+    lines.append([(_NARROW_CONNECTIONS if narrow else _CONNECTIONS, "dim")])
+    row = _narrow_connection if narrow else _connection
+    lines += [row(one, rates, screen) for one in view.connections]
     if not view.connections:
         lines.append([("no connection of a known protocol yet", "dim")])
-    lines += [[], [(_TIMELINE, "dim")]]
+    types = _NARROW_TYPE_COLUMNS if narrow else _TYPE_COLUMNS
+    lines += [[], [(_timeline_head(types), "dim")]]
     room = max(0, height - len(lines) - 1)
     lines += (
-        [_moment(item, clock) for item in view.recent[len(view.recent) - room :]] if room else []
+        [_moment(item, clock, types) for item in view.recent[len(view.recent) - room :]]
+        if room
+        else []
     )
     lines = lines[: height - 1]
     lines += [[]] * (height - 1 - len(lines))
@@ -157,9 +165,9 @@ def _head(view: LiveView, rates: Rates) -> Line:
     line: Line = [
         ("netdissect ", "title"),
         (f"{view.source}  ", "name"),
-        (f"{view.packets:,} packets  {rates.total:,.0f}/s  ", ""),
-        (f"{view.connections_begun:,} connections  ", ""),
-        (f"{view.other_datagrams:,} other datagrams", "dim"),
+        (f"{_counted(view.packets, 'packet')}  {rates.total:,.0f}/s  ", ""),
+        (f"{_counted(view.connections_begun, 'connection')}  ", ""),
+        (_counted(view.other_datagrams, "other datagram"), "dim"),
     ]
     if view.lost:
         line.append((f"  {view.lost:,} not shown", "bad"))
@@ -170,20 +178,53 @@ _CONNECTIONS = (
     f"{'#':>4} {'dialect':<15} {'client':<{_NAME_COLUMNS}} {'server':<{_NAME_COLUMNS}} "
     f"{'state':<9} {'dgrams →':>9} {'←':>9} {'/s':>7} {'resent':>8} {'RTT':>8} {'octets':>8}  found"
 )
-_TIMELINE = f"{'time':>12}  {'#':<4}  {'unit':<16} {'type':<20} {'copies':>6} {'took':>10}  outcome"
+_NARROW_CONNECTIONS = (
+    f"{'#':>3} {'dialect':<13} {'client':<{_NAME_COLUMNS}} {'state':<9} {'→':>6} {'←':>6} "
+    f"{'resent':>6} {'RTT':>8}"
+)
+
+
+def _timeline_head(type_columns: int) -> str:
+    return (
+        f"{'time':>12}  {'#':<4}  {'unit':<16} {'type':<{type_columns}} {'copies':>6} {'took':>10}"
+        "  outcome"
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _dialect(one: Glimpse) -> str:
+    there, back = one.dialects
+    family = there.partition("-")[0] + "-"
+    return there if there == back else f"{there}/{back.removeprefix(family)}"
+
+
+def _narrow_connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
+    """Return what fits 80 columns: who the client is tells connections of one server apart."""
+    del rates
+    client = fit(safe(screen.name(one.client)), _NAME_COLUMNS)
+    rtt = "-" if one.rtt_ms is None else duration(one.rtt_ms)
+    return [
+        (f"{one.connection:>3} ", "frame"),
+        (f"{fit(_dialect(one), 13):<13} ", "protocol"),
+        (f"{client:<{_NAME_COLUMNS}} ", "c2s"),
+        (f"{one.state:<9} ", _STATES.get(one.state, "note")),
+        (f"{one.datagrams[0]:>6} {one.datagrams[1]:>6} ", ""),
+        (f"{one.retransmissions:>6} ", "resend" if one.retransmissions else "dim"),
+        (f"{rtt:>8}", ""),
+    ]
 
 
 def _connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
     client, server = (
         fit(safe(screen.name(end)), _NAME_COLUMNS) for end in (one.client, one.server)
     )
-    there, back = one.dialects
-    family = there.partition("-")[0] + "-"
-    dialect = there if there == back else f"{there}/{back.removeprefix(family)}"
     rtt = "-" if one.rtt_ms is None else duration(one.rtt_ms)
     return [
         (f"{one.connection:>4} ", "frame"),
-        (f"{fit(dialect, 15):<15} ", "protocol"),
+        (f"{fit(_dialect(one), 15):<15} ", "protocol"),
         (f"{client:<{_NAME_COLUMNS}} ", "c2s"),
         (f"{server:<{_NAME_COLUMNS}} ", "s2c"),
         (f"{one.state:<9} ", _STATES.get(one.state, "note")),
@@ -203,7 +244,7 @@ def _found(one: Glimpse) -> Line:
     ]
 
 
-def _moment(item: UnitRecord | ConnectionEvent, clock: Clock) -> Line:
+def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, type_columns: int) -> Line:
     """Return one line of the timeline."""
     way = item.direction
     arrow = " " if way is None else "→" if way == Direction.C2S else "←"
@@ -220,13 +261,13 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock) -> Line:
     if item.outcome == "acked":
         outcome, style = "✓ acked", "good"
     elif item.settled_ns is None:
-        outcome, style = "… waits for its ack", "dim"
+        outcome, style = "… waits", "dim"
     else:
         outcome, style = "✗ not acked", "bad"
     return [
         *line,
         (f"{fit(f'{item.space} {item.seq}', 16):<16} ", ""),
-        (f"{fit(safe(item.type or '-'), 20):<20} ", "name"),
+        (f"{fit(safe(item.type or '-'), type_columns):<{type_columns}} ", "name"),
         (f"{len(item.copies):>6} {took:>10}  ", "resend" if again else ""),
         (outcome, style),
     ]

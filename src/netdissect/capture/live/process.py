@@ -169,6 +169,7 @@ class ProcessSource:
             self._child.close()
             raise failure(backend, interface, request, said) from None
         self.info = self._reader.info
+        self.info.path = interface
 
     def batches(self) -> Iterator[list[Frame]]:
         """Yield frames until the program ends."""
