@@ -1,4 +1,4 @@
-"""Capture filters for a socket of our own: compiled by tcpdump, attached to the socket."""
+"""Capture filters for a socket of our own: compiled by tcpdump or libpcap, attached to it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ _RETURN = 6
 _ANSWER_SECONDS = 10
 _MAX_INSTRUCTIONS = 4096
 """Source: Linux BPF_MAXINSNS."""
+_INSTRUCTION_OCTETS = 8
+_NO_NETMASK = 0xFFFFFFFF
+"""PCAP_NETMASK_UNKNOWN. Source: pcap_compile(3PCAP)."""
+_LIBRARIES = ("libpcap.so.1", "libpcap.so.0.8", "libpcap.so")
+_LINK_NUMBERS = {"EN10MB": 1, "RAW": 12}
+"""DLT_EN10MB and, on Linux, DLT_RAW. Source: libpcap pcap/dlt.h."""
 
 
 def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
@@ -30,14 +36,23 @@ def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
         snap_octets: octets kept of each packet.
 
     Raises:
-        FilterError: the filter is wrong, or tcpdump is missing and cannot compile it.
+        FilterError: the filter is wrong, or neither tcpdump nor libpcap is there to compile it.
 
     """
     if not text:
         return pack("HBBI", _RETURN, 0, 0, snap_octets)
     path = shutil.which("tcpdump")
-    if path is None:
-        raise _fault("backend af_packet needs tcpdump installed to compile a capture filter", text)
+    program = (
+        _by_library(text, link, snap_octets)
+        if path is None
+        else _by_tcpdump(path, text, link, snap_octets)
+    )
+    if len(program) > _MAX_INSTRUCTIONS * _INSTRUCTION_OCTETS:
+        raise _fault(f"capture filter is too long: {len(program) // 8} instructions", text)
+    return program
+
+
+def _by_tcpdump(path: str, text: str, link: str, snap_octets: int) -> bytes:
     answer = subprocess.run(  # noqa: S603 - no shell, and `--` ends the options
         [path, "-y", link, "-s", str(snap_octets), "-ddd", "--", text],
         capture_output=True,
@@ -48,9 +63,44 @@ def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
         said = answer.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise _fault(f"bad capture filter: {said[-1].removeprefix('tcpdump: ')}", text)
     rows = [tuple(map(int, line.split())) for line in answer.stdout.splitlines()[1:]]
-    if len(rows) > _MAX_INSTRUCTIONS:
-        raise _fault(f"capture filter is too long: {len(rows)} instructions", text)
     return b"".join(pack("HBBI", *row) for row in rows)
+
+
+class _Program(ctypes.Structure):
+    """struct bpf_program: number of instructions, then where they are."""
+
+    _fields_ = (("length", ctypes.c_uint), ("instructions", ctypes.c_void_p))
+
+
+def _by_library(text: str, link: str, snap_octets: int) -> bytes:
+    library = _library()
+    if library is None:
+        raise _fault("backend af_packet needs tcpdump or libpcap to compile a capture filter", text)
+    library.pcap_open_dead.restype = ctypes.c_void_p
+    library.pcap_geterr.restype = ctypes.c_char_p
+    handle = ctypes.c_void_p(library.pcap_open_dead(_LINK_NUMBERS[link], snap_octets))
+    program = _Program()
+    try:
+        if library.pcap_compile(
+            handle, ctypes.byref(program), text.encode(), 1, ctypes.c_uint(_NO_NETMASK)
+        ):
+            said = bytes(library.pcap_geterr(handle)).decode("utf-8", "replace")
+            raise _fault(f"bad capture filter: {said}", text)
+        size = program.length * _INSTRUCTION_OCTETS
+        found = ctypes.string_at(program.instructions, size) if program.instructions else b""
+        library.pcap_freecode(ctypes.byref(program))
+    finally:
+        library.pcap_close(handle)
+    return found
+
+
+def _library() -> ctypes.CDLL | None:
+    for name in _LIBRARIES:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
 
 
 def attach(endpoint: socket.socket, program: bytes) -> None:
