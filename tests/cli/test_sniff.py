@@ -82,7 +82,7 @@ def test_count_ends_a_capture_and_quiet_says_nothing(tmp_path: Path) -> None:
     assert (status, len(out.splitlines())) == (0, 20)
     with Sniff("-q", "-w", str(path), "-a", "duration:0.1") as sniff:
         assert sniff.ended() == (0, b"", "")
-    assert frames(path) >= 0
+    frames(path)  # whole, however few came
 
 
 @needs_capture

@@ -279,6 +279,27 @@ def test_the_dashboard_gives_the_terminal_back_when_the_disk_is_full(tmp_path: P
     assert 0 < frames(path) < 200
 
 
+@in_tmux
+@pytest.mark.skipif(not _network_of_ones_own(), reason="takes root, unshare and veth")
+@pytest.mark.parametrize("view", ["--live", "--all"])
+def test_a_removed_interface_leaves_a_clean_terminal(view: str, tmp_path: Path) -> None:
+    path, told, script = tmp_path / "out.pcapng", tmp_path / "told", tmp_path / "net.sh"
+    os.mkfifo(told)
+    script.write_text(
+        "ip link add game0 type veth peer name game1\n"
+        "ip link set game1 up; ip link set game0 up\n"
+        f'(read go < {told}; ip link del game0) &\nexec "$@"\n'
+    )
+    with Terminal(
+        tmp_path, "-i", "game0", view, "-w", str(path), prefix=f"unshare -n sh {script}"
+    ) as terminal:
+        terminal.shows("known protocol yet" if view == "--live" else "capturing on game0")
+        told.write_text("go\n")
+        terminal.shows("capture on game0 ended")
+        terminal.is_clean(5)
+    frames(path)  # whole, however few came
+
+
 @needs_capture
 @in_tmux
 @pytest.mark.parametrize("end", ENDS)
@@ -310,12 +331,12 @@ class Terminal:
     left.
     """
 
-    def __init__(self, folder: Path, *words: str, before: str = "") -> None:
+    def __init__(self, folder: Path, *words: str, before: str = "", prefix: str = "") -> None:
         self._tmux = ["tmux", "-f", os.devnull, "-S", str(folder / "socket")]
         self._folder = folder
         script = folder / "run.sh"
         script.write_text(
-            f"unset COLUMNS LINES\necho $$ > {folder}/shell\ntrap : INT HUP\n({before}\nexec {' '.join([*LIVE, *words])})\n"
+            f"unset COLUMNS LINES\necho $$ > {folder}/shell\ntrap : INT HUP\n({before}\nexec {' '.join([prefix, *LIVE, *words])})\n"
             f"echo $? > {folder}/status\nexec cat\n"
         )
         self._run("new-session", "-d", "-s", "t", "-x", "120", "-y", "40", f"sh {script}")
