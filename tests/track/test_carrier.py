@@ -62,6 +62,25 @@ def test_an_ack_of_a_datagram_is_one_of_all_it_carried() -> None:
     assert (inner.rtt.samples, inner.rtt.minimum, inner.rtt.maximum) == (5, 30.0, 40.0)
 
 
+def test_order_asked_for_in_vain() -> None:
+    lane, _ = lanes()
+    outer, inner = spaces(lane)
+    for number, (first, ordered, content) in enumerate(
+        [(0, [0], b"a"), (3, [3, 4], b"b"), (1, [1], b"c"), (2, [], b"d"), (5, [5], b"e")], start=1
+    ):
+        outer.unit(number, None, content, None, number, number * MS)
+        inner.ordered(ordered, number, number * MS)
+        inner.run(first, ["m"] * max(1, len(ordered)), number, number * MS)
+    # Number 1 came behind 4; 2 did not ask. Further copies and what nobody reads change nothing.
+    outer.unit(3, None, b"c", None, 6, 6 * MS)
+    inner.ordered([1], 6, 6 * MS)
+    outer.unit(7, None, b"f", None, 7, 7 * MS)
+    inner.ordered([1], 7, 7 * MS)
+    inner.run(1, ["m"], 7, 7 * MS)
+    assert inner.disordered == 1
+    assert finish(lane, 20)[1].extra["disordered"] == 1
+
+
 def test_bits_cross_the_wrap() -> None:
     lane, _ = lanes()
     for index in range(6):

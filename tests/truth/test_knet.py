@@ -28,6 +28,7 @@ import pytest
 from agreement import captures
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import Options, analyze, decode_as, iter_timeline
+from netdissect.pipeline.records import iter_records
 
 PATHS = captures("knet")
 WAYS = ("c2s", "s2c")
@@ -333,6 +334,37 @@ def test_states(path: Path) -> None:
             assert report.handshake == "accepted"
         if "half-closed (ConnectionPeerClosed)" in outcome and 0 in near(path):
             assert report.state_name == "ConnectionPeerClosed"
+
+
+@pytest.mark.parametrize(
+    ("stem", "disordered"),
+    [("udp_loss8.server", (18, 0)), ("udp_loss8.client", (0, 2)), ("knet2010_loss.server", (8, 0)),
+     ("udp_clean_session", (0, 0)), ("udp_simulator", (8, 1))],
+)  # fmt: skip
+def test_messages_that_asked_for_order_in_vain(stem: str, disordered: tuple[int, int]) -> None:
+    """Counted once more from the trees alone: first arrivals behind a later number."""
+    path = next(path for path in PATHS if path.stem == stem)
+    (report,) = reports(path)
+    highest, met = [-1, -1], [set[int](), set[int]()]
+    late, asked = [0, 0], [0, 0]
+    for record in iter_records(path):
+        side = record.direction
+        for item in record.messages if side is not None else ():
+            fields = item.fields
+            if not fields.get("in_order") or "message_name" in fields or "transfer_id" in fields:
+                continue
+            asked[side] += 1
+            number = fields.get("reliable_number")
+            if number is None:
+                continue
+            late[side] += number < highest[side] and number not in met[side]
+            highest[side] = max(highest[side], number)
+            met[side].add(number)
+    assert tuple(late) == disordered
+    for side in (0, 1):
+        reliable = space(report, "reliable", side)
+        assert reliable.extra.get("disordered", 0) == disordered[side]
+        assert report.counters[side].get("in_order_requested", 0) == asked[side]
 
 
 def test_rates() -> None:

@@ -106,6 +106,12 @@ class Ev(IntEnum):
     """(TIMING, name, ms): a time that the sender states, such as how early an input came; may be
     negative. The report sums them up under `timings`.
     """
+    ORDERED = 23
+    """(ORDERED, space, wire_seqs, count): so many messages of this datagram ask to be delivered in
+    the order of sending, those with these numbers of the space among them.
+
+    It stands before their UNITs, and says nothing of whether a receiver keeps the order.
+    """
     PART = 19
     """(PART, ...): a part of something that spans datagrams, as the protocol's assembler takes it.
 

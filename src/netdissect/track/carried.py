@@ -75,7 +75,7 @@ class Ranges:
 class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
-    __slots__ = ("_runs", "_seen", "_sent_again")
+    __slots__ = ("_highest", "_runs", "_seen", "_sent_again", "disordered")
 
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
@@ -86,6 +86,10 @@ class CarriedSpace(Space):
         """First number -> (time, number of the datagram, count) of open messages sent once."""
         self._sent_again: dict[int, int] = {}
         """Number -> copies that its sender has made, where more than one."""
+        self._highest = -1
+        """Highest number that has asked to be delivered in order."""
+        self.disordered = 0
+        """Messages that asked for order and came behind a later one that did."""
 
     @property
     def _by(self) -> CarrierSpace:
@@ -114,6 +118,17 @@ class CarriedSpace(Space):
             for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
                 self.hit("MAX_OUTSTANDING")
                 del self._runs[old]
+
+    def ordered(self, numbers: list[int], frame: int, time_ns: int) -> None:
+        """Take the numbers of messages to come that ask to be delivered in order."""
+        if self._by.copied or self._by.stale:
+            return  # their receiver reads nothing
+        for number in numbers:
+            if number > self._highest:
+                self._highest = number
+            elif number not in self._seen:
+                self.disordered += 1
+                self.findings.add("order-not-kept", frame, time_ns, self.direction)
 
     def _explode(self, seq: int) -> None:
         """Give each message of the run that holds `seq` an entry of its own."""
@@ -267,9 +282,13 @@ class CarriedSpace(Space):
         """Begin a new epoch with its carrier."""
         super().restart()
         self._seen.clear()
+        self._highest = -1
         self._runs.clear()
 
     def _extra(self) -> dict[str, Any]:
         if self._seen.merged:
             self.limits["MAX_RANGES"] = self._seen.merged
-        return super()._extra()
+        extra = super()._extra()
+        if self._highest >= 0:
+            extra["disordered"] = self.disordered
+        return extra

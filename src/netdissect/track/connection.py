@@ -345,6 +345,13 @@ class Connection:
         del frame
         self.declared.clock(event[1], lane.direction, time_ns)
 
+    def _ordered(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
+        _, name, numbers, count = event
+        lane.add("in_order_requested", count)
+        space = lane.spaces[name]
+        if numbers and isinstance(space, CarriedSpace):
+            space.ordered(numbers, frame, time_ns)
+
     def _rate(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         _, per_second, taken = event
         lane.add("rate_requests", 1)
@@ -450,5 +457,6 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     int(Ev.CLOCK): Connection._clock,
     int(Ev.PART): Connection._part,
     int(Ev.RATE): Connection._rate,
+    int(Ev.ORDERED): Connection._ordered,
 }
 """What takes the rarer events. Beside the class, as a compiled class body holds no methods yet."""

@@ -55,6 +55,9 @@ TRACK_CODES: tuple[CodeRow, ...] = (
          "The same unit arrived twice, too soon for its sender to have repeated it."),
     _row("out-of-order", Severity.CHAT, "sequence", "unit arrived late",
          "The first copy in the capture of a number that is older than the newest one."),
+    _row("order-not-kept", Severity.NOTE, "sequence", "message that asked for order came late",
+         "Its sender asks for delivery in order, and a later message that asks for it came first."
+         " Where the receiver does not wait (see the protocol's page), its program gets them so."),
     _row("acked-yet-resent", Severity.NOTE, "sequence", "acknowledged, yet sent again",
          "The unit was sent again after an acknowledgement for it had passed the capture: that"
          " acknowledgement was late or was lost on the rest of its way, or the sender waits for"

@@ -16,7 +16,7 @@ _MESSAGE: Final = int(Ev.MESSAGE)
 _UNIT: Final = int(Ev.UNIT)
 _ACK: Final = int(Ev.ACK)
 _PLAIN: Final = int(Ev.PLAIN_UNIT)
-_COUNTER: Final = int(Ev.COUNTER)
+_ORDERED: Final = int(Ev.ORDERED)
 _RUN: Final = int(Ev.RUN)
 _PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
 _OPEN: Final = Phase.OPEN
@@ -49,7 +49,7 @@ def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     found = _messages(payload, place, size, how)
     if found is None:
         return scan(payload, direction, hints)
-    delta, types, events, asked = found
+    delta, types, events, asked, ordered = found
     if bool(types) != bool(head & 0x40):
         return scan(payload, direction, hints)
     if types:
@@ -58,19 +58,21 @@ def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     else:
         unit = (_PLAIN, None, "datagram", number, payload)
     if asked:
-        events.append((_COUNTER, "in_order_requested", asked))
+        events.insert(0, (_ORDERED, "reliable", [base + delta for delta in ordered], asked))
     return [unit, *events]
 
 
-def _messages(  # noqa: C901, PLR0911 - one loop; calls would cost more than what it does
+def _messages(  # noqa: C901, PLR0911, PLR0912 - one loop; calls would cost more than what it does
     payload: bytes, place: int, size: int, how: Reader
-) -> tuple[int, list[str], list[Event], int] | None:
-    """Return (first delta, types of the reliable ones, events of the others, in-order requested).
+) -> tuple[int, list[str], list[Event], int, list[int]] | None:
+    """Return (first delta, types of the reliable ones, events of the others, how many ask for
+    order, deltas of those).
 
     None where a message is not of the commonest form.
     """
     types: list[str] = []
     events: list[Event] = []
+    ordered: list[int] = []
     first = asked = 0
     names, controls = how.types, how.controls
     try:
@@ -92,7 +94,9 @@ def _messages(  # noqa: C901, PLR0911 - one loop; calls would cost more than wha
                 if identifier in controls or identifier > 0x7F:  # noqa: PLR2004
                     return None
                 types.append(names[identifier])
-                asked += flags >> 5
+                if flags & 0x20:
+                    asked += 1
+                    ordered.append(delta)
             else:
                 identifier = payload[start]
                 if identifier > 0x7F:  # noqa: PLR2004 - it goes on
@@ -108,7 +112,7 @@ def _messages(  # noqa: C901, PLR0911 - one loop; calls would cost more than wha
             place = after
     except (IndexError, KeyError):
         return None
-    return (first, types, events, asked) if place == size else None
+    return (first, types, events, asked, ordered) if place == size else None
 
 
 def _plain_control(kind: str, payload: bytes, start: int, after: int, events: list[Event]) -> bool:

@@ -45,7 +45,7 @@ _STATE: Final = int(Ev.STATE)
 _NOTE: Final = int(Ev.NOTE)
 _RESTART: Final = int(Ev.RESTART)
 _HINTS: Final = int(Ev.HINTS)
-_COUNTER: Final = int(Ev.COUNTER)
+_ORDERED: Final = int(Ev.ORDERED)
 _PART: Final = int(Ev.PART)
 _RATE: Final = int(Ev.RATE)
 
@@ -100,8 +100,8 @@ READERS: Final = {dialect: reader(dialect) for dialect in DIALECTS}
 class _Found:
     """What the messages of a datagram have given so far."""
 
-    __slots__ = ("asked", "base", "direction", "events", "hints", "how", "number", "odd", "parts",
-                 "reliables")  # fmt: skip
+    __slots__ = ("asked", "base", "direction", "events", "hints", "how", "number", "odd", "ordered",
+                 "parts", "reliables")  # fmt: skip
 
     def __init__(
         self, how: Reader, number: int, base: int | None, direction: int, hints: Hints
@@ -115,6 +115,8 @@ class _Found:
         self.parts: list[Event] = []
         self.asked = 0
         """Messages of the application with the InOrder bit."""
+        self.ordered: list[int] = []
+        """Reliable numbers of those that have one."""
         self.reliables = 0
         self.odd = False
         """Something is there that no known sender does."""
@@ -139,6 +141,8 @@ class _Found:
             control(kind, content, numbers, self.direction, self.hints, self.events)
         elif in_order:
             self.asked += 1
+            if is_reliable:
+                self.ordered.append(self.base + delta)
 
     def _add(self, kind: str, delta: int | None, content: bytes) -> None:
         if delta is None:
@@ -171,7 +175,7 @@ def datagram(
         else:
             found.whole(message)
     if found.asked:
-        events.append((_COUNTER, "in_order_requested", found.asked))
+        events.insert(1, (_ORDERED, "reliable", found.ordered, found.asked))
     if number == how.first_id and direction:
         _opening(events)
     if odd or found.odd or (found.reliables > 0) != (reliable > 0) or len(payload) > LARGEST_SENT:
