@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -230,6 +232,27 @@ def test_bound_of_quiet_connections(monkeypatch) -> None:
     pipeline.finish()
     assert pipeline.reports == usual.reports
     assert len(pipeline.reports) == 8
+
+
+def memory_after(count) -> int:
+    """Return the octets that a pipeline takes after so many clients that vanished."""
+    pipeline = Pipeline()
+    tracemalloc.start()
+    for number in range(count):
+        rows = [(d, number + at, payload) for d, at, payload in HANDSHAKE]
+        pipeline.run(packets(rows, key=key(number), start=1 + 4 * number))
+    gc.collect()
+    size = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    pipeline.finish()
+    assert len(pipeline.reports) == count
+    return size
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_capture() -> None:
+    memory_after(1000)  # what is made once
+    assert memory_after(6000) < 1.1 * memory_after(1500)
 
 
 def test_one_wrong_time_stamp_makes_no_connection_quiet(monkeypatch) -> None:

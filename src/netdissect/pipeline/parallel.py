@@ -36,7 +36,7 @@ MIN_OCTETS = 24_000_000
 """Captures below this size are done before a second process would help, octets."""
 MAX_SHARES = 8
 """Processes at most: every one of them reads the whole file."""
-MAX_KNOWN = 200_000
+MAX_KNOWN = 8192
 """Flow keys per process whose share is remembered; beyond, all are forgotten and asked anew."""
 
 _SPREAD = 2_654_435_761
