@@ -443,9 +443,19 @@ def test_follow_shows_every_reliable_unit_once_in_order() -> None:
     assert len(rows) == sum(space["units"] for space in reliable)
 
 
-def test_stats_add_up() -> None:
-    report = objects("connections", LOSSY)[0]
-    spans = objects("stats", LOSSY, "--interval", "500ms")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "riptide/udp_2.2.1_lossy_clientleg.pcap",
+        "knet/udp_packetid_wrap.client.pcap",
+        "eoudp/late_resend_lossy_client.pcap",
+        "teeworlds/tw07_loss_client_side.pcap",
+    ],
+)
+def test_stats_add_up(name: str) -> None:
+    path = str(ROOT / "captures" / name)
+    report = objects("connections", path)[0]
+    spans = objects("stats", path, "1", "--interval", "500ms")
     for way in ("c2s", "s2c"):
         mine = [span for span in spans if span["direction"] == way]
         spaces = [space for space in report["spaces"] if space["direction"] == way]

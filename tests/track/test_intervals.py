@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import samples
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.intervals import MAX_INTERVALS, MAX_SAMPLES, Intervals
 
 S = 1_000_000_000
 
 
-def test_datagrams_and_units_fall_into_their_spans() -> None:
+def test_datagrams_fall_into_their_spans() -> None:
     table = Intervals(S)
     table.datagram(0, 10 * S, 100, ["original"])
     table.datagram(0, 10 * S + 5, 100, ["retransmission"])
@@ -17,13 +17,27 @@ def test_datagrams_and_units_fall_into_their_spans() -> None:
     assert [(row.start_ns, row.direction) for row in rows] == [
         (10 * S, 0), (10 * S, 1), (11 * S, 0), (11 * S, 1), (12 * S, 0), (12 * S, 1),
     ]  # fmt: skip
-    first = rows[0]
-    assert (first.datagrams, first.octets, first.copies, first.retransmissions) == (3, 250, 4, 2)
-    assert first.goodput == 150
-    assert first.resend_share == 0.5
+    assert (rows[0].datagrams, rows[0].octets, rows[0].goodput) == (3, 250, 150)
     assert rows[2].datagrams == 0
-    assert rows[5].octets == 30
-    assert rows[5].resend_share is None
+    assert (rows[5].octets, rows[5].resend_share) == (30, None)
+
+
+def test_every_copy_counts_in_its_own_span() -> None:
+    table = Intervals(S)
+    copies = [
+        Copy(1, samples.START, "original"),
+        Copy(2, samples.START + 5, "retransmission"),
+        Copy(3, samples.START + S, "retransmission"),
+        Copy(4, samples.START + S + 1, "duplicate"),
+    ]
+    table.unit(samples.unit(copies=copies))
+    rows = [row for row in table.rows() if row.direction == 0]
+    assert [(row.units, row.copies, row.retransmissions) for row in rows] == [(1, 2, 1), (0, 2, 1)]
+    assert [row.resend_share for row in rows] == [0.5, 0.5]
+    some = Intervals(S)
+    some.datagram(0, samples.START, 1)
+    some.unit(samples.unit(copies=copies), frames={2, 4})
+    assert [row.copies for row in some.rows() if row.direction == 0] == [1, 1]
 
 
 def test_units_count_where_they_were_first_sent() -> None:

@@ -91,6 +91,7 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
     table = Intervals(interval, partial=match.filter is not None)
     told: list[UnitRecord | ConnectionEvent] = []
     wanted: set[tuple[int, int, str, int]] = set()
+    frames: set[int] | None = None if match.filter is None else set()
     for item in session.both():
         if connection is not None and item.connection != connection:
             continue
@@ -103,6 +104,8 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
             and item.direction is not None
             and match.datagram(item, session.first_ns)
         ):
+            if frames is not None:
+                frames |= {item.frame, *item.frames}
             facts = [
                 message.reliability
                 for message in match.messages(item)
@@ -116,7 +119,7 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
             }
     if match.filter is not None:
         told = [item for item in told if isinstance(item, UnitRecord) and _key(item) in wanted]
-    _settle(table, told, session.reports)
+    _settle(table, told, session.reports, frames)
     return table.rows()
 
 
@@ -125,7 +128,10 @@ def _key(unit: UnitRecord) -> tuple[int, int, str, int]:
 
 
 def _settle(
-    table: Intervals, told: list[UnitRecord | ConnectionEvent], reports: Sequence[ConnectionReport]
+    table: Intervals,
+    told: list[UnitRecord | ConnectionEvent],
+    reports: Sequence[ConnectionReport],
+    frames: set[int] | None,
 ) -> None:
     """Count gaps and units, now that it is known what was captured next to its receiver."""
     near = {
@@ -137,7 +143,7 @@ def _settle(
     for item in sorted(told, key=_moment):
         arrived = (item.connection, item.direction) in near
         if isinstance(item, UnitRecord):
-            table.unit(item, arrived=arrived)
+            table.unit(item, arrived=arrived, frames=frames)
         elif arrived:
             table.gap(item)
     for (number, way), report in near.items():

@@ -4,7 +4,7 @@ units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from statistics import median
 
 from netdissect.model.intervals import Interval
@@ -43,24 +43,32 @@ class Intervals:
         row = self._row(direction, time_ns)
         row.datagrams += 1
         row.octets += octets
-        if kinds:
-            again = sum(kind != "original" for kind in kinds)
-            row.copies += len(kinds)
-            row.retransmissions += sum(kind == "retransmission" for kind in kinds)
-            if again == len(kinds):
-                row.repeated_octets += octets
+        if kinds and "original" not in kinds:
+            row.repeated_octets += octets
 
-    def unit(self, record: UnitRecord, *, arrived: bool = False) -> None:
-        """Count one unit that is settled, in the span of its first copy. Units and gaps are told in
-        the order of time.
+    def unit(
+        self,
+        record: UnitRecord,
+        *,
+        arrived: bool = False,
+        frames: Container[int] | None = None,
+    ) -> None:
+        """Count one unit that is settled, in the span of its first copy, and each of its copies in
+        the span of its own. Units and gaps are told in the order of time.
 
         Args:
             record: the unit.
             arrived: whether the capture was made next to its receiver, so that what is in it came.
+            frames: frames of which copies count; None = all.
 
         """
         if not record.copies:
             return
+        for copy in record.copies:
+            if frames is None or copy.frame in frames:
+                row = self._row(record.direction, copy.time_ns)
+                row.copies += 1
+                row.retransmissions += copy.kind == "retransmission"
         time_ns = record.copies[0].time_ns
         row = self._row(record.direction, time_ns)
         row.units += 1
