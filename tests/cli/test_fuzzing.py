@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -144,6 +148,26 @@ def test_fuzz_minimise_and_replay(tmp_path: Path) -> None:
     well = run("replay", str(folder / "minimal"), "--monitor", server_command("riptide", target))
     assert well.exit_code == 0
     assert "the target is well" in well.output
+
+
+def test_a_terminated_run_leaves_no_target_and_writes_its_account(tmp_path: Path) -> None:
+    target = free_target()
+    words = [
+        sys.executable, "-m", "netdissect", "fuzz", "riptide", "--target", str(target), "--out", str(tmp_path / "run"),
+        "--cases", "1000000", "--rate", "200", "--monitor", server_command("riptide", target),
+    ]  # fmt: skip
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as run_:
+        assert run_.stderr is not None
+        assert "seeds" in run_.stderr.readline()
+        cases = tmp_path / "run" / "cases.jsonl"
+        while not cases.exists() or not cases.stat().st_size:
+            assert run_.poll() is None
+        run_.send_signal(signal.SIGTERM)
+        assert run_.wait(30) == 0
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert report["ended"] == "interrupted"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
+        free.bind((target.host, target.port))
 
 
 def test_a_good_server_is_exit_status_zero_and_the_report_is_json(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,22 +121,23 @@ def command(
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
 
     progress = _Progress(cases, shown=not quiet)
-    report = fuzz_target(
-        protocol,
-        Target.parse(target, own_host=i_own_this_host),
-        out or _new_folder(protocol),
-        dialect=dialect,
-        transport=transport,
-        captures=seeds,
-        seed=seed,
-        cases=cases,
-        rate=rate,
-        failures=failures,
-        monitors=monitors,
-        answer_seconds=answer,
-        progress=progress.update,
-        seeded=progress.seeded,
-    )
+    with _interruptible():
+        report = fuzz_target(
+            protocol,
+            Target.parse(target, own_host=i_own_this_host),
+            out or _new_folder(protocol),
+            dialect=dialect,
+            transport=transport,
+            captures=seeds,
+            seed=seed,
+            cases=cases,
+            rate=rate,
+            failures=failures,
+            monitors=monitors,
+            answer_seconds=answer,
+            progress=progress.update,
+            seeded=progress.seeded,
+        )
     progress.done()
     if as_json:
         print_json([{"schema": 1, **report.to_json()}])
@@ -141,6 +145,16 @@ def command(
         _show(report, make_screen(color, width))
     if report.findings:
         raise click.exceptions.Exit(EXIT.FOUND)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGTERM end a run as Ctrl-C does: the target that `exec:` runs is ended, too."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Progress:
