@@ -80,7 +80,7 @@ class Decapsulator:
         unpack = _USUAL.unpack_from
         stats = self.stats
         udp_kind = PacketKind.UDP
-        take = self._streams.take
+        streams = self._streams
         skip_udp, skip_tcp = self._skip_udp, self._skip_tcp
         usual = 0
         for frame in frames:
@@ -126,7 +126,7 @@ class Decapsulator:
                 if segment is not None:
                     stats.frames += 1
                     ip_id = data[18] << 8 | data[19]
-                    yield from take(key, segment, number, time_ns, ip_id, faults=())
+                    yield from streams.take(key, segment, number, time_ns, ip_id, faults=())
                     continue
             stats.frames += usual + 1
             stats.udp += usual

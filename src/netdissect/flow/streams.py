@@ -124,7 +124,7 @@ class TcpStreams:
         else:
             self._connections.move_to_end(found[0].key)
         connection, side, peer = found
-        seq, ack, flags = header[:3]
+        seq, ack, flags, _, _, _, _, _ = header
         if flags & SYN:
             if side.base is not None and side.base != (seq + 1) % _WRAP:
                 answers = flags & ACK and peer.isn is not None and ack == (peer.isn + 1) % _WRAP
