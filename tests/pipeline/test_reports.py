@@ -97,6 +97,18 @@ def test_some_are_chosen_by_number(where: str) -> None:
     assert not found.of(set())
 
 
+def test_one_is_found_by_its_number(where: str) -> None:
+    found, _ = made()
+    for number, frame in enumerate(FRAMES, 1):
+        assert found.by_number(number) == report(frame, number)
+    assert found.by_number(5) is None
+    found.append(report(15, 5))
+    assert found.by_number(5) == report(15, 5)
+    found.renumber([5, 4, 3, 2, 1])
+    assert found.by_number(1) == report(15, 1)
+    assert Reports().by_number(1) is None
+
+
 def test_a_choice_does_not_grow_with_the_whole(where: str) -> None:
     found, listed = made()
     chosen = found[1:]

@@ -25,8 +25,13 @@ from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Analysis, Options, Reading
+    from netdissect.pipeline.records import Records
+    from netdissect.pipeline.reports import Reports
 
 __all__ = ["Choices", "Match", "Session", "select"]
+
+MAX_RECENT = 1024
+"""Reports that a filter has at hand; more are made anew when they are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,23 +201,28 @@ class Session:
             if isinstance(item, DatagramRecord):
                 yield item
 
-    def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled,
-        where they are kept.
-        """
+    def observer(self) -> Records:
+        """Return what makes records of the datagrams that a pipeline takes."""
         from netdissect import lookup  # noqa: PLC0415
-        from netdissect.pipeline import Pipeline  # noqa: PLC0415
-        from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
-        from netdissect.pipeline.records import Records, iter_both  # noqa: PLC0415
+        from netdissect.pipeline.records import Records  # noqa: PLC0415
 
-        schemas = lookup.load_schemas(self.choices.schemas)
         reading = self.choices.reading
-        records = Records(
-            schemas=schemas,
+        return Records(
+            schemas=lookup.load_schemas(self.choices.schemas),
             strict=self.choices.strict,
             live=self.at_once,
             bounds=None if reading is None else reading.bounds,
         )
+
+    def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
+        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled,
+        where they are kept.
+        """
+        from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
+        from netdissect.pipeline.records import iter_both  # noqa: PLC0415
+
+        records = self.observer()
         found = Anomalies()
         options = self.choices.options(
             on_anomaly=found.take if self.keeps_anomalies else None,
@@ -242,7 +252,9 @@ class Match:
     """A display filter, and the final reports that its `conn.*` fields read."""
 
     filter: Filter | None = None
-    reports: dict[int, ConnectionReport] = field(default_factory=dict)
+    reports: Reports | None = None
+    _recent: dict[int, ConnectionReport | None] = field(default_factory=dict, init=False)
+    """Reports asked for last, by number of the connection."""
 
     @property
     def late(self) -> bool:
@@ -262,9 +274,7 @@ class Match:
         asks = any(name.startswith("conn.") and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
         if asks and not session.live:
             with Session(session.file, session.choices, quiet=True) as ahead:
-                found.reports = {
-                    report.connection: report for report in ahead.analysis().connections
-                }
+                found.reports = ahead.analysis().connections
         return found
 
     def datagram(self, record: DatagramRecord, first_ns: int | None) -> bool:
@@ -285,7 +295,14 @@ class Match:
         return [wanted.narrowed(record, item) for item in alone or record.messages]
 
     def _report(self, record: DatagramRecord) -> ConnectionReport | None:
-        return None if record.connection is None else self.reports.get(record.connection)
+        number, known = record.connection, self._recent
+        if number is None or self.reports is None:
+            return None
+        if number not in known:
+            known[number] = self.reports.by_number(number)
+            if len(known) > MAX_RECENT:
+                del known[next(iter(known))]
+        return known[number]
 
 
 @dataclass(slots=True)

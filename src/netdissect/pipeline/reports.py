@@ -68,6 +68,7 @@ class _Store:
         "_end",
         "_file",
         "_in_memory",
+        "_places",
         "_plain",
         "_starts",
         "frames",
@@ -84,6 +85,8 @@ class _Store:
         """Connection of each: what counts, whatever it was when the report was packed."""
         self._plain: list[ConnectionReport] | None = []
         """The reports themselves; None when they are packed."""
+        self._places: dict[int, int] = {}
+        """Connection -> place, made when it is asked for."""
         self._starts = array("q")
         self._end = 0
         self._file: IO[bytes] = BytesIO()
@@ -112,6 +115,12 @@ class _Store:
         report.connection = self.numbers[place]
         return report
 
+    def place(self, connection: int) -> int | None:
+        """Return the place of a connection's report; None where there is none."""
+        if len(self._places) != len(self.numbers):
+            self._places = dict(zip(self.numbers, range(len(self.numbers)), strict=True))
+        return self._places.get(connection)
+
     def pack(self) -> None:
         """Pack what is there, and from now on everything that comes."""
         plain, self._plain = self._plain, None
@@ -120,6 +129,7 @@ class _Store:
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""
+        self._places = {}
         for place, number in enumerate(self.numbers):
             self.numbers[place] = numbers[number - 1]
             if self._plain is not None:
@@ -262,6 +272,11 @@ class Reports(Sequence[ConnectionReport]):
         numbers = self._store.numbers
         chosen = (place for place in self._places() if numbers[place] in connections)
         return self._chosen(array("q", chosen))
+
+    def by_number(self, connection: int) -> ConnectionReport | None:
+        """Return the report of one connection, whether it is among these or only in the whole."""
+        place = self._store.place(connection)
+        return None if place is None else self._store.load(place)
 
     # -- to the pipeline ---------------------------------------------------------------------------
 
