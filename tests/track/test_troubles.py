@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from netdissect.track.recorder import Recorder
-from netdissect.track.troubles import MAX_RESENT, RTO_MIN_NS, Troubles
+from netdissect.track.troubles import MAX_HOLES, MAX_RESENT, RTO_MIN_NS, Troubles
 
 MS = 1_000_000
 
@@ -40,8 +40,34 @@ def test_only_long_waits_are_the_timers() -> None:
     assert (figures["timer_resends"], figures["longest_wait_ms"]) == (2, 400.0)
 
 
-def test_memory_is_bounded() -> None:
+def test_holes_are_told_when_they_open_and_when_their_octets_come() -> None:
+    recorder = Recorder()
+    troubles = Troubles(0, recorder)
+    troubles.hole(100, 400, 1, 0)
+    troubles.came(500, 600, 2, 5 * MS)
+    troubles.came(200, 300, 3, 10 * MS)
+    troubles.came(50, 200, 4, 20 * MS)
+    troubles.came(300, 400, 5, 30 * MS)
+    told = [(e.data["open"], e.data["offset"], e.data["octets"], e.data.get("waited_ms"))
+            for e in recorder.pending]  # fmt: skip
+    assert told == [
+        (True, 100, 300, None), (False, 200, 100, 10.0), (False, 100, 100, 20.0),
+        (False, 300, 100, 30.0),
+    ]  # fmt: skip
+
+
+def test_holes_cost_nothing_where_nobody_looks() -> None:
     troubles = Troubles(0, None)
+    troubles.hole(100, 400, 1, 0)
+    troubles.came(100, 400, 2, 0)
+    assert not troubles._holes
+
+
+def test_memory_is_bounded() -> None:
+    troubles = Troubles(0, Recorder())
+    for start in range(0, 20 * MAX_HOLES, 10):
+        troubles.hole(start, start + 5, 1, start)
+        assert len(troubles._holes) <= MAX_HOLES
     for start in range(3 * MAX_RESENT):
         troubles.wait(start, 0, start)
         assert len(troubles._last) <= MAX_RESENT

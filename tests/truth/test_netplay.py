@@ -305,6 +305,26 @@ def test_closed_windows_are_events(name: str) -> None:
                 assert (space.extra["window_closed_ms"] > 0) == bool(space.extra["zero_window"])
 
 
+@pytest.mark.parametrize("name", ["bin1_lossy__server_side", "text_lossy__server_side"])
+def test_every_hole_is_filled_and_told(name: str) -> None:
+    """Beside the receiver a lost segment is a hole until its retransmission comes."""
+    open_octets = filled = 0
+    for item in iter_timeline(capture(name), options=options(name)):
+        if getattr(item, "event", None) == "hole":
+            if item.data["open"]:
+                open_octets += item.data["octets"]
+            else:
+                filled += item.data["octets"]
+                assert item.data["waited_ms"] > 0
+    assert open_octets == filled > 1000
+    assert all(
+        space.extra["missing_octets"] == 0
+        for report in analysis(name).connections
+        for space in report.spaces
+        if space.space == "tcp"
+    )
+
+
 HAZARDS = {"chunk-coalesced", "chunk-split", "utf8-split-across-segments", "desync-suspected"}
 """What the real receiver will misread: segments show it, the octets of a message alone do not."""
 

@@ -188,9 +188,10 @@ class StreamHalf:
             self.new += 1
             if start > self.highest:
                 self._hole(self.highest, start)
+                self.troubles.hole(self.highest, start, frame, time_ns)
             self.highest = end
             self._unit(start, end, frame, time_ns, segment, late=False)
-        elif self._fills(start, end):
+        elif self._fills(start, end, frame, time_ns):
             self.counts["hole_filling"] += 1
             if self._is_late(segment.ip_id):
                 self.counts["reordered"] += 1
@@ -216,16 +217,17 @@ class StreamHalf:
             self._hit("MAX_HOLES")
             del self.holes[0]
 
-    def _fills(self, start: int, end: int) -> bool:
+    def _fills(self, start: int, end: int, frame: int, time_ns: int) -> bool:
         """Return whether nothing of a range was seen before; its octets are no hole any more."""
         if not self.holes:
             return False
         whole = any(low <= start and end <= high for low, high in self.holes)
-        self._close(start, end)
+        self._close(start, end, frame, time_ns)
         return whole
 
-    def _close(self, start: int, end: int) -> None:
+    def _close(self, start: int, end: int, frame: int, time_ns: int) -> None:
         """Take a range out of the holes."""
+        self.troubles.came(start, end, frame, time_ns)
         left: list[tuple[int, int]] = []
         for low, high in self.holes:
             if end <= low or start >= high:
@@ -288,7 +290,7 @@ class StreamHalf:
         if end > self.highest:
             self._arrive(self.highest, end, time_ns, frame)
             self.highest = end
-        self._close(start, end)
+        self._close(start, end, frame, time_ns)
         self._again(start, end, frame, time_ns, "retransmission")
 
     def _again(self, start: int, end: int, frame: int, time_ns: int, kind: str) -> None:

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from netdissect.track.recorder import Recorder
 
-__all__ = ["MAX_RESENT", "RTO_MIN_NS", "Troubles"]
+__all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "Troubles"]
 
 RTO_MIN_NS: Final = 200_000_000
 """A retransmission so long after the last transmission was sent by the timer, not for duplicate
 acknowledgements. Source: Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a second.
 """
-MAX_RESENT = 4096
+MAX_HOLES: Final = 1024
+"""Missing ranges remembered."""
+MAX_RESENT: Final = 4096
 """Ranges remembered with the time of their last transmission."""
 
 
 class Troubles:
     """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
 
-    __slots__ = ("_direction", "_last", "_recorder", "closed_ns", "closures", "held_ns",
+    __slots__ = ("_direction", "_holes", "_last", "_recorder", "closed_ns", "closures", "held_ns",
                  "longest_ns", "timed")  # fmt: skip
 
     def __init__(self, direction: int, recorder: Recorder | None) -> None:
@@ -37,6 +39,8 @@ class Troubles:
         self.longest_ns = 0
         """Longest wait of them."""
         self._last: dict[int, int] = {}
+        self._holes: dict[int, tuple[int, int]] = {}
+        """Offset -> (offset behind it, time) of what is missing; only where events are wanted."""
 
     def close(self, frame: int, time_ns: int) -> None:
         """Take a segment that closes the window."""
@@ -85,6 +89,38 @@ class Troubles:
                 "rto", time_ns, frame, self._direction, text,
                 {"offset": start, "waited_ms": waited / 1e6, "copy": copies},
             )  # fmt: skip
+
+    def hole(self, start: int, end: int, frame: int, time_ns: int) -> None:
+        """Take octets that others have overtaken, or that were lost before the capture."""
+        if self._recorder is None:
+            return
+        if len(self._holes) >= MAX_HOLES:
+            self._holes.clear()
+        self._holes[start] = (end, time_ns)
+        self._recorder.event(
+            "hole", time_ns, frame, self._direction, f"octets {start} to {end - 1} are missing",
+            {"open": True, "offset": start, "octets": end - start},
+        )  # fmt: skip
+
+    def came(self, start: int, end: int, frame: int, time_ns: int) -> None:
+        """Take octets that come late."""
+        for low in [low for low in self._holes if low < end]:
+            high, since_ns = self._holes[low]
+            if high <= start:
+                continue
+            del self._holes[low]
+            for left in ((low, min(start, high)), (max(end, low), high)):
+                if left[0] < left[1]:
+                    self._holes[left[0]] = (left[1], since_ns)
+            first, behind = max(low, start), min(high, end)
+            if self._recorder is not None:
+                waited_ms = (time_ns - since_ns) / 1e6
+                self._recorder.event(
+                    "hole", time_ns, frame, self._direction,
+                    f"octets {first} to {behind - 1} came after {waited_ms:.1f} ms",
+                    {"open": False, "offset": first, "octets": behind - first,
+                     "waited_ms": waited_ms},
+                )  # fmt: skip
 
     def report(self, end_ns: int) -> dict[str, Any]:
         """Return the figures at the end of the capture."""
