@@ -19,7 +19,7 @@ from netdissect.fuzz.drivers.eoudp_form import (
 )
 from netdissect.fuzz.generator import Traits
 from netdissect.layers.eoudp import EoudpAck, EoudpPacketInfo, EoudpPair
-from netdissect.wire.eoudp_names import command_name
+from netdissect.wire.eoudp_names import type_name
 
 __all__ = ["EoudpDriver"]
 
@@ -82,7 +82,7 @@ class EoudpDriver(Driver):
             self.received["unreadable", self.state] += 1
             return
         number, command, content = form.number(data), data[0], data[form.head :]
-        self.answered(command_name(self.dialect, command, len(content)))
+        self.answered(type_name(self.dialect, command, len(content)))
         self._newest = number
         if form.is_acknowledged(data):
             self._send(ACK, EoudpAck(acked_id=number))

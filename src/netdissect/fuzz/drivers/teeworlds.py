@@ -27,7 +27,8 @@ from netdissect.fuzz.drivers.teeworlds_form import (
 from netdissect.fuzz.drivers.teeworlds_lies import bad_code
 from netdissect.fuzz.generator import Traits
 from netdissect.layers import teeworlds as layers
-from netdissect.layers.teeworlds.messages import message_layer
+from netdissect.layers.teeworlds.messages import connless_layer, message_layer
+from netdissect.wire.teeworlds import CONTROL_NAMES
 
 __all__ = ["TeeworldsDriver"]
 
@@ -52,7 +53,14 @@ _VERSIONS = {"0.6": b"0.6 626fce9a778df4d4", "0.7": b"0.7 802f1be60a05665f"}
 _NO_TOKEN = b"\xff\xff\xff\xff"
 _MAGIC = b"TKEN"
 _KEEPALIVE, _CONNECT, _ACCEPTED, _ACCEPT, _CLOSE, _TOKEN = range(6)
+_CONNLESS_HEAD = {"0.6": 6, "0.7": 9}
 _PREFIX = {"0.6": "Tw06", "0.7": "Tw07"}
+
+
+def _type_of(layer: Any, other: str) -> str:
+    """Return the type under which `decode` counts a message, or another word."""
+    row = getattr(layer, "row", None)
+    return other if row is None else str(row.type)
 
 
 class TeeworldsDriver(Driver):
@@ -188,7 +196,8 @@ class TeeworldsDriver(Driver):
     def handle(self, data: bytes, now: float) -> None:
         """Take one packet of the server."""
         if data[:1] and data[0] & self._form.connless:
-            self.answered("connless")
+            body = data[_CONNLESS_HEAD[self._form.family] :]
+            self.answered(_type_of(connless_layer(body, self._form.family), "connless"))
             return
         opened = Opened.of(data, self._form)
         if opened is None or opened.sealed:
@@ -210,8 +219,7 @@ class TeeworldsDriver(Driver):
 
     def _handle_control(self, body: bytes, opened: Opened) -> None:
         number = body[0] if body else _KEEPALIVE
-        names = ("keepalive", "connect", "accepted", "accept", "close", "token")
-        self.answered(f"control.{names[number] if number < len(names) else 'unknown'}")
+        self.answered(f"control.{CONTROL_NAMES[self._form.family].get(number, 'unknown')}")
         if number == _CLOSE:
             reason = body[1:].split(b"\0")[0].decode("utf-8", "replace")
             self.end(f"refused: {reason}" if self.state != CONNECTED else f"closed: {reason}")
@@ -252,9 +260,9 @@ class TeeworldsDriver(Driver):
                 return
             self._received, self._want_resend = head.number, False
         message = head.message
-        row = getattr(message_layer(message, self._form.family), "row", None)
-        name = "unknown" if row is None else str(row.name)
-        self.answered("unknown" if row is None else str(row.type))
+        layer = message_layer(message, self._form.family)
+        self.answered(_type_of(layer, "unknown"))
+        name = str(getattr(getattr(layer, "row", None), "name", ""))
         reaction: Callable[[bytes], None] | None = {
             "map_change": self._on_map,
             "con_ready": self._on_ready,
