@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import select
 import shutil
@@ -262,6 +263,25 @@ def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_pa
         terminal.is_clean(ENDS[end])
         assert "Ctrl-C ends" not in terminal.picture()
     assert frames(path) == 200
+
+
+@needs_capture
+@in_tmux
+@pytest.mark.parametrize("late", [False, True])
+def test_the_dashboard_shows_what_matches(late: bool, tmp_path: Path) -> None:
+    """With a filter on what comes later, records wait for it."""
+    wanted = "msg.rtt > 0 and msg.type == Welcome" if late else "msg.type == Welcome"
+    with Pair() as pair, Terminal(
+        tmp_path, "-i", "lo", "--live", "-f", f"'{pair.filter}'", "-Y", f"'{wanted}'"
+    ) as terminal:  # fmt: skip
+        terminal.shows("no connection of a known protocol yet")
+        pair.send(payloads(LOSSY)[:60])
+        terminal.shows("riptide")
+        terminal.shows(" 60 packets ")
+        terminal.shows("Welcome")
+        assert not re.search(" (Reliable|Notify) +[0-9]", terminal.picture())
+        terminal.end("C-c")
+        terminal.is_clean(0)
 
 
 @needs_capture

@@ -159,7 +159,7 @@ def command(
             for _ in session.feed:
                 pass
         elif live and sys.stdout.isatty():
-            _dashboard(session, names)
+            _dashboard(session, match, names)
         else:
             _print(session, match, rest, as_json=as_json, screen=where)
     return session.status()
@@ -238,21 +238,27 @@ def _load(choices: Choices) -> None:
         import_module(name)
 
 
-def _dashboard(session: LiveSession, names: dict[str, str]) -> None:
+def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> None:
     """Show connections and their timeline as they grow."""
     from netdissect.pipeline import Pipeline, Recorder  # noqa: PLC0415
-    from netdissect.pipeline.live import look, watch  # noqa: PLC0415
+    from netdissect.pipeline.live import Chosen, look, watch  # noqa: PLC0415
     from netdissect.render.dashboard import Dashboard  # noqa: PLC0415
 
+    chosen = None
+    if match.filter is not None:
+        session.hold = match.late
+        chosen = Chosen(session.observer(), lambda one: match.datagram(one, session.first_ns))
+    observer = None if chosen is None else chosen.records
     pipeline = Pipeline(
         session.choices.options(on_anomaly=session.forget, on_report=session.forget),
-        recorder=Recorder(),
+        recorder=Recorder() if observer is None else observer.recorder,
+        observer=observer,
     )
     with Dashboard(names=names) as dashboard:
         session.feed.on_tick = lambda: dashboard.refresh(
-            lambda rows, lines: look(session.feed, pipeline, connections=rows, recent=lines)
+            lambda rows, lines: look(session.feed, pipeline, chosen, connections=rows, recent=lines)
         )
-        watch(session.feed, pipeline)
+        watch(session.feed, pipeline, chosen)
 
 
 def _list_interfaces(*, as_json: bool, color: str, width: int | None) -> None:

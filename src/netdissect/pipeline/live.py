@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from netdissect.capture.live import Interface, LiveRequest, find_interface, interfaces
 from netdissect.capture.live.choice import BACKENDS
@@ -11,12 +12,19 @@ from netdissect.capture.live.feed import LiveFeed
 from netdissect.capture.live.limits import Autostop, RingRule
 from netdissect.flow import Decapsulator
 from netdissect.model.live import Glimpse, LiveView
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline.table import Pipeline
 from netdissect.track.connection import Connection
 
+if TYPE_CHECKING:
+    from netdissect.pipeline.records import Records
+
 __all__ = [
     "BACKENDS",
+    "MAX_CHOSEN",
     "Autostop",
+    "Chosen",
     "Interface",
     "LiveFeed",
     "LiveRequest",
@@ -29,31 +37,84 @@ __all__ = [
 
 _FORGET_PACKETS = 256
 """The timeline is freed of settled records after so many packets."""
+MAX_CHOSEN = 8192
+"""Matching connections and frames remembered at most."""
+_LOOKED_THROUGH = 4096
+"""How much of the end of the timeline is looked through for what matches."""
 
 
-def watch(feed: LiveFeed, pipeline: Pipeline) -> None:
+class Chosen:
+    """What a filter leaves of a running capture: connections and frames, the newest of each."""
+
+    def __init__(self, records: Records, matches: Callable[[DatagramRecord], bool]) -> None:
+        """Take the observer of the pipeline, and what each of its records is asked."""
+        self.records = records
+        self.connections: dict[int, None] = {}
+        """Numbers of the connections with a matching datagram, that with the newest one last."""
+        self.frames: dict[int, None] = {}
+        """Matching frames."""
+        self._matches = matches
+
+    def look(self, pipeline: Pipeline) -> None:
+        """Ask the records that the pipeline has made ready."""
+        for record in self.records.ready(pipeline.now_ns, pipeline.oldest_sampled):
+            if self._matches(record):
+                _remember(self.frames, record.frame)
+                if record.connection is not None:
+                    _remember(self.connections, record.connection)
+
+    def holds(self, item: UnitRecord | ConnectionEvent) -> bool:
+        """Return whether something of the timeline lies on a matching frame."""
+        if isinstance(item, UnitRecord):
+            return any(copy.frame in self.frames for copy in item.copies)
+        return item.frame in self.frames
+
+
+def _remember(known: dict[int, None], number: int) -> None:
+    known.pop(number, None)
+    known[number] = None
+    if len(known) > MAX_CHOSEN:
+        del known[next(iter(known))]
+
+
+def watch(feed: LiveFeed, pipeline: Pipeline, chosen: Chosen | None = None) -> None:
     """Take a capture to its end; `look` may be called meanwhile, from `LiveFeed.on_tick`."""
     recorder = pipeline.recorder
     for count, packet in enumerate(Decapsulator().packets(feed)):
         pipeline.feed(packet)
+        if chosen is not None:
+            chosen.look(pipeline)
         if recorder is not None and not count % _FORGET_PACKETS:
             for _ in recorder.ready(pipeline.now_ns):
                 pass
     pipeline.finish()
 
 
-def look(feed: LiveFeed, pipeline: Pipeline, *, connections: int, recent: int) -> LiveView:
+def look(
+    feed: LiveFeed,
+    pipeline: Pipeline,
+    chosen: Chosen | None = None,
+    *,
+    connections: int,
+    recent: int,
+) -> LiveView:
     """Return how a capture stands.
 
     Args:
         feed: the capture.
         pipeline: what has taken its packets so far.
+        chosen: what of it is wanted; None = everything.
         connections: how many connections are wanted at most, those active last.
         recent: how much of the end of the timeline is wanted at most.
 
     """
-    tracked = sorted(pipeline.tracked(), key=lambda one: one.last_ns, reverse=True)
+    tracked = pipeline.tracked()
     pending = pipeline.recorder.pending if pipeline.recorder is not None else ()
+    newest: Iterator[UnitRecord | ConnectionEvent] = reversed(pending)
+    if chosen is not None:
+        tracked = [one for one in tracked if one.number in chosen.connections]
+        newest = filter(chosen.holds, islice(newest, _LOOKED_THROUGH))
+    tracked = sorted(tracked, key=lambda one: one.last_ns, reverse=True)
     return LiveView(
         source=f"{feed.info.path} with {feed.backend}",
         now_ns=pipeline.now_ns,
@@ -62,7 +123,7 @@ def look(feed: LiveFeed, pipeline: Pipeline, *, connections: int, recent: int) -
         other_datagrams=pipeline.other_datagrams,
         connections_begun=len(pipeline.begun),
         connections=[_glimpse(one) for one in tracked[:connections]],
-        recent=list(islice(reversed(pending), recent))[::-1],
+        recent=list(islice(newest, recent))[::-1],
     )
 
 

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import samples
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import Copy
+from netdissect.pipeline.live import MAX_CHOSEN, Chosen
+
+PIPELINE: Any = SimpleNamespace(now_ns=0, oldest_sampled=None)
+
+
+class Records:
+    """Stands for the pipeline's observer."""
+
+    def __init__(self, records: list[DatagramRecord]) -> None:
+        self.records = records
+
+    def ready(self, *_: object) -> Iterator[DatagramRecord]:
+        while self.records:
+            yield self.records.pop(0)
+
+
+def chosen(records: list[DatagramRecord]) -> Chosen:
+    made = Chosen(Records(records), lambda one: one.frame % 2 == 0)  # type: ignore[arg-type]
+    made.look(PIPELINE)
+    return made
+
+
+def test_connections_and_frames_that_match_are_remembered() -> None:
+    found = chosen([samples.datagram(frame=number, connection=number) for number in range(1, 7)])
+    assert list(found.connections) == list(found.frames) == [2, 4, 6]
+    assert chosen([samples.datagram(frame=2, connection=None)]).connections == {}
+
+
+def test_units_and_events_on_matching_frames_are_held() -> None:
+    found = chosen([samples.datagram(frame=42)])
+    again = [Copy(41, 0, "original"), Copy(42, 0, "retransmission")]
+    assert found.holds(samples.unit(copies=again))
+    assert not found.holds(samples.unit(copies=again[:1]))
+    assert found.holds(samples.event(frame=42))
+    assert not found.holds(samples.event(frame=None))
+
+
+def test_what_is_remembered_is_bounded_and_the_newest_stays() -> None:
+    frames = range(2, 2 * MAX_CHOSEN + 40, 2)
+    found = chosen([samples.datagram(frame=frame, connection=frame) for frame in frames])
+    assert len(found.frames) == len(found.connections) == MAX_CHOSEN
+    assert next(reversed(found.frames)) == frames[-1]
