@@ -28,6 +28,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from netdissect.lookup import hot_path
+
 NETDISSECT = [sys.executable, "-m", "netdissect"]
 TSHARK = {
     "connections": ["-q", "-z", "conv,udp"],
@@ -148,6 +150,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"hot path {hot_path()}")
     print(f"{platform.platform()}, {os.cpu_count()} CPUs, Python {platform.python_version()},"
           f" load {load}")  # fmt: skip
     if options.what == "help":

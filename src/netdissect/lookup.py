@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from netdissect.capture.tools import Check, checks
@@ -240,7 +241,14 @@ def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
 
 def doctor_checks(version: str) -> list[Check]:
     """Return what `netdissect doctor` lists."""
-    return [Check("netdissect", None, version), *checks()]
+    return [Check("netdissect", None, f"{version}, hot path {hot_path()}"), *checks()]
+
+
+def hot_path() -> str:
+    """Return `compiled` or `interpreted`: how what every datagram passes through is running."""
+    from netdissect.track import space  # noqa: PLC0415
+
+    return "interpreted" if Path(space.__file__).suffix == ".py" else "compiled"
 
 
 def catalogue() -> dict[str, CodeRow]:

@@ -1,0 +1,54 @@
+"""The modules that the build compiles keep to what mypyc asks of them."""
+
+import ast
+import importlib.util
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import netdissect
+from netdissect.lookup import hot_path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "netdissect"
+PATTERNS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"][
+    "build"
+]["targets"]["wheel"]["hooks"]["custom"]["compiled"]
+
+
+def compiled_files() -> list[Path]:
+    found = {path for pattern in PATTERNS for path in PACKAGE.glob(pattern)}
+    return sorted(path for path in found if path.name != "__init__.py")
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_pattern_names_a_module(pattern: str) -> None:
+    assert list(PACKAGE.glob(pattern))
+
+
+@pytest.mark.parametrize("path", compiled_files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_classes_mean_the_same_when_compiled(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in [item for item in ast.walk(tree) if isinstance(item, ast.ClassDef)]:
+        methods = {item.name: item for item in node.body if isinstance(item, ast.FunctionDef)}
+        assert "__len__" not in methods or "__bool__" in methods, node.name
+        maker = methods.get("__init__")
+        assert maker is None or maker.args.vararg is None, node.name
+        tables = [item.value for item in node.body if isinstance(item, (ast.Assign, ast.AnnAssign))]
+        names = {name.id for table in tables if table for name in ast.walk(table)
+                 if isinstance(name, ast.Name)}  # fmt: skip
+        assert not names & set(methods), node.name
+
+
+def test_an_installed_package_is_compiled_where_it_can_be() -> None:
+    """An editable install is not, nor one on a machine without a C compiler."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    installed = not Path(netdissect.__file__).is_relative_to(ROOT / "src")
+    if spec is None or spec.loader is None or not installed:
+        pytest.skip("runs from the source")
+    hook = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = hook
+    spec.loader.exec_module(hook)
+    assert hot_path() == ("compiled" if hook._wanted() else "interpreted")
