@@ -37,7 +37,7 @@ def test_bounds_of_types_and_counters() -> None:
         made.count(f"type-{number}", 5, 7)
         made.add(f"counter-{number}", 2)
     assert len(made.messages) <= module.MAX_TYPES + 1
-    assert made.messages["other"][0] == module.MAX_TYPES
+    assert made.messages["other"].count == module.MAX_TYPES
     assert len(made.counters) <= module.MAX_COUNTERS
 
 

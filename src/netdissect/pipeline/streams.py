@@ -179,9 +179,7 @@ class StreamPort:
             if cell is None:
                 connection.further(direction, frame, time_ns, events)
             else:
-                cell[0] += 1
-                cell[1] = time_ns
-                cell[2] = frame
+                cell.add(1, time_ns, frame)
             if type_ is None:
                 continue
             end = offset + len(octets)

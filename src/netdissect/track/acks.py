@@ -6,7 +6,7 @@ from typing import Final
 
 from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
-from netdissect.track.ledger import RECORD, Ledger, Unit
+from netdissect.track.ledger import Ledger, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["Acknowledged"]
@@ -111,20 +111,17 @@ class Acknowledged(Ledger):
         self, seq: int, unit: Unit, frame: int, time_ns: int
     ) -> None:
         """Take the first acknowledgement of a unit."""
-        first: int
-        copies: int
-        due: int
-        first, _, copies, _, due, _, record, carries = unit
+        copies = unit.copies
         rtt = self.rtt
         quality = self._try_quality
         telling = False
         if copies == 1:
-            sample = time_ns - first
+            sample = time_ns - unit.first_ns
             if sample >= 0:
                 lowest = rtt.lowest
                 rtt.add(sample)
                 telling = sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS
-        elif copies == self._limit and time_ns > due:
+        elif copies == self._limit and time_ns > unit.due_ns:
             # Its sender had dropped it when this acknowledgement came.
             self.end(seq, unit, seen=True)
             return
@@ -139,10 +136,10 @@ class Acknowledged(Ledger):
         self.remember(seq, unit)
         if telling:
             self._sight()
-        if record is not None and self.recorder is not None:
-            self.recorder.acked(record, copies, frame, time_ns)
-        if carries is not None:
-            for space, inner in carries:
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.acked(unit.record, copies, frame, time_ns)
+        if unit.carried is not None:
+            for space, inner in unit.carried:
                 carried = space.outstanding.pop(inner, None)
                 if carried is not None:
                     space._settle(inner, carried, frame, time_ns)  # noqa: SLF001 - same class
@@ -204,8 +201,8 @@ class Acknowledged(Ledger):
         else:
             feedback.lost += 1
             if unit is not None:
-                if unit[RECORD] is not None:
-                    unit[RECORD].extra["reported"] = "lost"
+                if unit.record is not None:
+                    unit.record.extra["reported"] = "lost"
                 self.end(number, unit, seen=True)
         quality = self._loss_quality
         if quality is None:

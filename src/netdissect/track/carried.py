@@ -13,7 +13,7 @@ from typing import Any, cast
 from netdissect.model.policy import SpaceRule
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import CARRIED, MAX_OUTSTANDING, Unit
+from netdissect.track.ledger import MAX_OUTSTANDING, Unit
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space
 
@@ -26,7 +26,6 @@ MAX_AGAIN = 4096
 MAX_LISTED = 256
 """Datagrams listed per message."""
 
-_SENT_NS, _CARRIER, _RECORD = range(3)
 """Entry of an open message: [time of its last copy, number of the datagram, record]."""
 
 
@@ -135,7 +134,7 @@ class CarriedSpace(Space):
         for start, (sent_ns, number, count) in self._runs.items():
             if start <= seq < start + count:
                 del self._runs[start]
-                entry = [sent_ns, number, None]
+                entry = Unit(sent_ns, number, sent_ns, 0, None)
                 self.outstanding.update(dict.fromkeys(range(start, start + count), entry))
                 return
 
@@ -172,7 +171,7 @@ class CarriedSpace(Space):
         record = None
         if self.recorder is not None:
             record = self.recorder.first(self, seq, wire_seq & self._mask, type_, frame, time_ns)
-        entry = [time_ns, self._by.number_at_hand, record]
+        entry = Unit(time_ns, self._by.number_at_hand, time_ns, frame, record)
         self.outstanding[seq] = entry
         self._list(entry)
         self._load_run(seq, 1)
@@ -186,7 +185,7 @@ class CarriedSpace(Space):
             self._explode(seq)
         entry = self.outstanding.get(seq)
         if self.recorder is not None:
-            due = time_ns if entry is None else entry[_SENT_NS] + self.delay_ns
+            due = time_ns if entry is None else entry.first_ns + self.delay_ns
             self.recorder.late(self, seq, copied, None, frame, time_ns, due)
         if copied:
             self.duplicates += 1
@@ -202,31 +201,31 @@ class CarriedSpace(Space):
             del again[next(iter(again))]
         if entry is None:
             return
-        before, number = entry[_CARRIER], self._by.number_at_hand
+        before, number = entry.content, self._by.number_at_hand
         if before != number:
             self._by.resent(before)
-        entry = [time_ns, number, entry[_RECORD]]
+        entry = Unit(time_ns, number, time_ns, frame, entry.record)
         self.outstanding[seq] = entry
         self._list(entry)
         self._load_run(seq, 1)
 
-    def _list(self, entry: list[Any]) -> None:
+    def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""
-        record = entry[_RECORD]
+        record = entry.record
         if record is not None:
             carried = record.extra.setdefault("carried_by", [])
             if len(carried) < MAX_LISTED:
-                carried.append(self._by.wire_of(entry[_CARRIER]))
+                carried.append(self._by.wire_of(entry.content))
 
     def _load_run(self, start: int, count: int) -> None:
         """Note with the datagram at hand what it carries."""
         datagram = self._by.current
         if datagram is None:
             return
-        if datagram[CARRIED] is None:
-            datagram[CARRIED] = [(self, start, count)]
+        if datagram.carried is None:
+            datagram.carried = [(self, start, count)]
         else:
-            datagram[CARRIED].append((self, start, count))
+            datagram.carried.append((self, start, count))
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -250,21 +249,21 @@ class CarriedSpace(Space):
         if copies > 1:
             self.rtt.ambiguous += 1
         else:
-            self.rtt.add(max(0, time_ns - unit[_SENT_NS]))
-        if unit[_RECORD] is not None and self.recorder is not None:
-            self.recorder.acked(unit[_RECORD], copies, frame, time_ns)
+            self.rtt.add(max(0, time_ns - unit.first_ns))
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.acked(unit.record, copies, frame, time_ns)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""
         del seq
         self.unacked += seen
-        if unit[_RECORD] is not None and self.recorder is not None:
-            self.recorder.dropped(unit[_RECORD], "unacked" if seen else "unknown")
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.dropped(unit.record, "unacked" if seen else "unknown")
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end."""
         for seq, entry in list(self.outstanding.items()):
-            waited = end_ns - entry[_SENT_NS] > patience_ns
+            waited = end_ns - entry.first_ns > patience_ns
             self.end(seq, entry, seen=self.peer_seen and waited)
         self.outstanding.clear()
         for sent_ns, _, count in self._runs.values():

@@ -13,11 +13,6 @@ from typing import Any, Final
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import (
-    CARRIED,
-    CONTENT,
-    FIRST,
-    FRAME,
-    RECORD,
     Unit,
 )
 from netdissect.track.recorder import Recorder
@@ -119,7 +114,7 @@ class CarrierSpace(Space):
         record = None
         if self.recorder is not None:
             record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
-        unit: Unit = [time_ns, time_ns, 1, mark, time_ns, frame, record, None]
+        unit = Unit(time_ns, mark, time_ns, frame, record)
         self.current = self.outstanding[seq] = unit
 
     def plain_unit(
@@ -278,7 +273,7 @@ class CarrierSpace(Space):
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram: it is one of all messages in it."""
-        sample: int = time_ns - unit[FIRST]
+        sample = time_ns - unit.first_ns
         if sample > self._timeout_ns:
             self.late_acks += 1
             self.time_out(seq, unit)
@@ -290,20 +285,20 @@ class CarrierSpace(Space):
             rtt.add(sample)
             if sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS:
                 self._sight()
-        if unit[RECORD] is not None and self.recorder is not None:
-            self.recorder.acked(unit[RECORD], 1, frame, time_ns)
-        if unit[CARRIED] is not None:
-            for space, first, count in unit[CARRIED]:
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.acked(unit.record, 1, frame, time_ns)
+        if unit.carried is not None:
+            for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that its sender has given up."""
-        self._marks.setdefault(seq, unit[CONTENT])
+        self._marks.setdefault(seq, unit.content)
         self.given_up += 1
         self.unacked += 1
-        self.findings.add("datagram-timed-out", unit[FRAME], unit[FIRST], self.direction)
-        if unit[RECORD] is not None and self.recorder is not None:
-            self.recorder.dropped(unit[RECORD], "given_up")
+        self.findings.add("datagram-timed-out", unit.frame, unit.first_ns, self.direction)
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.dropped(unit.record, "given_up")
 
     def resent(self, seq: int) -> None:
         """Settle a datagram of which a message is sent again: that shows its timeout.
@@ -311,18 +306,18 @@ class CarrierSpace(Space):
         So soon that it cannot have timed out, another sender uses the same numbers.
         """
         unit = self.outstanding.get(seq)
-        if unit is not None and self._latest_ns - unit[FIRST] > SOONEST * self._timeout_ns:
+        if unit is not None and self._latest_ns - unit.first_ns > SOONEST * self._timeout_ns:
             del self.outstanding[seq]
             self.time_out(seq, unit)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a datagram without acknowledgement: timed out, if its sender lived long enough."""
-        if self._latest_ns - unit[FIRST] >= self._timeout_ns:
+        if self._latest_ns - unit.first_ns >= self._timeout_ns:
             self.time_out(seq, unit)
             return
         self.unacked += seen
-        if unit[RECORD] is not None and self.recorder is not None:
-            self.recorder.dropped(unit[RECORD], "unacked" if seen else "unknown")
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.dropped(unit.record, "unacked" if seen else "unknown")
 
     # -- epochs ------------------------------------------------------------------------------------
 

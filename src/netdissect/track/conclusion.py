@@ -232,4 +232,4 @@ def _timings(lane: Lane) -> dict[str, RttSummary]:
 
 
 def _counts(lane: Lane) -> dict[str, int]:
-    return {name: cell[0] for name, cell in sorted(lane.messages.items())}
+    return {name: cell.count for name, cell in sorted(lane.messages.items())}

@@ -127,9 +127,7 @@ class Connection:
                 type_ = event[1]
                 cell = messages.get(type_)
                 if cell is not None:
-                    cell[0] += 1
-                    cell[1] = time_ns
-                    cell[2] = frame
+                    cell.add(1, time_ns, frame)
                 elif type_ is not None:
                     lane.count(type_, time_ns, frame)
                 if kind:
@@ -225,9 +223,7 @@ class Connection:
         if cell is None:
             lane.count(type_, time_ns, frame)
         else:
-            cell[0] += 1
-            cell[1] = time_ns
-            cell[2] = frame
+            cell.add(1, time_ns, frame)
         lane.spaces[space].number(wire_seq, frame, time_ns)
 
     def _number(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
@@ -371,9 +367,7 @@ class Connection:
         count = len(types)
         cell = lane.messages.get(first)
         if cell is not None and (count == 1 or types.count(first) == count):
-            cell[0] += count
-            cell[1] = time_ns
-            cell[2] = frame
+            cell.add(count, time_ns, frame)
         else:
             for type_ in types:
                 lane.count(type_, time_ns, frame)

@@ -13,12 +13,27 @@ from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.strides import StridedSpace
 
-__all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane"]
+__all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane", "Seen"]
 
 MAX_TYPES = 1024
 """Message types counted per direction; further ones count as `other`."""
 MAX_COUNTERS = 256
 """Protocol counters kept per direction."""
+
+
+class Seen:
+    """The messages of one type: how many there were, and the newest one."""
+
+    __slots__ = ("count", "frame", "time_ns")
+
+    def __init__(self) -> None:
+        self.count = self.time_ns = self.frame = 0
+
+    def add(self, count: int, time_ns: int, frame: int) -> None:
+        """Count messages of one datagram."""
+        self.count += count
+        self.time_ns = time_ns
+        self.frame = frame
 
 
 class Lane:
@@ -39,7 +54,7 @@ class Lane:
         self.octets = 0
         self.last_ns = 0
         self.last_frame = 0
-        self.messages: dict[str, list[int]] = {}
+        self.messages: dict[str, Seen] = {}
         """Type -> [count, time of the last one, frame of the last one]."""
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
@@ -94,10 +109,8 @@ class Lane:
         if cell is None:
             if len(self.messages) >= MAX_TYPES:
                 type_ = "other"
-            cell = self.messages.setdefault(type_, [0, 0, 0])
-        cell[0] += 1
-        cell[1] = time_ns
-        cell[2] = frame
+            cell = self.messages.setdefault(type_, Seen())
+        cell.add(1, time_ns, frame)
 
     def add(self, name: str, amount: int) -> None:
         """Add to one of the protocol's own counters."""
@@ -118,7 +131,7 @@ class Lane:
         if types is None:
             return (self.last_ns, self.last_frame) if self.datagrams else None
         cells = [cell for name, cell in self.messages.items() if name in types]
-        return max(((cell[1], cell[2]) for cell in cells), default=None)
+        return max(((cell.time_ns, cell.frame) for cell in cells), default=None)
 
     def round_trips(self) -> list[RttReservoir]:
         """Return the measurements of how quickly the peer answered."""

@@ -19,19 +19,12 @@ from netdissect.track.findings import Findings
 from netdissect.track.reservoir import RttReservoir
 
 if TYPE_CHECKING:
+    from netdissect.model.reports import UnitRecord
     from netdissect.track.recorder import Recorder
 
 __all__ = [
-    "CARRIED",
-    "CONTENT",
-    "COPIES",
-    "DUE",
     "EXPIRY_NS",
-    "FIRST",
-    "FRAME",
-    "LAST",
     "MAX_OUTSTANDING",
-    "RECORD",
     "Ledger",
     "Unit",
 ]
@@ -41,11 +34,33 @@ MAX_OUTSTANDING = 4096
 EXPIRY_NS: Final = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
 
-Unit = list[Any]
-"""[first time, last time, copies, content hash, due time, first frame, record, carried units]; a
-copy made by the network is not one of `copies`.
-"""
-FIRST, LAST, COPIES, CONTENT, DUE, FRAME, RECORD, CARRIED = range(8)
+
+class Unit:
+    """One unit that waits for its acknowledgement. Copies made by the network are not counted."""
+
+    __slots__ = (
+        "carried", "content", "copies", "due_ns", "first_ns", "frame", "last_ns", "record",
+    )  # fmt: skip
+
+    def __init__(
+        self, time_ns: int, content: int, due_ns: int, frame: int, record: UnitRecord | None
+    ) -> None:
+        self.first_ns = time_ns
+        self.last_ns = time_ns
+        """Times of its first and of its last copy."""
+        self.copies = 1
+        """Copies that its sender has made."""
+        self.content = content
+        """Hash of what it holds; of a message that a datagram carries, the datagram's number."""
+        self.due_ns = due_ns
+        """When its sender will send it again."""
+        self.frame = frame
+        """Frame of the first copy."""
+        self.record = record
+        """Its record in the timeline."""
+        self.carried: list[tuple[Any, ...]] | None = None
+        """What it carries: (space, number) or (space, first number, count)."""
+
 
 _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
@@ -223,9 +238,9 @@ class Ledger:
             self._copies = array("i", [0]) * size
         slot = seq & (len(seqs) - 1)
         seqs[slot] = seq
-        self._times[slot] = unit[LAST]
-        self._contents[slot] = unit[CONTENT]
-        copies = self._copies[slot] = unit[COPIES]
+        self._times[slot] = unit.last_ns
+        self._contents[slot] = unit.content
+        copies = self._copies[slot] = unit.copies
         self.max_copies = max(self.max_copies, copies)
 
     def slot_of(self, seq: int) -> int | None:
@@ -240,7 +255,7 @@ class Ledger:
         """Count transmissions more or less of a unit, open or settled."""
         unit = self.outstanding.get(seq)
         if unit is not None:
-            unit[COPIES] += step
+            unit.copies += step
             return
         slot = self.slot_of(seq)
         if slot is not None:
@@ -252,24 +267,24 @@ class Ledger:
 
         More copies than that show a sender whose limit is switched off.
         """
-        return bool(self._limit) and bool(unit[COPIES] == self._limit)
+        return bool(self._limit) and bool(unit.copies == self._limit)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a unit without acknowledgement; `seen`: one could have been seen."""
         given_up = self.exhausted(unit)
         if given_up:
             self.given_up += 1
-            self.gave_up_ns = max(self.gave_up_ns or 0, unit[DUE])
+            self.gave_up_ns = max(self.gave_up_ns or 0, unit.due_ns)
             self.find(
-                "attempts-exhausted", unit[FRAME], unit[LAST], self.direction,
-                f"{seq & self._mask} was sent {unit[COPIES]} times, as often as permitted",
-                seq=seq, copies=unit[COPIES],
+                "attempts-exhausted", unit.frame, unit.last_ns, self.direction,
+                f"{seq & self._mask} was sent {unit.copies} times, as often as permitted",
+                seq=seq, copies=unit.copies,
             )  # fmt: skip
         self.unacked += seen or given_up
         self.remember(seq, unit)
-        if unit[RECORD] is not None and self.recorder is not None:
+        if unit.record is not None and self.recorder is not None:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
-            self.recorder.dropped(unit[RECORD], word)
+            self.recorder.dropped(unit.record, word)
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end.
@@ -280,7 +295,7 @@ class Ledger:
 
         """
         for seq, unit in list(self.outstanding.items()):
-            waited = end_ns - unit[LAST] > patience_ns
+            waited = end_ns - unit.last_ns > patience_ns
             self.end(seq, unit, seen=self.peer_seen and waited)
         self.outstanding.clear()
 
@@ -295,7 +310,7 @@ class Ledger:
         leaving = list(islice(outstanding, MAX_OUTSTANDING // 4 if over else None))
         for seq in leaving:
             unit = outstanding[seq]
-            if not over and unit[LAST] > horizon:
+            if not over and unit.last_ns > horizon:
                 break
             del outstanding[seq]
             if over:

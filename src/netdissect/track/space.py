@@ -7,13 +7,7 @@ from typing import Any, Final
 from netdissect.model.reports import Copy
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import (
-    CARRIED,
-    CONTENT,
-    COPIES,
-    DUE,
-    LAST,
     MAX_OUTSTANDING,
-    RECORD,
     Unit,
 )
 from netdissect.track.vantage import MIN_DISORDER
@@ -67,7 +61,7 @@ class Space(Acknowledged):
         record = None
         if self.recorder is not None:
             record = self.recorder.first(self, seq, wire_seq & self._mask, type_, frame, time_ns)
-        unit: Unit = [time_ns, time_ns, 1, mark, time_ns + self.delay_ns, frame, record, None]
+        unit = Unit(time_ns, mark, time_ns + self.delay_ns, frame, record)
         self.current = unit
         if self._keeps:
             outstanding = self.outstanding
@@ -214,19 +208,19 @@ class Space(Acknowledged):
         time_ns: int,
     ) -> None:
         """Take a further copy of a unit that is not acknowledged."""
-        gap_ns = time_ns - unit[LAST]
-        same = content == unit[CONTENT]
-        copied = self._is_copy(labelled, same, gap_ns, unit[COPIES])
+        gap_ns = time_ns - unit.last_ns
+        same = content == unit.content
+        copied = self._is_copy(labelled, same, gap_ns, unit.copies)
         copy = None
-        if self.recorder is not None and unit[RECORD] is not None:
-            due = unit[DUE]
-            copy = self.recorder.again(self, unit[RECORD], copied, labelled, frame, time_ns, due)
+        if self.recorder is not None and unit.record is not None:
+            due = unit.due_ns
+            copy = self.recorder.again(self, unit.record, copied, labelled, frame, time_ns, due)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same or bool(labelled))
         if not copied:
-            unit[COPIES] += 1
-            unit[LAST] = time_ns
-            unit[CONTENT] = content
-            unit[DUE] = time_ns + self.delay_ns
+            unit.copies += 1
+            unit.last_ns = time_ns
+            unit.content = content
+            unit.due_ns = time_ns + self.delay_ns
         self.current = None if copied else unit
         if self.carrier is not None:
             self._load(seq)
@@ -345,6 +339,6 @@ class Space(Acknowledged):
         if carrier is None or carrier.current is None:
             return
         unit = carrier.current
-        if unit[CARRIED] is None:
-            unit[CARRIED] = []
-        unit[CARRIED].append((self, seq))
+        if unit.carried is None:
+            unit.carried = []
+        unit.carried.append((self, seq))

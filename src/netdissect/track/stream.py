@@ -75,7 +75,11 @@ TCP_CODES: tuple[CodeRow, ...] = (
 
 Waiting = list[Any]
 """[first offset, offset behind, time completed, repeated, record] of a message not acknowledged."""
-_START, _END, _TIME, _REPEATED, _RECORD = range(5)
+_START: Final = 0
+_END: Final = 1
+_TIME: Final = 2
+_REPEATED: Final = 3
+_RECORD: Final = 4
 
 
 class _Messages:

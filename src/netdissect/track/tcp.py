@@ -41,7 +41,13 @@ _RST: Final = 4
 _ACK: Final = 16
 _PUSH: Final = _ACK | 8
 
-START, END, FIRST_NS, COPIES, FRAME, DOUBTFUL, RECORD = range(7)
+START: Final = 0
+END: Final = 1
+FIRST_NS: Final = 2
+COPIES: Final = 3
+FRAME: Final = 4
+DOUBTFUL: Final = 5
+RECORD: Final = 6
 """A unit: first offset, offset behind it, time and frame of its first copy, copies, whether its
 round trip is doubtful (some of it was seen twice), its record."""
 Unit = list[Any]
