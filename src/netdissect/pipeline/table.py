@@ -613,12 +613,10 @@ class Pipeline:
 
     def _leave(self, flow: Flow) -> None:
         """End a flow because another TCP connection uses its 4-tuple."""
+        if flow.connection is None:
+            self._judge(flow, final=True)
         if flow.connection is not None:
             self._end(flow, self.now_ns)
-        else:
-            self._judge(flow, final=True)
-            if flow.connection is not None:
-                self._end(flow, self.now_ns)
 
     def _tidy(self, now_ns: int) -> None:
         """Report connections that have ended and been silent for a while, and of those that only
