@@ -67,12 +67,12 @@ class Acknowledged(Ledger):
             return
         seq = self.extend(base)
         while bits:
-            low = bits & -bits
-            bits ^= low
-            other = seq + low.bit_length()
-            unit = self.outstanding.pop(other, None)
-            if unit is not None:
-                self._settle(other, unit, frame, time_ns)
+            seq += 1
+            if bits & 1:
+                unit = self.outstanding.pop(seq, None)
+                if unit is not None:
+                    self._settle(seq, unit, frame, time_ns)
+            bits >>= 1
 
     def _ack_bits(self, bits: int, base: int, frame: int, time_ns: int) -> None:
         """Settle what the bit field before `base` covers."""

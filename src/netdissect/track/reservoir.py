@@ -12,6 +12,8 @@ __all__ = ["MAX_SAMPLES", "RttReservoir"]
 MAX_SAMPLES = 512
 """Samples kept for the percentiles of one space or probe."""
 _NEVER: Final = 1 << 62
+_FEW: Final = 4
+"""Samples that are added one by one as quickly."""
 
 
 class RttReservoir:
@@ -55,7 +57,7 @@ class RttReservoir:
 
     def add_many(self, sample_ns: int, count: int) -> None:
         """Take the same sample `count` times."""
-        if self._step == 1 and len(self._kept) + count < MAX_SAMPLES:
+        if count > _FEW and self._step == 1 and len(self._kept) + count < MAX_SAMPLES:
             self.samples += count
             self.lowest = min(self.lowest, sample_ns)
             self.highest = max(self.highest, sample_ns)
