@@ -99,7 +99,7 @@ def compiled(root: Path, into: Path, patterns: list[str]) -> dict[str, Path]:
                 "--config-file=", "--ignore-missing-imports", "--follow-imports=silent",
                 *(str(path) for path in files if path.name != "__init__.py"),
             ],
-            opt_level="2", debug_level="0", multi_file=True, target_dir=str(into / "c"),
+            opt_level="3", debug_level="0", multi_file=True, target_dir=str(into / "c"),
         )  # fmt: skip
         command = Distribution({"name": "netdissect", "ext_modules": modules}).get_command_obj(
             "build_ext"

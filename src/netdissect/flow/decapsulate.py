@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
@@ -86,10 +86,13 @@ class Decapsulator:
         streams = self._streams
         skip_udp, skip_tcp = self._skip_udp, self._skip_tcp
         usual = 0
+        # Declared so that number and time pass through as the objects that they are.
+        frame: tuple[Any, ...]
         for frame in frames:
-            number, time_ns, link, data, _ = frame
+            number, time_ns, link = frame[0], frame[1], frame[2]
+            data: bytes = frame[3]
             size = len(data)
-            if link == ETHERNET and size >= _USUAL_OCTETS:
+            if size >= _USUAL_OCTETS and link == ETHERNET:
                 # The type makes plain machine integers of them where this is compiled.
                 header: _Usual = unpack(data, _USUAL_START)
                 kind, version, total, fragment, protocol, key, length = header
