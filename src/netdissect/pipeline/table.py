@@ -631,9 +631,10 @@ class Pipeline:
             connection = flow.connection
             if connection is None:
                 continue
-            if connection.machine.over and now_ns - connection.last_ns > CLOSED_IDLE_NS:
+            last_ns = connection.last_ns or now_ns
+            if connection.machine.over and now_ns - last_ns > CLOSED_IDLE_NS:
                 self._end(flow, now_ns)
-            elif self._last_ns(flow) < since:
+            elif last_ns < since:
                 quiet.append(flow)
         for flow in sorted(quiet, key=self._last_ns)[:-MAX_QUIET]:
             self._hit("MAX_QUIET")

@@ -100,7 +100,7 @@ class Connection:
     @property
     def last_ns(self) -> int:
         """Return the time of the last packet."""
-        return max(self.lanes[0].last_ns, self.lanes[1].last_ns, self.after[0])
+        return max(max(self.lanes[0].last_ns, self.lanes[1].last_ns), self.after[0])  # noqa: PLW3301
 
     @property
     def last_frame(self) -> int:

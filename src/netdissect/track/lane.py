@@ -151,7 +151,11 @@ class Lane:
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order."""
-        return sum(space.disorder for space in self.spaces.values() if not space.in_stream)
+        count = 0
+        for space in self.spaces.values():
+            if not space.in_stream:
+                count += space.disorder
+        return count
 
 
 def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:
