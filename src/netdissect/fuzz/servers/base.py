@@ -13,7 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeAlias
 
-__all__ = ["Address", "PlantedBugError", "Replies", "Server", "open_listener", "serve"]
+__all__ = [
+    "Address", "PlantedBugError", "Replies", "Server", "StreamServer", "open_listener", "serve",
+]  # fmt: skip
 
 Address: TypeAlias = tuple[Any, ...]
 """A peer's socket address."""
@@ -53,6 +55,43 @@ class Server(ABC):
     @abstractmethod
     def tick(self, now: float) -> Replies:
         """Return what is due: repetitions."""
+
+
+class StreamServer(Server):
+    """The streams of all connections of a protocol over TCP that has no timers."""
+
+    TRANSPORT = "tcp"
+
+    def __init__(self, dialect: str, bugs: frozenset[str] = frozenset()) -> None:
+        super().__init__(dialect, bugs)
+        self.streams: dict[Address, bytes] = {}
+        """What each peer has sent and nobody has read yet."""
+        self.delivered = 0
+        """Messages read."""
+
+    def handle(self, data: bytes, peer: Address, now: float) -> Replies:
+        """Take octets of a stream; no octets at all mean that it has ended."""
+        del now
+        if not data:
+            self.streams.pop(peer, None)
+            return []
+        replies = [] if peer in self.streams else self.greeting(peer)
+        self.streams[peer] = self.streams.get(peer, b"") + data
+        return replies + self.read(peer)
+
+    def greeting(self, peer: Address) -> Replies:
+        """Return what a peer gets before it is answered for the first time."""
+        del peer
+        return []
+
+    @abstractmethod
+    def read(self, peer: Address) -> Replies:
+        """Take the whole messages off a peer's stream; return the answers."""
+
+    def tick(self, now: float) -> Replies:
+        """Return nothing: there are no timers, TCP tells who is gone."""
+        del now
+        return []
 
 
 def open_listener(server: Server, port: int = 0) -> socket.socket:

@@ -6,7 +6,7 @@ Source: docs/protocols/knet.md, over TCP.
 from __future__ import annotations
 
 from netdissect.fuzz.drivers.knet_tcp import PING_REPLY, PING_REQUEST, frame, frames, parts
-from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, Server
+from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, StreamServer
 from netdissect.wire.knet import TCP_LIMIT
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
@@ -15,45 +15,34 @@ __all__ = ["KnetTcpServer"]
 _LENGTH_BUG = 1 << 20
 
 
-class KnetTcpServer(Server):
+class KnetTcpServer(StreamServer):
     """The streams of all connections.
 
     Planted bug: `length` reserves room for as many octets as a length announces.
     """
 
     BUGS = ("length",)
-    TRANSPORT = "tcp"
 
     def __init__(self, dialect: str = "knet-tcp", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
-        self._streams: dict[Address, bytes] = {}
-        self.delivered = 0
-        """Messages read."""
 
-    def handle(self, data: bytes, peer: Address, now: float) -> Replies:
-        """Take octets of a stream; no octets at all mean that it has ended."""
-        del now
-        if not data:
-            self._streams.pop(peer, None)
-            return []
+    def greeting(self, peer: Address) -> Replies:
+        """Return the ping with which the library begins."""
+        return [(frame(PING_REQUEST, b"\1"), peer)]
+
+    def read(self, peer: Address) -> Replies:
+        """Count messages and answer pings."""
         replies: Replies = []
-        if peer not in self._streams:
-            replies.append((frame(PING_REQUEST, b"\1"), peer))
-        stream = self._streams.get(peer, b"") + data
+        stream = self.streams[peer]
         for message in list(frames(stream)):
             stream = stream[len(message) :]
             self.delivered += 1
             found = parts(message)
             if found is not None and found[0] == PING_REQUEST and found[1]:
                 replies.append((frame(PING_REPLY, found[1][:1]), peer))
-        self._streams[peer] = stream
+        self.streams[peer] = stream
         self._check_length(stream, peer)
         return replies
-
-    def tick(self, now: float) -> Replies:
-        """Return nothing: TCP tells who is gone."""
-        del now
-        return []
 
     def _check_length(self, stream: bytes, peer: Address) -> None:
         """Close the connection of who announces a length that no message has."""

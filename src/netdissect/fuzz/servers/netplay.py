@@ -6,7 +6,7 @@ Source: docs/protocols/netplay.md sections 2, 5 and 7.
 from __future__ import annotations
 
 from netdissect.fuzz.drivers.netplay import HEAD, NetplayDriver, joined
-from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, Server
+from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, StreamServer
 from netdissect.wire.inflate import inflate
 
 __all__ = ["NetplayServer"]
@@ -18,7 +18,7 @@ _INFLATED_LIMIT = 1 << 20
 _RATIO = 200
 
 
-class NetplayServer(Server):
+class NetplayServer(StreamServer):
     """The streams of all connections.
 
     Planted bug: `decompression` waits for ever for the end of a body that was cut short, as the
@@ -26,24 +26,16 @@ class NetplayServer(Server):
     """
 
     BUGS = ("decompression",)
-    TRANSPORT = "tcp"
 
     def __init__(self, dialect: str = "netplay-bin1", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
-        self._streams: dict[Address, bytes] = {}
-        self.delivered = 0
-        """Messages read."""
 
-    def handle(self, data: bytes, peer: Address, now: float) -> Replies:
-        """Take octets of a stream; no octets at all mean that it has ended."""
-        del now
-        if not data:
-            self._streams.pop(peer, None)
-            return []
-        stream = (self._streams.get(peer, b"") + data)[-_BUFFER_LIMIT:]
+    def read(self, peer: Address) -> Replies:
+        """Send whole messages on to all peers."""
+        stream = self.streams[peer][-_BUFFER_LIMIT:]
         whole = list(NetplayDriver.split(stream, self.dialect))
         rest = stream[sum(map(len, whole)) :]
-        self._streams[peer] = rest
+        self.streams[peer] = rest
         self.delivered += len(whole)
         for message in whole:
             self._check_code(message)
@@ -51,12 +43,7 @@ class NetplayServer(Server):
         short = len(head) == 2 and int.from_bytes(head, "big") < _SHORTEST  # noqa: PLR2004
         if short and self.dialect != "netplay-text":
             self.closing.add(peer)
-        return [(message, other) for message in whole for other in self._streams]
-
-    def tick(self, now: float) -> Replies:
-        """Return nothing: the protocol has no timers."""
-        del now
-        return []
+        return [(message, other) for message in whole for other in self.streams]
 
     def _check_code(self, message: bytes) -> None:
         frame = joined(message) if self.dialect == "netplay-bin3" else message
