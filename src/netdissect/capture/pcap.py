@@ -56,37 +56,53 @@ def pcap_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
     link = Struct(order + "I").unpack_from(window.data, 20)[0] & 0xFFFF
     ledger.link_type(link)
     window.pos += _HEADER_OCTETS
-    unpack = Struct(order + "IIII").unpack_from
-    number = 0
-    # Declared, so that they are plain machine integers where this is compiled.
-    seconds: int
-    fraction: int
-    captured: int
-    wire: int
+    records = _Records(order, scale, header, link)
     while True:
+        batch, need = records.whole(window)
+        if batch:
+            ledger.frames(batch)
+            yield batch
+        if need > header + MAX_FRAME_OCTETS:
+            ledger.damaged(window, f"record says {need - header} captured octets")
+            return
+        if not window.fill(need):
+            ledger.cut_short(window, "record", need)
+            return
+
+
+class _Records:
+    """Reads the records of one file, whose frames it numbers."""
+
+    __slots__ = ("_header", "_link", "_number", "_scale", "_unpack")
+
+    def __init__(self, order: str, scale: int, header: int, link: int) -> None:
+        self._unpack = Struct(order + "IIII").unpack_from
+        self._scale = scale
+        self._header = header
+        self._link = link
+        self._number = 0
+
+    def whole(self, window: Window) -> tuple[list[Frame], int]:
+        """Take the records in hand; return their frames, and how many octets the next one needs."""
         batch: list[Frame] = []
+        unpack, scale, header, link = self._unpack, self._scale, self._header, self._link
+        number = self._number
         data, pos = window.data, window.pos
         end = len(data)
-        need, captured = header, 0
+        need = header
         while pos + header <= end:
-            seconds, fraction, captured, wire = unpack(data, pos)
+            # The type makes plain machine integers of them where this is compiled.
+            record: tuple[int, int, int, int] = unpack(data, pos)
+            seconds, fraction, captured, wire = record
             start = pos + header
             stop = start + captured
             if stop > end or captured > MAX_FRAME_OCTETS:
                 need = header + captured
                 break
             number += 1
-            batch.append(
-                (number, seconds * _NS_PER_S + fraction * scale, link, data[start:stop], wire)
-            )
+            time_ns = seconds * _NS_PER_S + fraction * scale
+            batch.append((number, time_ns, link, data[start:stop], wire))
             pos = stop
         window.pos = pos
-        if batch:
-            ledger.frames(batch)
-            yield batch
-        if need > header + MAX_FRAME_OCTETS:
-            ledger.damaged(window, f"record says {captured} captured octets")
-            return
-        if not window.fill(need):
-            ledger.cut_short(window, "record", need)
-            return
+        self._number = number
+        return batch, need

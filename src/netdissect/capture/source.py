@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
 
-READ_OCTETS: Final = 256 * 1024
+READ_OCTETS: Final = 64 * 1024
 """Octets asked for in one read; a pipe hands over what it has, without waiting for so many."""
 
 ZSTD_FEED_OCTETS: Final = 1024

@@ -50,6 +50,9 @@ class FrameSource(Protocol):
     def __iter__(self) -> Iterator[Frame]:
         """Yield its frames, once."""
 
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yield the same frames in lists, each as soon as it is there."""
+
 
 Source = str | os.PathLike[str] | IO[bytes] | FrameSource
 
@@ -93,7 +96,8 @@ def analyze(
             options = replace(options, on_anomaly=collected.take)
         pipeline = Pipeline(options)
         with rare_collections():
-            pipeline.run(Decapsulator().packets(reader))
+            for packets in Decapsulator().batches(reader.batches()):
+                pipeline.run(packets)
             pipeline.finish()
         return pipeline.analysis(reader.info, collected)
 

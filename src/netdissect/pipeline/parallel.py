@@ -144,7 +144,8 @@ def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wante
     anomalies = Anomalies()
     pipeline = Pipeline(replace(options, on_anomaly=anomalies.take if wanted else None))
     with rare_collections():
-        pipeline.run(share_of(*share).packets(reader))
+        for packets in share_of(*share).batches(reader.batches()):
+            pipeline.run(packets)
         # The capture ends for all shares at the same time, whoever has its last packet.
         pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
         pipeline.finish()

@@ -109,6 +109,10 @@ class LiveFeed:
             if self.on_tick is not None:
                 self.on_tick()
 
+    def batches(self) -> Iterator[list[Frame]]:
+        """Yield the same frames in lists of one: what comes is wanted at once."""
+        return ([frame] for frame in self)
+
     @property
     def info(self) -> CaptureInfo:
         """Return what is known of the capture so far."""
