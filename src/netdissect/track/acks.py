@@ -139,10 +139,15 @@ class Acknowledged(Ledger):
         if unit.record is not None and self.recorder is not None:
             self.recorder.acked(unit.record, copies, frame, time_ns)
         if unit.carried is not None:
-            for space, inner in unit.carried:
-                carried = space.outstanding.pop(inner, None)
-                if carried is not None:
-                    space._settle(inner, carried, frame, time_ns)  # noqa: SLF001 - same class
+            for space, first, count in unit.carried:
+                space.delivered(first, count, frame, time_ns)
+
+    def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of what carried these units."""
+        for seq in range(first, first + count):
+            unit = self.outstanding.pop(seq, None)
+            if unit is not None:
+                self._settle(seq, unit, frame, time_ns)
 
     def _sight(self) -> None:
         if self.on_sight is not None:

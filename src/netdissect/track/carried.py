@@ -26,8 +26,6 @@ MAX_AGAIN = 4096
 MAX_LISTED = 256
 """Datagrams listed per message."""
 
-"""Entry of an open message: [time of its last copy, number of the datagram, record]."""
-
 
 class Ranges:
     """Numbers as sorted disjoint ranges. Bounded."""
@@ -112,7 +110,7 @@ class CarriedSpace(Space):
         self.max_copies = self.max_copies or 1
         self._seen.add(start, end)
         self._runs[start] = (time_ns, self._by.number_at_hand, count)
-        self._load_run(start, count)
+        self._load(start, count)
         if len(self._runs) > MAX_OUTSTANDING:
             for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
                 self.hit("MAX_OUTSTANDING")
@@ -174,7 +172,7 @@ class CarriedSpace(Space):
         entry = Unit(time_ns, self._by.number_at_hand, time_ns, frame, record)
         self.outstanding[seq] = entry
         self._list(entry)
-        self._load_run(seq, 1)
+        self._load(seq, 1)
         if len(self.outstanding) > MAX_OUTSTANDING:
             self._shed_oldest()
 
@@ -207,7 +205,7 @@ class CarriedSpace(Space):
         entry = Unit(time_ns, number, time_ns, frame, entry.record)
         self.outstanding[seq] = entry
         self._list(entry)
-        self._load_run(seq, 1)
+        self._load(seq, 1)
 
     def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""
@@ -217,30 +215,17 @@ class CarriedSpace(Space):
             if len(carried) < MAX_LISTED:
                 carried.append(self._by.wire_of(entry.content))
 
-    def _load_run(self, start: int, count: int) -> None:
-        """Note with the datagram at hand what it carries."""
-        datagram = self._by.current
-        if datagram is None:
-            return
-        if datagram.carried is None:
-            datagram.carried = [(self, start, count)]
-        else:
-            datagram.carried.append((self, start, count))
-
     # -- ends --------------------------------------------------------------------------------------
 
-    def delivered(self, start: int, count: int, frame: int, time_ns: int) -> None:
+    def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a datagram that carried these messages."""
-        run = self._runs.pop(start, None)
-        if run is not None:
-            self.acked += run[2]
-            self.rtt.add_many(max(0, time_ns - run[0]), run[2])
+        run = self._runs.pop(first, None)
+        if run is None:
+            super().delivered(first, count, frame, time_ns)
             return
-        pop = self.outstanding.pop
-        for seq in range(start, start + count):
-            entry = pop(seq, None)
-            if entry is not None:
-                self._settle(seq, entry, frame, time_ns)
+        sent_ns, _, sent = run
+        self.acked += sent
+        self.rtt.add_many(max(0, time_ns - sent_ns), sent)
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""

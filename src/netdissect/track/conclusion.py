@@ -27,7 +27,7 @@ _SIDES: Final = ("client", "server")
 
 def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     """Settle what is open and report; `end_ns` is the time up to which the capture shows it."""
-    patience = int(max(_slowest_ms(connection) * 1e6, MIN_PATIENCE_NS))
+    patience = _patience_ns(connection)
     for space in _spaces(connection):
         space.end_all(end_ns, patience)
     streamed = _stream(connection, end_ns, patience)
@@ -98,10 +98,12 @@ def _spaces(connection: Connection) -> list[Space]:
     return [space for lane in connection.lanes for space in lane.spaces.values()]
 
 
-def _slowest_ms(connection: Connection) -> float:
-    """Return the longest usual round trip, for how long an acknowledgement may take."""
+def _patience_ns(connection: Connection) -> int:
+    """Return how long an acknowledgement may take: the longest usual round trip."""
     trips = [trip for lane in connection.lanes for trip in lane.round_trips()]
-    return max((trip.percentile(0.95) or 0.0 for trip in trips), default=0.0)
+    # No percentile lies above the highest sample: most need not be worked out.
+    slow = (trip.percentile(0.95) or 0.0 for trip in trips if trip.highest > MIN_PATIENCE_NS)
+    return int(max(max(slow, default=0.0) * 1e6, MIN_PATIENCE_NS))
 
 
 def _silent_close(connection: Connection, end_ns: int) -> None:

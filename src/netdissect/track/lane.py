@@ -55,7 +55,7 @@ class Lane:
         self.last_ns = 0
         self.last_frame = 0
         self.messages: dict[str, Seen] = {}
-        """Type -> [count, time of the last one, frame of the last one]."""
+        """By type."""
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
         """Times that its sender states, by name."""

@@ -1,7 +1,6 @@
 """What one sequence space keeps, and how a unit of it ends. See `space` for what fills it.
 
-`seq` is the extended (unwrapped) number, `wire_seq` the one on the wire. A unit that waits for its
-acknowledgement is a plain list, because a class instance costs three times as much.
+`seq` is the extended (unwrapped) number, `wire_seq` the one on the wire.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ class Unit:
         """Frame of the first copy."""
         self.record = record
         """Its record in the timeline."""
-        self.carried: list[tuple[Any, ...]] | None = None
-        """What it carries: (space, number) or (space, first number, count)."""
+        self.carried: list[tuple[Ledger, int, int]] | None = None
+        """What it carries: (space, first number, how many)."""
 
 
 _MS: Final = 1_000_000
@@ -78,8 +77,6 @@ class Ledger:
         "out_of_order", "outstanding", "peer_seen", "plain", "receiver_near", "recorder",
         "retransmissions", "rtt", "rule", "sender_near", "skipped", "started", "unacked", "units",
     )  # fmt: skip
-
-    """Takes (base, bits, frame, time_ns) of an ACK, by the space's `AckRule`."""
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
@@ -268,6 +265,10 @@ class Ledger:
         More copies than that show a sender whose limit is switched off.
         """
         return bool(self._limit) and bool(unit.copies == self._limit)
+
+    def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of what carried these units."""
+        raise NotImplementedError
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a unit without acknowledgement; `seen`: one could have been seen."""

@@ -12,8 +12,6 @@ __all__ = ["MAX_SAMPLES", "RttReservoir"]
 MAX_SAMPLES = 512
 """Samples kept for the percentiles of one space or probe."""
 _NEVER: Final = 1 << 62
-_FEW: Final = 4
-"""Samples that are added one by one as quickly."""
 
 
 class RttReservoir:
@@ -38,33 +36,26 @@ class RttReservoir:
 
     def add(self, sample_ns: int) -> None:
         """Take one unambiguous sample."""
-        self.samples += 1
+        self.add_many(sample_ns, 1)
+
+    def add_many(self, sample_ns: int, count: int) -> None:
+        """Take the same sample `count` times."""
+        self.samples += count
         # Builtins would cost more than the rest.
         if sample_ns < self.lowest:  # noqa: PLR1730
             self.lowest = sample_ns
         if sample_ns > self.highest:  # noqa: PLR1730
             self.highest = sample_ns
-        if self._skip:
-            self._skip -= 1
-            return
-        self._skip = self._step - 1
-        kept = self._kept
-        kept.append(sample_ns)
-        if len(kept) >= MAX_SAMPLES:
-            self._kept = kept[::2]
-            self._step *= 2
+        left = count
+        while left > self._skip:
+            left -= self._skip + 1
             self._skip = self._step - 1
-
-    def add_many(self, sample_ns: int, count: int) -> None:
-        """Take the same sample `count` times."""
-        if count > _FEW and self._step == 1 and len(self._kept) + count < MAX_SAMPLES:
-            self.samples += count
-            self.lowest = min(self.lowest, sample_ns)
-            self.highest = max(self.highest, sample_ns)
-            self._kept.extend([sample_ns] * count)
-            return
-        for _ in range(count):
-            self.add(sample_ns)
+            self._kept.append(sample_ns)
+            if len(self._kept) >= MAX_SAMPLES:
+                self._kept = self._kept[::2]
+                self._step *= 2
+                self._skip = self._step - 1
+        self._skip -= left
 
     def percentile(self, share: float) -> float | None:
         """Return a percentile in milliseconds (nearest rank); None without samples."""

@@ -71,7 +71,7 @@ class Space(Acknowledged):
         else:
             self.remember(seq, unit)
         if self.carrier is not None:
-            self._load(seq)
+            self._load(seq, 1)
 
     def plain_unit(
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
@@ -223,7 +223,7 @@ class Space(Acknowledged):
             unit.due_ns = time_ns + self.delay_ns
         self.current = None if copied else unit
         if self.carrier is not None:
-            self._load(seq)
+            self._load(seq, 1)
 
     def _settled_again(
         self,
@@ -333,12 +333,13 @@ class Space(Acknowledged):
                 self._turn(seq, copy, copied=False)
         self._doubtful.clear()
 
-    def _load(self, seq: int) -> None:
-        """Note with the unit of the datagram at hand that it carries a unit of this space."""
+    def _load(self, first: int, count: int) -> None:
+        """Note with the unit of the datagram at hand that it carries units of this space."""
         carrier = self.carrier
         if carrier is None or carrier.current is None:
             return
         unit = carrier.current
         if unit.carried is None:
-            unit.carried = []
-        unit.carried.append((self, seq))
+            unit.carried = [(self, first, count)]
+        else:
+            unit.carried.append((self, first, count))
