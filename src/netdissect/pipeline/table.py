@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 from typing import Protocol as Shape
 
 from netdissect.flow import FLOW_CODES
@@ -22,6 +22,7 @@ from netdissect.model.packets import (
     PacketKind,
     TcpSegment,
     flow_endpoints,
+    flow_ports,
     reverse_key,
 )
 from netdissect.model.reports import CaptureInfo
@@ -147,25 +148,31 @@ class Pipeline:
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:
-        """Take packets."""
+        """Take packets, each as `feed` does, the usual ones by the shortest way."""
         table, tcp_ports = self._table, self._streams
         time_ns = self.now_ns
         due_ns = self._housekeeping_ns
         udp, tcp = PacketKind.UDP, PacketKind.TCP
+        # Declared so, a packet is looked into by index only: to unpack it costs a tenth of all.
+        packet: tuple[Any, ...]
         for packet in packets:
-            kind, frame, time_ns, key, payload, segment, faults = packet
+            time_ns = packet[2]
             if time_ns > due_ns:
                 self._tidy(time_ns)
                 due_ns = self._housekeeping_ns
-            if not faults:
-                if kind is udp:
-                    taker = table.get(key)
+            if not packet[6]:
+                if packet[0] is udp:
+                    taker = table.get(packet[3])
                     if taker is not None:
-                        taker.take(frame, time_ns, payload)
+                        taker.take(packet[1], time_ns, packet[4])
                         continue
-                elif kind is tcp and segment is not None:
-                    port = tcp_ports.get(key)
-                    if port is not None and port.take(frame, time_ns, segment):
+                elif packet[0] is tcp:
+                    port, segment = tcp_ports.get(packet[3]), packet[5]
+                    if (
+                        port is not None
+                        and segment is not None
+                        and port.take(packet[1], time_ns, segment)
+                    ):
                         continue
             self.feed(packet)
             due_ns = self._housekeeping_ns
@@ -295,8 +302,7 @@ class Pipeline:
             sampled.packets.append((0 if key == sampled.key else 1, packet))
 
     def _new_flow(self, transport: str, key: FlowKey) -> Flow:
-        source, destination = flow_endpoints(key)
-        ports = (source.port, destination.port)
+        ports = flow_ports(key)
         rule = next(
             (
                 rule

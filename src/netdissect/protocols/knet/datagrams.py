@@ -5,9 +5,8 @@ Layout comes from the derived readers alone. `scan` adds what the position means
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final
 
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
@@ -33,7 +32,7 @@ from netdissect.wire.knet import (
 from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "fault",
-           "flow_control", "kind_of", "reader"]  # fmt: skip
+           "flow_control", "kind_of"]  # fmt: skip
 
 _MESSAGE: Final = int(Ev.MESSAGE)
 _UNIT: Final = int(Ev.UNIT)
@@ -65,35 +64,27 @@ Values = tuple[Any, ...]
 """What a derived reader returns."""
 
 
-class Reader(NamedTuple):
+class Reader:
     """What reading one dialect takes."""
 
-    datagram: Callable[[bytes, int, int], Values | None]
-    message: Callable[[bytes, int, int], Values | None]
-    controls: Mapping[int, str]
-    types: dict[int, str]
-    """Message ID -> type, filled as IDs appear."""
-    first_id: int
-    legacy: bool
-    dialect: str
+    __slots__ = ("controls", "datagram", "dialect", "first_id", "legacy", "message", "types")
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self.legacy = legacy = dialect == LEGACY
+        self.datagram: Callable[[bytes, int, int], Values | None] = (
+            read.read_Knet2010Datagram if legacy else read.read_KnetDatagram
+        )
+        self.message: Callable[[bytes, int, int], Values | None] = (
+            read.read_Knet2010Message if legacy else read.read_KnetMessage
+        )
+        self.controls = CONTROLS[dialect]
+        self.types = dict(self.controls)
+        """Message ID -> type, filled as IDs appear."""
+        self.first_id = FIRST_IDS[dialect]
 
 
-@cache
-def reader(dialect: str) -> Reader:
-    """Return the readers and tables of a dialect."""
-    legacy = dialect == LEGACY
-    return Reader(
-        read.read_Knet2010Datagram if legacy else read.read_KnetDatagram,
-        read.read_Knet2010Message if legacy else read.read_KnetMessage,
-        CONTROLS[dialect],
-        dict(CONTROLS[dialect]),
-        FIRST_IDS[dialect],
-        legacy,
-        dialect,
-    )
-
-
-READERS: Final = {dialect: reader(dialect) for dialect in DIALECTS}
+READERS: Final = {dialect: Reader(dialect) for dialect in DIALECTS}
 """Dialect -> how to read it."""
 
 

@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Any, Final
 
 from netdissect.model.claims import Hints
-from netdissect.wire.knet import Phase
+from netdissect.wire.knet import Phase, Progress
 from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["DATAGRAMS_LOOKED_AT", "STRANGERS", "learn"]
@@ -33,7 +33,7 @@ _TUNDRA_LAST: Final = 124
 
 def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object where nothing was learnt."""
-    progress = hints.extra
+    progress: Progress = hints.extra
     if progress.fixed or hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
         return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
     evidence, others, strangers = progress.evidence, 0, progress.strangers
@@ -57,9 +57,7 @@ def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     looked = progress.looked_at + 1
     enough = looked >= DATAGRAMS_LOOKED_AT or (strangers >= STRANGERS and not evidence)
     phase = Phase.OPEN if enough else progress.phase
-    learnt = progress._replace(
-        phase=phase, evidence=evidence, looked_at=looked, strangers=strangers
-    )
+    learnt = Progress(phase, progress.closing, evidence, looked, strangers, progress.fixed)
     return Hints(hints.dialects, learnt)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Claim, Sample
-from netdissect.protocols.knet.datagrams import Reader, reader
+from netdissect.protocols.knet.datagrams import READERS, Reader
 from netdissect.wire.knet import (
     DISCONNECT,
     DISCONNECT_ACK,
@@ -74,7 +74,7 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
         return _stream(sample)
     best: Claim | None = None
     for dialect in ("knet-2.x", LEGACY):
-        how = reader(dialect)
+        how = READERS[dialect]
         sides = _Sides()
         for position, (side, time_ns, octets) in enumerate(sample):
             found = _read(octets, how, side, time_ns)

@@ -73,10 +73,11 @@ def _unsettled(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a datagram while the position in the connection matters."""
     if hints.dialects[direction] == SPECIFICATION:
         return scan_document(payload, direction, hints)
-    progress: Progress = hints.extra or Progress()
+    if hints.extra is None:
+        hints = Hints(hints.dialects, Progress())
     how = READERS[hints.dialects[direction]]
     values = how.datagram(payload, 0, len(payload)) if payload else None
-    return _PHASES[progress.phase](values, payload, direction, Hints(hints.dialects, progress))
+    return _PHASES[hints.extra.phase](values, payload, direction, hints)
 
 
 def _events(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
