@@ -201,13 +201,14 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
 
 
 def _rtt(summary: RttSummary) -> dict[str, Any]:
+    # Whole nanoseconds by 1e6, each of them: there is no noise to round off.
     return {
         "samples": summary.samples,
         "ambiguous": summary.ambiguous,
-        "min": _round(summary.minimum),
-        "p50": _round(summary.p50),
-        "p95": _round(summary.p95),
-        "max": _round(summary.maximum),
+        "min": summary.minimum,
+        "p50": summary.p50,
+        "p95": summary.p95,
+        "max": summary.maximum,
     }
 
 
