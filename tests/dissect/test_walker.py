@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from scapy.fields import ByteEnumField, ByteField, FlagsField, PacketField, ShortField
 
 from netdissect.dissect.catalogue import Catalogue
-from netdissect.dissect.walker import Scope, Walker, node_fields
+from netdissect.dissect.scope import Scope
+from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, LsbBits, LsbPad, Tail, Varint

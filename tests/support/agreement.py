@@ -11,7 +11,8 @@ from typing import Any
 from netdissect.capture import open_capture
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.engine import layer_module
-from netdissect.dissect.walker import Scope, Walker
+from netdissect.dissect.scope import Scope
+from netdissect.dissect.walker import Walker
 from netdissect.flow import packets
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import PacketKind

@@ -139,7 +139,8 @@ def dissect(
 def _read(
     dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
 ) -> None:
-    from netdissect.dissect.walker import Scope, Walker, node_fields  # noqa: PLC0415 - imports scapy
+    from netdissect.dissect.scope import Scope  # noqa: PLC0415 - imports scapy
+    from netdissect.dissect.walker import Walker, node_fields  # noqa: PLC0415
 
     walker = Walker(rows)
     dissection.annotations = walker.annotations
@@ -154,11 +155,17 @@ def _read(
     if finish is not None:
         finish(dissection, request, walker)
     walker.trailing(dissection.root, payload, walker.used)
-    dissection.fields = node_fields(dissection.root)
+    known: dict[int, dict[str, Any]] = {}
     for message in dissection.messages:
+        if message.node is not None and message.node is not dissection.root:
+            message.fields = node_fields(message.node)
+            # A copy: what is added to a message later is no field of the payload.
+            known[id(message.node)] = dict(message.fields)
+    dissection.fields = node_fields(dissection.root, known)
+    for message in dissection.messages:
+        if message.node is dissection.root:
+            message.fields = dissection.fields
         if message.node is not None:
-            whole = message.node is dissection.root
-            message.fields = dissection.fields if whole else node_fields(message.node)
             message.summary = message.summary or summarise(message.type, message.node)
     if not dissection.summary:
         dissection.summary = "; ".join(message.summary for message in dissection.messages)

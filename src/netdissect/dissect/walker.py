@@ -6,53 +6,23 @@ stays. It holds no knowledge of a protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-from scapy.fields import ConditionalField, FlagsField, MayEnd, PacketField
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from netdissect.dissect.catalogue import Catalogue
+from netdissect.dissect.scope import Scope
+from netdissect.dissect.steps import EMBEDDED, ITEMS, PADDING, Step, steps_of
 from netdissect.layers.base import READ_FAULTS, Check, Layer
-from netdissect.layers.fields import Embedded, FieldFault, Items, LsbPad
+from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import FieldNode, MessageView
 
-__all__ = ["Scope", "Walker", "node_fields"]
+__all__ = ["Walker", "node_fields", "node_value"]
+
+Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
 DEPTH_LIMIT = 64
 """Nested layers and objects at most."""
-
-
-class Scope(dict[str, Any]):
-    """The fields of one layer as read so far; unknown names are looked up in the layers around it.
-
-    Stands in for the packet when Field objects ask for other fields.
-    """
-
-    __slots__ = ("layer", "outer")
-
-    def __init__(self, outer: Scope | None = None, layer: type[Layer] | None = None) -> None:
-        super().__init__()
-        self.outer = outer
-        self.layer = layer
-
-    def __missing__(self, name: str) -> Any:
-        if self.outer is None:
-            raise KeyError(name)
-        return self.outer[name]
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (self.outer is not None and name in self.outer)
-
-    def getfieldval(self, name: str) -> Any:
-        """Return a field's value as a Scapy packet would."""
-        return self[name]
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(name) from None
 
 
 class Walker:
@@ -104,33 +74,26 @@ class Walker:
 
         Returns its node, its scope and the number of octets that it took.
         """
-        title = layer._name or layer.__name__  # noqa: SLF001 - `name` is Scapy's slot
-        node = FieldNode(name or str(title), None, base, 0, buffer=self._buffer)
+        # A class can be hashed, whatever its instances are.
+        title, steps = steps_of(layer)  # type: ignore[arg-type]
+        node = FieldNode(name or title, None, base, 0, buffer=self._buffer)
         scope = Scope(outer, layer)
-        state: Any = data
         total = 8 * len(data)
+        position = 0
         faulty = False
-        for field in layer.fields_desc:
-            inner = field
-            if isinstance(inner, MayEnd):
-                inner = inner.fld
-            if isinstance(inner, ConditionalField):
-                if not inner._evalcond(scope):  # noqa: SLF001 - Scapy has no public name for it
-                    scope[field.name] = None
-                    continue
-                inner = inner.fld
-            before = _position(state, total)
+        for step in steps:
+            if step.condition is not None and not step.condition(scope):
+                scope[step.name] = None
+                continue
             try:
-                state = self._field(inner, state, node, scope, base=base, total=total, depth=depth)
+                position = self._field(step, data, position, node, scope, base, depth)
             except READ_FAULTS as fault:
-                self._fault(inner.name, fault, node, base + before, total - before)
+                self._fault(step.name, fault, node, base + position, total - position)
                 faulty = True
                 break
-        used = _position(state, total)
-        octets = (used + 7) >> 3
-        node.bit_length = total if faulty else used
+        node.bit_length = total if faulty else position
         self._conclude(layer, node, scope)
-        return node, scope, len(data) if faulty else octets
+        return node, scope, len(data) if faulty else (position + 7) >> 3
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:
         """Show and report the octets of `data` after a whole layer."""
@@ -146,61 +109,68 @@ class Walker:
 
     def _field(
         self,
-        field: Any,
-        state: Any,
+        step: Step,
+        data: bytes,
+        position: int,
         node: FieldNode,
         scope: Scope,
-        *,
         base: int,
-        total: int,
         depth: int,
-    ) -> Any:
-        """Read one field into `node` and `scope`; returns the new state."""
-        before = _position(state, total)
-        if isinstance(field, Items):
-            return self._items(field, state, node, scope, base=base + before, depth=depth)
-        if isinstance(field, Embedded):
-            return self._embedded(field, state, node, scope, base=base + before, depth=depth)
-        if isinstance(field, PacketField):
-            child, inner, used = self.walk(
-                field.cls, state, base=base + before, outer=scope, name=field.name, depth=depth + 1
-            )
-            node.children.append(child)
-            scope[field.name] = inner
-            return state[used:]
-        after, value = field.getfield(scope, state)
-        scope[field.name] = value
+    ) -> int:
+        """Read one field at bit `position` into `node` and `scope`; return the bit behind it."""
+        if step.kind > PADDING:
+            rest, offset = data[position >> 3 :], base + position
+            if step.kind == ITEMS:
+                used = self._items(step.field, rest, node, scope, offset, depth)
+            elif step.kind == EMBEDDED:
+                used = self._embedded(step.field, rest, node, scope, offset, depth)
+            else:
+                used = self._packet(step.field, rest, node, scope, offset, depth)
+            return position + 8 * used
+        value, end = step.read(data, position, scope)
+        scope[step.name] = value
         if value is None:
-            return after
-        length = _position(after, total) - before
-        if isinstance(field, LsbPad):
-            self._padding(value, node, base + before, length)
-            return after
+            return end
+        offset, length = base + position, end - position
+        if step.kind == PADDING:
+            self._padding(value, node, offset, length)
+            return end
+        plain = value if step.plain is None else step.plain(value)
         node.children.append(
             FieldNode(
-                getattr(field, "shown", field.name),
-                _plain(field, value),
-                base + before,
-                length,
-                _display(field, value),
-                buffer=self._buffer,
+                step.shown, plain, offset, length, step.display(value), buffer=self._buffer
             )
         )
-        findings = getattr(field, "findings", None)
-        if findings is not None:
-            raw = state[: len(state) - len(after)]
-            for code, message in findings(value, raw):
-                self.note(code, message, base + before, length)
-        return after
+        if step.findings is not None:
+            for code, message in step.findings(value, data[position >> 3 : end >> 3]):
+                self.note(code, message, offset, length)
+        return end
+
+    def _packet(
+        self,
+        field: Any,
+        data: bytes,
+        node: FieldNode,
+        scope: Scope,
+        base: int,
+        depth: int,
+    ) -> int:
+        """Read the layer that a field of Scapy's own holds; return its octets."""
+        child, inner, used = self.walk(
+            field.cls, data, base=base, outer=scope, name=field.name, depth=depth + 1
+        )
+        node.children.append(child)
+        scope[field.name] = inner
+        return used
 
     def _embedded(
-        self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, *, base: int, depth: int
-    ) -> bytes:
+        self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
+    ) -> int:
         """Read the layer that stands in the octets of one field; what it leaves is trailing."""
         octets = field.octets(scope, data)
         if depth >= DEPTH_LIMIT:
             self.note("depth-limit", f"{field.name} is nested too deeply", base, 8 * len(octets))
-            return data[len(octets) :]
+            return len(octets)
         child, scope[field.name], used = self.walk(
             field.choose(scope, octets),
             octets,
@@ -211,7 +181,7 @@ class Walker:
         )
         self.trailing(child, octets, used)
         node.children.append(child)
-        return data[len(octets) :]
+        return len(octets)
 
     def _padding(self, value: int, node: FieldNode, offset: int, length: int) -> None:
         node.children.append(FieldNode("padding", value, offset, length, buffer=self._buffer))
@@ -219,14 +189,14 @@ class Walker:
             self.note("nonzero-padding", f"padding bits hold {value:#x}, not zero", offset, length)
 
     def _items(
-        self, field: Items, data: bytes, node: FieldNode, scope: Scope, *, base: int, depth: int
-    ) -> bytes:
+        self, field: Items, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
+    ) -> int:
         """Read the items of a list; a short list is reported, not an error of the layer."""
         holder = FieldNode(field.name, None, base, 0, buffer=self._buffer, is_list=True)
         node.children.append(holder)
         values: list[Scope] = []
         scope[field.name] = values
-        whole, data = data, data[: max(0, len(data) - field.reserve)]
+        data = data[: max(0, len(data) - field.reserve)]
         wanted = None if field.count is None else int(field.count(scope))
         position = 0
         while position < len(data) if wanted is None else len(values) < wanted:
@@ -249,7 +219,7 @@ class Walker:
             position += max(used, 1)
         position = min(position, len(data))
         holder.bit_length = 8 * position
-        return whole[position:]
+        return position
 
     def _fault(
         self, name: str, fault: BaseException, node: FieldNode, offset: int, length: int
@@ -285,7 +255,7 @@ class Walker:
                     kind,
                     node.bit_offset >> 3,
                     (node.bit_length + 7) >> 3,
-                    node_fields(node),
+                    {},  # when the tree is whole
                     node,
                     self._buffer,
                 )
@@ -302,13 +272,6 @@ class Walker:
         )
 
 
-def _position(state: Any, total: int) -> int:
-    """Return how many of `total` bits a Scapy dissection state has consumed."""
-    if isinstance(state, tuple):
-        return int(total - 8 * len(state[0]) + state[1])
-    return int(total - 8 * len(state))
-
-
 def _try(rule: Any, scope: Mapping[str, Any]) -> Any:
     """Return the rule's value, or None where a field that it needs was not read."""
     try:
@@ -317,40 +280,33 @@ def _try(rule: Any, scope: Mapping[str, Any]) -> Any:
         return None
 
 
-def _plain(field: Any, value: Any) -> Any:
-    """Return a field value as a plain Python value."""
-    if isinstance(field, FlagsField):
-        return int(value)
-    plain = getattr(field, "plain", None)
-    return value if plain is None else plain(value)
-
-
-def _display(field: Any, value: Any) -> str:
-    if isinstance(value, (bytes, bytearray)):
-        return value.hex()
-    text = field.i2repr(None, value)
-    return "" if text == repr(value) else str(text)
-
-
 def _text(value: Any) -> str:
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
 
 
-def _pairs(node: FieldNode) -> Iterator[tuple[str, Any]]:
+def node_fields(node: FieldNode, known: Fields | None = None) -> dict[str, Any]:
+    """Return the children of a node by name; of equal names the last wins.
+
+    Args:
+        node: a node of the tree.
+        known: `id` of a node below it -> what this returns for that one.
+
+    """
+    found = {}
     for child in node.children:
+        value = child.value
         if child.is_list:
-            yield child.name, [node_value(item) for item in child.children]
-        else:
-            yield child.name, node_value(child)
+            value = [node_value(item, known) for item in child.children]
+        elif value is None and child.children:
+            value = node_value(child, known)
+        found[child.name] = value
+    return found
 
 
-def node_value(node: FieldNode) -> Any:
+def node_value(node: FieldNode, known: Fields | None = None) -> Any:
     """Return a node as a plain value: its own value, or an object of its children."""
+    if known is not None and id(node) in known:
+        return known[id(node)]
     if node.is_list:
-        return [node_value(item) for item in node.children]
-    return node_fields(node) if node.children and node.value is None else node.value
-
-
-def node_fields(node: FieldNode) -> dict[str, Any]:
-    """Return the children of a node by name; of equal names the last wins."""
-    return dict(_pairs(node))
+        return [node_value(item, known) for item in node.children]
+    return node_fields(node, known) if node.children and node.value is None else node.value

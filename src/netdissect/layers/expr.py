@@ -5,7 +5,7 @@ read.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 __all__ = ["E"]
@@ -48,6 +48,25 @@ def _number(value: Any) -> Any:
     return 0 if value is None else value
 
 
+class _Lookups(ast.NodeTransformer):
+    """Puts a look-up in the place of each name, with 0 for None."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """Return the look-up of a name."""
+        text = f"(0 if (_{node.id} := _fields[{node.id!r}]) is None else _{node.id})"
+        return ast.parse(text, mode="eval").body
+
+
+def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the function of the fields that an expression is."""
+    body = ast.unparse(_Lookups().visit(ast.parse(source, mode="eval")))
+    # The text is a constant of this package and was checked before: nothing of a packet is run.
+    rule: Callable[[Mapping[str, Any]], Any] = eval(  # noqa: S307
+        f"lambda _fields: {body}", {"__builtins__": {}}
+    )
+    return rule
+
+
 class E:
     """An expression such as `E("size_hi << 6 | size_lo")` over the fields read so far.
 
@@ -57,7 +76,7 @@ class E:
     and names.
     """
 
-    __slots__ = ("_code", "names", "source", "tree")
+    __slots__ = ("_rule", "names", "source", "tree")
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -68,12 +87,14 @@ class E:
         self.names = tuple(
             sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
         )
-        self._code = compile(self.tree, "<E>", "eval")
+        self._rule = _function(source)
 
     def __call__(self, packet: Any) -> Any:
         """Return the value of the expression for `packet`."""
-        # The text is a constant of this package and was checked above: nothing of a packet is run.
-        return eval(self._code, {"__builtins__": {}}, _Names(packet))  # noqa: S307
+        try:
+            return self._rule(packet if isinstance(packet, dict) else _Names(packet))
+        except KeyError as missing:
+            raise NameError(f"{self.source!r} asks for {missing}") from None
 
     def __repr__(self) -> str:
         return f"E({self.source!r})"

@@ -13,7 +13,7 @@ MASK = "********"
 """What stands for a password that is not shown."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class FieldNode:
     """One field of the tree. Siblings do not overlap; children lie inside their parent unless they
     refer to another buffer.

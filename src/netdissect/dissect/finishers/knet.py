@@ -68,7 +68,10 @@ def _generate(node: FieldNode, name: str, value: Any) -> None:
 
 
 def _child(node: FieldNode, name: str) -> FieldNode | None:
-    return next((child for child in node.children if child.name == name), None)
+    for child in node.children:
+        if child.name == name:
+            return child
+    return None
 
 
 def _connect(root: FieldNode, walker: Walker) -> None:
@@ -108,10 +111,13 @@ def _oversize(size: int, walker: Walker) -> None:
 
 def _flatten(node: FieldNode, payload: bytes) -> None:
     """Put the fields of a message's content beside those of its header."""
-    content = _child(node, "content")
-    if content is None or not content.children:
+    names = [child.name for child in node.children]
+    if "content" not in names:
         return
-    place = node.children.index(content)
+    place = names.index("content")
+    content = node.children[place]
+    if not content.children:
+        return
     node.children[place : place + 1] = content.children
     number = _child(content, "message_id")
     if number is not None and _child(content, "payload") is None:
@@ -221,26 +227,27 @@ def _summary(view: MessageView, name: str | None = None) -> str:
     if node is None:
         return view.type
     facts = [view.type]
-    application = _value(node, "application_name") or name
+    value = {child.name: child.value for child in node.children}.get
+    application = value("application_name") or name
     if application is not None:
         facts[0] = f"{application} ({view.type})"
-    if _value(node, "acked_packet_id") is not None:
-        named = acknowledged(_value(node, "acked_packet_id"), _value(node, "sequence_bits"))
+    payload = value("payload")
+    if (acked := value("acked_packet_id")) is not None:
+        named = acknowledged(acked, value("sequence_bits") or 0)
         more = f" and {len(named) - _ACKS_SHOWN} more" if len(named) > _ACKS_SHOWN else ""
         facts.append("of " + ", ".join(f"#{number}" for number in named[:_ACKS_SHOWN]) + more)
-    elif _value(node, "ping_id") is not None:
-        facts.append(str(_value(node, "ping_id")))
-    elif isinstance(_value(node, "payload"), bytes) and _value(node, "payload"):
-        facts.append(f"{len(_value(node, 'payload'))} B")
-    if _value(node, "transfer_id") is not None:
-        part = _value(node, "fragment_number") or 0
-        count = _value(node, "fragment_count")
+    elif value("ping_id") is not None:
+        facts.append(str(value("ping_id")))
+    elif isinstance(payload, bytes) and payload:
+        facts.append(f"{len(payload)} B")
+    if value("transfer_id") is not None:
+        part, count = value("fragment_number") or 0, value("fragment_count")
         of = "" if count is None else f" of {count}"
-        facts.append(f"transfer {_value(node, 'transfer_id')} fragment {part}{of}")
-    number = _value(node, "reliable_number")
+        facts.append(f"transfer {value('transfer_id')} fragment {part}{of}")
+    number = value("reliable_number")
     if number is not None:
         facts.append(f"reliable {number}")
-    if _value(node, "in_order"):
+    if value("in_order"):
         facts.append("in-order requested")
     return " ".join(facts)
 

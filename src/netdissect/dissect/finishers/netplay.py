@@ -14,7 +14,8 @@ from netdissect.dissect.schema import (
     SchemaMismatch,
     parse_schema,
 )
-from netdissect.dissect.walker import Scope, Walker, node_value
+from netdissect.dissect.scope import Scope
+from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.netplay import NetplayChunk, NetplayFrame, NetplayShortFrame, NetplayText
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor

@@ -1,0 +1,178 @@
+"""How the walker reads the fields of a layer: worked out once for a layer, not for each datagram.
+
+A field of Scapy reads from a state, octets and perhaps a number of bits, that it slices anew. The
+common fields are read here at a bit position instead; all others still read their own way.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
+
+from netdissect.layers.fields import Embedded, FieldFault, Items, LsbBits, LsbPad
+from netdissect.wire.bits import extract
+
+__all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Step", "steps_of"]
+
+MAX_LAYERS = 4096
+"""Layers whose steps are remembered; more than all that exist."""
+
+LEAF: Final = 0
+"""A field with a value."""
+PADDING: Final = 1
+"""Bits that mean nothing."""
+ITEMS: Final = 2
+"""A list of layers."""
+EMBEDDED: Final = 3
+"""A layer in so many octets."""
+PACKET: Final = 4
+"""A layer, as a field of Scapy's own holds it."""
+
+_Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
+"""(octets of the layer, bit position, fields read so far) -> (value, bit behind it)."""
+
+
+class Step:
+    """One field of a layer, ready to be read."""
+
+    __slots__ = ("condition", "display", "field", "findings", "kind", "name", "plain", "read",
+                 "shown")  # fmt: skip
+
+    def __init__(self, field: Any) -> None:
+        self.name: str = field.name
+        inner = field.fld if isinstance(field, MayEnd) else field
+        self.condition: Callable[[Any], Any] | None = None
+        """Says from the fields read so far whether it is there; None: always."""
+        if isinstance(inner, ConditionalField):
+            self.condition = inner.cond
+            inner = inner.fld
+        self.field = inner
+        self.kind = _kind(inner)
+        self.shown: str = getattr(inner, "shown", inner.name)
+        """Its name in the tree."""
+        self.read = _reader(inner)
+        self.plain = int if isinstance(inner, FlagsField) else getattr(inner, "plain", None)
+        """Makes a plain value of Python of what was read; None: it is one."""
+        self.display = _display(inner)
+        """Returns what people see where that is more than the value."""
+        self.findings: Callable[[Any, bytes], Iterable[tuple[str, str]]] | None = getattr(
+            inner, "findings", None
+        )
+        """Says what is wrong with a value and its octets."""
+
+
+@lru_cache(maxsize=MAX_LAYERS)
+def steps_of(layer: Any) -> tuple[str, tuple[Step, ...]]:
+    """Return the title of a layer and the steps in which it is read."""
+    title = layer._name or layer.__name__  # noqa: SLF001 - `name` is Scapy's slot
+    return str(title), tuple(Step(field) for field in layer.fields_desc)
+
+
+def _kind(field: Any) -> int:
+    for kind, number in (
+        (Items, ITEMS), (Embedded, EMBEDDED), (PacketField, PACKET), (LsbPad, PADDING),
+    ):  # fmt: skip
+        if isinstance(field, kind):
+            return number
+    return LEAF
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def _reader(field: Any) -> _Read:
+    """Return what reads a field, by the method that its class has for it."""
+    method = type(field).getfield
+    if method is BitField.getfield and not field.rev:
+        return _bits(field.size, _converter(field))
+    if method is LsbBits.getfield:
+        return _lsb_bits(field)
+    if method is Field.getfield and isinstance(field.sz, int):
+        return _number(field, _converter(field))
+    return _stated(field)
+
+
+def _converter(field: Any) -> Callable[[Any, Any], Any] | None:
+    return None if type(field).m2i is Field.m2i else field.m2i
+
+
+def _bits(size: int, convert: Callable[[Any, Any], Any] | None) -> _Read:
+    """Read bits, the most significant one first."""
+    mask = (1 << size) - 1
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        end = position + size
+        if end > 8 * len(data):
+            raise struct.error(f"{size} bits wanted, {8 * len(data) - position} left")
+        octets = data[position >> 3 : (end + 7) >> 3]
+        value = int.from_bytes(octets, "big") >> (-end & 7) & mask
+        return (value if convert is None else convert(scope, value)), end
+
+    return read
+
+
+def _lsb_bits(field: LsbBits) -> _Read:
+    """Read bits, the least significant one first."""
+    name, size, sign = field.name, field.size, 1 << (field.size - 1) if field.signed else 0
+
+    def read(data: bytes, position: int, _scope: Any) -> tuple[Any, int]:
+        end = position + size
+        if end > 8 * len(data):
+            raise FieldFault("truncated", f"{name} needs {size} bits")
+        value = extract(data, position, size)
+        return (value - 2 * sign if value & sign else value), end
+
+    return read
+
+
+def _number(field: Any, convert: Callable[[Any, Any], Any] | None) -> _Read:
+    """Read what `struct` reads."""
+    unpack, size, stated = field.struct.unpack_from, 8 * field.sz, _stated(field)
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        if position & 7:
+            return stated(data, position, scope)
+        value = unpack(data, position >> 3)[0]
+        return (value if convert is None else convert(scope, value)), position + size
+
+    return read
+
+
+def _stated(field: Any) -> _Read:
+    """Read as the field itself does."""
+    getfield = field.getfield
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        state: Any = data[position >> 3 :]
+        if position & 7:
+            state = (state, position & 7)
+        after, value = getfield(scope, state)
+        rest, bits = after if isinstance(after, tuple) else (after, 0)
+        return value, 8 * (len(data) - len(rest)) + bits
+
+    return read
+
+
+# -- showing ---------------------------------------------------------------------------------------
+
+
+def _display(field: Any) -> Callable[[Any], str]:
+    kind = type(field)
+    if kind.i2repr is Field.i2repr and kind.i2h is Field.i2h:
+        return _hexadecimal
+
+    def shown(value: Any) -> str:
+        if isinstance(value, (bytes, bytearray)):
+            return value.hex()
+        text = field.i2repr(None, value)
+        return "" if text == repr(value) else str(text)
+
+    return shown
+
+
+def _hexadecimal(value: Any) -> str:
+    return value.hex() if isinstance(value, (bytes, bytearray)) else ""
