@@ -98,6 +98,7 @@ def compiled(root: Path, into: Path, patterns: list[str]) -> dict[str, Path]:
         modules = mypycify(
             [
                 "--config-file=", "--ignore-missing-imports", "--follow-imports=silent",
+                "--cache-dir", str(into / "cache"),
                 *(str(path) for path in files if path.name != "__init__.py"),
             ],
             opt_level="3", debug_level="0", multi_file=True, target_dir=str(into / "c"),
