@@ -143,12 +143,12 @@ def named(items: Items, family: str, known: Items | None = None) -> list[dict[st
         known: a snapshot that holds the announcing items where `items` is only a delta.
 
     """
-    rows = object_rows(family)
+    objects = _objects(family)
     uuids = _uuids({**(known or {}), **items})
     found = []
     for (kind, number), values in items.items():
-        row = rows.get(kind) if kind < _FIRST_EXTENDED else rows.get(uuids.get(kind, b""))
-        found.append(_item(kind, number, values, row))
+        known_as: int | bytes = kind if kind < _FIRST_EXTENDED else uuids.get(kind, b"")
+        found.append(_item(kind, number, values, objects.get(known_as)))
     return found
 
 
@@ -161,15 +161,16 @@ def _uuids(items: Items) -> dict[int, bytes]:
     }
 
 
-def _item(kind: int, number: int, values: tuple[int, ...], row: Any) -> dict[str, Any]:
+def _item(
+    kind: int, number: int, values: tuple[int, ...], known: tuple[str, tuple[str, ...]] | None
+) -> dict[str, Any]:
     item: dict[str, Any] = {"item_type": kind, "item_id": number}
     if kind == 0 and len(values) == _UUID_INTS:
         uuid = b"".join((value & _U32).to_bytes(4, "big") for value in values)
         return {**item, "object": "uuid", "uuid": uuid.hex()}
-    if row is None:
+    if known is None:
         return {**item, "object": None, "ints": list(values)}
-    names = _names_of(row)
-    item["object"] = row["name"]
+    item["object"], names = known
     item.update(zip(names, values, strict=False))
     item.update(_strings(names, values))
     if len(values) > len(names):
@@ -179,31 +180,33 @@ def _item(kind: int, number: int, values: tuple[int, ...], row: Any) -> dict[str
 
 def object_fields(family: str) -> tuple[str, ...]:
     """Return the names of all integers of all snapshot objects of a family, and of DDNet's."""
-    return tuple(sorted({name for row in object_rows(family).values() for name in _names_of(row)}))
-
-
-def _names_of(row: dict[str, Any]) -> tuple[str, ...]:
-    fields = (*row["fields"], *row.get("newer_extra_fields", ()))
-    return _names(row["name"], tuple(map(_frozen, fields)))
-
-
-def _frozen(row: dict[str, Any]) -> tuple[str, int]:
-    """Return (name, integers) of a field, arrays of arrays included."""
-    count = 1
-    inner: dict[str, Any] | None = row
-    while inner is not None and inner.get("type") == "array":
-        count *= inner["count"]
-        inner = inner["item"]
-    return row["name"], count
+    return tuple(sorted({name for _, names in _objects(family).values() for name in names}))
 
 
 @cache
-def _names(_object: str, fields: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """Return one name per integer: `end_ticks_0` ... where a field is an array."""
+def _objects(family: str) -> dict[int | bytes, tuple[str, tuple[str, ...]]]:
+    """Return the objects of a family by number or UUID: the name, and one name per integer."""
+    return {key: (row["name"], _names(row)) for key, row in object_rows(family).items()}
+
+
+def _names(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return one name per integer of an object: `end_ticks_0` ... where a field is an array."""
     names: list[str] = []
-    for name, count in fields:
-        names += [name] if count == 1 else [f"{name}_{index}" for index in range(count)]
+    for entry in (*row["fields"], *row.get("newer_extra_fields", ())):
+        name, count = entry["name"], _count(entry)
+        numbered = (f"{name}_{index}" for index in range(count))
+        names.extend((name,) if count == 1 else numbered)
     return tuple(names)
+
+
+def _count(entry: dict[str, Any]) -> int:
+    """Return the integers of a field, arrays of arrays included."""
+    count = 1
+    inner: dict[str, Any] | None = entry
+    while inner is not None and inner.get("type") == "array":
+        count *= inner["count"]
+        inner = inner["item"]
+    return count
 
 
 _PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
