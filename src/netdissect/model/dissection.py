@@ -13,34 +13,54 @@ MASK = "********"
 """What stands for a password that is not shown."""
 
 
-@dataclass(slots=True, eq=False)
 class FieldNode:
     """One field of the tree. Siblings do not overlap; children lie inside their parent unless they
     refer to another buffer.
     """
 
-    name: str
-    """Field name as in the layer, snake_case."""
-    value: Any
-    """Typed value: int, float, bool, str, bytes, None, list; for a node with children, None."""
-    bit_offset: int
-    """First bit in `buffer`. Bit i is bit i % 8 of octet i // 8, counted in the layer's own bit
-    order.
-    """
-    bit_length: int
-    """Length in bits; 0 for generated nodes."""
-    display: str = ""
-    """Value for people where it differs from str(value): enum names, units. Not yet made safe for a
-    terminal.
-    """
-    children: list[FieldNode] = field(default_factory=list)
-    """Nested fields."""
-    buffer: int = 0
-    """Index into `Dissection.buffers`."""
-    generated: bool = False
-    """True for values that are concluded, not read (shown in brackets)."""
-    is_list: bool = False
-    """True where the children are the items of a list, not the fields of an object."""
+    __slots__ = ("bit_length", "bit_offset", "buffer", "children", "display", "generated",
+                 "is_list", "name", "value")  # fmt: skip
+
+    # No dataclass: there are fifty of these in a datagram, and its `__init__` is not compiled.
+    def __init__(
+        self,
+        name: str,
+        value: Any,
+        bit_offset: int,
+        bit_length: int,
+        display: str = "",
+        children: list[FieldNode] | None = None,
+        buffer: int = 0,
+        *,
+        generated: bool = False,
+        is_list: bool = False,
+    ) -> None:
+        self.name = name
+        """Field name as in the layer, snake_case."""
+        self.value = value
+        """Typed value: int, float, bool, str, bytes, None, list; for a node with children, None."""
+        self.bit_offset = bit_offset
+        """First bit in `buffer`. Bit i is bit i % 8 of octet i // 8, counted in the layer's own bit
+        order.
+        """
+        self.bit_length = bit_length
+        """Length in bits; 0 for generated nodes."""
+        self.display = display
+        """Value for people where it differs from str(value): enum names, units. Not yet made safe
+        for a terminal.
+        """
+        self.children: list[FieldNode] = [] if children is None else children
+        """Nested fields."""
+        self.buffer = buffer
+        """Index into `Dissection.buffers`."""
+        self.generated = generated
+        """True for values that are concluded, not read (shown in brackets)."""
+        self.is_list = is_list
+        """True where the children are the items of a list, not the fields of an object."""
+
+    def __repr__(self) -> str:
+        children = f", {len(self.children)} children" if self.children else ""
+        return f"<FieldNode {self.name}={self.value!r} at bit {self.bit_offset}{children}>"
 
 
 @dataclass(frozen=True, slots=True)
