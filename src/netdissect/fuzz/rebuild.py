@@ -11,11 +11,15 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from scapy.packet import Packet
+from scapy.fields import BitField
+from scapy.packet import Packet, Raw
 
 from netdissect.layers.base import Layer
+from netdissect.layers.fields import Items, NulString
 from netdissect.model.errors import UsageError
+from netdissect.wire import huffman
 from netdissect.wire.eoudp_names import DOCUMENTS
+from netdissect.wire.varint import TEEWORLDS
 
 __all__ = ["PROTOCOLS", "rebuild"]
 
@@ -176,9 +180,114 @@ def _frame(fields: _Fields, layers: Any) -> bytes:
     return bytes(_filled(layers.NetplayFrame, fields, body=body))
 
 
+# -- Teeworlds -------------------------------------------------------------------------------------
+
+
+def _teeworlds(dialect: str, _transport: str, fields: _Fields) -> bytes:
+    from netdissect.layers import teeworlds as layers  # noqa: PLC0415
+    from netdissect.layers.teeworlds.packets import PAYLOAD_LIMITS  # noqa: PLC0415
+
+    header = layers.ROOTS[dialect]
+    family = "0.7" if header is layers.Tw07 else "0.6"
+    if "message_fields" in fields:
+        carrier = layers.Tw07Connless if family == "0.7" else layers.Tw06Connless
+        body = _connless(family, fields["message_fields"], layers)
+        return bytes(_shown(carrier, fields, body=body))
+    packet = _shown(header, fields)
+    if fields.get("compressed_flag") and "compressed" in fields:
+        code = bytes.fromhex(fields["compressed"])
+        packet.packed = _packed(code, PAYLOAD_LIMITS[header.dialect])
+        packet.explicit = 1  # or Scapy builds a copy, which does not know them
+    return bytes(packet / _teeworlds_body(header.dialect, family, fields, layers))
+
+
+def _packed(code: bytes, limit: int) -> tuple[bytes, bytes]:
+    """Return what a code stands for, and the code: what is built otherwise is compressed anew.
+
+    A code that cannot be opened stands for itself.
+    """
+    try:
+        return huffman.decompress(code, limit), code
+    except huffman.HuffmanError:
+        return code, code
+
+
+def _teeworlds_body(dialect: str, family: str, fields: _Fields, layers: Any) -> Packet:
+    """Return what follows the header: chunks, a control message, or octets that did not open."""
+    if "chunks" in fields:
+        made = [_chunk(family, each, layers) for each in fields["chunks"]]
+        chunks = _shown(layers.body_layer(dialect, b"", control=False), fields, chunks=made)
+        body: Packet = chunks / Raw(bytes.fromhex(fields.get("trailing", "")))
+        return body
+    number = fields.get("control_id")
+    if number is None:
+        return Raw(bytes.fromhex(fields.get("compressed", "")))
+    return _shown(layers.CONTROLS[dialect].get(number, layers.TwControlUnknown), fields)
+
+
+def _connless(family: str, fields: _Fields, layers: Any) -> Packet:
+    """Return a connectionless message; one without known magic octets is the octets of `data`."""
+    magic = bytes.fromhex(fields.get("magic_octets", ""))
+    layer = layers.CONNLESS[family].get(magic)
+    if layer is None:
+        return Raw(magic + bytes.fromhex(fields.get("data", "")))
+    return _shown(layer, fields)
+
+
+def _chunk(family: str, fields: _Fields, layers: Any) -> Packet:
+    """Return a chunk; one that the packet ends in has the octets of its message under `body`."""
+    if "body" in fields:
+        body: Packet = Raw(bytes.fromhex(fields["body"]))
+    else:
+        body = _chunk_message(family, fields.get("fields") or {}, layers)
+    return _shown(layers.Tw07Chunk if family == "0.7" else layers.Tw06Chunk, fields, body=body)
+
+
+def _chunk_message(family: str, fields: _Fields, layers: Any) -> Packet:
+    """Return the message that its number, or its UUID, names."""
+    number = fields.get("message_id")
+    head = b"" if number is None else TEEWORLDS.write(number)
+    uuid = bytes.fromhex(fields.get("message_uuid", ""))
+    return _shown(layers.message_layer(head + uuid, family), fields)
+
+
+def _shown(layer: type[Layer], values: _Fields, **more: Any) -> Any:
+    """Return a packet of the values under the names that the tree shows them by."""
+    packet = layer()
+    for field in layer.fields_desc:
+        value = values.get(getattr(field, "shown", field.name))
+        if value is not None and field.name not in more:
+            packet.fields[field.name] = _unshown(field, value)
+    packet.fields.update(more)
+    return packet
+
+
+def _unshown(outer: Any, value: Any) -> Any:
+    """Return a value of the tree as its field takes it.
+
+    Raises:
+        ValueError: it has more or fewer octets than the field, or more bits.
+    """
+    field = outer
+    while hasattr(field, "fld"):
+        field = field.fld
+    if isinstance(field, Items):
+        return [_shown(field.item, each) for each in value]
+    if isinstance(field, BitField) and not 0 <= value < 1 << field.size:
+        raise ValueError(f"{field.name} = {value} has more than {field.size} bits")
+    if isinstance(field.default, bytes) and not isinstance(field, NulString):
+        octets = bytes.fromhex(value)
+        # Fields of a fixed size would cut or fill what they are given.
+        if field.fmt.endswith("s") and len(octets) != field.sz:
+            raise ValueError(f"{field.name} has {field.sz} octets, not {len(octets)}")
+        return octets
+    return field.any2i(None, value)
+
+
 PROTOCOLS: Mapping[str, Callable[[str, str, _Fields], bytes]] = {
     "eoudp": _eoudp,
     "knet": _knet,
     "netplay": _netplay,
+    "teeworlds": _teeworlds,
 }
 """Protocols whose payloads hold more than one layer at their root."""
