@@ -80,15 +80,15 @@ class Decapsulator:
         """Yield the packets of the frames, each as soon as it is whole, and at the end what is
         left.
         """
-        for found in self.batches((frame,) for frame in frames):
-            yield from found
+        for frame in frames:
+            yield from self._take((frame,))
+        yield from self._rest()
 
     def batches(self, batches: Iterable[Sequence[Frame]]) -> Iterator[list[Packet]]:
         """Yield the same packets, those of a batch of frames together: that costs less."""
         for frames in batches:
             yield self._take(frames)
-        self._fragments.finish()
-        yield list(self._streams.finish())
+        yield self._rest()
 
     def _take(self, frames: Sequence[Frame]) -> list[Packet]:
         """Return the packets that these frames complete."""
@@ -140,6 +140,11 @@ class Decapsulator:
             found += [packet for packet in self._frame(frame) if not self._skipped(packet)]
         self.stats.frames += len(frames) - skipped
         return found
+
+    def _rest(self) -> list[Packet]:
+        """Return what is left when all frames have been taken."""
+        self._fragments.finish()
+        return list(self._streams.finish())
 
     def _skipped(self, packet: Packet) -> bool:
         """Return True where a packet is one to be left out."""
