@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from netdissect.model.events import Ev
 from netdissect.track import recorder as module
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
-from tracking import MS, space
+from tracking import MS, connection, space
 
 
 def filled(numbers, acked):
@@ -69,3 +70,14 @@ def test_gaps_are_events() -> None:
     gaps = [item for item in recorder.rest() if hasattr(item, "event")]
     assert [(g.data["first_seq"], g.data["last_seq"]) for g in gaps] == [(2, 4), (7, 7)]
     assert gaps[1].text == "things 7 not seen"
+
+
+def test_nothing_is_kept_of_a_connection_that_is_over() -> None:
+    # Kept by the identity of its spaces, it would be taken for that of a later connection.
+    recorder = Recorder()
+    made = connection(recorder=recorder)[0]
+    there = made.lanes[0].spaces["things"]
+    made.datagram(0, 1, MS, b"x", [(Ev.UNIT, "Thing", "things", 5, None, b"x")])
+    made.finish(2 * MS)
+    assert recorder.late(there, 5, True, None, 3, 3 * MS, 3 * MS) is None
+    assert [record.seq for record in recorder.rest()] == [5]

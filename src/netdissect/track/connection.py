@@ -429,6 +429,8 @@ class Connection:
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.release()
+                if self.recorder is not None:
+                    self.recorder.forget(space)
         self.stream = None
         return report
 
