@@ -235,6 +235,16 @@ def test_transfers_are_bounded() -> None:
     assert len(transfers.finish()[1]) == 2
 
 
+def test_fragments_that_came_early_count_for_the_bound() -> None:
+    transfers, seen = Transfers(), set()
+    for name in range(1, 251):
+        early = [part(name, at, None, 1000 * name + at, bytes(2000)) for at in range(1, 61)]
+        transfers.feed(0, name, name, early)
+        first = [part(name, None, 1 << 30, 1000 * name, b"\x14")]
+        seen.update(codes(transfers.feed(0, name, name, first)))
+    assert "knet-transfer-limit" in seen
+
+
 # -- TCP ---------------------------------------------------------------------------------------------
 
 

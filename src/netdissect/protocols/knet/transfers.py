@@ -139,6 +139,7 @@ class Transfers:
             del sender.early[key]
             transfer.parts.setdefault(index, content)
             transfer.octets += len(content)
+            sender.octets += len(content)
             transfer.frames.append(frame)
             transfer.discarded += 1
 
