@@ -203,6 +203,18 @@ def test_what_is_missing_is_named() -> None:
     assert (note[2]["missing"], note[2]["present"], note[2]["count"]) == ([1, 3], 2, 4)
 
 
+@pytest.mark.parametrize("direction", [0, 1])
+def test_fragments_before_a_fault_reach_the_assembler(direction: int) -> None:
+    for data in payloads("knet"):
+        parts = [e for e in scan(data, direction, hints("knet-2.x")) if e[0] == Ev.PART]
+        if not parts or scan(data, direction, hints("knet-2.x"))[0][0] == Ev.RESTART:
+            continue
+        for phase in (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING, Phase.DEAF):
+            events = scan(data + bytes(2), direction, hints("knet-2.x", Progress(phase)))
+            assert "knet-zero-content" in codes(events)
+            assert events[-len(parts) :] == parts
+
+
 def test_read_shows_the_rejoined_message() -> None:
     from netdissect.pipeline.records import iter_records
 

@@ -32,7 +32,7 @@ from netdissect.wire.knet import (
 from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "fault",
-           "flow_control", "kind_of"]  # fmt: skip
+           "flow_control", "kind_of", "parts_last"]  # fmt: skip
 
 _MESSAGE: Final = int(Ev.MESSAGE)
 _UNIT: Final = int(Ev.UNIT)
@@ -172,6 +172,12 @@ def datagram(
     if odd or found.odd or (found.reliables > 0) != (reliable > 0) or len(payload) > LARGEST_SENT:
         _oddities(values, payload, how, events)
     return events + found.parts
+
+
+def parts_last(events: list[Event]) -> list[Event]:
+    """Return the same events with the PARTs behind all others, where they are looked for."""
+    parts = [event for event in events if event[0] == _PART]
+    return [*(event for event in events if event[0] != _PART), *parts] if parts else events
 
 
 def kind_of(identifier: int, how: Reader) -> str:
@@ -324,7 +330,7 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     kept.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
     if not any(event[0] == _HINTS for event in kept):
         kept += _deafened(direction, hints)
-    return kept
+    return parts_last(kept)
 
 
 def _deafened(direction: int, hints: Hints) -> list[Event]:

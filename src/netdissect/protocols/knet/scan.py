@@ -15,6 +15,7 @@ from netdissect.protocols.knet.datagrams import (
     datagram,
     flow_control,
     kind_of,
+    parts_last,
 )
 from netdissect.protocols.knet.document import scan_document
 from netdissect.wire.knet import (
@@ -38,7 +39,6 @@ _NOTE: Final = int(Ev.NOTE)
 _RESTART: Final = int(Ev.RESTART)
 _HINTS: Final = int(Ev.HINTS)
 _IDENTITY: Final = int(Ev.IDENTITY)
-_PART: Final = int(Ev.PART)
 _SHOWN: Final = 64
 """Octets of a connect datagram kept as identity."""
 
@@ -66,7 +66,7 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         note: list[Event] = [(_NOTE, "knet-connect-again", "eight zero octets")]
     else:
         note = broken(payload, direction, hints)
-    return [(_RESTART, "?"), *note, (_HINTS, learnt)]
+    return parts_last([(_RESTART, "?"), *note, (_HINTS, learnt)])
 
 
 def _unsettled(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -91,9 +91,8 @@ def _with(events: list[Event], hints: Hints, **changes: Any) -> list[Event]:
     """Add the hints with some changes, unless a Disconnect in the same datagram has set others."""
     if any(event[0] == _HINTS for event in events):
         return events
-    parts = [event for event in events if event[0] == _PART]
-    kept = [event for event in events if event[0] != _PART]
-    return [*kept, (_HINTS, Hints(hints.dialects, hints.extra._replace(**changes))), *parts]
+    learnt = Hints(hints.dialects, hints.extra._replace(**changes))
+    return parts_last([*events, (_HINTS, learnt)])
 
 
 def _first_id(values: Values) -> int:
@@ -129,8 +128,7 @@ def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints
             return []
         events = _events(values, payload, direction, hints)
         early = (_NOTE, "knet-early-data", "the server has not answered yet")
-        parts = [event for event in events if event[0] == _PART]
-        return [*(event for event in events if event[0] != _PART), early, *parts]
+        return parts_last([*events, early])
     events = [event for event in _events(values, payload, direction, hints) if event[0] != _RESTART]
     return [(_STATE, "accept", None), *_with(events, hints, phase=Phase.LEARNING)]
 
@@ -145,9 +143,7 @@ def _learning(values: Values | None, payload: bytes, direction: int, hints: Hint
     learnt = learning.learn(values, direction, hints)
     if learnt is hints:
         return events
-    parts = [event for event in events if event[0] == _PART]
-    kept = [event for event in events if event[0] != _PART]
-    return [*kept, (_HINTS, learnt), *parts]
+    return parts_last([*events, (_HINTS, learnt)])
 
 
 def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -177,9 +173,8 @@ def _closing(values: Values | None, payload: bytes, direction: int, hints: Hints
     events = _events(values, payload, direction, hints)
     side, number, _ = hints.extra.closing or (1 - direction, None, None)
     if side == direction and _first_id(values) != number:
-        events.insert(-1 if events[-1][0] == _PART else len(events), (
-            _NOTE, "knet-after-disconnect", "its sender has sent a Disconnect",
-        ))  # fmt: skip
+        note: Event = (_NOTE, "knet-after-disconnect", "its sender has sent a Disconnect")
+        events = parts_last([*events, note])
     return events
 
 
