@@ -141,6 +141,19 @@ def test_a_new_epoch_collides_with_the_old_one() -> None:
     assert (outer.restarts, outer.units, inner.units, inner.duplicates) == (1, 5, 5, 0)
 
 
+def test_an_epoch_across_the_wrap_is_known_to_the_next_one() -> None:
+    _, lane = lanes()
+    outer, _ = spaces(lane)
+    for index in range(6):
+        send(lane, (253 + index) & 255, index, 1, index)
+    outer.restart()
+    stale = []
+    for index, number in enumerate((252, 253, 255, 0, 2, 3)):
+        send(lane, number, 0, 0, 2000 + index)
+        stale.append(outer.stale)
+    assert stale == [False, True, True, True, True, False]
+
+
 def test_a_damaged_number_stands_alone() -> None:
     policy = Policy(dialect="test", spaces=(SpaceRule("outer", 22, AckRule.BITS_AFTER, timeout_ms=5.0),))
     lane = Lane(policy, 0, Findings(1, {}, None), None)

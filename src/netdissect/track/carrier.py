@@ -12,9 +12,7 @@ from typing import Any, Final
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import (
-    Unit,
-)
+from netdissect.track.ledger import Unit
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -88,7 +86,7 @@ class CarrierSpace(Space):
         self.asked_rate: int | None = None
         """Datagrams a second that the other side has last asked for."""
         self._before: list[tuple[int, int, frozenset[int]]] = []
-        """(first, last, missing) wire numbers of earlier epochs."""
+        """(first wire number, how many from there on, missing ones) of earlier epochs."""
 
     def release(self) -> None:
         """Let go of the other direction too."""
@@ -254,8 +252,8 @@ class CarrierSpace(Space):
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
         return any(
-            first <= wire_seq <= last and wire_seq not in missing
-            for first, last, missing in self._before
+            (wire_seq - first) & self._mask < count and wire_seq not in missing
+            for first, count, missing in self._before
         )
 
     def wire_of(self, number: int) -> int:
@@ -331,7 +329,7 @@ class CarrierSpace(Space):
             return
         self.restarts += 1
         missing = frozenset(number & self._mask for number in self.missing)
-        span = (self.first & self._mask, self.last & self._mask, missing)
+        span = (self.first & self._mask, self.last - self.first + 1, missing)
         self._before = [*self._before, span][-MAX_EPOCHS:]
         super().restart()
 
