@@ -7,11 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
+from netdissect.track import carried
 from netdissect.track.carried import MAX_RANGES, CarriedSpace, Ranges
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
+from tracking import connection
 
 MS = 1_000_000
 OUTER = SpaceRule(
@@ -191,6 +194,16 @@ def test_ranges_are_bounded() -> None:
         ranges.add(2 * number, 2 * number + 1)
     assert ranges.merged == 2 * MAX_RANGES
     assert 6 * MAX_RANGES - 2 in ranges
+
+
+def test_a_bound_of_the_ranges_is_a_finding(monkeypatch) -> None:
+    monkeypatch.setattr(carried, "MAX_RANGES", 4)
+    made, anomalies = connection(spaces=(OUTER, INNER))
+    for number in range(6):
+        events = [(Ev.UNIT, None, "outer", number, None, b""), (Ev.RUN, "inner", 2 * number, ["m"])]
+        made.datagram(0, number + 1, number * MS, b"", events)
+    assert made.finish(10 * MS).limits_hit == {"MAX_RANGES": 2}
+    assert [anomaly.code for anomaly in anomalies] == ["limit-hit"]
 
 
 def test_messages_by_one_and_in_runs_give_the_same() -> None:

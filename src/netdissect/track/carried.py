@@ -255,6 +255,8 @@ class CarriedSpace(Space):
             if self.peer_seen and end_ns - sent_ns > patience_ns:
                 self.unacked += count
         self._runs.clear()
+        if self._seen.merged:
+            self.limits["MAX_RANGES"] = self._seen.merged
 
     def _shed_oldest(self) -> None:
         """Settle a quarter of the open messages as unknown, because there are too many."""
@@ -270,8 +272,6 @@ class CarriedSpace(Space):
         self._runs.clear()
 
     def _extra(self) -> dict[str, Any]:
-        if self._seen.merged:
-            self.limits["MAX_RANGES"] = self._seen.merged
         extra = super()._extra()
         if self._highest >= 0:
             extra["disordered"] = self.disordered
