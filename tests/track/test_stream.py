@@ -275,3 +275,16 @@ def test_bounds_hold_and_are_named() -> None:
     assert set(half.limits) == {"MAX_UNITS", "MAX_HOLES"}
     report = wire.report(0)
     assert report.units == report.acked + report.unacked + report.unknown == MAX_UNITS + 50
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_the_bound_of_messages_is_named(record: bool) -> None:
+    wire = Wire(record=record).open()
+    for index in range(MAX_UNITS // 4 + 5):
+        start, now = 40 * index, 40 + index
+        wire.send(0, start, 40, now, flags=ACK | PSH)
+        for end in range(start + 10, start + 50, 10):
+            if not wire.track.next_message(0, end - 10, end, now * MS):
+                wire.track.message(0, "a", (end - 10, end), wire.frame, now * MS)
+    assert wire.track.halves[0].limits == {"MAX_UNITS": 20}
+    assert wire.report(0, "message").unknown == 20

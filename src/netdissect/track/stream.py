@@ -335,7 +335,7 @@ class StreamTrack:
         else:
             messages.waiting.append(waiting)
             if len(messages.waiting) > MAX_UNITS:
-                self._shed(messages)
+                self._shed(direction)
         return messages.count
 
     def next_message(self, direction: int, start: int, end: int, time_ns: int) -> bool:
@@ -353,12 +353,15 @@ class StreamTrack:
         messages.count += 1
         messages.end = end
         messages.waiting.append([start, end, time_ns, False, None])
-        return len(messages.waiting) <= MAX_UNITS or self._shed(messages)
-
-    def _shed(self, messages: _Messages) -> bool:
-        """Let the message go that has waited longest; returns True."""
-        self._drop(messages, messages.waiting.popleft(), seen=False)
+        if len(messages.waiting) > MAX_UNITS:
+            self._shed(direction)
         return True
+
+    def _shed(self, direction: int) -> None:
+        """Let the message of a direction go that has waited longest."""
+        self.halves[direction].hit("MAX_UNITS")
+        messages = self.messages[direction]
+        self._drop(messages, messages.waiting.popleft(), seen=False)
 
     def _settle(self, messages: _Messages, waiting: Waiting, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of a message's last octet: the peer's kernel has it."""

@@ -164,7 +164,7 @@ class StreamHalf:
         outstanding = self.outstanding
         outstanding.append([start, end, time_ns, 1, frame, False, None])
         if len(outstanding) > MAX_UNITS:
-            self._hit("MAX_UNITS")
+            self.hit("MAX_UNITS")
             self._drop(outstanding.popleft(), "unknown")
         if len(self.arrivals) > MAX_ARRIVALS:
             del self.arrivals[: MAX_ARRIVALS // 4]
@@ -220,7 +220,7 @@ class StreamHalf:
     def _hole(self, start: int, end: int) -> None:
         self.holes.append((start, end))
         if len(self.holes) > MAX_HOLES:
-            self._hit("MAX_HOLES")
+            self.hit("MAX_HOLES")
             del self.holes[0]
 
     def _fills(self, start: int, end: int, frame: int, time_ns: int) -> bool:
@@ -277,7 +277,7 @@ class StreamHalf:
         else:
             outstanding.append(unit)
         if len(outstanding) > MAX_UNITS:
-            self._hit("MAX_UNITS")
+            self.hit("MAX_UNITS")
             self._drop(outstanding.popleft(), "unknown")
 
     def _arrive(self, start: int, end: int, time_ns: int, frame: int) -> None:
@@ -381,7 +381,8 @@ class StreamHalf:
             record.outcome = outcome
             record.settled_ns = record.copies[-1].time_ns
 
-    def _hit(self, limit: str) -> None:
+    def hit(self, limit: str) -> None:
+        """Count that a bound was reached."""
         self.limits[limit] = self.limits.get(limit, 0) + 1
 
     # -- messages ----------------------------------------------------------------------------------
