@@ -137,7 +137,7 @@ class Acknowledged(Ledger):
         if telling:
             self._sight()
         if unit.record is not None and self.recorder is not None:
-            self.recorder.acked(unit.record, copies, frame, time_ns)
+            self.recorder.acked(unit.record, frame, time_ns, ambiguous=copies > 1)
         if unit.carried is not None:
             for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)

@@ -236,7 +236,7 @@ class CarriedSpace(Space):
         else:
             self.rtt.add(max(0, time_ns - unit.first_ns))
         if unit.record is not None and self.recorder is not None:
-            self.recorder.acked(unit.record, copies, frame, time_ns)
+            self.recorder.acked(unit.record, frame, time_ns, ambiguous=copies > 1)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""

@@ -284,7 +284,7 @@ class CarrierSpace(Space):
             if sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS:
                 self._sight()
         if unit.record is not None and self.recorder is not None:
-            self.recorder.acked(unit.record, 1, frame, time_ns)
+            self.recorder.acked(unit.record, frame, time_ns, ambiguous=False)
         if unit.carried is not None:
             for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)

@@ -129,12 +129,12 @@ class Recorder:
             return None
         return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
 
-    def acked(self, record: UnitRecord, copies: int, frame: int, time_ns: int) -> None:
-        """Note the first acknowledgement."""
+    def acked(self, record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
+        """Note the first acknowledgement; an ambiguous one tells no round trip."""
         record.acked_frame = frame
         record.acked_time_ns = time_ns
-        record.rtt_ambiguous = copies > 1
-        if copies == 1:
+        record.rtt_ambiguous = ambiguous
+        if not ambiguous:
             record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
         record.outcome = "acked"
         record.settled_ns = time_ns

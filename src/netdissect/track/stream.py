@@ -372,23 +372,16 @@ class StreamTrack:
             messages.rtt.ambiguous += 1
         else:
             messages.rtt.add(max(0, sample))
-        record = waiting[_RECORD]
-        if record is not None:
-            record.acked_frame, record.acked_time_ns = frame, time_ns
-            record.rtt_ambiguous = ambiguous
-            record.rtt_ms = None if ambiguous else sample / 1e6
-            record.outcome = "acked"
-            record.settled_ns = time_ns
+        if waiting[_RECORD] is not None and self.recorder is not None:
+            self.recorder.acked(waiting[_RECORD], frame, time_ns, ambiguous=ambiguous)
 
     def _drop(self, messages: _Messages, waiting: Waiting, *, seen: bool) -> None:
         if seen:
             messages.unacked += 1
         else:
             messages.unknown += 1
-        record = waiting[_RECORD]
-        if record is not None:
-            record.outcome = "unacked" if seen else "unknown"
-            record.settled_ns = waiting[_TIME]
+        if waiting[_RECORD] is not None and self.recorder is not None:
+            self.recorder.dropped(waiting[_RECORD], "unacked" if seen else "unknown")
 
     # -- end ---------------------------------------------------------------------------------------
 

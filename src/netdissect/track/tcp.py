@@ -363,23 +363,16 @@ class StreamHalf:
         elif exact and sample >= 0:
             self.rtt.add(sample)
             self.quickest_ns = min(self.quickest_ns, sample)
-        record = unit[RECORD]
-        if record is not None:
-            record.acked_frame, record.acked_time_ns = frame, time_ns
-            record.rtt_ambiguous = ambiguous
-            record.rtt_ms = None if ambiguous else sample / 1e6
-            record.outcome = "acked"
-            record.settled_ns = time_ns
+        if unit[RECORD] is not None and self.recorder is not None:
+            self.recorder.acked(unit[RECORD], frame, time_ns, ambiguous=ambiguous)
 
     def _drop(self, unit: Unit, outcome: str) -> None:
         if outcome == "unknown":
             self.units_unknown += 1
         else:
             self.units_unacked += 1
-        record = unit[RECORD]
-        if record is not None:
-            record.outcome = outcome
-            record.settled_ns = record.copies[-1].time_ns
+        if unit[RECORD] is not None and self.recorder is not None:
+            self.recorder.dropped(unit[RECORD], outcome)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
