@@ -14,7 +14,16 @@ from netdissect.render.columns import Columns
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, line_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, duration, octets, percent, rtt_range, share
+from netdissect.render.units import (
+    Clock,
+    arrow_of,
+    dialect_text,
+    duration,
+    octets,
+    percent,
+    rtt_range,
+    share,
+)
 
 __all__ = ["connection_brief", "show_connection", "show_connections"]
 
@@ -95,7 +104,7 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
     """Return what stands in the columns of the table, the reason of the end in `short` columns."""
     return [
         [(str(report.connection), "")],
-        [(dialect_text(report), "protocol")],
+        [(dialect_text(report.dialects), "protocol")],
         [(screen.name(report.client), "c2s")],
         [(screen.name(report.server), "s2c")],
         [(report.state, _STATE_STYLES.get(report.state, ""))],
@@ -108,15 +117,6 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
         [(_median(report), "")],
         _found(report),
     ]
-
-
-def dialect_text(report: ConnectionReport) -> str:
-    """Return the dialect; where the directions differ, the client's and then the server's."""
-    there, back = report.dialects
-    if there == back:
-        return there
-    family = there.partition("-")[0] + "-"
-    return f"{there}/{back.removeprefix(family) if there.startswith(family) else back}"
 
 
 def _resent(spaces: Sequence[SpaceReport]) -> str:
@@ -176,7 +176,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
     lasted = duration((report.last_time_ns - report.first_time_ns) / 1e6)
     yield [
         (f"#{report.connection} ", "title"),
-        (dialect_text(report), "protocol"),
+        (dialect_text(report.dialects), "protocol"),
         (f"  {screen.name(report.client)} → {screen.name(report.server)} {report.transport}", ""),
     ]
     incomplete = "" if report.complete else ", seen in part"
@@ -198,7 +198,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
 def _direction_lines(report: ConnectionReport, direction: Direction, width: int) -> Iterator[Line]:
     """Yield what one side sent; a space that no longer fits begins a new line."""
     amount = f"{report.datagrams[direction]} datagrams, {octets(report.octets[direction])}"
-    line: Line = [(f"   {_arrow(direction)} ", direction.label), (amount, "")]
+    line: Line = [(f"   {arrow_of(direction)} ", direction.label), (amount, "")]
     for space in report.spaces:
         if space.direction != direction or not space.copies:
             continue
@@ -323,7 +323,7 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
     at_once = max(1, (screen.width - 20) // 18) if not screen.wide else max(1, len(spaces))
     for start in range(0, len(spaces), at_once):
         group = spaces[start : start + at_once]
-        heads = [f"{space.space} {_arrow(space.direction)}" for space in group]
+        heads = [f"{space.space} {arrow_of(space.direction)}" for space in group]
         table = screen.table("space", *heads, right=heads)
         for attribute, label in _SPACE_ROWS:
             table.add_row(label, *(str(getattr(space, attribute)) for space in group))
@@ -352,10 +352,6 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
         screen.text()
 
 
-def _arrow(direction: int) -> str:
-    return "→" if direction == Direction.C2S else "←"
-
-
 def _numbers(space: SpaceReport) -> str:
     return "-" if space.first_seq is None else f"{space.first_seq}..{space.last_seq}"
 
@@ -367,7 +363,7 @@ def _probes(screen: Screen, probes: Sequence[ProbeReport]) -> None:
     for probe in probes:
         table.add_row(
             line_text([(probe.kind, "")]),
-            _arrow(probe.direction),
+            arrow_of(probe.direction),
             str(probe.sent),
             str(probe.answered),
             rtt_range(probe.rtt.minimum, probe.rtt.p50, probe.rtt.maximum),

@@ -15,13 +15,12 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from netdissect.model.live import Glimpse, LiveView
-from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render import guard
 from netdissect.render.console import Line, Screen, fit, line_text, wants_color
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, direction_style, duration, octets
+from netdissect.render.units import Clock, arrow_of, dialect_text, direction_style, duration, octets
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -195,12 +194,6 @@ def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def _dialect(one: Glimpse) -> str:
-    there, back = one.dialects
-    family = there.partition("-")[0] + "-"
-    return there if there == back else f"{there}/{back.removeprefix(family)}"
-
-
 def _narrow_connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
     """Return what fits 80 columns: who the client is tells connections of one server apart."""
     del rates
@@ -208,7 +201,7 @@ def _narrow_connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
     rtt = "-" if one.rtt_ms is None else duration(one.rtt_ms)
     return [
         (f"{one.connection:>3} ", "frame"),
-        (f"{fit(_dialect(one), 13):<13} ", "protocol"),
+        (f"{fit(dialect_text(one.dialects), 13):<13} ", "protocol"),
         (f"{client:<{_NAME_COLUMNS}} ", "c2s"),
         (f"{one.state:<9} ", _STATES.get(one.state, "note")),
         (f"{one.datagrams[0]:>6} {one.datagrams[1]:>6} ", ""),
@@ -224,7 +217,7 @@ def _connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
     rtt = "-" if one.rtt_ms is None else duration(one.rtt_ms)
     return [
         (f"{one.connection:>4} ", "frame"),
-        (f"{fit(_dialect(one), 15):<15} ", "protocol"),
+        (f"{fit(dialect_text(one.dialects), 15):<15} ", "protocol"),
         (f"{client:<{_NAME_COLUMNS}} ", "c2s"),
         (f"{server:<{_NAME_COLUMNS}} ", "s2c"),
         (f"{one.state:<9} ", _STATES.get(one.state, "note")),
@@ -247,12 +240,11 @@ def _found(one: Glimpse) -> Line:
 def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, type_columns: int) -> Line:
     """Return one line of the timeline."""
     way = item.direction
-    arrow = " " if way is None else "→" if way == Direction.C2S else "←"
     at = item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns
     line: Line = [
         (f"{clock.show(at):>12}  ", "time"),
         (f"{item.connection:<4}", "frame"),
-        (f"{arrow} ", direction_style(way)),
+        (f"{arrow_of(way)} ", direction_style(way)),
     ]
     if isinstance(item, ConnectionEvent):
         return [*line, (f"{item.event}: ", "note"), (item.text, "")]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.render.console import Screen
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.summary import message_summary
 from netdissect.render.tree import value_text
-from netdissect.render.units import Clock, direction_style
+from netdissect.render.units import Clock, arrow_of, direction_style
 
 __all__ = ["FollowView"]
 
@@ -25,12 +24,11 @@ class FollowView:
     def show(self, record: DatagramRecord, item: MessageRecord) -> None:
         """Print one message."""
         style = direction_style(record.direction)
-        arrow = "←" if record.direction == Direction.S2C else "→"
         facts = item.reliability
         number = "" if facts is None else f"{facts.space} {facts.seq}"
         self.screen.line(
             (f"{self.clock.show(record.time_ns):>11}  ", "time"),
-            (f"{arrow} {number:<14} ", style),
+            (f"{arrow_of(record.direction)} {number:<14} ", style),
             (f"{f'#{record.frame}':<6} ", "frame"),
             (message_summary(record, item), style),
             cut=True,

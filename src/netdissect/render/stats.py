@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from netdissect.model.intervals import Interval
 from netdissect.model.packets import Direction
 from netdissect.render.console import Screen
-from netdissect.render.units import Clock, duration, octets, percent
+from netdissect.render.units import Clock, arrow_of, duration, octets, percent
 
 __all__ = ["COLUMNS", "row_values", "show_stats", "sparkline"]
 
@@ -113,10 +113,9 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
             known = [value for value in values if value is not None]
             if not known or (name in {"resent", "lost"} and not any(known)):
                 continue
-            arrow = "→" if way is Direction.C2S else "←"
             screen.line(
                 (f"{name:>12} ", "dim"),
-                (f"{arrow} ", way.label),
+                (f"{arrow_of(way)} ", way.label),
                 (sparkline(values, columns), way.label),
                 (f"  most {show(max(known))}", "dim"),
             )
@@ -129,7 +128,7 @@ def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
     lost = _counted(row.lost, row.loss_share)
     return (
         (f"{clock.show(row.start_ns):>12}  ", "time"),
-        ("→ " if way is Direction.C2S else "← ", way.label),
+        (f"{arrow_of(way)} ", way.label),
         (
             f"{row.datagrams:>7} {octets(row.octets):>8} {octets(row.goodput):>9} {row.units:>5} ",
             "",

@@ -12,7 +12,7 @@ from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, Un
 from netdissect.render.connections import connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, fit
 from netdissect.render.safe import safe
-from netdissect.render.units import Clock, direction_style, duration, seconds
+from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
 
 __all__ = ["LEGEND", "Item", "overview", "show_items", "show_timeline", "show_timeouts"]
 
@@ -151,13 +151,12 @@ def _header(*, several: bool) -> str:
 def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[Line]:
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
-    arrow = "→" if unit.direction == Direction.C2S else "←"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
     again = len(unit.copies) > 1
     line: Line = [
         (who, "dim"),
         (f"{sent:>11}  ", "time"),
-        (f"{arrow} ", direction_style(unit.direction)),
+        (f"{arrow_of(unit.direction)} ", direction_style(unit.direction)),
         (f"{unit.space + ' ' + str(unit.seq):<14} ", ""),
         (f"{fit(safe(unit.type or '-'), type_columns):<{_TYPE_COLUMNS}} ", "name"),
         (f"{len(unit.copies):>6} ", "resend" if again else "dim"),
@@ -217,14 +216,13 @@ def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
 
 def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:
     frame = f" #{event.frame}" if event.frame is not None else ""
-    arrow = " " if event.direction is None else "→" if event.direction == Direction.C2S else "←"
     style = {"timeout": "bad", "reset": "bad", "resend_request": "resend", "gap": "warn"}.get(
         event.event, "note"
     )
     return [
         (who, "dim"),
         (f"{clock.show(event.time_ns):>11}  ", "time"),
-        (f"{arrow} ", direction_style(event.direction)),
+        (f"{arrow_of(event.direction)} ", direction_style(event.direction)),
         (f"{event.event}: ", style),
         (safe(event.text, 600), ""),
         (frame, "frame"),

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from netdissect.model.packets import Direction
 
 __all__ = [
-    "ARROWS",
     "Clock",
+    "arrow_of",
+    "dialect_text",
     "direction_style",
     "duration",
     "octets",
@@ -16,9 +17,6 @@ __all__ = [
     "rtt_range",
     "share",
 ]
-
-ARROWS = {Direction.C2S: "→", Direction.S2C: "←"}
-"""The client stands on the left, the server on the right."""
 
 _STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 1000, 2, "s"))
 """Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
@@ -29,6 +27,20 @@ _KILO = 1000
 def direction_style(direction: int | None) -> str:
     """Return the style name of a direction."""
     return "dim" if direction is None else Direction(direction).label
+
+
+def arrow_of(direction: int | None) -> str:
+    """Return the arrow of a direction, from the client on the left to the server on the right."""
+    return " " if direction is None else "→" if direction == Direction.C2S else "←"
+
+
+def dialect_text(dialects: tuple[str, str]) -> str:
+    """Return the dialect; where the directions differ, the client's and then the server's."""
+    there, back = dialects
+    if there == back:
+        return there
+    family = there.partition("-")[0] + "-"
+    return f"{there}/{back.removeprefix(family) if there.startswith(family) else back}"
 
 
 class Clock:
