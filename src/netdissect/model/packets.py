@@ -24,6 +24,7 @@ __all__ = [
     "endpoint_text",
     "flow_endpoints",
     "flow_ports",
+    "flow_sides",
     "reverse_key",
 ]
 
@@ -167,6 +168,12 @@ def flow_endpoints(key: FlowKey) -> tuple[Endpoint, Endpoint]:
 def flow_ports(key: FlowKey) -> tuple[int, int]:
     """Return (source port, destination port) of a flow key."""
     return int.from_bytes(key[-4:-2], "big"), int.from_bytes(key[-2:], "big")
+
+
+def flow_sides(key: FlowKey) -> tuple[bytes, bytes]:
+    """Return (source, destination) of a flow key as octets, each the address and then the port."""
+    size = (len(key) - 4) // 2
+    return key[:size] + key[-4:-2], key[size : 2 * size] + key[-2:]
 
 
 def _ipv4_text(address: bytes) -> str:

@@ -22,7 +22,7 @@ from typing import IO
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import FlowKey
+from netdissect.model.packets import FlowKey, flow_sides
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.numbering import Begun, common_numbers
@@ -85,10 +85,7 @@ def share_of(index: int, count: int) -> Decapsulator:
 
 def _share(key: FlowKey, count: int) -> int:
     """Return the share of a flow: the same for both of its directions."""
-    size = (len(key) - 4) // 2
-    ports = key[2 * size :]
-    sides = (key[:size] + ports[:2], key[size : 2 * size] + ports[2:])
-    total = sum(int.from_bytes(side, "big") for side in sides)
+    total = sum(int.from_bytes(side, "big") for side in flow_sides(key))
     return (total * _SPREAD >> 16 & 0xFFFF) % count
 
 
@@ -97,10 +94,8 @@ def _server_share(key: FlowKey, count: int) -> int:
 
     So what one connection tells about its server is known to all others of the same server.
     """
-    size = (len(key) - 4) // 2
-    ports = key[2 * size :]
-    port, address = min((ports[:2], key[:size]), (ports[2:], key[size : 2 * size]))
-    return (int.from_bytes(address + port, "big") * _SPREAD >> 16 & 0xFFFF) % count
+    server = min(flow_sides(key), key=lambda side: (side[-2:], side))
+    return (int.from_bytes(server, "big") * _SPREAD >> 16 & 0xFFFF) % count
 
 
 def analyze_shares(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from netdissect.model.claims import Claim
 from netdissect.model.events import Ev, Event
-from netdissect.model.packets import FlowKey, Packet, PacketKind, StreamPiece, TcpSegment
+from netdissect.model.packets import Packet, PacketKind, StreamPiece, TcpSegment, flow_sides
 from netdissect.protocols.base import Framed, Protocol
 from netdissect.track.stream import StreamTrack
 
@@ -58,7 +58,7 @@ class Servers:
         """Remember what the server of a claimed flow speaks."""
         if flow.claim is None or flow.protocol is None:
             return
-        server = _endpoint(flow.key, 1 - flow.client)
+        server = flow_sides(flow.key)[1 - flow.client]
         if flow.transport == "udp":
             if len(self._spoken) < MAX_SERVERS:
                 self._spoken.setdefault(server, flow.protocol)
@@ -70,7 +70,8 @@ class Servers:
 
         It spares the others the look at most samples; at the last one everybody is asked.
         """
-        return self._spoken.get(_endpoint(flow.key, 1)) or self._spoken.get(_endpoint(flow.key, 0))
+        first, second = flow_sides(flow.key)
+        return self._spoken.get(second) or self._spoken.get(first)
 
     def judged(self, claim: Claim | None, flow: Flow) -> Claim | None:
         """Return the claim on a TCP flow with the roles of its handshake, or the one recalled."""
@@ -82,8 +83,9 @@ class Servers:
 
     def recall(self, flow: Flow) -> Claim | None:
         """Return a claim that rests on what the server of a flow spoke before."""
+        sides = flow_sides(flow.key)
         for side in (1, 0):
-            claim = self._known.get(_endpoint(flow.key, side))
+            claim = self._known.get(sides[side])
             if claim is None:
                 continue
             first = claim.dialects[0] or claim.dialects[1]
@@ -92,13 +94,6 @@ class Servers:
                 claim.protocol, SERVER_SCORE, (first, first), 1 - side, "protocol", (reason,)
             )
         return None
-
-
-def _endpoint(key: FlowKey, side: int) -> bytes:
-    """Return address and port of endpoint 0 or 1 of a key."""
-    size = (len(key) - 4) // 2
-    address = key[size * side : size * (side + 1)]
-    return address + key[2 * size + 2 * side : 2 * size + 2 * side + 2]
 
 
 def with_handshake(claim: Claim, flow: Flow) -> Claim:
