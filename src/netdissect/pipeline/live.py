@@ -144,15 +144,13 @@ def _glimpse(connection: Connection) -> Glimpse:
         octets=(there.octets, back.octets),
         units=sum(space.units for space in spaces),
         retransmissions=sum(space.retransmissions for space in spaces),
-        rtt_ms=next(_medians(connection), None),
+        rtt_ms=_median(connection),
         anomalies=(chat, note, warn, error),
     )
 
 
-def _medians(connection: Connection) -> Iterator[float]:
-    """Yield the medians of what was measured, the most samples first."""
-    trips = [trip for lane in connection.lanes for trip in lane.round_trips() if trip.samples]
-    for trip in sorted(trips, key=lambda one: one.samples, reverse=True):
-        middle = trip.percentile(0.5)
-        if middle is not None:
-            yield middle
+def _median(connection: Connection) -> float | None:
+    """Return the median of what was measured most often, milliseconds; None without a sample."""
+    trips = (trip for lane in connection.lanes for trip in lane.round_trips())
+    most = max(trips, key=lambda trip: trip.samples, default=None)
+    return None if most is None else most.percentile(0.5)
