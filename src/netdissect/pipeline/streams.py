@@ -110,7 +110,7 @@ class StreamPort:
     """One direction of a claimed TCP flow that nobody watches: the fast way for usual segments."""
 
     __slots__ = (
-        "_connection", "_direction", "_feed", "_flow", "_lane", "_ordinal", "_pipeline",
+        "_connection", "_direction", "_feed", "_lane", "_ordinal", "_pipeline",
         "_scan", "_stream", "_texts",
     )  # fmt: skip
 
@@ -119,7 +119,6 @@ class StreamPort:
         assert connection is not None  # noqa: S101 - made where a connection begins
         assert connection.stream is not None  # noqa: S101 - as above
         self._pipeline = pipeline
-        self._flow = flow
         self._connection = connection
         self._direction = side ^ flow.client
         self._lane = connection.lanes[self._direction]

@@ -180,7 +180,7 @@ class Pipeline:
 
     def feed(self, packet: Packet) -> None:
         """Take one packet."""
-        kind, frame, time_ns, key, payload, segment, faults = packet
+        kind, frame, time_ns, _, _, segment, faults = packet
         self.now_ns = max(self.now_ns, time_ns)
         self._at = max(self._at, frame)
         if time_ns > self._housekeeping_ns:
@@ -194,7 +194,6 @@ class Pipeline:
             self._tcp(packet, segment)
         elif kind == PacketKind.ICMP_UNREACHABLE:
             self._icmp(packet)
-        del frame, key, payload
 
     def finish(self) -> None:
         """Judge what is still sampled, report every connection that is left."""
@@ -244,10 +243,8 @@ class Pipeline:
             connection.lanes[direction].add("capture_duplicates", 1)
             if kind == _UDP:
                 events = flow.protocol.scan(payload, direction, connection.hints)
-                named = [
-                    (_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]
-                ]
-                self._track(flow, connection, (direction, frame, time_ns, payload), named)
+                seen = [(_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]]
+                self._track(flow, connection, (direction, frame, time_ns, payload), seen)
             elif segment is not None and segment.payload_length:
                 connection.segment(direction, frame, time_ns, 0)
 
@@ -373,8 +370,7 @@ class Pipeline:
 
     def _let_go(self, flow: Flow) -> None:
         """Remember that a flow belongs to no protocol."""
-        for side, packet in flow.packets:
-            del side
+        for _, packet in flow.packets:
             if packet[0] == _UDP:
                 self.other_datagrams += 1
             if self.observer is not None:

@@ -35,7 +35,6 @@ class StridedSpace(Space):
         """Acknowledged units at the last look."""
         self.acked_at: int | None = None
         """Newest number when the last acknowledgement came; None = none came yet."""
-
         self.taken = 0
         """Units in order at the last step of more than one."""
 

@@ -50,11 +50,9 @@ UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
 connected (a new connection if a first Welcome follows)."""
 
 _MIN_RELIABLE: Final = 3
-_MIN_NOTIFY: Final = 6
 """Octets below which real receivers drop silently. Source: section 3.2."""
 _WHOLE_ID: Final = 14
 """In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
-_HEARTBEAT_C2S: Final = 4
 _HEARTBEAT_S2C: Final = 2
 _MISENCODED_STOP: Final = 80
 
