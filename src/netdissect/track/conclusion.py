@@ -34,7 +34,8 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns)
-    _last_findings(connection)
+    limits = _limits(connection)
+    _last_findings(connection, limits)
     machine = connection.machine
     first, second = connection.lanes
     chat, note, warn, error = connection.findings.by_severity
@@ -72,7 +73,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         counters=(first.counters, second.counters),
         anomalies={"chat": chat, "note": note, "warn": warn, "error": error},
         complete=_complete(connection),
-        limits_hit=_limits(connection),
+        limits_hit=limits,
         explain=connection.explain,
         timings=(_timings(first), _timings(second)),
         clocks=(
@@ -200,7 +201,7 @@ def _outcome(connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int
     return "unknown" if any(closing) else "open"
 
 
-def _last_findings(connection: Connection) -> None:
+def _last_findings(connection: Connection, limits: dict[str, int]) -> None:
     for lane in connection.lanes:
         for space in lane.spaces.values():
             first = space.rule.first_seq
@@ -209,7 +210,7 @@ def _last_findings(connection: Connection) -> None:
                     "first-number-skipped", None, None, lane.direction,
                     f"{space.rule.name} starts at {space.first}; {first} was never sent",
                 )  # fmt: skip
-    for name in _limits(connection):
+    for name in limits:
         connection.findings.add("limit-hit", None, None, None, f"bound {name} was reached")
 
 
