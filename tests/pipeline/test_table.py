@@ -108,6 +108,19 @@ def test_a_new_connection_after_a_close_on_the_same_addresses() -> None:
     assert second.first_frame == 6
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dialects": {"riptide": "riptide-2.1"}},
+        {"decode_as": (decode_as("udp.port==7777,riptide-2.1"),)},
+    ],
+)
+def test_a_dialect_that_is_named_holds_for_the_next_connection_too(options) -> None:
+    again = [(d, at + 2, payload) for d, at, payload in HANDSHAKE]
+    reports = run(packets([*HANDSHAKE, (0, 1, BYE), *again]), **options).reports
+    assert [report.dialects for report in reports] == [("riptide-2.1", "riptide-2.1")] * 2
+
+
 def test_a_connect_on_a_live_connection_belongs_to_what_follows() -> None:
     """Section 8: ignored by the server, unless a Welcome with sequence id 1 answers it."""
     (ignored,) = run(packets([*HANDSHAKE, (0, 1, CONNECT), (0, 2, BYE)])).reports

@@ -361,8 +361,6 @@ class Pipeline:
         flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
         self._servers.learn(flow)
         hints = flow.protocol.initial_hints(_with_client(claim, flow.client))
-        if self.options.reading is not None:
-            hints = flow.protocol.informed(hints, self.options.reading)
         self._begin(flow, hints, flow_roles, (self._at, flow.packets[0][1][1]))
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
@@ -394,6 +392,8 @@ class Pipeline:
         protocol, claim = flow.protocol, flow.claim
         if protocol is None or claim is None:
             return
+        if self.options.reading is not None:
+            hints = protocol.informed(hints, self.options.reading)
         number = self.begun.add(*moment)
         first, second = flow_endpoints(flow.key)
         endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
@@ -461,6 +461,8 @@ class Pipeline:
         held, flow.held = flow.held, []
         self._report(flow, time_ns)
         hints = flow.protocol.next_hints(connection.hints)
+        if flow.claim is not None and flow.claim.forced:
+            hints = Hints(connection.hints.dialects, hints.extra)
         self._begin(flow, hints, connection.roles_from, (frame, frame))
         for item in (*held, (direction, frame, time_ns, payload)):
             self._take(flow, *item)
