@@ -12,7 +12,7 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.export import json
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import PacketKind, reverse_key
-from netdissect.pipeline import Options, analyze, parallel, processes_for
+from netdissect.pipeline import Options, analyze, anomalies, parallel, processes_for
 
 NAMES = (
     "riptide/udp_2.2.1_reconnect.pcap",
@@ -57,6 +57,15 @@ def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
     assert many.protocols == one.protocols
     assert many.other_datagrams == one.other_datagrams
     assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
+
+
+def test_the_bound_of_anomalies_is_that_of_one_process(mixed: Path, monkeypatch) -> None:
+    monkeypatch.setattr(anomalies, "MAX_ANOMALIES", 5)
+    one, many = analyze(str(mixed)), analyze(str(mixed), processes=3)
+    assert many.limits_hit == one.limits_hit
+    assert one.limits_hit["MAX_ANOMALIES"] > 0
+    worst = [[anomaly.severity for anomaly in found.anomalies] for found in (one, many)]
+    assert sorted(worst[0]) == sorted(worst[1])
 
 
 def test_anomalies_are_told_in_order(mixed: Path) -> None:

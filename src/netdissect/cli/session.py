@@ -232,8 +232,7 @@ class Session:
         yield from iter_both(self.reader, records, pipeline)
         self._collect(pipeline)
         self.anomalies = found.listed()
-        if found.dropped:
-            self.limits_hit["MAX_ANOMALIES"] = found.dropped
+        found.settle(self.limits_hit)
 
     @staticmethod
     def forget(finding: object) -> None:

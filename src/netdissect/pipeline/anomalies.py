@@ -33,6 +33,11 @@ class Anomalies:
             next(filter(None, self._kept.values())).pop()
             self.dropped += 1
 
+    def settle(self, limits_hit: dict[str, int]) -> None:
+        """Count those that were let go among the bounds that were hit."""
+        if self.dropped:
+            limits_hit["MAX_ANOMALIES"] = limits_hit.get("MAX_ANOMALIES", 0) + self.dropped
+
     def listed(self) -> list[Anomaly]:
         """Return those kept, in order of discovery."""
         return [anomaly for _, anomaly in merge(*self._kept.values(), key=lambda item: item[0])]

@@ -218,7 +218,11 @@ def _merged(parts: list[_Part], numbers: list[array[int]], options: Options) -> 
                 anomaly.connection = numbers[share][anomaly.connection - 1]
         if share:
             _add(whole, part.analysis)
-    whole.anomalies.sort(key=lambda anomaly: anomaly.frame or 0)
+    anomalies = Anomalies()
+    for anomaly in sorted(whole.anomalies, key=lambda anomaly: anomaly.frame or 0):
+        anomalies.take(anomaly)
+    anomalies.settle(whole.limits_hit)
+    whole.anomalies = anomalies.listed()
     if options.on_anomaly is not None:
         for anomaly in whole.anomalies:
             options.on_anomaly(anomaly)

@@ -207,8 +207,7 @@ class Pipeline:
 
     def analysis(self, info: CaptureInfo, anomalies: Anomalies) -> Analysis:
         """Return what is known after `finish`."""
-        if anomalies.dropped:
-            self.limits_hit["MAX_ANOMALIES"] = anomalies.dropped
+        anomalies.settle(self.limits_hit)
         return Analysis(
             info=info,
             connections=self.reports,
