@@ -191,6 +191,20 @@ def test_what_the_capture_cut_is_not_malformed() -> None:
     assert report.messages[0]["Reliable"] == 1
 
 
+@pytest.mark.parametrize("fault", [SNAPPED, CAPTURE_DUPLICATE])
+def test_a_fault_of_ours_is_reported_on_an_unusual_packet_too(monkeypatch, fault) -> None:
+    from netdissect.protocols.riptide import PROTOCOL
+
+    found = []
+    pipeline = Pipeline(Options(on_anomaly=found.append))
+    pipeline.run(packets(HANDSHAKE))
+    monkeypatch.setattr(type(PROTOCOL), "scan", staticmethod(lambda *_: 1 // 0))
+    (last,) = packets([(0, 1, b"\x27\x00")], start=9)
+    pipeline.run([(*last[:6], (fault,))])
+    pipeline.finish()
+    assert [a.frame for a in found if a.code == "dissector-bug"] == [9]
+
+
 def test_a_fault_of_ours_is_reported_or_raised(monkeypatch) -> None:
     from netdissect.protocols.riptide import PROTOCOL
 

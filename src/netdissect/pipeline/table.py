@@ -6,7 +6,7 @@ Time comes from the packets, so a file and a live interface give the same answer
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
 from typing import Protocol as Shape
@@ -241,9 +241,7 @@ class Pipeline:
             self._notes(connection, direction, frame, time_ns, faults)
             connection.lanes[direction].add("capture_duplicates", 1)
             if kind == _UDP:
-                events = flow.protocol.scan(payload, direction, connection.hints)
-                seen = [(_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]]
-                self._track(flow, connection, (direction, frame, time_ns, payload), seen)
+                self._unusual(flow, (direction, frame, time_ns, payload), _messages_alone)
             elif segment is not None and segment.payload_length:
                 connection.segment(direction, frame, time_ns, 0)
 
@@ -468,18 +466,32 @@ class Pipeline:
 
     def release(self, flow: Flow, direction: int, *, last: int = 0) -> None:
         """Count held datagrams of one sender where they were, as nothing new began."""
-        connection = flow.connection
-        if connection is None or flow.protocol is None:
-            return
         mine = [item for item in flow.held if item[0] == direction]
         mine = mine[:last] if last else mine
         for item in mine:
             flow.held.remove(item)
-            events = flow.protocol.scan(item[3], item[0], connection.hints)
-            kept = [event for event in events if event[0] != Ev.RESTART]
-            self._track(flow, connection, item, kept)
+            self._unusual(flow, item, _nothing_new)
         if mine and self.recorder is not None:
             self.recorder.touched.clear()
+
+    def _unusual(
+        self,
+        flow: Flow,
+        item: tuple[int, int, int, bytes],
+        kept: Callable[[list[Event]], list[Event]],
+    ) -> None:
+        """Scan, track and show one datagram (direction, frame, time, payload) of which only the
+        events count that `kept` returns.
+        """
+        connection, protocol = flow.connection, flow.protocol
+        if connection is None or protocol is None:
+            return
+        direction, frame, time_ns, payload = item
+        try:
+            events = protocol.scan(payload, direction, connection.hints)
+            self._track(flow, connection, item, kept(events))
+        except Exception as bug:  # noqa: BLE001 - as in the ports
+            self.bug(connection, direction, frame, time_ns, bug)
 
     def _track(
         self,
@@ -541,8 +553,8 @@ class Pipeline:
 
     def _faulty(self, flow: Flow, packet: Packet) -> None:
         """Feed a datagram in which the layers below found something."""
-        connection, protocol = flow.connection, flow.protocol
-        if connection is None or protocol is None:
+        connection = flow.connection
+        if connection is None:
             return
         _, frame, time_ns, key, payload, _, faults = packet
         direction = (0 if key == flow.key else 1) ^ flow.client
@@ -550,10 +562,7 @@ class Pipeline:
         if SNAPPED not in faults:
             self._take(flow, direction, frame, time_ns, payload)
             return
-        events = protocol.scan(payload, direction, connection.hints)
-        # What is missing here was cut by the capture: it is no fault of the message.
-        kept = [event for event in events if event[0] not in (_NOTE, Ev.RESTART)]
-        self._track(flow, connection, (direction, frame, time_ns, payload), kept)
+        self._unusual(flow, (direction, frame, time_ns, payload), _no_faults)
 
     def _notes(
         self, connection: Connection, direction: int, frame: int, time_ns: int,
@@ -671,6 +680,21 @@ class Pipeline:
 
     def _hit(self, limit: str) -> None:
         self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1
+
+
+def _messages_alone(events: list[Event]) -> list[Event]:
+    """Return the messages of a second sight: nothing else of it counts."""
+    return [(_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]]
+
+
+def _nothing_new(events: list[Event]) -> list[Event]:
+    """Return the events of a datagram that began no connection after all."""
+    return [event for event in events if event[0] != Ev.RESTART]
+
+
+def _no_faults(events: list[Event]) -> list[Event]:
+    """Return the events of a datagram that the capture has cut: what is missing is no fault."""
+    return [event for event in events if event[0] not in (_NOTE, Ev.RESTART)]
 
 
 def _first_frame(flow: Flow) -> int:
