@@ -45,19 +45,9 @@ class LiveSession(Session):
             quiet: nothing on standard error but errors.
 
         """
-        from netdissect.cli.progress import Progress  # noqa: PLC0415
-        from netdissect.pipeline.reports import Reports  # noqa: PLC0415
-
-        self.file = "-"
-        self.choices = choices
-        self.quiet = quiet
-        self.progress = Progress(enabled=False)
-        self.feed = self.reader = feed
-        self.reports = Reports()
-        self.anomalies = []
-        self.limits_hit = {}
+        super().__init__("-", choices, quiet=quiet, streams=True, reader=feed)
+        self.feed = feed
         self._write = write
-        self.hold = True
         self._ended = False
         self._before: dict[int, Any] = {}
 

@@ -97,6 +97,7 @@ class Session:
         *,
         quiet: bool = False,
         streams: bool = False,
+        reader: Any = None,
     ) -> None:
         """Open the capture.
 
@@ -105,6 +106,7 @@ class Session:
             choices: how datagrams are understood.
             quiet: no progress and no note on a cut-short file.
             streams: the command prints while it reads, so progress would tear its lines apart.
+            reader: the capture where it is open already; None = open `file`.
 
         """
         from netdissect.cli.progress import Progress  # noqa: PLC0415
@@ -115,7 +117,7 @@ class Session:
         self.choices = choices or Choices()
         self.quiet = quiet
         self.progress = Progress(enabled=not quiet and not streams)
-        self.reader = self.progress.watch(open_capture(file))
+        self.reader = self.progress.watch(open_capture(file) if reader is None else reader)
         self.reports = Reports()
         self.anomalies: list[Anomaly] = []
         self.limits_hit: dict[str, int] = {}
