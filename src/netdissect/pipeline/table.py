@@ -14,7 +14,7 @@ from typing import Protocol as Shape
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.annotations import COMMON_CODES, CodeRow, Severity
-from netdissect.model.claims import Claim, Hints
+from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import (
     FlowKey,
@@ -357,7 +357,7 @@ class Pipeline:
         flow.protocol = claimer.over(flow.transport)
         flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
         self._servers.learn(flow)
-        hints = flow.protocol.initial_hints(_with_client(claim, flow.client))
+        hints = flow.protocol.initial_hints(replace(claim, client=flow.client))
         self._begin(flow, hints, flow_roles, (self._at, flow.packets[0][1][1]))
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
@@ -446,7 +446,9 @@ class Pipeline:
             return
         scope = events[0][1]
         if scope == "?":
-            self._hints_of(connection, events)
+            for event in events:
+                if event[0] == Ev.HINTS:
+                    connection.hints = event[1]
             flow.held.append((direction, frame, time_ns, payload))
             if len(flow.held) > MAX_HELD:
                 self._hit("MAX_HELD")
@@ -571,11 +573,6 @@ class Pipeline:
         for code in codes:
             connection.findings.add(code, frame, time_ns, direction)
 
-    def _hints_of(self, connection: Connection, events: list[Event]) -> None:
-        for event in events:
-            if event[0] == Ev.HINTS:
-                connection.hints = event[1]
-
     def bug(
         self, connection: Connection, direction: int, frame: int, time_ns: int, bug: Exception
     ) -> None:
@@ -699,7 +696,3 @@ def _no_faults(events: list[Event]) -> list[Event]:
 
 def _first_frame(flow: Flow) -> int:
     return flow.connection.first_frame if flow.connection else 0
-
-
-def _with_client(claim: Claim, client: int) -> Claim:
-    return claim if claim.client == client else replace(claim, client=client)
