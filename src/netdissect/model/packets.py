@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv6Address
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
+    "SIDES",
     "Direction",
     "Endpoint",
     "FlowKey",
@@ -86,6 +87,10 @@ class Direction(IntEnum):
     def label(self) -> str:
         """Return the name used in output, "c2s" or "s2c"."""
         return "c2s" if self is Direction.C2S else "s2c"
+
+
+SIDES: Final = ("client", "server")
+"""Names of the sides; each sends the direction of its index."""
 
 
 class StreamPiece(NamedTuple):

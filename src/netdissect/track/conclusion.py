@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
 from netdissect.track.lane import Lane
@@ -21,8 +22,6 @@ MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
 SILENCE_SHARE: Final = 0.5
 """A peer not heard for this share of the idle timeout is not known to be there any more."""
-
-_SIDES: Final = ("client", "server")
 
 
 def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
@@ -118,7 +117,7 @@ def _silent_close(connection: Connection, end_ns: int) -> None:
                 continue
             for other in lane.spaces.values():
                 other.close_silently()
-            side = _SIDES[lane.direction]
+            side = SIDES[lane.direction]
             connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
             connection.findings.add(
                 "silent-close", lane.last_frame, moment, lane.direction,
@@ -187,7 +186,7 @@ def _outcome(connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int
         return "timed_out"
     near = connection.vantage.near
     for found in timeouts:
-        side = _SIDES.index(found.side)
+        side = SIDES.index(found.side)
         if near[side] is False or None in (found.due_ns, found.last_heard_ns):
             continue
         idle_ns = (found.due_ns or 0) - (found.last_heard_ns or 0)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
+from netdissect.model.packets import SIDES
 from netdissect.model.policy import StateMachine
 
 __all__ = ["StateRunner"]
-
-_SIDES: Final = ("client", "server")
 
 
 class StateRunner:
@@ -55,7 +52,7 @@ class StateRunner:
         if kind in ("closed", "rejected", "timed_out"):
             if ended and self.close is not None:
                 return target  # who ended it first stays
-            self.close = {"by": _SIDES[direction], "reason": detail, "frame": frame}
+            self.close = {"by": SIDES[direction], "reason": detail, "frame": frame}
         elif self.close is not None:
             self.close = None
         return target

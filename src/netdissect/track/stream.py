@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.annotations import CodeRow, Severity
-from netdissect.model.packets import StreamPiece, TcpSegment
+from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
@@ -34,7 +34,6 @@ _SYN: Final = 2
 _RST: Final = 4
 _ACK: Final = 16
 _SPECIAL: Final = _FIN | _SYN | _RST
-_SIDES: Final = ("client", "server")
 
 TCP_CODES: tuple[CodeRow, ...] = (
     CodeRow(
@@ -232,7 +231,7 @@ class StreamTrack:
             if self.reset_by is None:
                 self.reset_by = direction
                 code = "connection-refused" if self.refused else "reset"
-                text = f"by the {_SIDES[direction]}"
+                text = f"by the {SIDES[direction]}"
                 self.findings.add(code, frame, time_ns, direction, text)
             self._step("reset", "RST", direction, frame, time_ns)
             return
@@ -254,7 +253,7 @@ class StreamTrack:
         if all(self.fins):
             return "closed"
         if any(self.fins):
-            return f"half_closed_by_{_SIDES[self.fins.index(True)]}"
+            return f"half_closed_by_{SIDES[self.fins.index(True)]}"
         return "open"
 
     def facts(self) -> dict[str, Any]:
@@ -268,9 +267,9 @@ class StreamTrack:
     def closed(self) -> dict[str, Any]:
         """Return who ended the connection, where a FIN or RST tells."""
         if self.reset_by is not None:
-            return {"by": _SIDES[self.reset_by], "reason": "RST"}
+            return {"by": SIDES[self.reset_by], "reason": "RST"}
         if self.first_fin is not None:
-            return {"by": _SIDES[self.first_fin[0]], "reason": "FIN", "frame": self.first_fin[1]}
+            return {"by": SIDES[self.first_fin[0]], "reason": "FIN", "frame": self.first_fin[1]}
         return {}
 
     def answers(self, side: int) -> tuple[int | None, int, int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.packets import SIDES
 from netdissect.model.policy import TimeoutRule
 from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.lane import Lane
 
 __all__ = ["ANNOUNCE_SLACK_NS", "SILENT_PERIODS", "announced", "verdict"]
 
-_SIDES: Final = ("client", "server")
 _MS: Final = 1_000_000
 SILENT_PERIODS: Final = 4
 """A side that keeps quiet for so many times its longest pause is gone."""
@@ -51,7 +51,7 @@ def verdict(
     if not over and near is not False:
         own_due = _configured(rule, last_ns, own.last_ns, end_ns)
         if own_due is not None:
-            return TimeoutVerdict(_SIDES[side], last_ns, frame, *own_due, fired=True)
+            return TimeoutVerdict(SIDES[side], last_ns, frame, *own_due, fired=True)
     fired: bool | None
     if over or own.last_ns > latest:
         fired = False
@@ -66,7 +66,7 @@ def verdict(
         fired = False if near else None
     else:
         fired = True
-    return TimeoutVerdict(_SIDES[side], last_ns, frame, due, latest, fired)
+    return TimeoutVerdict(SIDES[side], last_ns, frame, due, latest, fired)
 
 
 def _configured(
@@ -100,5 +100,5 @@ def announced(side: int, rule: TimeoutRule, heard: Lane, now_ns: int) -> Timeout
     if now_ns < due - ANNOUNCE_SLACK_NS:
         return None
     return TimeoutVerdict(
-        _SIDES[side], last_ns, frame, due, due + int(rule.check_ms * _MS), fired=True
+        SIDES[side], last_ns, frame, due, due + int(rule.check_ms * _MS), fired=True
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from netdissect.model.packets import SIDES
+
 __all__ = ["Sight", "Vantage"]
 
 NEAR_NS: Final = 5_000_000
@@ -73,15 +75,14 @@ class Vantage:
     @property
     def basis(self) -> str:
         """Return one sentence: what the vantage rests on."""
-        names = ("client", "server")
         facts = [
             f"quickest of {sight.answers} answers of the {name} {sight.quickest_ns / 1e6:.1f} ms"
-            for name, sight in zip(names, self.sights, strict=True)
+            for name, sight in zip(SIDES, self.sights, strict=True)
             if sight.quickest_ns is not None
         ]
         facts += [
             f"{sight.disorder} units of the {name} out of order"
-            for name, sight in zip(names, self.sights, strict=True)
+            for name, sight in zip(SIDES, self.sights, strict=True)
             if sight.disorder
         ]
         if self.near == (True, True):
