@@ -32,7 +32,7 @@ from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow
 from netdissect.pipeline.table import Pipeline
-from netdissect.protocols.base import Fault, Inspector, Protocol
+from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
 from netdissect.track.stream import SPACE as MESSAGES
@@ -349,7 +349,7 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
     known = {note.code for note in tree.annotations}
     rows = {row.code: row for row in protocol.codes}
     for fault in faults:
-        code, text = (fault, "") if isinstance(fault, str) else fault
+        code, text = in_full(fault)
         row = rows.get(code)
         if row is None or code in known:
             continue

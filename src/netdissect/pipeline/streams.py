@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from netdissect.model.claims import Claim
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import Packet, PacketKind, StreamPiece, TcpSegment, flow_sides
-from netdissect.protocols.base import Framed, Protocol
+from netdissect.protocols.base import Framed, Protocol, in_full
 from netdissect.track.stream import StreamTrack
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class StreamPort:
         messages = self._lane.messages
         for octets, _, faults, offset in found:
             for fault in faults:
-                code, text = (fault, "") if isinstance(fault, str) else fault
+                code, text = in_full(fault)
                 connection.findings.add(code, frame, time_ns, direction, text)
             if not octets:
                 continue
@@ -237,7 +237,7 @@ class TcpFeeder:
             return
         for octets, frames, faults, offset in found:
             for fault in faults:
-                code, text = (fault, "") if isinstance(fault, str) else fault
+                code, text = in_full(fault)
                 connection.findings.add(code, frame, time_ns, direction, text)
             if octets:
                 flow.faults = faults

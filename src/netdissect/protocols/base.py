@@ -32,6 +32,7 @@ __all__ = [
     "Inspector",
     "Protocol",
     "Reading",
+    "in_full",
 ]
 
 Fault = str | tuple[str, str]
@@ -41,6 +42,11 @@ Framed = tuple[bytes, tuple[int, ...], tuple[Fault, ...], int]
 
 Without octets there is no message, only faults.
 """
+
+
+def in_full(fault: Fault) -> tuple[str, str]:
+    """Return the code and the sentence of a fault, "" where it has none."""
+    return (fault, "") if isinstance(fault, str) else fault
 
 
 class Framer(Shape):
