@@ -15,7 +15,7 @@ from netdissect.model.errors import UsageError
 from netdissect.model.facts import FrameFacts
 from netdissect.model.packets import endpoint_text
 
-__all__ = ["knet_facts", "tshark_available", "tshark_facts"]
+__all__ = ["knet_facts", "nanoseconds", "tshark_available", "tshark_facts"]
 
 _FLAG_BITS = 0xFF
 _UDP_HEADER = 8
@@ -86,7 +86,7 @@ def _facts(packet: Any) -> FrameFacts | None:
             transport = layer
     if network is None or transport is None:
         return None
-    frame, time_ns = int(packet.frame_info.number), _nanoseconds(packet.frame_info.time_epoch)
+    frame, time_ns = int(packet.frame_info.number), nanoseconds(str(packet.frame_info.time_epoch))
     src, dst = (
         endpoint_text(str(getattr(network, side)), int(getattr(transport, f"{side}port")))
         for side in ("src", "dst")
@@ -106,8 +106,9 @@ def _facts(packet: Any) -> FrameFacts | None:
     )
 
 
-def _nanoseconds(text: Any) -> int:
-    whole, _, rest = str(text).partition(".")
+def nanoseconds(text: str) -> int:
+    """Return tshark's seconds since the Unix epoch as nanoseconds; ValueError for no number."""
+    whole, _, rest = text.partition(".")
     return int(whole) * 1_000_000_000 + int(rest.ljust(9, "0")[:9] or 0)
 
 

@@ -18,6 +18,7 @@ from netdissect.capture.live.clearstreams import ClearStreams
 from netdissect.capture.live.process import DROPS, SETTLE_S, Child, failure, message
 from netdissect.capture.live.source import Counts, LiveRequest
 from netdissect.capture.source import READ_OCTETS
+from netdissect.capture.tshark import nanoseconds
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 
@@ -34,7 +35,6 @@ _RAW = 101
 _UDP, _TCP = 17, 6
 _MAX_LINE = 1 << 20
 """Octets of one line; a longer one is no datagram."""
-_NS_DIGITS = 9
 
 
 class TsharkSource:
@@ -157,7 +157,7 @@ def frame_of_line(line: bytes, streams: ClearStreams) -> Frame | None:
         else:
             return None
         packet = _ip(source, target, number, body)
-        number, time_ns = int(row["frame.number"]), _time_ns(row["frame.time_epoch"])
+        number, time_ns = int(row["frame.number"]), nanoseconds(row["frame.time_epoch"])
         return number, time_ns, _RAW, packet, len(packet)
     except (KeyError, ValueError, OverflowError, ArithmeticError):
         return None
@@ -219,8 +219,3 @@ def _words16(*values: int) -> tuple[int, ...]:
     if any(not 0 <= value <= 0xFFFF for value in values):  # noqa: PLR2004 - 16 bits
         raise ValueError("more than 16 bits")
     return values
-
-
-def _time_ns(text: str) -> int:
-    whole, _, rest = text.partition(".")
-    return int(whole) * 1_000_000_000 + int(rest.ljust(_NS_DIGITS, "0")[:_NS_DIGITS] or 0)
