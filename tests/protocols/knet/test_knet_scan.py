@@ -169,7 +169,9 @@ def test_a_left_over_fragment_bit_is_no_fragment() -> None:
 # -- fragments ---------------------------------------------------------------------------------------
 
 
-def part(transfer: int, index: int | None, count: int | None, number: int, octets: bytes) -> Any:
+def part(
+    transfer: int, index: int | None, count: int | None, number: int | None, octets: bytes
+) -> Any:
     return (Ev.PART, transfer, index, count, number, octets)
 
 
@@ -193,6 +195,16 @@ def test_an_early_fragment_is_kept_by_us_and_discarded_by_its_receiver() -> None
     found = transfers.feed(1, 2, 2, [part(2, None, 2, 5, b"\x14ab")])
     assert codes(found) == ["knet-transfer-complete", "knet-transfer-undelivered"]
     assert transfers.last == [b"\x14abcd"]
+
+
+def test_a_transfer_number_is_used_again_where_messages_have_no_numbers() -> None:
+    transfers = Transfers()
+    for text in (b"ab", b"cd"):
+        first, second = part(1, None, 2, None, b"\x14" + text), part(1, 1, None, None, text)
+        found = transfers.feed(0, 1, 1, [first, second])
+        assert codes(found) == ["knet-transfer-complete"]
+        assert transfers.last == [b"\x14" + text + text]
+        assert not transfers.feed(0, 2, 2, [first, second])  # copies of both
 
 
 def test_what_is_missing_is_named() -> None:

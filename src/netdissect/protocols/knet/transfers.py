@@ -34,14 +34,16 @@ _RESTART: Final = int(Ev.RESTART)
 class _Transfer:
     """One transfer of one sender."""
 
-    __slots__ = ("arrivals", "base", "complete", "count", "discarded", "frames", "octets", "parts",
-                 "received", "type_id")  # fmt: skip
+    __slots__ = ("arrivals", "base", "complete", "count", "discarded", "first", "frames", "octets",
+                 "parts", "received", "type_id")  # fmt: skip
 
     def __init__(self, base: int | None, count: int, content: bytes, frame: int) -> None:
         self.base = base
         """Reliable number of the first fragment; those of the others follow it."""
         self.count = count
         self.type_id = _message_id(content)
+        self.first = content if base is None else b""
+        """The first fragment where it has no number: only this tells a copy from another one."""
         self.parts: dict[int, bytes] = {0: content}
         self.arrivals = [0]
         """Fragment numbers as the receiver got and kept them."""
@@ -112,7 +114,8 @@ class Transfers:
         """Take a first fragment: a new transfer, or a further copy of one."""
         old = sender.open.get(name)
         if old is not None:
-            if old.base == number and old.count == count:
+            same = old.first == content if number is None else old.base == number
+            if same and old.count == count:
                 return
             self._replace(sender, name, old, found)
         transfer = _Transfer(number, count, content, frame)
