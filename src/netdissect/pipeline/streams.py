@@ -189,8 +189,8 @@ class TcpFeeder:
 
     def segment(self, flow: Flow, packet: Packet, segment: TcpSegment) -> None:
         """Take one segment, or octets released behind a gap, of a claimed flow."""
-        connection, protocol = flow.connection, flow.protocol
-        if connection is None or protocol is None:
+        connection = flow.connection
+        if connection is None:
             return
         kind, frame, time_ns, key, _, _, faults = packet
         direction = (0 if key == flow.key else 1) ^ flow.client
@@ -203,9 +203,6 @@ class TcpFeeder:
                 octets = sum(len(piece.data) for piece in segment.stream)
                 connection.segment(direction, frame, time_ns, octets)
             connection.transport_segment(direction, frame, time_ns, segment)
-            if protocol.frames_segments:
-                events = protocol.scan_segment(segment, direction, connection.hints)
-                connection.further(direction, frame, time_ns, events)
         for code in faults:
             connection.findings.add(code, frame, time_ns, direction)
         for piece in segment.stream:

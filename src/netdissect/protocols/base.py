@@ -18,7 +18,7 @@ from netdissect.model.annotations import CodeRow
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.dissection import Dissection
 from netdissect.model.events import Event
-from netdissect.model.packets import StreamPiece, TcpSegment
+from netdissect.model.packets import StreamPiece
 from netdissect.model.policy import Policy
 from netdissect.wire.inflate import Bounds
 
@@ -131,8 +131,6 @@ class Protocol(ABC):
     """Message type -> its fields that hold passwords."""
     layer_module: str | None = None
     """Dotted name of the layer module; None = `netdissect.layers.<name>`."""
-    frames_segments: bool = False
-    """True where `scan_segment` wants every TCP segment."""
 
     @abstractmethod
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
@@ -198,11 +196,6 @@ class Protocol(ABC):
         """
         del payload, packet
         return None
-
-    def scan_segment(self, segment: TcpSegment, direction: int, hints: Hints) -> list[Event]:
-        """Return the events of one TCP segment itself; asked for where `frames_segments` is set."""
-        del segment, direction, hints
-        return []
 
     def dialect_row(self, name: str) -> DialectRow | None:
         """Return the row of a dialect by its full name or without the protocol's prefix."""
