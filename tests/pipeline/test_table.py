@@ -205,6 +205,31 @@ def test_a_fault_of_ours_is_reported_on_an_unusual_packet_too(monkeypatch, fault
     assert [a.frame for a in found if a.code == "dissector-bug"] == [9]
 
 
+@pytest.mark.parametrize("name", ["riptide/tcp_2.2.1_clean.pcap", "knet/tcp_clean_session.pcap"])
+@pytest.mark.parametrize("method", ["feed", "finish"])
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_fault_of_a_framer_is_reported(monkeypatch, name, method, watched) -> None:
+    class Broken:
+        def __init__(self, *_, **__):
+            pass
+
+        def feed(self, _piece):
+            return [] if method == "finish" else 1 // 0
+
+        def finish(self):
+            return [] if method == "feed" else 1 // 0
+
+    monkeypatch.setattr("netdissect.protocols.knet.VleFramer", Broken)
+    monkeypatch.setattr("netdissect.protocols.riptide.LengthPrefixed", Broken)
+    found = []
+    options = Options(on_anomaly=found.append)
+    pipeline = Pipeline(options, recorder=Recorder() if watched else None)
+    with open_capture(CAPTURES / name) as reader:
+        pipeline.run(Decapsulator().packets(reader))
+    pipeline.finish()
+    assert "dissector-bug" in {anomaly.code for anomaly in found}
+
+
 def test_a_fault_of_ours_is_reported_or_raised(monkeypatch) -> None:
     from netdissect.protocols.riptide import PROTOCOL
 

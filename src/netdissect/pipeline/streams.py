@@ -149,12 +149,12 @@ class StreamPort:
             texts.digest.update(piece.data)
             texts.octets += len(piece.data)
             texts.gaps += piece.gap_octets
-            found = self._feed(piece)
-            if found:
-                try:
+            try:
+                found = self._feed(piece)
+                if found:
                     self._messages(frame, time_ns, found)
-                except Exception as bug:  # noqa: BLE001 - as in the other ports
-                    self._pipeline.bug(self._connection, direction, frame, time_ns, bug)
+            except Exception as bug:  # noqa: BLE001 - as in the other ports
+                self._pipeline.bug(self._connection, direction, frame, time_ns, bug)
         return True
 
     def _messages(self, frame: int, time_ns: int, found: list[Framed]) -> None:
@@ -216,14 +216,21 @@ class TcpFeeder:
         *, mid_stream: bool,
     ) -> None:  # fmt: skip
         connection = flow.connection
-        if connection is not None and connection.stream is not None:
+        if connection is None:
+            return
+        if connection.stream is not None:
             connection.stream.octets(direction, piece)
         if not flow.framers:
             return
         if mid_stream and not piece.offset and not piece.gap_octets:
             # Nobody knows how much came before: at least one octet counts as missing.
             piece = StreamPiece(piece.offset, piece.data, piece.frames, 1)
-        self.framed(flow, direction, frame, time_ns, flow.framers[direction].feed(piece))
+        try:
+            found = flow.framers[direction].feed(piece)
+        except Exception as bug:  # noqa: BLE001 - as in the ports
+            self._pipeline.bug(connection, direction, frame, time_ns, bug)
+            return
+        self.framed(flow, direction, frame, time_ns, found)
 
     def framed(
         self, flow: Flow, direction: int, frame: int, time_ns: int, found: Iterable[Framed]
@@ -263,11 +270,15 @@ class TcpFeeder:
             return
         ended = connection.stream is None or connection.stream.ended
         for direction, framer in enumerate(flow.framers):
-            left = framer.finish()
+            frame, time_ns = connection.last_frame, connection.last_ns
+            try:
+                left = framer.finish()
+            except Exception as bug:  # noqa: BLE001 - as in the ports
+                self._pipeline.bug(connection, direction, frame, time_ns, bug)
+                continue
             if not ended:
                 # Where the capture ends before the stream, an incomplete message is no fault.
                 left = [item for item in left if item[0]]
-            whole = [item for item in left if connection.stream is not None or not item[0]]
-            cut = [(b"", *item[1:]) for item in left if item not in whole]
-            frame, time_ns = connection.last_frame, connection.last_ns
-            self.framed(flow, direction, frame, time_ns, [*whole, *cut])
+            if connection.stream is None:
+                left = [(b"", *item[1:]) for item in left]
+            self.framed(flow, direction, frame, time_ns, left)
