@@ -121,6 +121,22 @@ def test_a_dialect_that_is_named_holds_for_the_next_connection_too(options) -> N
     assert [report.dialects for report in reports] == [("riptide-2.1", "riptide-2.1")] * 2
 
 
+def test_the_end_of_a_tcp_connection_is_none_of_udp_on_the_same_ports() -> None:
+    with open_capture(CAPTURES / "riptide/tcp_2.2.1_clean.pcap") as reader:
+        stream = [packet for packet in Decapsulator().packets(reader) if packet[5] is not None]
+    there = stream[0][3]
+    tcp = [
+        (kind, frame, 0, CLIENT if key == there else reverse_key(CLIENT), data, segment, faults)
+        for kind, frame, _, key, data, segment, faults in stream
+        if key in (there, reverse_key(there))
+    ]
+    again = [(*packet[:5], packet[5]._replace(connection=2), packet[6]) for packet in tcp]
+    later = packets([(0, 1, WELCOME), (1, 1.1, WELCOME), (0, 1.2, ACK)], start=5000)
+    reports = run([*packets(HANDSHAKE), *tcp, *again, *later]).reports
+    udp = [report.datagrams for report in reports if report.transport == "udp"]
+    assert udp == [(5, 2)]
+
+
 def test_a_connect_on_a_live_connection_belongs_to_what_follows() -> None:
     """Section 8: ignored by the server, unless a Welcome with sequence id 1 answers it."""
     (ignored,) = run(packets([*HANDSHAKE, (0, 1, CONNECT), (0, 2, BYE)])).reports

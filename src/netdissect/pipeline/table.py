@@ -617,8 +617,10 @@ class Pipeline:
         self._report(flow, end_ns)
         for key in (flow.key, reverse_key(flow.key)):
             self._claimed.pop((flow.transport, key), None)
-            self._table.pop(key, None)
-            self._streams.pop(key, None)
+            if flow.transport == "udp":
+                self._table.pop(key, None)
+            else:
+                self._streams.pop(key, None)
 
     def _leave(self, flow: Flow) -> None:
         """End a flow because another TCP connection uses its 4-tuple."""
