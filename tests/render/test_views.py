@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import console_docs
 import hostile
 import samples
 from netdissect.model.annotations import Annotation, CodeRow, Severity
@@ -17,6 +18,7 @@ from netdissect.model.facts import Difference
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo
+from netdissect.pipeline import analyze
 from netdissect.render.catalogs import (
     show_checks,
     show_comparison,
@@ -201,6 +203,19 @@ def test_lines_fit_an_80_column_terminal() -> None:
         text = printed(view, "a rather ordinary text", width=80)
         long = [line for line in text.splitlines() if cells(line) > 80 and "timer: " not in line]
         assert not [line for line in long if "→" in line and "again" in line], long
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
+    (report,) = analyze(console_docs.ROOT / "captures" / "netplay" / "bin1_lossy__client_side.pcap").connections
+    stream = io.StringIO()
+    show_connection(Screen(stream, width=width), report, clock())
+    lines = stream.getvalue().split("\n")
+    assert any(line.startswith("copies seen ") for line in lines)
+    assert any(line.startswith("with retransmitted octets ") for line in lines)
+    digests = [line for line in lines if line.startswith("stream sha256 ")]
+    assert [line.split(": ")[0] for line in digests] == ["stream sha256 tcp →", "stream sha256 tcp ←"]
+    assert all(len(line.split(": ")[1]) == 64 for line in digests)
 
 
 def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:

@@ -31,6 +31,8 @@ _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits."""
 _REASON_COLUMNS = 16
 """Columns in the table of the reason why a connection ended."""
+_VALUE_COLUMNS = 16
+"""What a space's column holds; a longer value, such as the hash of a stream, stands below."""
 
 _HEADS = (
     "#",
@@ -325,6 +327,7 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
         group = spaces[start : start + at_once]
         heads = [f"{space.space} {arrow_of(space.direction)}" for space in group]
         table = screen.table("space", *heads, right=heads)
+        table.columns[0].no_wrap = True
         for attribute, label in _SPACE_ROWS:
             table.add_row(label, *(str(getattr(space, attribute)) for space in group))
         table.add_row("numbers", *(_numbers(space) for space in group))
@@ -340,15 +343,23 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
         table.add_row(
             "RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group)
         )
+        below: list[Line] = []
         for key in sorted({key for space in group for key in space.extra}):
-            table.add_row(
-                line_text([(key.replace("_", " "), "")]),
-                *(
-                    line_text([(_fact(space.extra[key]) if key in space.extra else "", "")])
-                    for space in group
-                ),
-            )
+            name = key.replace("_", " ")
+            values = [_fact(space.extra[key]) if key in space.extra else "" for space in group]
+            if max(map(cells, values)) > _VALUE_COLUMNS:
+                below += [
+                    [(f"{name} {head}: ", "dim"), (value, "")]
+                    for head, value in zip(heads, values, strict=True)
+                    if value
+                ]
+            else:
+                table.add_row(
+                    line_text([(name, "")]), *(line_text([(value, "")]) for value in values)
+                )
         screen.print(table)
+        for line in below:
+            screen.line(*line)
         screen.text()
 
 
