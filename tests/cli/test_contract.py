@@ -179,6 +179,23 @@ def test_a_closed_stdout_is_silence_and_success() -> None:
     assert result.stdout.count(b"\n") == 1
 
 
+@pytest.mark.parametrize("command", ["info", "anomalies", "doctor", "man"])
+def test_an_output_closed_before_the_first_line_is_success(command: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [command, LOSSY] if command in {"info", "anomalies"} else [command]
+    try:
+        result = subprocess.run(
+            [sys.executable, "-m", "netdissect", *words],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_in_one_line() -> None:
     with Path("/dev/full").open("wb") as full:

@@ -219,7 +219,13 @@ class Screen:
         if self._console is None:
             from rich.console import Console  # noqa: PLC0415 - most output needs no Rich
 
-            self._console = Console(
+            class Piped(Console):
+                """A console that leaves a closed output to the command, which ends well there."""
+
+                def on_broken_pipe(self) -> None:
+                    raise BrokenPipeError
+
+            self._console = Piped(
                 file=self.stream,
                 width=self.width,
                 force_terminal=self.color,
