@@ -378,6 +378,23 @@ def test_filters_on_other_commands_select_and_do_not_change_verdicts() -> None:
     )
 
 
+def test_the_summary_of_anomalies_counts_what_connections_count() -> None:
+    (report,) = objects("connections", LOSSY)
+    assert sum(report["codes"].values()) == sum(report["anomalies"].values())
+    whole = {row[1]: row[3] for row in _summary("anomalies", LOSSY)}
+    assert whole == {code: str(times) for code, times in report["codes"].items()}
+    assert whole["out-of-order"] == "2"
+    assert {row[1]: row[3] for row in _summary("anomalies", LOSSY, "-c", "1")} == whole
+    # Of matching frames only the first of the two is reported.
+    filtered = {row[1]: row[3] for row in _summary("anomalies", LOSSY, "-Y", "frame.number > 0")}
+    assert filtered["out-of-order"] == "1+"
+
+
+def _summary(*words: str) -> list[list[str]]:
+    table = invoke(*words).stdout.split("\n\n")[0]
+    return [line.split() for line in table.splitlines()[2:]]
+
+
 def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from netdissect.pipeline import anomalies, table
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import click
 
 from netdissect.cli import options
@@ -61,16 +63,21 @@ def command(
             item for item in _found(session, display_filter) if item.severity >= _LEVELS[least]
         ]
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in found)
-        shown = found[:limit]
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json(json.anomaly(item) for item in shown)
+            print_json(json.anomaly(item) for item in found[:limit])
         else:
             from netdissect.render.findings import show_anomalies  # noqa: PLC0415
             from netdissect.render.units import Clock  # noqa: PLC0415
 
-            show_anomalies(make_screen(color, width), shown, Clock(times, session.first_ns))
+            show_anomalies(
+                make_screen(color, width),
+                found,
+                Clock(times, session.first_ns),
+                totals=None if display_filter else _totals(session),
+                limit=limit,
+            )
         status = session.status()
     return EXIT.FOUND if failed else status
 
@@ -82,6 +89,14 @@ def _found(session: Session, display_filter: str | None) -> list[Anomaly]:
     session.keeps_anomalies = True
     frames = select(session, match).frames
     return _sorted([item for item in session.anomalies if item.frame in frames])
+
+
+def _totals(session: Session) -> Counter[str]:
+    """Return how often each code was found, repeats that are not reported included."""
+    totals: Counter[str] = Counter()
+    for report in session.reports:
+        totals.update(report.codes)
+    return totals
 
 
 def _sorted(found: list[Anomaly]) -> list[Anomaly]:

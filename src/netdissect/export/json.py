@@ -288,6 +288,7 @@ def connection(report: ConnectionReport) -> dict[str, Any]:
         "timeouts": [_timeout(verdict) for verdict in report.timeouts],
         "counters": _pair(report.counters),
         "anomalies": report.anomalies,
+        "codes": report.codes,
         "complete": report.complete,
         "limits_hit": report.limits_hit,
         "explain": list(report.explain),

@@ -156,6 +156,8 @@ class ConnectionReport:
     """Direction -> capture time less the sender's own clock: the way to the capture plus the offset
     of that clock. Not a round trip; may be negative.
     """
+    codes: dict[str, int] = field(default_factory=dict)
+    """Code -> how often it was found."""
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from netdissect.model.annotations import CodeRow
 from netdissect.model.reports import Anomaly
@@ -19,8 +20,24 @@ _INDENT = 12
 """Columns before a message that stands below its code."""
 
 
-def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> None:
-    """Print a summary by code, worst first, then every finding in order."""
+def show_anomalies(
+    screen: Screen,
+    found: Sequence[Anomaly],
+    clock: Clock,
+    *,
+    totals: Mapping[str, int] | None = None,
+    limit: int | None = None,
+) -> None:
+    """Print a summary by code, worst first, then the findings in order.
+
+    Args:
+        screen: where.
+        found: all findings that are reported.
+        clock: how times are shown.
+        totals: code -> how often it occurred, unreported repeats included; None = not known.
+        limit: how many findings stand below the summary; None = all.
+
+    """
     if not found:
         screen.text("Nothing found.")
         return
@@ -38,22 +55,26 @@ def show_anomalies(screen: Screen, found: Sequence[Anomaly], clock: Clock) -> No
             line_text([(SEVERITY_LETTERS[label], label)]),
             line_text([(code, label)]),
             line_text([(items[0].group, "")]),
-            _times(items),
+            _times(items, (totals or {}).get(code, 0)),
             "-" if items[0].frame is None else str(items[0].frame),
         )
     screen.print(table)
     screen.text()
-    for item in found:
+    for item in found[:limit]:
         _finding(screen, item, clock)
 
 
-def _times(items: Sequence[Anomaly]) -> str:
-    """Return how often a code occurred; `+` where only 1, 10, 100 ... repeats are reported."""
-    most: dict[int | None, int] = {}
+def _times(items: Sequence[Anomaly], total: int) -> str:
+    """Return how often a code occurred; with `+` where that is not known but at least so often:
+    of repeats only the 1st, 10th, 100th ... is reported.
+    """
+    most: Counter[int] = Counter()
     for item in items:
-        most[item.connection] = max(most.get(item.connection, 0), item.repeats)
-    more = "+" if any(repeats > 1 for repeats in most.values()) else ""
-    return f"{sum(most.values())}{more}"
+        if item.connection is not None:
+            most[item.connection] = max(most[item.connection], item.repeats)
+    alone = sum(item.connection is None for item in items)
+    least = most.total()
+    return str(alone + total) if total >= least else f"{alone + least}+"
 
 
 def _finding(screen: Screen, item: Anomaly, clock: Clock) -> None:

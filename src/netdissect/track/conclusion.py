@@ -79,6 +79,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
             connection.declared.clocks[0].summary(),
             connection.declared.clocks[1].summary(),
         ),
+        codes=connection.findings.repeats,
     )
 
 
