@@ -218,6 +218,18 @@ def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
     assert all(len(line.split(": ")[1]) == 64 for line in digests)
 
 
+@pytest.mark.parametrize(("leg", "least"), [("client", 30.0), ("server", 30.0)])
+def test_the_round_trip_of_a_connection_is_no_time_to_answer(leg: str, least: float) -> None:
+    path = console_docs.ROOT / "captures" / "netplay" / f"bin1_lossy__{leg}_side.pcap"
+    (report,) = analyze(path).connections
+    assert report.vantage == leg
+    stream = io.StringIO()
+    show_connections(Screen(stream, width=80), [report], clock())
+    shown = re.search(r"RTT ([\d.]+) ", stream.getvalue())
+    assert shown is not None
+    assert float(shown[1]) > least
+
+
 def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:
     stream = io.StringIO()
     show_connections(Screen(stream, width=80, color="never"), [samples.connection()], clock())

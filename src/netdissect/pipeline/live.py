@@ -150,7 +150,14 @@ def _glimpse(connection: Connection) -> Glimpse:
 
 
 def _median(connection: Connection) -> float | None:
-    """Return the median of what was measured most often, milliseconds; None without a sample."""
-    trips = (trip for lane in connection.lanes for trip in lane.round_trips())
+    """Return the median of what was measured most often, milliseconds; None without a sample.
+
+    Next to one side only its own measurements are round trips.
+    """
+    client, server = connection.lanes
+    lanes = {"client": (client,), "server": (server,)}.get(
+        connection.vantage.word, (client, server)
+    )
+    trips = (trip for lane in lanes for trip in lane.round_trips())
     most = max(trips, key=lambda trip: trip.samples, default=None)
     return None if most is None else most.percentile(0.5)

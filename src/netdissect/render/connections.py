@@ -31,6 +31,8 @@ _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits."""
 _REASON_COLUMNS = 16
 """Columns in the table of the reason why a connection ended."""
+_FEW = 4
+"""A space with less than this part of another's samples does not stand for the connection."""
 _VALUE_COLUMNS = 16
 """What a space's column holds; a longer value, such as the hash of a stream, stands below."""
 
@@ -131,10 +133,24 @@ def _resent(spaces: Sequence[SpaceReport]) -> str:
 
 
 def _best_rtt(report: ConnectionReport) -> RttSummary | None:
-    """Return the round trips with the most samples: probes first, they are answered at once."""
-    probes = [probe.rtt for probe in report.probes if probe.rtt.samples]
-    spaces = [space.rtt for space in report.spaces if space.rtt.samples]
-    return max(probes or spaces, key=lambda rtt: rtt.samples, default=None)
+    """Return the round trips with the most samples: probes first, they are answered at once.
+
+    Next to one side only its own are whole, the other's are the time that it took to answer; and
+    of its spaces that is nearest the network which is answered quickest.
+    """
+    probes = [probe.rtt for probe in report.probes if _whole(report, probe)]
+    spaces = [space.rtt for space in report.spaces if _whole(report, space)]
+    most = max(probes or spaces, key=lambda rtt: rtt.samples, default=None)
+    if most is None or report.vantage not in {"client", "server"}:
+        return most
+    many = (rtt for rtt in probes or spaces if rtt.samples * _FEW >= most.samples)
+    return min(many, key=lambda rtt: rtt.p50 or 0.0)
+
+
+def _whole(report: ConnectionReport, measured: ProbeReport | SpaceReport) -> bool:
+    """Return whether there are samples, and none that were taken next to their receiver."""
+    receiver = ("server", "client")[measured.direction]
+    return bool(measured.rtt.samples) and report.vantage != receiver
 
 
 def _rtt_text(report: ConnectionReport) -> str:
