@@ -503,6 +503,22 @@ def test_stats_add_up(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "name", ["netplay/bin1_lossy__client_side.pcap", "knet/tcp_loss_retransmit.pcap"]
+)
+def test_views_agree_on_the_octets_of_a_stream(name: str) -> None:
+    path = str(ROOT / "captures" / name)
+    octets = objects("connections", path)[0]["octets"]
+    assert sum(octets.values()) == sum(
+        space["stream_octets"]
+        for space in objects("connections", path)[0]["spaces"]
+        if space["space"] == "tcp"
+    )
+    heads = [invoke(view, path, "--width", "80").stdout for view in ("connections", "timeline")]
+    sent = [[line for line in head.splitlines()[2:4] if " datagrams, " in line] for head in heads]
+    assert sent[0] == sent[1] != []
+
+
+@pytest.mark.parametrize(
     ("leg", "way"),
     [("clientleg", "s2c"), ("serverleg", "c2s")],
 )

@@ -138,7 +138,7 @@ class StreamPort:
         self._stream.segment(direction, frame, time_ns, segment)
         if segment.payload_length:
             lane.datagrams += 1
-            lane.octets += segment.payload_length
+            lane.octets += sum(len(piece.data) for piece in segment.stream)
             lane.last_ns = time_ns
             lane.last_frame = frame
         else:
