@@ -54,6 +54,12 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["show", LOSSY, "x"], 2, "x"),
         (["show", LOSSY, "999999"], 2, "999999"),
         (["connections", LOSSY, "99"], 2, "99"),
+        (["timeline", LOSSY, "99"], 2, "there is no connection 99"),
+        (["timeline", LOSSY, "99", "--json"], 2, "there is no connection 99"),
+        (["ladder", LOSSY, "99"], 2, "there is no connection 99"),
+        (["ladder", LOSSY, "--from", "5s", "--to", "3s"], 2, "with these --from, --to"),
+        (["follow", LOSSY, "99"], 2, "there is no connection 99"),
+        (["stats", LOSSY, "99"], 2, "there is no connection 99"),
         (["nosuchcommand"], 2, "nosuchcommand"),
         (["read", LOSSY, "--nosuch"], 2, "--nosuch"),
         (["decode", "nosuch", "00"], 2, "riptide"),
@@ -105,6 +111,14 @@ def test_a_file_that_is_cut_short_is_shown_up_to_the_cut(tmp_path: Path) -> None
     assert invoke("info", str(short), "-q").stderr == ""
     truth = json.loads(invoke("info", str(short), "--json").stdout)
     assert truth["truncated_at"] is not None
+
+
+def test_a_capture_without_connections_has_nothing_to_draw(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.pcap"
+    empty.write_bytes(Path(LOSSY).read_bytes()[:24])
+    for command in ("connections", "timeline", "ladder"):
+        result = invoke(command, str(empty))
+        assert (result.exit_code, result.output) == (0, "No connection of a known protocol.\n")
 
 
 def test_an_unexpected_failure_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,11 @@ def command(
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
         session.hold = as_json or match.late
-        wanted = connection or 1
-        records = (record for record in session.records() if record.connection == wanted)
+        records = (
+            record
+            for record in session.of(connection, session.records())
+            if record.connection == (connection or 1)
+        )
         found = (
             (record, item)
             for record, item in delivered(records)

@@ -76,12 +76,19 @@ def command(
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet) as session:
-        found = _Found(session, Match.of(display_filter, session), connection or 1)
+        found = _Found(session, Match.of(display_filter, session), connection)
         # Read to the end, however few are drawn: later frames tell which of them were lost.
         records = list(found.records(start, end))[:limit]
         clock = Clock(times, session.first_ns)
+        if not session.reports and not records:
+            if not as_json:
+                make_screen(color, width).text("No connection of a known protocol.")
+            return session.status()
         if not records:
-            raise UsageError(f"connection {found.number} has no datagram to draw")
+            raise UsageError(
+                f"connection {found.number} has no datagram to draw"
+                f"{_chosen(found.match, start, end)}"
+            )
         drawn = ladder.rows(records, found.events_between(records), found.lost(records))
         screen = make_screen(color, width)
         ends = found.ends(records, screen)
@@ -96,6 +103,13 @@ def command(
             for line in ladder.ladder_lines(drawn, ends, clock, width=columns):
                 screen.line(*line)
         return session.status()
+
+
+def _chosen(match: Match, start: int | None, end: int | None) -> str:
+    """Return which options leave datagrams out."""
+    given = {"-Y": match.filter, "--from": start, "--to": end}
+    names = [name for name, value in given.items() if value is not None]
+    return f" with these {', '.join(names)}" if names else ""
 
 
 def _object(connection: int, row: Row) -> dict[str, Any]:
@@ -114,10 +128,11 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
 class _Found:
     """The datagrams, events and proven losses of one connection, from one pass."""
 
-    def __init__(self, session: Session, match: Match, number: int) -> None:
+    def __init__(self, session: Session, match: Match, wanted: int | None) -> None:
         self.session = session
         self.match = match
-        self.number = number
+        self.wanted = wanted
+        self.number = wanted or 1
         self.events: list[ConnectionEvent] = []
         self._told_lost: list[tuple[int, int]] = []
 
@@ -125,7 +140,7 @@ class _Found:
         self, start: int | None, end: int | None
     ) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
         """Yield the datagrams between two times, with the messages that match."""
-        for item in self.session.both():
+        for item in self.session.of(self.wanted, self.session.both()):
             if item.connection != self.number:
                 continue
             if isinstance(item, ConnectionEvent):

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from netdissect.cli.errors import EXIT
 from netdissect.filters import Filter, compile_filter
+from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import (
     Anomaly,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
 
 __all__ = ["Choices", "Match", "Session", "select"]
+
+_Item = TypeVar("_Item", bound=DatagramRecord | UnitRecord | ConnectionEvent)
 
 MAX_RECENT = 1024
 """Reports that a filter has at hand; more are made anew when they are asked for."""
@@ -235,6 +238,19 @@ class Session:
         self._collect(pipeline)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
+
+    def of(self, number: int | None, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items of one connection, of all for None.
+
+        Raises:
+            UsageError: all items were read and there is no such connection.
+
+        """
+        for item in items:
+            if number is None or item.connection == number:
+                yield item
+        if number is not None and self.reports.by_number(number) is None:
+            raise UsageError(f"there is no connection {number}")
 
     @staticmethod
     def forget(finding: object) -> None:

@@ -92,9 +92,7 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
     told: list[UnitRecord | ConnectionEvent] = []
     wanted: set[tuple[int, int, str, int]] = set()
     frames: set[int] | None = None if match.filter is None else set()
-    for item in session.both():
-        if connection is not None and item.connection != connection:
-            continue
+    for item in session.of(connection, session.both()):
         if isinstance(item, UnitRecord) or (
             isinstance(item, ConnectionEvent) and item.event == "gap"
         ):

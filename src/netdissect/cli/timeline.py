@@ -12,7 +12,6 @@ import click
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session, select
-from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
 
@@ -66,9 +65,7 @@ def command(
     """
     del verbose
     with Session(file, choices, quiet=quiet, streams=as_json) as session:
-        items = _items(session, display_filter)
-        if connection is not None:
-            items = (item for item in items if item.connection == connection)
+        items = session.of(connection, _items(session, display_filter))
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
@@ -119,6 +116,4 @@ def _print(session: Session, items: list[_Item], shown: _Shown, times: str, scre
     reports = [
         report for report in session.reports if shown.connection in {None, report.connection}
     ]
-    if shown.connection is not None and not reports:
-        raise UsageError(f"there is no connection {shown.connection}")
     show_timeline(screen, reports, items, shown.of(items), Clock(times, session.first_ns))
