@@ -83,6 +83,13 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 @pytest.mark.parametrize("name", [None, *sorted(COMMANDS)])
+def test_the_name_of_a_manual_page_is_a_whole_sentence(name: str | None) -> None:
+    line = page(name).split(".SH NAME\n")[1].split("\n")[0]
+    assert line.endswith(".")
+    assert "  " not in line
+
+
+@pytest.mark.parametrize("name", [None, *sorted(COMMANDS)])
 def test_every_command_has_a_current_manual_page(name: str | None, update_expected: bool) -> None:
     path = ROOT / "docs" / "man" / (f"netdissect-{name}.1" if name else "netdissect.1")
     text = page(name)

@@ -56,9 +56,9 @@ def _lines(
     found: click.Command, context: click.Context, title: str, commands: dict[str, tuple[str, str]]
 ) -> Iterator[str]:
     text = (found.help or "").replace("\b\n", "\b").strip()
-    first, _, rest = text.partition("\n")
+    first, _, rest = text.partition("\n\n")
     yield f'.TH "{title.upper()}" "1" "" "netdissect {__version__}" "User Commands"\n'
-    yield f".SH NAME\n{title} \\- {_roff(first)}\n"
+    yield f".SH NAME\n{title} \\- {_roff(' '.join(first.split()))}\n"
     usage = " ".join(found.collect_usage_pieces(context))
     yield f".SH SYNOPSIS\n.B {_roff(context.command_path)}\n{_roff(usage)}\n"
     if rest.strip():
