@@ -60,6 +60,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["ladder", LOSSY, "--from", "5s", "--to", "3s"], 2, "with these --from, --to"),
         (["follow", LOSSY, "99"], 2, "there is no connection 99"),
         (["stats", LOSSY, "99"], 2, "there is no connection 99"),
+        (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),
         (["nosuchcommand"], 2, "nosuchcommand"),
         (["read", LOSSY, "--nosuch"], 2, "--nosuch"),
         (["decode", "nosuch", "00"], 2, "riptide"),

@@ -79,6 +79,8 @@ def command(
     ssh host tcpdump -U -w - | netdissect read -r -
     """
     del verbose
+    if columns and not table:
+        raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
         program = as_json or bool(table)
