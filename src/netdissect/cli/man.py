@@ -42,7 +42,7 @@ def page(name: str | None) -> str:
     """
     from netdissect.cli import COMMANDS, cli  # noqa: PLC0415 - the group imports this module
 
-    root = click.Context(cli, info_name="netdissect")
+    root = click.Context(cli, info_name="netdissect", **cli.context_settings)
     if name is None:
         return "".join(_lines(cli, root, "netdissect", dict(sorted(COMMANDS.items()))))
     found = cli.get_command(root, name)
