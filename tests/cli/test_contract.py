@@ -482,6 +482,17 @@ def test_a_filter_says_what_verify_compares() -> None:
     assert f"{len(frames)} " in result.stdout
 
 
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="takes tshark")
+def test_verify_compares_what_stands_before_a_cut(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(Path(LOSSY).read_bytes()[:5000])
+    result = process("verify", str(cut))
+    assert result.stdout.startswith(b"62 datagrams")
+    assert (result.returncode, result.stderr.count(b"\n")) == (6, 1)
+    assert b"cut short at offset 4929" in result.stderr
+    assert process("verify", str(tmp_path / "missing.pcap")).returncode == 3
+
+
 def test_follow_shows_every_reliable_unit_once_in_order() -> None:
     rows = objects("follow", LOSSY, "1")
     for way in ("c2s", "s2c"):

@@ -9,9 +9,10 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import NetdissectError, UsageError
 from netdissect.model.facts import FrameFacts
 from netdissect.model.packets import endpoint_text
 
@@ -33,19 +34,29 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
         path: the file.
         decode_as: tshark's `-d` rules, such as `{"udp.port==2345": "knet"}`.
 
+    Of a file that is cut short, those before the cut.
+
     Raises:
         UsageError: tshark is not installed.
+        NetdissectError: tshark failed.
 
     """
     if not tshark_available():
         raise UsageError("tshark is not installed; `netdissect doctor` says how to get it")
     import pyshark  # noqa: PLC0415 - slow, and only wanted here
+    from pyshark.capture.capture import TSharkCrashException  # noqa: PLC0415
 
     capture = pyshark.FileCapture(path, keep_packets=False, decode_as=decode_as)
     try:
         yield from capture
+    except TSharkCrashException as error:
+        if "cut short" not in str(error):
+            raise NetdissectError(" ".join(str(error).split())) from error
     finally:
-        capture.close()
+        # pyshark says again, here and when it is collected, how its process ended.
+        with suppress(TSharkCrashException):
+            capture.close()
+        capture._running_processes.clear()  # noqa: SLF001
         _put_back(capture.eventloop)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import click
 
 from netdissect.cli import options
@@ -30,19 +32,22 @@ def command(
 
     Ends with status 7 where they differ.
     """
-    del quiet, verbose
+    del verbose
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.render.catalogs import show_comparison  # noqa: PLC0415
     from netdissect.verify import compare  # noqa: PLC0415
 
-    result = compare(file, frames=_frames(file, display_filter))
-    if as_json:
-        print_json(json.difference(item) for item in result.differences)
-    else:
-        show_comparison(
-            make_screen(color, width), result.compared, result.facts, result.differences
-        )
-    return EXIT.FOUND if any(not item.known for item in result.differences) else EXIT.DONE
+    with Session(file, quiet=quiet) as session:
+        deque(session.reader, maxlen=0)
+        result = compare(file, frames=_frames(file, display_filter))
+        if as_json:
+            print_json(json.difference(item) for item in result.differences)
+        else:
+            show_comparison(
+                make_screen(color, width), result.compared, result.facts, result.differences
+            )
+        status = session.status()
+    return EXIT.FOUND if any(not item.known for item in result.differences) else status
 
 
 def _frames(file: str, display_filter: str | None) -> set[int] | None:
