@@ -61,6 +61,8 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["follow", LOSSY, "99"], 2, "there is no connection 99"),
         (["stats", LOSSY, "99"], 2, "there is no connection 99"),
         (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),
+        (["encode", "riptide", "Ack", "last_received=65536"], 2, "does not fit 16 bits"),
+        (["encode", "riptide", "Ack", "last_received=many"], 2, "is no number"),
         (["nosuchcommand"], 2, "nosuchcommand"),
         (["read", LOSSY, "--nosuch"], 2, "--nosuch"),
         (["decode", "nosuch", "00"], 2, "riptide"),
@@ -636,6 +638,10 @@ def test_columns_come_back_through_csv() -> None:
     assert [row[:2] for row in rows[1:]] == [
         [str(item["frame"]), item["type"]] for item in expected
     ]
+
+
+def test_a_negative_number_is_encoded_in_the_bits_of_its_field() -> None:
+    assert invoke("encode", "riptide", "Ack", "last_received=-1").stdout == "f1ff1f0000\n"
 
 
 def test_decode_takes_a_payload_per_line_of_standard_input() -> None:

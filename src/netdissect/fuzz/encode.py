@@ -130,8 +130,20 @@ def _number(field: Any, text: str) -> Any:
             value = convert()
         except ValueError:
             continue
-        return field.any2i(None, value)
-    return field.any2i(None, text)
+        return _fitting(field, field.any2i(None, value))
+    return _fitting(field, field.any2i(None, text))
+
+
+def _fitting(field: Any, value: Any) -> Any:
+    """Return the value, unless it does not fit the bits of the field: it would be cut to them."""
+    size = getattr(field, "size", 0)
+    if not isinstance(size, int) or not size:
+        return value
+    if isinstance(value, str):
+        raise ValueError("is no number and no name of one")
+    if isinstance(value, int) and not -(1 << abs(size) - 1) <= value < 1 << abs(size):
+        raise ValueError(f"does not fit {abs(size)} bits")
+    return value
 
 
 def _from_json(outer: Any, value: Any) -> Any:
