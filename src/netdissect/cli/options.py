@@ -114,7 +114,7 @@ display_filter = click.option(
     "display_filter",
     metavar="EXPR",
     type=EXPRESSION,
-    help="Show only what matches (docs/filters.md): 'msg.resend and msg.rtt > 100'.",
+    help="Show only what matches (docs/filters.md): 'msg.resend and msg.since > 80'.",
 )
 
 
