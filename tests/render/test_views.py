@@ -218,6 +218,28 @@ def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
     assert all(len(line.split(": ")[1]) == 64 for line in digests)
 
 
+def test_a_connection_without_a_reliable_unit_has_no_lanes() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream, width=80)
+    overview(screen, samples.connection(), [], [samples.event(event="probe")])
+    assert stream.getvalue() == ""
+    overview(screen, samples.connection(), [], [samples.event(event="state")])
+    assert "!" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("transport", "count", "shown"),
+    [("udp", 1, "1 datagram,"), ("udp", 2, "2 datagrams,"), ("tcp", 2, "2 segments,")],
+)
+def test_what_a_connection_sent_is_named_by_its_carrier(
+    transport: str, count: int, shown: str
+) -> None:
+    stream = io.StringIO()
+    report = samples.connection(transport=transport, datagrams=(count, 0))
+    show_connections(Screen(stream, width=80), [report], clock())
+    assert f" {shown} " in stream.getvalue()
+
+
 @pytest.mark.parametrize(("leg", "least"), [("client", 30.0), ("server", 30.0)])
 def test_the_round_trip_of_a_connection_is_no_time_to_answer(leg: str, least: float) -> None:
     path = console_docs.ROOT / "captures" / "netplay" / f"bin1_lossy__{leg}_side.pcap"

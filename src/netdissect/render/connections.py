@@ -215,7 +215,9 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
 
 def _direction_lines(report: ConnectionReport, direction: Direction, width: int) -> Iterator[Line]:
     """Yield what one side sent; a space that no longer fits begins a new line."""
-    amount = f"{report.datagrams[direction]} datagrams, {octets(report.octets[direction])}"
+    count = report.datagrams[direction]
+    what = ("segment" if report.transport == "tcp" else "datagram") + "s" * (count != 1)
+    amount = f"{count} {what}, {octets(report.octets[direction])}"
     line: Line = [(f"   {arrow_of(direction)} ", direction.label), (amount, "")]
     for space in report.spaces:
         if space.direction != direction or not space.copies:

@@ -50,7 +50,7 @@ def overview(
     events: Iterable[ConnectionEvent],
 ) -> None:
     """Print two lanes of marks, one a direction, and one of events, over the whole life of a
-    connection.
+    connection; nothing where there is no mark.
     """
     first, last = report.first_time_ns, report.last_time_ns
     columns = max(10, min(_OVERVIEW_COLUMNS, screen.width - _LABEL_COLUMNS - 2))
@@ -60,15 +60,20 @@ def overview(
         return min(columns - 1, max(0, (time_ns - first) * columns // span))
 
     lanes = {way: [" "] * columns for way in Direction}
+    marked = False
     for unit in units:
         for mark, time_ns in _marks(unit):
+            marked = True
             lane, at = lanes[Direction(unit.direction)], column(time_ns)
             if _RANKS[mark][0] > _RANKS[lane[at]][0]:
                 lane[at] = mark
     flags = [" "] * columns
     for event in events:
         if event.event != "probe":
+            marked = True
             flags[column(event.time_ns)] = "!"
+    if not marked:
+        return
     screen.line((" " * _LABEL_COLUMNS + _axis(span, columns), "dim"))
     for way, lane in lanes.items():
         label = "client →" if way is Direction.C2S else "server ←"
