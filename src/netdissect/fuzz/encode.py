@@ -140,7 +140,7 @@ def _fitting(field: Any, value: Any) -> Any:
     if not isinstance(size, int) or not size:
         return value
     if isinstance(value, str):
-        raise ValueError("is no number and no name of one")
+        raise TypeError("is no number and no name of one")
     if isinstance(value, int) and not -(1 << abs(size) - 1) <= value < 1 << abs(size):
         raise ValueError(f"does not fit {abs(size)} bits")
     return value
