@@ -240,6 +240,18 @@ def test_what_a_connection_sent_is_named_by_its_carrier(
     assert f" {shown} " in stream.getvalue()
 
 
+def test_a_fact_of_a_connection_goes_on_below_itself() -> None:
+    basis = "quickest of 48 answers of the client 0.0 ms; no network between the two is visible"
+    stream = io.StringIO()
+    report = samples.connection(vantage_basis=basis)
+    show_connection(Screen(stream, width=80), report, clock())
+    lines = stream.getvalue().split("\n")
+    (at,) = (i for i, line in enumerate(lines) if line.startswith("         seen at  "))
+    assert lines[at + 1].startswith(" " * 18)
+    assert max(map(len, lines[at : at + 2])) <= 80
+    assert " ".join(f"{lines[at]} {lines[at + 1]}".split()).endswith(basis)
+
+
 @pytest.mark.parametrize(("leg", "least"), [("client", 30.0), ("server", 30.0)])
 def test_the_round_trip_of_a_connection_is_no_time_to_answer(leg: str, least: float) -> None:
     path = console_docs.ROOT / "captures" / "netplay" / f"bin1_lossy__{leg}_side.pcap"

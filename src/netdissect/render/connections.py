@@ -4,6 +4,7 @@ full.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
@@ -31,6 +32,8 @@ _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits."""
 _REASON_COLUMNS = 16
 """Columns in the table of the reason why a connection ended."""
+_FACT_INDENT = 18
+"""Columns before a fact of a connection."""
 _FEW = 4
 """A space with less than this part of another's samples does not stand for the connection."""
 _VALUE_COLUMNS = 16
@@ -244,7 +247,10 @@ def show_connection(
         screen.line(*line)
     screen.text()
     for name, value in _facts(report, clock):
-        screen.line((f"{name:>16}  ", "dim"), (value, ""))
+        first, *more = _rows(safe(value), screen.width - _FACT_INDENT)
+        screen.line((f"{name:>16}  ", "dim"), (first, ""))
+        for row in more:
+            screen.line((" " * _FACT_INDENT + row, ""))
     _messages(screen, report)
     _spaces(screen, report.spaces)
     _probes(screen, report.probes)
@@ -252,6 +258,14 @@ def show_connection(
         screen.text("Why this protocol", "title")
         for reason in report.explain:
             screen.line(("  ", ""), (reason, ""))
+
+
+def _rows(text: str, width: int) -> list[str]:
+    """Return a text in rows between words, of which none is longer than need be."""
+    if cells(text) <= width:
+        return [text]
+    width = max(20, width)
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
