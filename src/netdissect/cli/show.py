@@ -73,6 +73,9 @@ def command(
         )
         first = list(islice(found, 1))
         if not first and frame is not None:
+            last = session.reader.info.frames
+            if frame > last:
+                raise UsageError(f"there is no frame {frame}: the capture has {last}")
             what = "to show" if display_filter is None else "that matches"
             raise UsageError(f"frame {frame} holds no datagram or message {what}")
         visible = shown(secrets, as_json)
