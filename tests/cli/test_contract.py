@@ -61,6 +61,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["follow", LOSSY, "99"], 2, "there is no connection 99"),
         (["stats", LOSSY, "99"], 2, "there is no connection 99"),
         (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),
+        (["show", LOSSY, "1074"], 2, "there is no frame 1074: the capture has 1073"),
         (["encode", "riptide", "Ack", "last_received=65536"], 2, "does not fit 16 bits"),
         (["encode", "riptide", "Ack", "last_received=many"], 2, "is no number"),
         (["nosuchcommand"], 2, "nosuchcommand"),
@@ -638,6 +639,19 @@ def test_columns_come_back_through_csv() -> None:
     assert [row[:2] for row in rows[1:]] == [
         [str(item["frame"]), item["type"]] for item in expected
     ]
+
+
+@pytest.mark.parametrize("digits", ["1100100000", "11:00:10:00:00", "0x1100100000", "11 00 1000 00"])
+def test_decode_takes_octets_as_other_programs_write_them(digits: str) -> None:
+    (row,) = objects("decode", "riptide", digits)
+    assert row["fields"]["last_received"] == 1
+
+
+def test_a_packet_of_teeworlds_is_refused_in_one_sentence() -> None:
+    decoded = invoke("decode", "teeworlds", "000001ffffffff40010135", "--json").stdout
+    result = invoke("encode", "teeworlds", "-", input=decoded)
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "is not built again" in result.stderr
 
 
 def test_a_negative_number_is_encoded_in_the_bits_of_its_field() -> None:

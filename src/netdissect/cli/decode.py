@@ -52,8 +52,9 @@ def command(
 ) -> None:
     """Decode one payload given as hexadecimal digits.
 
-    White space between digits is allowed. `-` reads standard input, one payload a line. A payload
-    that is malformed is no failure: what could be read is shown, and what is wrong with it.
+    White space and colons between digits are allowed, and `0x` before them. `-` reads standard
+    input, one payload a line. A payload that is malformed is no failure: what could be read is
+    shown, and what is wrong with it.
 
     \b
     netdissect decode riptide --dialect 2.2 '11 00 10 00 00'
@@ -102,6 +103,6 @@ def _payloads(digits: tuple[str, ...]) -> Iterator[bytes]:
 
 def _octets(text: str, what: str) -> bytes:
     try:
-        return bytes.fromhex("".join(text.split()))
+        return bytes.fromhex("".join(text.replace(":", " ").split()).removeprefix("0x"))
     except ValueError:
         raise click.BadParameter(f"{what} is not an even number of hexadecimal digits.") from None
