@@ -284,6 +284,16 @@ def test_the_dashboard_shows_what_matches(late: bool, tmp_path: Path) -> None:
         terminal.is_clean(0)
 
 
+@in_tmux
+def test_the_last_picture_stays_when_the_dashboard_is_gone(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "-r", str(LOSSY), "--live") as terminal:
+        terminal.is_clean(0)
+        picture = terminal.picture()
+        assert re.search(r"1 riptide-2\.2 .* closed +560 +513 ", picture)
+        assert "1,073 packets " in picture.splitlines()[0]
+        assert "Ctrl-C ends" not in picture
+
+
 @needs_capture
 @in_tmux
 def test_the_dashboard_gives_the_terminal_back_when_the_disk_is_full(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
 from netdissect.render.console import Screen
+
+if TYPE_CHECKING:
+    from netdissect.model.live import LiveView
 
 __all__ = ["command"]
 
@@ -254,11 +257,13 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
         recorder=Recorder() if observer is None else observer.recorder,
         observer=observer,
     )
+
+    def seen(rows: int, lines: int) -> LiveView:
+        return look(session.feed, pipeline, chosen, connections=rows, recent=lines)
+
     with Dashboard(names=names) as dashboard:
-        session.feed.on_tick = lambda: dashboard.refresh(
-            lambda rows, lines: look(session.feed, pipeline, chosen, connections=rows, recent=lines)
-        )
-        watch(session.feed, pipeline, chosen)
+        session.feed.on_tick = lambda: dashboard.refresh(seen)
+        watch(session.feed, pipeline, chosen, lambda: dashboard.keep(seen))
 
 
 def _list_interfaces(*, as_json: bool, color: str, width: int | None) -> None:

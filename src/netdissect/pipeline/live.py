@@ -77,8 +77,15 @@ def _remember(known: dict[int, None], number: int) -> None:
         del known[next(iter(known))]
 
 
-def watch(feed: LiveFeed, pipeline: Pipeline, chosen: Chosen | None = None) -> None:
-    """Take a capture to its end; `look` may be called meanwhile, from `LiveFeed.on_tick`."""
+def watch(
+    feed: LiveFeed,
+    pipeline: Pipeline,
+    chosen: Chosen | None = None,
+    at_end: Callable[[], None] | None = None,
+) -> None:
+    """Take a capture to its end; `look` may be called meanwhile, from `LiveFeed.on_tick`, and for
+    the last time from `at_end`.
+    """
     recorder = pipeline.recorder
     for count, packet in enumerate(Decapsulator().packets(feed)):
         pipeline.feed(packet)
@@ -87,6 +94,8 @@ def watch(feed: LiveFeed, pipeline: Pipeline, chosen: Chosen | None = None) -> N
         if recorder is not None and not count % _FORGET_PACKETS:
             for _ in recorder.ready(pipeline.now_ns):
                 pass
+    if at_end is not None:
+        at_end()
     pipeline.finish()
 
 

@@ -31,6 +31,8 @@ REFRESH_S = 0.25
 """Least time between two pictures."""
 _FIXED_ROWS = 6
 """Lines that are neither connections nor timeline: head, titles, gaps and foot."""
+_SPARE_ROWS = 3
+"""Lines that the counts at the end and the shell's prompt take."""
 _NAME_COLUMNS = 21
 _TYPE_COLUMNS, _NARROW_TYPE_COLUMNS = 20, 12
 _WIDE_FROM = 130
@@ -69,6 +71,7 @@ class Dashboard:
         self._due = 0.0
         self._rates = Rates()
         self._guard: subprocess.Popen[bytes] | None = None
+        self._kept: list[Line] = []
 
     def __enter__(self) -> Self:
         self._guard = subprocess.Popen(  # noqa: S603 - our own file
@@ -91,20 +94,32 @@ class Dashboard:
         finally:
             if self._guard is not None:
                 self._guard.communicate(b".")
+        for line in self._kept:
+            self._screen.line(*line)
+
+    def keep(self, look: Look) -> None:
+        """Take the last picture, which is left on the first screen when this one is gone."""
+        *lines, _ = self._picture(look, time.monotonic(), _SPARE_ROWS)
+        while lines and not lines[-1]:
+            lines.pop()
+        self._kept = lines
 
     def refresh(self, look: Look) -> None:
         """Draw the capture as it stands, unless it was drawn just before."""
         now = time.monotonic()
         if now < self._due:
             return
-        size = self._console.size
-        connections = max(1, (size.height - _FIXED_ROWS) // 2)
-        view = look(connections, max(0, size.height - _FIXED_ROWS))
-        self._rates.update(view, now)
-        lines = compose(view, size.width, size.height, self._rates, self._clock, self._screen)
-        self._live.update(_group(lines), refresh=True)
+        self._live.update(_group(self._picture(look, now)), refresh=True)
         # Counted from the end: a slow terminal gets fewer pictures, never a queue of them.
         self._due = time.monotonic() + REFRESH_S
+
+    def _picture(self, look: Look, now: float, spare: int = 0) -> list[Line]:
+        width, height = self._console.size
+        height = max(_FIXED_ROWS, height - spare)
+        connections = max(1, (height - _FIXED_ROWS) // 2)
+        view = look(connections, max(0, height - _FIXED_ROWS))
+        self._rates.update(view, now)
+        return compose(view, width, height, self._rates, self._clock, self._screen)
 
 
 class Rates:
