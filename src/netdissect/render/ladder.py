@@ -251,8 +251,8 @@ def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
     """Return the diagram in Mermaid's language."""
     lines = [
         "sequenceDiagram",
-        f"    participant C as client {_mermaid(ends[0])}",
-        f"    participant S as server {_mermaid(ends[1])}",
+        f"    participant C as {_mermaid(ends[0])}",
+        f"    participant S as {_mermaid(ends[1])}",
     ]
     for row in drawn:
         text = _mermaid(f"{clock.show(row.time_ns)} {row.label}")
