@@ -160,9 +160,10 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
         try:
             schema = load_schema(path)
         except (OSError, SchemaError) as error:
-            raise UsageError(f"schema {path}: {error}") from error
+            text = str(error)
+            raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error
         if schema.protocol is None:
-            raise UsageError(f"schema {path}: it does not say its protocol")
+            raise UsageError(f"{path}: the schema does not say its protocol")
         found[schema.protocol] = schema
     return found
 

@@ -588,6 +588,7 @@ def test_ladder_writes_the_same_rows_as_text_svg_and_mermaid(tmp_path: Path) -> 
     assert sum(row["mark"] == "resend" for row in rows) == text.count("»»")
     assert [row["time_ns"] for row in rows] == sorted(row["time_ns"] for row in rows)
     assert arrows > 5
+    assert "participant C as client 127.0.0.1:51399\n" in mermaid
     assert mermaid.count(">>") + mermaid.count("-x") == arrows + text.count("╳")
     assert picture.read_text().count("marker-end") == arrows
     assert invoke(*words).stdout == invoke(*words, "--width", "100").stdout
@@ -652,6 +653,24 @@ def test_a_packet_of_teeworlds_is_refused_in_one_sentence() -> None:
     result = invoke("encode", "teeworlds", "-", input=decoded)
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "is not built again" in result.stderr
+
+
+def test_a_fault_of_a_schema_names_its_file_once(tmp_path: Path) -> None:
+    schema = tmp_path / "moves.json"
+    for text, said in (
+        ('{"format": "netdissect-schema/1", "protocol": "riptide", "messages": {"1": {"name": "A", "fields": [["x", "in t"]]}}}', "'in t' is no type"),
+        ('{"format": "netdissect-schema/1", "messages": {}}', "protocol"),
+        ("{", "line 1"),
+        (None, "No such file"),
+    ):
+        schema.unlink(missing_ok=True)
+        if text is not None:
+            schema.write_text(text)
+        result = invoke("read", LOSSY, "--schema", str(schema))
+        assert result.exit_code == 2
+        assert result.stderr.startswith(f"netdissect: {schema}: ")
+        assert result.stderr.count("moves.json") == 1
+        assert said in result.stderr
 
 
 def test_a_negative_number_is_encoded_in_the_bits_of_its_field() -> None:
