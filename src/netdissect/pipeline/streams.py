@@ -138,7 +138,6 @@ class StreamPort:
         self._stream.segment(direction, frame, time_ns, segment)
         if segment.payload_length:
             lane.datagrams += 1
-            lane.octets += sum(len(piece.data) for piece in segment.stream)
             lane.last_ns = time_ns
             lane.last_frame = frame
         else:
@@ -148,6 +147,7 @@ class StreamPort:
             texts = self._texts
             texts.digest.update(piece.data)
             texts.octets += len(piece.data)
+            lane.octets += len(piece.data)
             texts.gaps += piece.gap_octets
             try:
                 found = self._feed(piece)
