@@ -648,13 +648,6 @@ def test_decode_takes_octets_as_other_programs_write_them(digits: str) -> None:
     assert row["fields"]["last_received"] == 1
 
 
-def test_a_packet_of_teeworlds_is_refused_in_one_sentence() -> None:
-    decoded = invoke("decode", "teeworlds", "000001ffffffff40010135", "--json").stdout
-    result = invoke("encode", "teeworlds", "-", input=decoded)
-    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "is not built again" in result.stderr
-
-
 def test_a_fault_of_a_schema_names_its_file_once(tmp_path: Path) -> None:
     schema = tmp_path / "moves.json"
     for text, said in (
