@@ -581,3 +581,14 @@ def test_a_watched_connection_has_the_same_figures(path: Path) -> None:
         assert one.spaces == other.spaces
         assert one.counters == other.counters
         assert (one.state, one.anomalies) == (other.state, other.anomalies)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_the_timeline_has_the_units_that_are_counted(path: Path) -> None:
+    listed = Counter((unit.connection, unit.direction, unit.space) for unit in units(path))
+    assert listed == {
+        (report.connection, space.direction, space.space): space.units
+        for report in reports(path)
+        for space in report.spaces
+        if space.units
+    }

@@ -204,15 +204,23 @@ class CarrierSpace(Space):
         before, self._stray = self._stray, wire_seq
         if before is not None and 0 < (wire_seq - before) & self._mask <= MAX_STEP:
             return False
-        self.units += 1
         self.strays += 1
-        self.current = None
+        self.number_at_hand = self.extend(wire_seq)
+        self._apart(self.number_at_hand, frame, time_ns)
         self.find(
             "sequence-jump", frame, time_ns, self.direction,
             f"number {wire_seq} is far from {last & self._mask} and stands alone",
             wire_seq=wire_seq,
         )  # fmt: skip
         return True
+
+    def _apart(self, seq: int, frame: int, time_ns: int) -> None:
+        """Take a datagram that no acknowledgement and no copy can be told to belong to."""
+        self.units += 1
+        self.current = None
+        if self.recorder is not None:
+            record = self.recorder.apart(self, seq, seq & self._mask, None, frame, time_ns)
+            self.recorder.dropped(record, "unknown")
 
     def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
         """Take a number that is not newer; return False for a first copy that came late."""
@@ -227,8 +235,8 @@ class CarrierSpace(Space):
             if known == mark:
                 self._copy(seq, frame, time_ns)
             else:
-                self.units += 1
                 self.collisions += 1
+                self._apart(seq, frame, time_ns)
                 self.find(
                     "number-reused", frame, time_ns, self.direction,
                     f"{seq & self._mask} is used by another datagram as well", seq=seq,

@@ -50,12 +50,27 @@ class Recorder:
         self, space: Space, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord:
         """Open the record of a new unit."""
+        order = self._orders.get(id(space), 0) + 1
+        self._orders[id(space)] = order
+        record = self.apart(space, seq, wire_seq, type_, frame, time_ns)
+        record.delivered_order = order if space.receiver_near else None
+        records = self._records.setdefault(id(space), {})
+        records[seq] = record
+        if len(records) > 2 * space.rule.memory:
+            for old in list(records)[: space.rule.memory]:
+                del records[old]
+        return record
+
+    def apart(
+        self, space: Space, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord:
+        """Open the record of a unit whose number is another one's, or nobody's: what comes later
+        is no copy of it.
+        """
         resend = space.rule.resend
         copy = Copy(frame, time_ns, "original")
         if resend is not None and resend.attempts is not None and space.sender_near is not False:
             copy.attempts_left = resend.attempts - 1
-        order = self._orders.get(id(space), 0) + 1
-        self._orders[id(space)] = order
         record = UnitRecord(
             connection=self.connection,
             direction=space.direction,
@@ -69,15 +84,10 @@ class Recorder:
             rtt_ms=None,
             rtt_ambiguous=False,
             outcome="unknown",
-            delivered_order=order if space.receiver_near else None,
+            delivered_order=None,
             next_resend_due_ns=time_ns + space.delay_ns if space.delay_ns else None,
         )
         self.pending.append(record)
-        records = self._records.setdefault(id(space), {})
-        records[seq] = record
-        if len(records) > 2 * space.rule.memory:
-            for old in list(records)[: space.rule.memory]:
-                del records[old]
         self.touched.append((record, copy))
         return record
 
