@@ -121,6 +121,21 @@ def test_a_dialect_that_is_named_holds_for_the_next_connection_too(options) -> N
     assert [report.dialects for report in reports] == [("riptide-2.1", "riptide-2.1")] * 2
 
 
+@pytest.mark.parametrize(
+    ("name", "protocol", "dialect"),
+    [
+        ("teeworlds/tw065_clean", "teeworlds", "teeworlds-0.6"),
+        ("teeworlds/ddnet_clean", "teeworlds", "teeworlds-0.6.5"),
+        ("knet/urho3d_scene_clean", "knet", "knet-2.x"),
+        ("riptide/udp_2.2.1_clean", "riptide", "riptide-2.0"),
+    ],
+)
+def test_nothing_that_is_seen_changes_a_dialect_that_is_named(name, protocol, dialect) -> None:
+    options = Options(dialects={protocol: dialect})
+    reports = analyze(str(CAPTURES / f"{name}.pcap"), options=options).connections
+    assert {report.dialects for report in reports} == {(dialect, dialect)}
+
+
 def test_the_end_of_a_tcp_connection_is_none_of_udp_on_the_same_ports() -> None:
     with open_capture(CAPTURES / "riptide/tcp_2.2.1_clean.pcap") as reader:
         stream = [packet for packet in Decapsulator().packets(reader) if packet[5] is not None]

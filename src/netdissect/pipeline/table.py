@@ -9,11 +9,10 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Final
-from typing import Protocol as Shape
 
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
-from netdissect.model.annotations import COMMON_CODES, CodeRow, Severity
+from netdissect.model.annotations import COMMON_CODES, CodeRow
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import (
@@ -29,6 +28,7 @@ from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline import streams
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun
+from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.ports import Flow, Ignored, Port, Taker, WatchedPort
 from netdissect.pipeline.reports import Reports
@@ -40,7 +40,7 @@ from netdissect.track.findings import TRACK_CODES, Findings
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import TCP_CODES
 
-__all__ = ["Observer", "Pipeline"]
+__all__ = ["Pipeline"]
 
 _log = logging.getLogger(__name__)
 
@@ -78,27 +78,6 @@ _NOTE: Final = int(Ev.NOTE)
 _MESSAGE: Final = int(Ev.MESSAGE)
 _TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
 """Events that count as a message, their type second."""
-
-
-class Observer(Shape):
-    """Somebody who wants to see every datagram of a known protocol (`read`)."""
-
-    def seen(
-        self,
-        flow: Flow,
-        connection: Connection,
-        direction: int,
-        packet: tuple[int, int, bytes, tuple[int, ...]],
-        events: list[Event],
-        hints: Hints,
-    ) -> None:
-        """Take (frame, time_ns, payload, frames) after the tracker has; hints as before it."""
-
-    def other(self, packet: Packet) -> None:
-        """Take a packet of no known protocol."""
-
-    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
-        """Take a finding of the tracker, repeats included, before the datagram that it is on."""
 
 
 class Pipeline:
@@ -405,6 +384,7 @@ class Pipeline:
             findings=Findings(number, self._rows, self.options.on_anomaly),
             recorder=self.recorder,
             explain=(f"score {claim.score}", *claim.reasons),
+            forced=claim.forced,
         )
         if self.observer is not None:
             connection.findings.every = self.observer.finding
@@ -448,7 +428,7 @@ class Pipeline:
         if scope == "?":
             for event in events:
                 if event[0] == Ev.HINTS:
-                    connection.hints = event[1]
+                    connection.learn(event[1])
             flow.held.append((direction, frame, time_ns, payload))
             if len(flow.held) > MAX_HELD:
                 self._hit("MAX_HELD")
@@ -460,7 +440,7 @@ class Pipeline:
         held, flow.held = flow.held, []
         self._report(flow, time_ns)
         hints = flow.protocol.next_hints(connection.hints)
-        if flow.claim is not None and flow.claim.forced:
+        if connection.forced:
             hints = Hints(connection.hints.dialects, hints.extra)
         self._begin(flow, hints, connection.roles_from, (frame, frame))
         for item in (*held, (direction, frame, time_ns, payload)):

@@ -54,12 +54,15 @@ class Connection:
         findings: Findings,
         recorder: Recorder | None = None,
         explain: tuple[str, ...] = (),
+        forced: bool = False,
     ) -> None:
         self.number = number
         self.protocol = protocol
         self.transport = transport
         self.hints = hints
         """What the decoder has learnt; replaced by HINTS events."""
+        self.forced = forced
+        """True where the user names the dialects: nothing that is seen changes them."""
         self.endpoints = endpoints
         """(client, server) as "address:port"."""
         self.roles_from = roles_from
@@ -385,8 +388,13 @@ class Connection:
 
     def _hints(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del lane, frame, time_ns
-        hints: Hints = event[1]
+        self.learn(event[1])
+
+    def learn(self, hints: Hints) -> None:
+        """Take what the decoder has learnt."""
         before = self.hints.dialects
+        if self.forced:
+            hints = Hints(before, hints.extra)
         for lane, dialect, old in zip(self.lanes, hints.dialects, before, strict=True):
             if dialect != old:
                 lane.adopt(self._policy_of(dialect))

@@ -136,8 +136,6 @@ class Progress(NamedTuple):
     """Datagrams looked at for it."""
     strangers: int = 0
     """Messages among them that belong to no known application."""
-    fixed: bool = False
-    """True where the user names the dialect: nothing that is seen changes it."""
 
 
 def message_type(message_id: int, dialect: str) -> str:

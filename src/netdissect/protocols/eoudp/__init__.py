@@ -52,7 +52,7 @@ class Eoudp(Protocol):
         guessed = claim.doubtful
         if claim.client == 1:
             pair, guessed = pair[::-1], guessed[::-1]
-        learnt = Learnt(undecided=guessed, fixed=claim.forced)
+        learnt = Learnt(undecided=guessed)
         return Hints((row_of(pair[0]).name, row_of(pair[1]).name), learnt)
 
     def informed(self, hints: Hints, reading: Reading) -> Hints:

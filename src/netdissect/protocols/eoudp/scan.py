@@ -96,8 +96,6 @@ class Learnt(NamedTuple):
     """True once the server has accepted the client."""
     undecided: tuple[bool, bool] = (False, False)
     """Directions whose dialect is a guess."""
-    fixed: bool = False
-    """True where the user names the dialect: nothing that is seen changes it."""
 
 
 Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
@@ -436,7 +434,7 @@ def _document(
 
 def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
     """Learn that a flow numbers its commands as RFC_01 does."""
-    if row.name != "rfc02" or hints.extra.fixed:
+    if row.name != "rfc02":
         return None
     rfc01 = command in (0x11, 0x8A, 0x8C) or (
         command == _IMPORTANT_EVENT and name == "DELETE_COMPONENT"

@@ -24,7 +24,7 @@ from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, Progress
+from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
 
 __all__ = ["PROTOCOL", "Knet"]
 
@@ -75,15 +75,6 @@ class Knet(Protocol):
     def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
         """Return what octets are that are no datagram. See `fragment`."""
         return fragment(payload, packet=packet)
-
-    def initial_hints(self, claim: Claim) -> Hints:
-        """Return the hints of a new connection: whether its dialect may still change."""
-        return Hints(super().initial_hints(claim).dialects, Progress(fixed=claim.forced))
-
-    def next_hints(self, hints: Hints) -> Hints:
-        """Return the hints for the next connection on the same address pair."""
-        fixed = hints.extra is not None and hints.extra.fixed
-        return Hints(hints.dialects, Progress(fixed=fixed))
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a stream; all dialects share it."""

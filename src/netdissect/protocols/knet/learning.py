@@ -34,7 +34,7 @@ _TUNDRA_LAST: Final = 124
 def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object where nothing was learnt."""
     progress: Progress = hints.extra
-    if progress.fixed or hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
+    if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
         return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
     evidence, others, strangers = progress.evidence, 0, progress.strangers
     for message in values[5]:
@@ -57,7 +57,7 @@ def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     looked = progress.looked_at + 1
     enough = looked >= DATAGRAMS_LOOKED_AT or (strangers >= STRANGERS and not evidence)
     phase = Phase.OPEN if enough else progress.phase
-    learnt = Progress(phase, progress.closing, evidence, looked, strangers, progress.fixed)
+    learnt = Progress(phase, progress.closing, evidence, looked, strangers)
     return Hints(hints.dialects, learnt)
 
 
