@@ -396,6 +396,22 @@ def test_filters_on_other_commands_select_and_do_not_change_verdicts() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["eoudp/late_malformed", "teeworlds/ddnet_antispoof_broken", "knet/udp_malformed_to_server.server",
+     "netplay/bin1_malformed"],
+)  # fmt: skip
+def test_anomalies_of_contents_are_what_read_shows(name: str) -> None:
+    path = str(ROOT / "captures" / f"{name}.pcap")
+    shown = {note["code"] for row in objects("read", path) for note in row["annotations"]}
+    found = {row["code"] for row in objects("anomalies", path, "--content")}
+    assert shown
+    assert found == shown | {row["code"] for row in objects("anomalies", path)}
+    for code in shown:
+        rows = objects("anomalies", path, "-Y", f'anomaly == "{code}"')
+        assert code in {row["code"] for row in rows}
+
+
 def test_the_summary_of_anomalies_counts_what_connections_count() -> None:
     (report,) = objects("connections", LOSSY)
     assert sum(report["codes"].values()) == sum(report["anomalies"].values())

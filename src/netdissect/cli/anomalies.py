@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.session import Choices, Match, Session, select
+from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
+
+if TYPE_CHECKING:
+    from netdissect.pipeline.contents import ContentFindings
 
 __all__ = ["command"]
 
@@ -22,6 +26,9 @@ _LEVELS = {severity.label: severity for severity in Severity}
 @options.capture()
 @options.display_filter
 @options.count
+@click.option(
+    "--content", is_flag=True, help="Decode every message in full for it, as -Y does; slower."
+)
 @click.option(
     "--min",
     "least",
@@ -42,6 +49,7 @@ def command(
     file: str,
     display_filter: str | None,
     limit: int | None,
+    content: bool,
     least: str,
     fail_on: str | None,
     as_json: bool,
@@ -55,12 +63,18 @@ def command(
     """List what is wrong or worth knowing, worst first.
 
     Repeats of a finding on one connection are reported the 1st, 10th, 100th ... time. `netdissect
-    explain CODE` says what a finding means.
+    explain CODE` says what a finding means. Faults that lie deep inside a message are found with
+    --content or -Y.
     """
     del verbose
     with Session(file, choices, quiet=quiet) as session:
+        from netdissect.pipeline import contents as deep  # noqa: PLC0415
+
+        contents = deep.ContentFindings() if content or display_filter else None
         found = [
-            item for item in _found(session, display_filter) if item.severity >= _LEVELS[least]
+            item
+            for item in _found(session, display_filter, contents)
+            if item.severity >= _LEVELS[least]
         ]
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in found)
         if as_json:
@@ -75,25 +89,34 @@ def command(
                 make_screen(color, width),
                 found,
                 Clock(times, session.first_ns),
-                totals=None if display_filter else _totals(session),
+                totals=None if display_filter else _totals(session, contents),
                 limit=limit,
             )
         status = session.status()
     return EXIT.FOUND if failed else status
 
 
-def _found(session: Session, display_filter: str | None) -> list[Anomaly]:
-    match = Match.of(display_filter, session)
-    if match.filter is None:
+def _found(
+    session: Session, display_filter: str | None, contents: ContentFindings | None
+) -> list[Anomaly]:
+    """Return the findings of the tracker, and those of `contents` where messages are decoded."""
+    if contents is None:
         return _sorted(session.analysis(anomalies=True).anomalies)
+    match = Match.of(display_filter, session)
     session.keeps_anomalies = True
-    frames = select(session, match).frames
-    return _sorted([item for item in session.anomalies if item.frame in frames])
+    frames: set[int | None] = set()
+    for record in session.records():
+        if match.datagram(record, session.first_ns):
+            frames |= {record.frame, *record.frames}
+            contents.take(record)
+    found = [*session.anomalies, *contents.anomalies.listed()]
+    contents.anomalies.settle(session.limits_hit)
+    return _sorted([item for item in found if match.filter is None or item.frame in frames])
 
 
-def _totals(session: Session) -> Counter[str]:
+def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
     """Return how often each code was found, repeats that are not reported included."""
-    totals: Counter[str] = Counter()
+    totals: Counter[str] = Counter() if contents is None else contents.totals
     for report in session.reports:
         totals.update(report.codes)
     return totals

@@ -8,7 +8,7 @@ from typing import Any, Final
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.reports import Anomaly
 
-__all__ = ["MAX_CODES", "TRACK_CODES", "Findings"]
+__all__ = ["MAX_CODES", "REPORTED", "TRACK_CODES", "Findings"]
 
 MAX_CODES = 256
 """Different codes counted per connection; further ones count by severity only."""
@@ -85,7 +85,7 @@ TRACK_CODES: tuple[CodeRow, ...] = (
 )  # fmt: skip
 """Codes of the tracker itself."""
 
-_REPORTED: Final = frozenset(10**power for power in range(19))
+REPORTED: Final = frozenset(10**power for power in range(19))
 """Repeats at which a code is reported again."""
 _ROWS: Final = {row.code: row for row in TRACK_CODES}
 
@@ -128,7 +128,7 @@ class Findings:
         repeats = self.repeats.get(code, 0) + 1
         if repeats > 1 or len(self.repeats) < MAX_CODES:
             self.repeats[code] = repeats
-        if self._sink is None or repeats not in _REPORTED:
+        if self._sink is None or repeats not in REPORTED:
             return
         self._sink(
             Anomaly(
