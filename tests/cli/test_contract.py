@@ -148,6 +148,15 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Traceback" not in result.output
 
 
+def test_copies_that_are_not_listed_are_told() -> None:
+    path = str(ROOT / "captures" / "eoudp" / "late_resend_killed.pcap")
+    result = invoke("timeline", path, "--json")
+    listed = sum(len(row.get("copies", ())) for row in map(json.loads, result.stdout.splitlines()))
+    counted = sum(space["copies"] for row in objects("connections", path) for space in row["spaces"])
+    assert f"netdissect: {counted - listed} copies of units" in result.stderr
+    assert counted > listed
+
+
 def test_an_interrupt_ends_a_capture_on_standard_input_well() -> None:
     command = [sys.executable, "-m", "netdissect", "read", "-r", "-"]
     with subprocess.Popen(

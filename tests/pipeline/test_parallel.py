@@ -68,6 +68,23 @@ def test_the_bound_of_anomalies_is_that_of_one_process(mixed: Path, monkeypatch)
     assert sorted(worst[0]) == sorted(worst[1])
 
 
+def test_a_capture_ends_with_its_newest_frame(mixed: Path, tmp_path: Path) -> None:
+    """Whatever is in it: how long a unit was waited for depends on that."""
+    path = tmp_path / "later.pcap"
+    with open_capture(mixed) as capture:
+        frames = list(capture)
+    with path.open("wb") as file:
+        writer = PcapWriter(file, link_type=1)
+        for _, time, _, data, wire in frames:
+            writer.write(time, data, wire)
+        writer.write(frames[-1][1] + 60_000_000_000, bytes(60), 60)
+        writer.flush()
+    one, many = analyze(str(path)), analyze(str(path), processes=2)
+    shown = [json.connection(report) for report in one.connections]
+    assert shown == [json.connection(report) for report in many.connections]
+    assert shown != [json.connection(report) for report in analyze(str(mixed)).connections]
+
+
 def test_anomalies_are_told_in_order(mixed: Path) -> None:
     told = []
     analyze(str(mixed), options=Options(on_anomaly=told.append), processes=2)

@@ -22,6 +22,7 @@ __all__ = [
     "reading",
     "screen",
     "secrets",
+    "time_style",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -98,7 +98,7 @@ def analyze(
         with rare_collections():
             for packets in Decapsulator().batches(reader.batches()):
                 pipeline.run(packets)
-            pipeline.finish()
+            pipeline.finish(reader.info.last_time_ns)
         return pipeline.analysis(reader.info, collected)
 
 
@@ -123,5 +123,5 @@ def iter_timeline(
             pipeline.feed(packet)
             if not count % _FLUSH_PACKETS:
                 yield from recorder.ready(pipeline.now_ns)
-        pipeline.finish()
+        pipeline.finish(reader.info.last_time_ns)
     yield from recorder.rest()

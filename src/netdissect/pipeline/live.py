@@ -96,7 +96,7 @@ def watch(
                 pass
     if at_end is not None:
         at_end()
-    pipeline.finish()
+    pipeline.finish(feed.info.last_time_ns)
 
 
 def look(

@@ -141,9 +141,7 @@ def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wante
     with rare_collections():
         for packets in share_of(*share).batches(reader.batches()):
             pipeline.run(packets)
-        # The capture ends for all shares at the same time, whoever has its last packet.
-        pipeline.now_ns = max(pipeline.now_ns, reader.info.last_time_ns or 0)
-        pipeline.finish()
+        pipeline.finish(reader.info.last_time_ns)
     return _Part(pipeline.analysis(reader.info, anomalies), pipeline.begun)
 
 

@@ -432,6 +432,6 @@ def iter_both(
             pipeline.feed(packet)
             yield from records.recorder.ready(pipeline.now_ns)
             yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)
-        pipeline.finish()
+        pipeline.finish(reader.info.last_time_ns)
     yield from records.recorder.rest()
     yield from records.rest()

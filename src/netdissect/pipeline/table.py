@@ -174,8 +174,14 @@ class Pipeline:
         elif kind == PacketKind.ICMP_UNREACHABLE:
             self._icmp(packet)
 
-    def finish(self) -> None:
-        """Judge what is still sampled, report every connection that is left."""
+    def finish(self, end_ns: int | None = None) -> None:
+        """Judge what is still sampled, report every connection that is left.
+
+        Args:
+            end_ns: time of the newest frame of the capture, whatever is in it; None = not known.
+
+        """
+        self.now_ns = max(self.now_ns, end_ns or 0)
         self._at = _AT_END
         for flow in self._unique(self._sampled):
             self._judge(flow, final=True)

@@ -196,6 +196,7 @@ class CarriedSpace(Space):
         again[seq] = copies
         self.max_copies = max(self.max_copies, copies)
         if len(again) > MAX_AGAIN:
+            self.hit("MAX_AGAIN")
             del again[next(iter(again))]
         if entry is None:
             return

@@ -231,8 +231,10 @@ class CarrierSpace(Space):
         else:
             self.current = None
             self.stale = True
-            known = self._marks.get(seq, mark)
-            if known == mark:
+            known = self._marks.get(seq)
+            if known is None:
+                self.hit("MAX_MARKS")
+            if known is None or known == mark:
                 self._copy(seq, frame, time_ns)
             else:
                 self.collisions += 1
@@ -338,7 +340,10 @@ class CarrierSpace(Space):
         self.restarts += 1
         missing = frozenset(number & self._mask for number in self.missing)
         span = (self.first & self._mask, self.last - self.first + 1, missing)
-        self._before = [*self._before, span][-MAX_EPOCHS:]
+        if len(self._before) == MAX_EPOCHS:
+            self.hit("MAX_EPOCHS")
+            del self._before[0]
+        self._before.append(span)
         super().restart()
 
     def _extra(self) -> dict[str, Any]:

@@ -307,6 +307,7 @@ class Space(Acknowledged):
         late = self._late
         late[seq] = count = late.get(seq, 0) + 1
         if len(late) > MAX_LATE:
+            self.hit("MAX_LATE")
             del late[next(iter(late))]
         if count == LATE_COPIES and self._keeps:
             self.find(
