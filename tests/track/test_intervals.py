@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import samples
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
-from netdissect.track.intervals import MAX_INTERVALS, MAX_SAMPLES, Intervals
+from netdissect.track.intervals import LATE_NS, MAX_INTERVALS, MAX_SAMPLES, Intervals
 
 S = 1_000_000_000
 
@@ -115,3 +115,22 @@ def test_a_time_before_the_first_counts_into_the_first_span() -> None:
     table.datagram(0, 5 * S, 1)
     table.datagram(0, 1 * S, 1)
     assert table.rows()[0].datagrams == 2
+
+
+def test_units_wait_for_late_copies_but_not_for_ever() -> None:
+    table = Intervals(S)
+    early = samples.unit(copies=[Copy(1, samples.START, "original")])
+    table.tell(early)
+    early.copies.append(Copy(2, samples.START + S // 2, "duplicate"))
+    table.tell(samples.unit(copies=[Copy(3, samples.START + LATE_NS, "original")]))
+    assert not any(row.units for row in table._rows.values())
+    table.tell(samples.unit(copies=[Copy(4, samples.START + LATE_NS + 1, "original")]))
+    early.copies.append(Copy(5, samples.START + LATE_NS + 2, "duplicate"))
+    counted = [(row.units, row.copies) for row in table.rows() if row.units]
+    assert counted == [(1, 2), (2, 2)]
+
+
+def test_units_without_copies_are_passed_over() -> None:
+    table = Intervals(S)
+    table.tell(samples.unit(copies=[]))
+    assert not any(row.units for row in table.rows())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -13,9 +13,8 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.intervals import Interval
-from netdissect.model.packets import Direction
-from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Intervals
@@ -86,72 +85,65 @@ def command(
 
 
 def _rows(session: Session, match: Match, connection: int | None, interval: int) -> list[Interval]:
+    """Return the spans. Units count by where the capture was taken, which is known at the end: a
+    file is read twice, so that they need not be kept.
+    """
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
     table = Intervals(interval, partial=match.filter is not None)
-    told: list[UnitRecord | ConnectionEvent] = []
-    wanted: set[tuple[int, int, str, int]] = set()
-    frames: set[int] | None = None if match.filter is None else set()
-    for item in session.of(connection, session.both()):
-        if isinstance(item, UnitRecord) or (
-            isinstance(item, ConnectionEvent) and item.event == "gap"
-        ):
-            told.append(item)
-        elif (
-            isinstance(item, DatagramRecord)
-            and item.direction is not None
-            and match.datagram(item, session.first_ns)
-        ):
-            if frames is not None:
-                frames |= {item.frame, *item.frames}
-            facts = [
-                message.reliability
-                for message in match.messages(item)
-                if message.reliability is not None
-            ]
-            table.datagram(
-                item.direction, item.time_ns, item.length, [str(fact.kind) for fact in facts]
-            )
-            wanted |= {
-                (item.connection or 0, item.direction, fact.space, fact.seq) for fact in facts
-            }
-    if match.filter is not None:
-        told = [item for item in told if isinstance(item, UnitRecord) and _key(item) in wanted]
-    _settle(table, told, session.reports, frames)
+    if match.filter is not None or session.live:
+        told: list[UnitRecord | ConnectionEvent] = []
+        frames = _count(session, match, connection, table, told.append)
+        table.place(session.reports)
+        for item in told:
+            table.tell(item, frames)
+    else:
+        with Session(session.file, session.choices, quiet=True) as ahead:
+            table.place(ahead.analysis(None).connections)
+        _count(session, match, connection, table, table.tell)
     return table.rows()
 
 
-def _key(unit: UnitRecord) -> tuple[int, int, str, int]:
-    return unit.connection, unit.direction, unit.space, unit.seq
-
-
-def _settle(
+def _count(
+    session: Session,
+    match: Match,
+    connection: int | None,
     table: Intervals,
-    told: list[UnitRecord | ConnectionEvent],
-    reports: Sequence[ConnectionReport],
-    frames: set[int] | None,
-) -> None:
-    """Count gaps and units, now that it is known what was captured next to its receiver."""
-    near = {
-        (report.connection, way): report
-        for report in reports
-        for way, receiver in ((Direction.C2S, "server"), (Direction.S2C, "client"))
-        if report.vantage == receiver
-    }
-    for item in sorted(told, key=_moment):
-        arrived = (item.connection, item.direction) in near
+    tell: Callable[[UnitRecord | ConnectionEvent], None],
+) -> set[int] | None:
+    """Count matching datagrams and `tell` units and gaps, in time; return the matching frames,
+    None for all.
+    """
+    if match.filter is None:
+        for item in session.of(connection, session.both()):
+            if isinstance(item, DatagramRecord):
+                _datagram(table, item, _facts(item.messages))
+            elif isinstance(item, UnitRecord) or item.event == "gap":
+                tell(item)
+        return None
+    units: list[UnitRecord] = []
+    wanted: set[tuple[int, int, str, int]] = set()
+    frames: set[int] = set()
+    for item in session.of(connection, session.both()):
         if isinstance(item, UnitRecord):
-            table.unit(item, arrived=arrived, frames=frames)
-        elif arrived:
-            table.gap(item)
-    for (number, way), report in near.items():
-        for space in report.spaces:
-            if space.direction == way and space.last_seq is not None:
-                table.reach((number, way, space.space), space.last_seq, report.last_time_ns)
+            units.append(item)
+        elif isinstance(item, DatagramRecord) and match.datagram(item, session.first_ns):
+            frames |= {item.frame, *item.frames}
+            facts = _facts(match.messages(item))
+            _datagram(table, item, facts)
+            way = item.direction or 0
+            wanted |= {(item.connection or 0, way, fact.space, fact.seq) for fact in facts}
+    for unit in units:
+        if (unit.connection, unit.direction, unit.space, unit.seq) in wanted:
+            tell(unit)
+    return frames
 
 
-def _moment(item: UnitRecord | ConnectionEvent) -> tuple[int, int, bool]:
-    """Return when a gap was noticed or a unit first seen; the gap before the unit behind it."""
-    if isinstance(item, UnitRecord):
-        return item.copies[0].time_ns, item.copies[0].frame, True
-    return item.time_ns, item.frame or 0, False
+def _facts(messages: list[MessageRecord]) -> list[Reliability]:
+    return [message.reliability for message in messages if message.reliability is not None]
+
+
+def _datagram(table: Intervals, record: DatagramRecord, facts: list[Reliability]) -> None:
+    if record.direction is not None:
+        kinds = [str(fact.kind) for fact in facts]
+        table.datagram(record.direction, record.time_ns, record.length, kinds)

@@ -4,18 +4,21 @@ units.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Sequence
 from statistics import median
 
 from netdissect.model.intervals import Interval
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
-__all__ = ["MAX_INTERVALS", "MAX_SAMPLES", "Intervals"]
+__all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "Intervals"]
 
 MAX_INTERVALS = 100_000
 """Spans kept; what is later counts into the last one."""
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median."""
+LATE_NS = 120_000_000_000
+"""Copies of a unit that come later than this after its first one are not counted."""
 
 
 class Intervals:
@@ -35,6 +38,11 @@ class Intervals:
         self._rtts: dict[tuple[int, int], list[float]] = {}
         self._newest: dict[tuple[int, int, str], int] = {}
         self._last = 0
+        self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
+        self._near: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
+        """(connection, direction) captured next to its receiver -> (space, last number, time of the
+        connection's last packet) of its spaces.
+        """
 
     def datagram(
         self, direction: int, time_ns: int, octets: int, kinds: Sequence[str] = ()
@@ -45,6 +53,40 @@ class Intervals:
         row.octets += octets
         if kinds and "original" not in kinds:
             row.repeated_octets += octets
+
+    def place(self, reports: Iterable[ConnectionReport]) -> None:
+        """Take the connections: where the capture was made decides what units and gaps tell."""
+        for report in reports:
+            for way, receiver in ((0, "server"), (1, "client")):
+                if report.vantage == receiver:
+                    self._near[report.connection, way] = [
+                        (space.space, space.last_seq, report.last_time_ns)
+                        for space in report.spaces
+                        if space.direction == way and space.last_seq is not None
+                    ]
+
+    def tell(
+        self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None = None
+    ) -> None:
+        """Take a unit or a gap of a connection that has its `place`; in the order of time.
+
+        It counts later, with the copies that have come until then.
+        """
+        if isinstance(item, UnitRecord) and not item.copies:
+            return
+        self._waiting.append((item, frames))
+        newest_ns = _moment_ns(item)
+        while newest_ns - _moment_ns(self._waiting[0][0]) > LATE_NS:
+            self._count(*self._waiting.popleft())
+
+    def _count(
+        self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None
+    ) -> None:
+        arrived = (item.connection, item.direction) in self._near
+        if isinstance(item, UnitRecord):
+            self.unit(item, arrived=arrived, frames=frames)
+        elif arrived:
+            self.gap(item)
 
     def unit(
         self,
@@ -130,9 +172,14 @@ class Intervals:
         return row
 
     def rows(self) -> list[Interval]:
-        """Return every span of both directions in time, empty ones included."""
+        """Return every span of both directions in time, empty ones included. Ends the counting."""
+        while self._waiting:
+            self._count(*self._waiting.popleft())
         if self.start_ns is None:
             return []
+        for (number, way), spaces in self._near.items():
+            for name, last_seq, last_ns in spaces:
+                self.reach((number, way, name), last_seq, last_ns)
         found = []
         for index in range(self._last + 1):
             for direction in (0, 1):
@@ -144,3 +191,8 @@ class Intervals:
                     row.rtt_ms = median(samples)
                 found.append(row)
         return found
+
+
+def _moment_ns(item: UnitRecord | ConnectionEvent) -> int:
+    """Return when a unit was first seen, or a gap noticed."""
+    return item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns
