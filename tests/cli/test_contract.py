@@ -148,6 +148,16 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("words", [(), ("1", "--only", "resent"), ("--probes", "-c", "5")])
+def test_the_timeline_of_a_large_file_is_that_of_a_small_one(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = invoke("timeline", LOSSY, *words).stdout
+    monkeypatch.setattr("netdissect.cli.timeline.MAX_KEPT_OCTETS", 1)
+    assert invoke("timeline", LOSSY, *words).stdout == small
+    assert invoke("timeline", LOSSY, "2").exit_code == 2
+
+
 def test_copies_that_are_not_listed_are_told() -> None:
     path = str(ROOT / "captures" / "eoudp" / "late_resend_killed.pcap")
     result = invoke("timeline", path, "--json")

@@ -17,7 +17,7 @@ from netdissect.model.dissection import FieldNode
 from netdissect.model.facts import Difference
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import CaptureInfo
+from netdissect.model.reports import CaptureInfo, ConnectionReport
 from netdissect.pipeline import analyze
 from netdissect.render.catalogs import (
     show_checks,
@@ -33,7 +33,7 @@ from netdissect.render.findings import show_anomalies, show_catalogue, show_code
 from netdissect.render.follow import FollowView
 from netdissect.render.read import ReadView, record_title
 from netdissect.render.show import show_record
-from netdissect.render.timeline import overview, show_items, show_timeouts
+from netdissect.render.timeline import Item, Overview, show_items, show_timeouts
 from netdissect.render.tree import find_node, hex_views, tree_lines
 from netdissect.render.units import Clock
 
@@ -121,11 +121,18 @@ def view_connections(screen: Screen, evil: str) -> None:
     show_connection(screen, report, clock(), explain=True)
 
 
+def show_overview(screen: Screen, report: ConnectionReport, items: list[Item]) -> None:
+    lanes = Overview(report, screen.width)
+    for item in items:
+        lanes.add(item)
+    lanes.show(screen)
+
+
 def view_timeline(screen: Screen, evil: str) -> None:
     units = [samples.unit(type=evil), samples.unit(outcome=evil, acked_frame=None)]
     events = [samples.event(text=evil), samples.event(event="timeout", text=evil)]
     report = hostile_connection(evil)
-    overview(screen, report, units, events)
+    show_overview(screen, report, [*units, *events])
     show_timeouts(screen, report, clock())
     show_items(screen, [*units, *events], clock(), several=True)
 
@@ -221,9 +228,9 @@ def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
 def test_a_connection_without_a_reliable_unit_has_no_lanes() -> None:
     stream = io.StringIO()
     screen = Screen(stream, width=80)
-    overview(screen, samples.connection(), [], [samples.event(event="probe")])
+    show_overview(screen, samples.connection(), [samples.event(event="probe")])
     assert stream.getvalue() == ""
-    overview(screen, samples.connection(), [], [samples.event(event="state")])
+    show_overview(screen, samples.connection(), [samples.event(event="state")])
     assert "!" in stream.getvalue()
 
 

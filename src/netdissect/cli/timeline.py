@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TypeAlias
@@ -12,10 +12,14 @@ import click
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session, select
+from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
 
-__all__ = ["command"]
+__all__ = ["MAX_KEPT_OCTETS", "command"]
+
+MAX_KEPT_OCTETS = 16_000_000
+"""Captures up to this size are read once, and their units kept meanwhile."""
 
 _Item: TypeAlias = UnitRecord | ConnectionEvent
 _ONLY: dict[str, Callable[[_Item], bool]] = {
@@ -65,10 +69,10 @@ def command(
     """
     del verbose
     with Session(file, choices, quiet=quiet, streams=as_json) as session:
-        items = session.of(connection, _items(session, display_filter))
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
+            items = session.of(connection, _items(session, display_filter))
             items = filter(_ONLY[only], items) if only else items
             rows = (
                 json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
@@ -77,7 +81,7 @@ def command(
             print_json(islice(rows, limit), flush=session.live)
         else:
             shown = _Shown(connection, limit, only, probes=probes)
-            _print(session, list(items), shown, times, make_screen(color, width))
+            _print(session, display_filter, shown, times, make_screen(color, width))
         return session.status()
 
 
@@ -98,22 +102,47 @@ class _Shown:
     only: str | None
     probes: bool
 
-    def of(self, items: list[_Item]) -> list[_Item]:
-        """Return the items that are wanted."""
+    def of(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items that are wanted."""
         wanted = (item for item in items if self.only is None or _ONLY[self.only](item))
         if not self.probes:
             wanted = (
                 item for item in wanted if isinstance(item, UnitRecord) or item.event != "probe"
             )
-        return list(islice(wanted, self.limit))
+        return islice(wanted, self.limit)
 
 
-def _print(session: Session, items: list[_Item], shown: _Shown, times: str, screen: Screen) -> None:
-    """Print the overview of each connection, then its units and events."""
+def _print(
+    session: Session, display_filter: str | None, shown: _Shown, times: str, screen: Screen
+) -> None:
+    """Print the overview of each connection, then its units and events.
+
+    A large file is read once for the connections, once for the lanes and once for the lines, so
+    that nothing of it need be kept.
+    """
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    reports = [
-        report for report in session.reports if shown.connection in {None, report.connection}
-    ]
-    show_timeline(screen, reports, items, shown.of(items), Clock(times, session.first_ns))
+    items: Iterable[_Item] = session.of(shown.connection, _items(session, display_filter))
+    if display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS:
+        with _again(session) as ahead:
+            reports = ahead.analysis(None).connections
+        first_ns = ahead.first_ns
+        lanes: Iterable[_Item] = _read_again(session, shown.connection)
+    else:
+        lanes = items = list(items)
+        reports, first_ns = session.reports, session.first_ns
+    if shown.connection is not None:
+        reports = reports.of({shown.connection})
+        if not reports:
+            raise UsageError(f"there is no connection {shown.connection}")
+    show_timeline(screen, reports, lanes, shown.of(items), Clock(times, first_ns))
+
+
+def _again(session: Session) -> Session:
+    return Session(session.file, session.choices, quiet=session.quiet)
+
+
+def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:
+    with _again(session) as ahead:
+        yield from ahead.of(connection, ahead.timeline())

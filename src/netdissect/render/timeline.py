@@ -14,7 +14,7 @@ from netdissect.render.console import UNLIMITED, Line, Screen, fit
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
 
-__all__ = ["LEGEND", "Item", "overview", "show_items", "show_timeline", "show_timeouts"]
+__all__ = ["LEGEND", "Item", "Overview", "show_items", "show_timeline", "show_timeouts"]
 
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
@@ -43,43 +43,50 @@ _OUTCOMES = {
 }
 
 
-def overview(
-    screen: Screen,
-    report: ConnectionReport,
-    units: Iterable[UnitRecord],
-    events: Iterable[ConnectionEvent],
-) -> None:
-    """Print two lanes of marks, one a direction, and one of events, over the whole life of a
-    connection; nothing where there is no mark.
+class Overview:
+    """Two lanes of marks, one a direction, and one of events, over the whole life of a connection.
+
+    Takes units and events in any order, and keeps none of them.
     """
-    first, last = report.first_time_ns, report.last_time_ns
-    columns = max(10, min(_OVERVIEW_COLUMNS, screen.width - _LABEL_COLUMNS - 2))
-    span = max(1, last - first)
 
-    def column(time_ns: int) -> int:
-        return min(columns - 1, max(0, (time_ns - first) * columns // span))
+    __slots__ = ("_columns", "_first_ns", "_flags", "_lanes", "_marked", "_span_ns")
 
-    lanes = {way: [" "] * columns for way in Direction}
-    marked = False
-    for unit in units:
-        for mark, time_ns in _marks(unit):
-            marked = True
-            lane, at = lanes[Direction(unit.direction)], column(time_ns)
-            if _RANKS[mark][0] > _RANKS[lane[at]][0]:
-                lane[at] = mark
-    flags = [" "] * columns
-    for event in events:
-        if event.event != "probe":
-            marked = True
-            flags[column(event.time_ns)] = "!"
-    if not marked:
-        return
-    screen.line((" " * _LABEL_COLUMNS + _axis(span, columns), "dim"))
-    for way, lane in lanes.items():
-        label = "client →" if way is Direction.C2S else "server ←"
-        screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *_lane(lane))
-    screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(flags), "note"))
-    screen.line((LEGEND, "dim"), cut=True)
+    def __init__(self, report: ConnectionReport, width: int) -> None:
+        """Take the connection and the columns of the screen."""
+        self._first_ns = report.first_time_ns
+        self._span_ns = max(1, report.last_time_ns - report.first_time_ns)
+        self._columns = max(10, min(_OVERVIEW_COLUMNS, width - _LABEL_COLUMNS - 2))
+        self._lanes = {way: [" "] * self._columns for way in Direction}
+        self._flags = [" "] * self._columns
+        self._marked = False
+
+    def add(self, item: Item) -> None:
+        """Mark a unit or an event."""
+        if isinstance(item, UnitRecord):
+            lane = self._lanes[Direction(item.direction)]
+            for mark, time_ns in _marks(item):
+                at = self._column(time_ns)
+                if _RANKS[mark][0] > _RANKS[lane[at]][0]:
+                    lane[at] = mark
+                self._marked = True
+        elif item.event != "probe":
+            self._flags[self._column(item.time_ns)] = "!"
+            self._marked = True
+
+    def _column(self, time_ns: int) -> int:
+        at = (time_ns - self._first_ns) * self._columns // self._span_ns
+        return min(self._columns - 1, max(0, at))
+
+    def show(self, screen: Screen) -> None:
+        """Print the lanes; nothing where there is no mark."""
+        if not self._marked:
+            return
+        screen.line((" " * _LABEL_COLUMNS + _axis(self._span_ns, self._columns), "dim"))
+        for way, lane in self._lanes.items():
+            label = "client →" if way is Direction.C2S else "server ←"
+            screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *_lane(lane))
+        screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(self._flags), "note"))
+        screen.line((LEGEND, "dim"), cut=True)
 
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
@@ -124,7 +131,7 @@ def _axis(span_ns: int, columns: int) -> str:
 def show_items(
     screen: Screen, items: Iterable[Item], clock: Clock, *, several: bool = False
 ) -> int:
-    """Print units and events in the order given and return how many.
+    """Print units and events in the order given, below a header, and return how many.
 
     Args:
         screen: where to print.
@@ -133,9 +140,10 @@ def show_items(
         several: name the connection on every line.
 
     """
-    screen.line((_header(several=several), "dim"), cut=True)
     shown = 0
     for item in items:
+        if not shown:
+            screen.line((_header(several=several), "dim"), cut=True)
         who = f"#{item.connection:<3} " if several else ""
         if isinstance(item, UnitRecord):
             for line in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
@@ -244,8 +252,8 @@ def show_timeouts(screen: Screen, report: ConnectionReport, clock: Clock) -> Non
 def show_timeline(
     screen: Screen,
     reports: Sequence[ConnectionReport],
-    items: Sequence[Item],
-    shown: Sequence[Item],
+    items: Iterable[Item],
+    shown: Iterable[Item],
     clock: Clock,
 ) -> None:
     """Print for each connection its overview, then the units and events of all.
@@ -254,24 +262,20 @@ def show_timeline(
         screen: where to print.
         reports: the connections.
         items: everything that is to stand in the lanes.
-        shown: what is to have a line.
+        shown: what is to have a line, taken after `items`.
         clock: how times are written.
 
     """
     if not reports:
         screen.text("No connection of a known protocol.")
         return
+    lanes = {report.connection: Overview(report, screen.width) for report in reports}
+    for item in items:
+        lanes[item.connection].add(item)
     for report in reports:
-        mine = [item for item in items if item.connection == report.connection]
         for line in connection_brief(screen, report, clock):
             screen.line(*line, cut=True)
-        overview(
-            screen,
-            report,
-            [item for item in mine if isinstance(item, UnitRecord)],
-            [item for item in mine if isinstance(item, ConnectionEvent)],
-        )
+        lanes[report.connection].show(screen)
         show_timeouts(screen, report, clock)
         screen.text()
-    if shown:
-        show_items(screen, shown, clock, several=len(reports) > 1)
+    show_items(screen, shown, clock, several=len(reports) > 1)
