@@ -261,6 +261,21 @@ def test_a_fault_of_a_framer_is_reported(monkeypatch, name, method, watched) -> 
     assert "dissector-bug" in {anomaly.code for anomaly in found}
 
 
+def test_a_fault_in_recognition_leaves_the_flow_to_the_others(monkeypatch) -> None:
+    from netdissect.protocols.knet import PROTOCOL
+
+    monkeypatch.setattr(type(PROTOCOL), "recognise", lambda *_, **__: 1 // 0)
+    found = []
+    pipeline = Pipeline(Options(on_anomaly=found.append))
+    pipeline.run(packets(HANDSHAKE))
+    pipeline.finish()
+    assert [report.protocol for report in pipeline.reports] == ["riptide"]
+    assert {(a.code, a.connection, a.frame) for a in found} == {("dissector-bug", None, None)}
+    assert "recognition of knet: ZeroDivisionError" in found[0].message
+    with pytest.raises(ZeroDivisionError):
+        run(packets(HANDSHAKE))
+
+
 def test_a_fault_of_ours_is_reported_or_raised(monkeypatch) -> None:
     from netdissect.protocols.riptide import PROTOCOL
 

@@ -33,7 +33,7 @@ class Toy:
 
 
 def best(*protocols, transport="udp", ports=(1, 2)):
-    return best_claim(protocols, [], transport, ports, final=False)
+    return best_claim(protocols, [], transport, ports, final=False, on_fault=pytest.fail)
 
 
 def test_the_strongest_claim_wins() -> None:

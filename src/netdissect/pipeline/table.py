@@ -123,6 +123,8 @@ class Pipeline:
         for protocol in self.protocols:
             for row in protocol.codes:
                 self._rows.setdefault(row.code, row)
+        self._findings = Findings(None, self._rows, self.options.on_anomaly)
+        """Of flows that are no connection yet."""
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -323,7 +325,9 @@ class Pipeline:
             candidates = self.protocols
             likely = None if final else self._servers.likely(flow)
             asked = candidates if likely is None else (likely,)
-            claim = best_claim(asked, flow.sample, flow.transport, flow.ports, final=final)
+            claim = best_claim(
+                asked, flow.sample, flow.transport, flow.ports, final=final, on_fault=self._unable
+            )
         if claim is None and not final:
             return
         if flow.transport == "tcp":
@@ -347,6 +351,14 @@ class Pipeline:
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
             self.feed(packet)
+
+    def _unable(self, protocol: Protocol, bug: Exception) -> None:
+        """Report a fault in the recognition of a protocol."""
+        if self.options.strict:
+            raise bug
+        _log.info("fault in the recognition of %s", protocol.name, exc_info=bug)
+        text = f"recognition of {protocol.name}: {type(bug).__name__}: {bug}"
+        self._findings.add("dissector-bug", None, None, None, text)
 
     def _let_go(self, flow: Flow) -> None:
         """Remember that a flow belongs to no protocol."""

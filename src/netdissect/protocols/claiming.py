@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -49,13 +49,20 @@ def best_claim(
     ports: tuple[int, int],
     *,
     final: bool,
+    on_fault: Callable[[Protocol, Exception], None],
 ) -> Claim | None:
-    """Return the strongest claim that takes the flow, or None."""
+    """Return the strongest claim that takes the flow, or None; a protocol whose recognition raises
+    is told to `on_fault` and makes none.
+    """
     best: Claim | None = None
     for protocol in protocols:
         if transport not in protocol.transports:
             continue
-        claim = protocol.recognise(sample, transport, final=final)
+        try:
+            claim = protocol.recognise(sample, transport, final=final)
+        except Exception as bug:  # noqa: BLE001 - the others may still know the flow
+            on_fault(protocol, bug)
+            continue
         if claim is None:
             continue
         if ports[0] in protocol.default_ports or ports[1] in protocol.default_ports:

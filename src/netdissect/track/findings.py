@@ -91,13 +91,13 @@ _ROWS: Final = {row.code: row for row in TRACK_CODES}
 
 
 class Findings:
-    """Counts of one connection, and the place where its anomalies go."""
+    """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
     __slots__ = ("_connection", "_rows", "_sink", "by_severity", "every", "repeats")
 
     def __init__(
         self,
-        connection: int,
+        connection: int | None,
         rows: Mapping[str, CodeRow],
         sink: Callable[[Anomaly], None] | None,
     ) -> None:
