@@ -19,6 +19,7 @@ import sysconfig
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ TOP_LEVEL = b"netdissect\n"
 NEEDS = ["mypy>=1.18", "setuptools>=70"]
 """What compiles; asked for only where it will be used."""
 WHOLE = ("-fvisibility=hidden", "-flto=auto")
-"""Options of GCC and Clang that optimise across modules, for a twentieth of the time."""
+"""Options of GCC and Clang that optimise across modules: a twentieth less time for all commands."""
 
 
 class BuildHook(BuildHookInterface[Any]):
@@ -114,10 +115,11 @@ def _built(modules: list[Any], into: Path, options: Sequence[str]) -> list[Path]
     """Run the C compiler and the linker with further options; return the files made."""
     from setuptools import Distribution  # noqa: PLC0415 - absent where nothing is compiled
 
-    for module in modules:
+    built = [copy(module) for module in modules]
+    for module in built:
         module.extra_compile_args = [*module.extra_compile_args, *options]
-        module.extra_link_args = list(options)
-    command = Distribution({"name": "netdissect", "ext_modules": modules}).get_command_obj(
+        module.extra_link_args = [*module.extra_link_args, *options]
+    command = Distribution({"name": "netdissect", "ext_modules": built}).get_command_obj(
         "build_ext"
     )
     command.build_lib, command.build_temp = str(into / "lib"), str(into / "temp")
