@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
 
-from netdissect.layers.fields import Embedded, FieldFault, Items, LsbBits, LsbPad
-from netdissect.wire.bits import extract
+from netdissect.layers.fields import Embedded, Items, LsbBits, LsbPad
 
 __all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Step", "steps_of"]
 
@@ -90,7 +89,7 @@ def _reader(field: Any) -> _Read:
     if method is BitField.getfield and not field.rev:
         return _bits(field.size, _converter(field))
     if method is LsbBits.getfield:
-        return _lsb_bits(field)
+        return field.read_at  # type: ignore[no-any-return]
     if method is Field.getfield and isinstance(field.sz, int):
         return _number(field, _converter(field))
     return _stated(field)
@@ -111,20 +110,6 @@ def _bits(size: int, convert: Callable[[Any, Any], Any] | None) -> _Read:
         octets = data[position >> 3 : (end + 7) >> 3]
         value = int.from_bytes(octets, "big") >> (-end & 7) & mask
         return (value if convert is None else convert(scope, value)), end
-
-    return read
-
-
-def _lsb_bits(field: LsbBits) -> _Read:
-    """Read bits, the least significant one first."""
-    name, size, sign = field.name, field.size, 1 << (field.size - 1) if field.signed else 0
-
-    def read(data: bytes, position: int, _scope: Any) -> tuple[Any, int]:
-        end = position + size
-        if end > 8 * len(data):
-            raise FieldFault("truncated", f"{name} needs {size} bits")
-        value = extract(data, position, size)
-        return (value - 2 * sign if value & sign else value), end
 
     return read
 

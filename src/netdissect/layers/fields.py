@@ -121,12 +121,22 @@ class LsbBits(_Enum, Field):  # type: ignore[misc]
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
         """Read the bits; FieldFault `truncated` when they are not all there."""
         data, bit = _split(s)
+        value, end = self.read_at(data, bit)
+        return _state(data, end), value
+
+    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
+        """Return the value that begins at a bit of `data`, and the bit behind it.
+
+        Raises:
+            FieldFault: `truncated`, they are not all there.
+
+        """
         if bit + self.size > 8 * len(data):
             raise FieldFault("truncated", f"{self.name} needs {self.size} bits")
         value = extract(data, bit, self.size)
         if self.signed and value >> (self.size - 1):
             value -= 1 << self.size
-        return _state(data, bit + self.size), value
+        return value, bit + self.size
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
         """Append the bits; a value too large is cut to them."""
