@@ -8,6 +8,7 @@ from typing import Any
 
 from scapy.volatile import RandBin, RandString
 
+from netdissect.fuzz.fields import innermost
 from netdissect.fuzz.layers import message_layer
 from netdissect.fuzz.wrapping import wrap
 from netdissect.layers.base import Layer
@@ -96,12 +97,6 @@ def _field(layer: type[Layer], name: str) -> Any:
     )
 
 
-def _inner(field: Any) -> Any:
-    while hasattr(field, "fld"):
-        field = field.fld
-    return field
-
-
 def _holds_octets(field: Any) -> bool:
     """Return whether the field's values are octets: by its default, else by what it would draw."""
     if isinstance(field.default, (bytes, int)):
@@ -110,7 +105,7 @@ def _holds_octets(field: Any) -> bool:
 
 
 def _from_text(outer: Any, text: str) -> Any:
-    field = _inner(outer)
+    field = innermost(outer)
     if text == "none":
         return None
     if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
@@ -147,7 +142,7 @@ def _fitting(field: Any, value: Any) -> Any:
 
 
 def _from_json(outer: Any, value: Any) -> Any:
-    field = _inner(outer)
+    field = innermost(outer)
     if value is None:
         return None
     kind = getattr(field, "item", None) or getattr(field, "cls", None)
@@ -167,7 +162,7 @@ def _packet(layer: Any, values: Mapping[str, Any]) -> Any:
         if outer.name not in values:
             continue
         value = _from_json(outer, values[outer.name])
-        field = _inner(outer)
+        field = innermost(outer)
         if isinstance(field, LsbTail):
             # The last bits were shown filled up to an octet: as many as end the message on one.
             value = BitString(value, 8 * len(value) - int(8 * at) % 8)

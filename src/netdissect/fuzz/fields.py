@@ -19,7 +19,7 @@ from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
 from netdissect.fuzz.seeds import Seed
 from netdissect.layers.expr import E
 
-__all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "places", "reread"]
+__all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "innermost", "places", "reread"]
 
 PLACE_LIMIT = 512
 """Fields of one message at most among which a mutator chooses."""
@@ -92,7 +92,8 @@ def reread(seed: Seed) -> Any:
     return packet
 
 
-def _inner(field: Any) -> Any:
+def innermost(field: Any) -> Any:
+    """Return the field inside conditional and optional ones."""
     while hasattr(field, "fld"):
         field = field.fld
     return field
@@ -102,7 +103,7 @@ def places(packet: Any, parent: Place | None = None) -> Iterator[Place]:
     """Yield the fields that are present, from the outside in."""
     while not isinstance(packet, NoPayload):
         for outer in packet.fields_desc:
-            field = _inner(outer)
+            field = innermost(outer)
             place = Place(packet, field, parent)
             if outer.name not in packet.fields or place.value is None:
                 continue
@@ -139,7 +140,7 @@ def is_length(place: Place) -> bool:
     if _LENGTH_WORDS & set(place.name.lower().split("_")):
         return True
     for other in place.packet.fields_desc:
-        field = _inner(other)
+        field = innermost(other)
         for rule in (getattr(field, "length", None), getattr(field, "count", None)):
             if isinstance(rule, E) and place.name in rule.names:
                 return True

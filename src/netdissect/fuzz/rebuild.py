@@ -14,6 +14,7 @@ from typing import Any
 from scapy.fields import BitField
 from scapy.packet import Packet, Raw
 
+from netdissect.fuzz.fields import innermost
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import Items, NulString
 from netdissect.model.errors import UsageError
@@ -44,21 +45,24 @@ def rebuild(protocol: str, dialect: str, transport: str, fields: _Fields) -> byt
         raise UsageError(f"{protocol}: these fields are no payload: {error!r}") from error
 
 
-def _filled(layer: type[Layer], values: _Fields, **more: Any) -> Any:
-    """Return a packet of those values that are fields of the layer."""
+def _filled(
+    layer: type[Layer], values: _Fields, taken: Callable[[Any, Any], Any] | None = None, **more: Any
+) -> Any:
+    """Return a packet of those values that are fields of the layer, under the names that the tree
+    shows them by; `taken` (field, value) returns one as its field takes it.
+    """
     packet = layer()
     for field in layer.fields_desc:
-        if values.get(field.name) is not None and field.name not in more:
-            packet.fields[field.name] = _plain(field, values[field.name])
+        value = values.get(getattr(field, "shown", field.name))
+        if value is not None and field.name not in more:
+            packet.fields[field.name] = (taken or _plain)(field, value)
     packet.fields.update(more)
     return packet
 
 
 def _plain(outer: Any, value: Any) -> Any:
     """Return a value of JSON as its field takes it."""
-    field = outer
-    while hasattr(field, "fld"):
-        field = field.fld
+    field = innermost(outer)
     if isinstance(value, list):
         kind = getattr(field, "item", None)
         return value if kind is None else [_filled(kind, each) for each in value]
@@ -192,8 +196,8 @@ def _teeworlds(dialect: str, _transport: str, fields: _Fields) -> bytes:
     if "message_fields" in fields:
         carrier = layers.Tw07Connless if family == "0.7" else layers.Tw06Connless
         body = _connless(family, fields["message_fields"], layers)
-        return bytes(_shown(carrier, fields, body=body))
-    packet = _shown(header, fields)
+        return bytes(_filled(carrier, fields, _unshown, body=body))
+    packet = _filled(header, fields, _unshown)
     if fields.get("compressed_flag") and "compressed" in fields:
         code = bytes.fromhex(fields["compressed"])
         packet.packed = _packed(code, PAYLOAD_LIMITS[header.dialect])
@@ -216,13 +220,14 @@ def _teeworlds_body(dialect: str, family: str, fields: _Fields, layers: Any) -> 
     """Return what follows the header: chunks, a control message, or octets that did not open."""
     if "chunks" in fields:
         made = [_chunk(family, each, layers) for each in fields["chunks"]]
-        chunks = _shown(layers.body_layer(dialect, b"", control=False), fields, chunks=made)
+        layer = layers.body_layer(dialect, b"", control=False)
+        chunks = _filled(layer, fields, _unshown, chunks=made)
         body: Packet = chunks / Raw(bytes.fromhex(fields.get("trailing", "")))
         return body
     number = fields.get("control_id")
     if number is None:
         return Raw(bytes.fromhex(fields.get("compressed", "")))
-    return _shown(layers.CONTROLS[dialect].get(number, layers.TwControlUnknown), fields)
+    return _filled(layers.CONTROLS[dialect].get(number, layers.TwControlUnknown), fields, _unshown)
 
 
 def _connless(family: str, fields: _Fields, layers: Any) -> Packet:
@@ -231,7 +236,7 @@ def _connless(family: str, fields: _Fields, layers: Any) -> Packet:
     layer = layers.CONNLESS[family].get(magic)
     if layer is None:
         return Raw(magic + bytes.fromhex(fields.get("data", "")))
-    return _shown(layer, fields)
+    return _filled(layer, fields, _unshown)
 
 
 def _chunk(family: str, fields: _Fields, layers: Any) -> Packet:
@@ -240,7 +245,8 @@ def _chunk(family: str, fields: _Fields, layers: Any) -> Packet:
         body: Packet = Raw(bytes.fromhex(fields["body"]))
     else:
         body = _chunk_message(family, fields.get("fields") or {}, layers)
-    return _shown(layers.Tw07Chunk if family == "0.7" else layers.Tw06Chunk, fields, body=body)
+    chunk = layers.Tw07Chunk if family == "0.7" else layers.Tw06Chunk
+    return _filled(chunk, fields, _unshown, body=body)
 
 
 def _chunk_message(family: str, fields: _Fields, layers: Any) -> Packet:
@@ -248,18 +254,7 @@ def _chunk_message(family: str, fields: _Fields, layers: Any) -> Packet:
     number = fields.get("message_id")
     head = b"" if number is None else TEEWORLDS.write(number)
     uuid = bytes.fromhex(fields.get("message_uuid", ""))
-    return _shown(layers.message_layer(head + uuid, family), fields)
-
-
-def _shown(layer: type[Layer], values: _Fields, **more: Any) -> Any:
-    """Return a packet of the values under the names that the tree shows them by."""
-    packet = layer()
-    for field in layer.fields_desc:
-        value = values.get(getattr(field, "shown", field.name))
-        if value is not None and field.name not in more:
-            packet.fields[field.name] = _unshown(field, value)
-    packet.fields.update(more)
-    return packet
+    return _filled(layers.message_layer(head + uuid, family), fields, _unshown)
 
 
 def _unshown(outer: Any, value: Any) -> Any:
@@ -268,11 +263,9 @@ def _unshown(outer: Any, value: Any) -> Any:
     Raises:
         ValueError: it has more or fewer octets than the field, or more bits.
     """
-    field = outer
-    while hasattr(field, "fld"):
-        field = field.fld
+    field = innermost(outer)
     if isinstance(field, Items):
-        return [_shown(field.item, each) for each in value]
+        return [_filled(field.item, each, _unshown) for each in value]
     if isinstance(field, BitField) and not 0 <= value < 1 << field.size:
         raise ValueError(f"{field.name} = {value} has more than {field.size} bits")
     if isinstance(field.default, bytes) and not isinstance(field, NulString):
