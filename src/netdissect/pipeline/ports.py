@@ -19,7 +19,6 @@ __all__ = ["Flow", "Ignored", "Port", "Taker", "WatchedPort"]
 
 _RESTART: Final = int(Ev.RESTART)
 _PART: Final = int(Ev.PART)
-_NONE: Final = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -105,15 +104,13 @@ class Port(Taker):
         direction = self.direction
         try:
             events = self.scan(payload, direction, connection.hints)
-            kind: int = events[0][0] if events else _NONE
-            if kind == _RESTART:
+            if events and events[0][0] == _RESTART:
                 self.pipeline.restart(self.flow, direction, frame, time_ns, payload, events)
                 return
             if self.flow.held:
                 self.pipeline.release(self.flow, direction)
             connection.datagram(direction, frame, time_ns, payload, events)
-            kind = events[-1][0] if events else _NONE
-            if kind == _PART:
+            if events and events[-1][0] == _PART:
                 self.flow.assemble(direction, frame, time_ns, events)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.pipeline.bug(connection, direction, frame, time_ns, bug)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
@@ -134,26 +134,20 @@ class Pipeline:
         time_ns = self.now_ns
         due_ns = self._housekeeping_ns
         udp, tcp = PacketKind.UDP, PacketKind.TCP
-        # Declared so, a packet is looked into by index only: to unpack it costs a tenth of all.
-        packet: tuple[Any, ...]
         for packet in packets:
-            time_ns = packet[2]
+            kind, frame, time_ns, key, payload, segment, faults = packet
             if time_ns > due_ns:
                 self._tidy(time_ns)
                 due_ns = self._housekeeping_ns
-            if not packet[6]:
-                if packet[0] is udp:
-                    taker = table.get(packet[3])
+            if not faults:
+                if kind is udp:
+                    taker = table.get(key)
                     if taker is not None:
-                        taker.take(packet[1], time_ns, packet[4])
+                        taker.take(frame, time_ns, payload)
                         continue
-                elif packet[0] is tcp:
-                    port, segment = tcp_ports.get(packet[3]), packet[5]
-                    if (
-                        port is not None
-                        and segment is not None
-                        and port.take(packet[1], time_ns, segment)
-                    ):
+                elif kind is tcp and segment is not None:
+                    port = tcp_ports.get(key)
+                    if port is not None and port.take(frame, time_ns, segment):
                         continue
             self.feed(packet)
             due_ns = self._housekeeping_ns
