@@ -116,7 +116,7 @@ def _found(
 
 def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
     """Return how often each code was found, repeats that are not reported included."""
-    totals: Counter[str] = Counter() if contents is None else contents.totals
+    totals = Counter() if contents is None else contents.totals.copy()
     for report in session.reports:
         totals.update(report.codes)
     return totals

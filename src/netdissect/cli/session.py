@@ -130,6 +130,10 @@ class Session:
         always do. Otherwise they are those that a file would give, but for what comes later.
         """
 
+    def again(self, *, quiet: bool = False) -> Session:
+        """Open the same file once more; `quiet` also where this one is not."""
+        return Session(self.file, self.choices, quiet=quiet or self.quiet)
+
     @property
     def live(self) -> bool:
         """Return True where the capture arrives on standard input."""
@@ -294,7 +298,7 @@ class Match:
         found = cls(compile_filter(text, names()))
         asks = any(name.startswith("conn.") and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
         if asks and not session.live:
-            with Session(session.file, session.choices, quiet=True) as ahead:
+            with session.again(quiet=True) as ahead:
                 found.reports = ahead.analysis().connections
         return found
 

@@ -98,7 +98,7 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         for item in told:
             table.tell(item, frames)
     else:
-        with Session(session.file, session.choices, quiet=True) as ahead:
+        with session.again(quiet=True) as ahead:
             table.place(ahead.analysis(None).connections)
         _count(session, match, connection, table, table.tell)
     return table.rows()

@@ -125,7 +125,7 @@ def _print(
 
     items: Iterable[_Item] = session.of(shown.connection, _items(session, display_filter))
     if display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS:
-        with _again(session) as ahead:
+        with session.again() as ahead:
             reports = ahead.analysis(None).connections
         first_ns = ahead.first_ns
         lanes: Iterable[_Item] = _read_again(session, shown.connection)
@@ -139,10 +139,6 @@ def _print(
     show_timeline(screen, reports, lanes, shown.of(items), Clock(times, first_ns))
 
 
-def _again(session: Session) -> Session:
-    return Session(session.file, session.choices, quiet=session.quiet)
-
-
 def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:
-    with _again(session) as ahead:
+    with session.again() as ahead:
         yield from ahead.of(connection, ahead.timeline())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
-from netdissect.model.packets import Direction
+from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
 from netdissect.render.columns import Columns
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, line_text
@@ -152,8 +152,7 @@ def _best_rtt(report: ConnectionReport) -> RttSummary | None:
 
 def _whole(report: ConnectionReport, measured: ProbeReport | SpaceReport) -> bool:
     """Return whether there are samples, and none that were taken next to their receiver."""
-    receiver = ("server", "client")[measured.direction]
-    return bool(measured.rtt.samples) and report.vantage != receiver
+    return bool(measured.rtt.samples) and report.vantage != SIDES[1 - measured.direction]
 
 
 def _rtt_text(report: ConnectionReport) -> str:

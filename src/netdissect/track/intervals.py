@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Sequence
 from statistics import median
 
 from netdissect.model.intervals import Interval
+from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
 __all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "Intervals"]
@@ -57,8 +58,8 @@ class Intervals:
     def place(self, reports: Iterable[ConnectionReport]) -> None:
         """Take the connections: where the capture was made decides what units and gaps tell."""
         for report in reports:
-            for way, receiver in ((0, "server"), (1, "client")):
-                if report.vantage == receiver:
+            for way in (0, 1):
+                if report.vantage == SIDES[1 - way]:
                     self._near[report.connection, way] = [
                         (space.space, space.last_seq, report.last_time_ns)
                         for space in report.spaces
