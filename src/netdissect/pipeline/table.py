@@ -6,6 +6,7 @@ Time comes from the packets, so a file and a live interface give the same answer
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
@@ -105,10 +106,13 @@ class Pipeline:
         self._ignore = Ignored(self)
         self._table: dict[FlowKey, Taker] = {}
         """UDP key -> what takes its datagrams; flows under recognition and TCP are not in it."""
-        self._sampled: dict[tuple[str, FlowKey], Flow] = {}
+        self._sampled: OrderedDict[tuple[str, FlowKey], Flow] = OrderedDict()
         self._claimed: dict[tuple[str, FlowKey], Flow] = {}
         """Both under the key of either direction."""
-        self._others: dict[tuple[str, FlowKey], None] = {}
+        self._others: OrderedDict[tuple[str, FlowKey], None] = OrderedDict()
+        """Oldest first. A plain dict leaves a gap for what is taken from its front, and the next
+        look at its front walks over all of them.
+        """
         self._streams: dict[FlowKey, streams.StreamPort] = {}
         """TCP key -> what takes its segments where nobody watches."""
         self._servers = streams.Servers()
@@ -368,8 +372,7 @@ class Pipeline:
                 self._table[key] = self._ignore
         while len(self._others) > 2 * MAX_OTHER:
             self._hit("MAX_OTHER")
-            transport, key = next(iter(self._others))
-            del self._others[transport, key]
+            (transport, key), _ = self._others.popitem(last=False)
             if transport == "udp":
                 self._table.pop(key, None)
 
