@@ -12,16 +12,17 @@ SOURCE = ROOT / "src" / "netdissect"
 
 HOT = {"model", "wire"}
 ROOMS: dict[str, set[str]] = {
+    "system": set(),
     "model": set(),
     "wire": set(),
     "layers": {"model", "wire"},
     "dissect": {"layers", "model", "wire"},
     "protocols": {"model", "wire", "dissect"},
-    "capture": {"model"},
+    "capture": {"model", "system"},
     "flow": {"model"},
     "track": {"model", "wire"},
     "filters": {"model"},
-    "render": {"model"},
+    "render": {"model", "system"},
     "export": {"model"},
     "fuzz": {
         "layers",
@@ -33,8 +34,10 @@ ROOMS: dict[str, set[str]] = {
         "protocols",
         "track",
         "pipeline",
+        "system",
     },
     "pipeline": {
+        "system",
         "capture",
         "flow",
         "protocols",
@@ -56,6 +59,7 @@ ROOMS: dict[str, set[str]] = {
         "export",
         "fuzz",
         "model",
+        "system",
         "_version",
         "netdissect",
     },
@@ -108,6 +112,39 @@ def test_imports_follow_the_house_plan(path: Path) -> None:
             places = FOREIGN[parts[0]]
             place = str(path.relative_to(SOURCE))
             assert here in places or place in places, f"{place} must not import {parts[0]}"
+
+
+_STARTERS = {"subprocess", "webbrowser", "pty", "multiprocessing"}
+_START_CALLS = {"system", "popen", "fork", "forkpty", "echo_via_pager", "edit", "launch"}
+_STARTS = {
+    "system/programs.py": "the one place",
+    "system/keeper.py": "runs what that place gives it",
+    "fuzz/monitors.py": "the target, by the user's own words",
+    "pipeline/parallel.py": "copies of this process",
+    "capture/live/process.py": "names of types and pipes",
+    "render/dashboard.py": "names of types and pipes",
+    "capture/tools.py": "names of errors",
+}
+"""Module -> why it may name what starts programs."""
+
+
+def test_programs_are_started_in_one_place() -> None:
+    for path in modules():
+        place = str(path.relative_to(SOURCE))
+        if place in _STARTS:
+            continue
+        assert not _STARTERS & {name.partition(".")[0] for name in imports(path)}, place
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+                called = node.func.attr
+                starts = called in _START_CALLS or called.startswith(("exec", "spawn", "posix_spawn"))
+                assert not (owner in {"os", "click"} and starts), f"{place} calls {owner}.{called}"
+
+
+def test_nobody_looks_for_programs_elsewhere() -> None:
+    for path in modules():
+        assert "shutil.which" not in path.read_text(), path
 
 
 def test_the_package_itself_imports_no_room_at_run_time() -> None:

@@ -4,13 +4,13 @@
 `netdissect.layers`. Importing this package imports neither scapy, rich nor click.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
 from netdissect._version import __version__
 
+TYPE_CHECKING = False
+"""As in `typing`, which is not imported here: `__main__` says why."""
 if TYPE_CHECKING:
+    from typing import Any
+
     from netdissect.capture import open_capture
     from netdissect.pipeline import analyze
 
@@ -19,7 +19,7 @@ __all__ = ["__version__", "analyze", "open_capture", "scapy_ext"]
 _LAZY = {"open_capture": "netdissect.capture", "analyze": "netdissect.pipeline"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import the two entry points of the library on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -28,7 +28,7 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
-def scapy_ext(extension: Any) -> None:
+def scapy_ext(extension: "Any") -> None:
     """Register the layers with a Scapy shell: `conf.exts.load("netdissect")`.
 
     Source: scapy `scapy.config.ExtsManager.load`, which calls this function with itself.

@@ -55,7 +55,7 @@ def test_doctor_says_of_every_way_to_capture_whether_it_can_be_used() -> None:
 
 
 def test_doctor_prints_what_to_paste_for_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools.shutil, "which", lambda _: None)
+    monkeypatch.setattr(tools, "find", lambda _: None)
     text = invoke("doctor").stdout
     assert "not found" in text
     assert "sudo apt-get install tshark" in text
@@ -68,7 +68,7 @@ def test_a_dumpcap_without_rights_gets_the_setcap_line(
     program.write_text("#!/bin/sh\necho dumpcap 1\n")
     program.chmod(0o755)
     monkeypatch.setattr(
-        tools.shutil, "which", lambda name: str(program) if name == "dumpcap" else None
+        tools, "find", lambda name: str(program) if name == "dumpcap" else None
     )
     monkeypatch.setattr(tools.os, "geteuid", lambda: 1000)
     found = {check.name: check for check in tools.checks()}
@@ -168,7 +168,7 @@ def test_differences_are_listed_and_end_with_7(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_tshark_verify_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netdissect.capture.tshark.shutil.which", lambda _: None)
+    monkeypatch.setattr("netdissect.capture.tshark.find", lambda _: None)
     result = invoke("verify", str(LOSSY))
     assert result.exit_code == 2
     assert "doctor" in result.stderr

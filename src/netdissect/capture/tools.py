@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from netdissect.capture.live.choice import CAPABILITIES, choose, has_capability, survey
+from netdissect.system.programs import answer, find
 
 __all__ = ["Check", "checks", "package_versions"]
 
@@ -59,7 +59,7 @@ def checks() -> list[Check]:
 
 
 def _program(name: str, use: str) -> Check:
-    path = shutil.which(name)
+    path = find(name)
     if path is None:
         return Check(
             name, False, f"not found; needed for {use}", f"sudo apt-get install {_debian(name)}"
@@ -73,19 +73,17 @@ def _debian(name: str) -> str:
 
 def _first_line(path: str) -> str:
     try:
-        answer = subprocess.run(  # noqa: S603 - a path that `which` found
-            [path, "--version"], capture_output=True, timeout=_ANSWER_SECONDS, check=False
-        )
+        told = answer([path, "--version"], _ANSWER_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"gives no version ({error})"
-    text = (answer.stdout or answer.stderr).decode("utf-8", "replace").strip()
+    text = (told.stdout or told.stderr).decode("utf-8", "replace").strip()
     # Wireshark's programs add which source they were built from.
     return re.sub(r" \(Git [^)]*\)\.?", "", text.splitlines()[0]) if text else "gives no version"
 
 
 def _rights() -> list[Check]:
     rights = [_own_rights()]
-    path = shutil.which("dumpcap")
+    path = find("dumpcap")
     if path is not None:
         rights.append(_dumpcap_rights(path))
     return rights

@@ -1,30 +1,35 @@
-"""tshark's view of a capture, through pyshark. The only module that imports pyshark, and only when
-asked for.
+"""tshark's view of a capture, through pyshark's packets. The only module that imports pyshark, and
+only when asked for.
+
+tshark is started here and not by pyshark: that takes the program to run from a `config.ini` in the
+current folder.
 """
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-import sys
-import warnings
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from typing import Any
 
+from netdissect.capture.live.process import Child, message
+from netdissect.capture.source import READ_OCTETS
 from netdissect.model.errors import NetdissectError, UsageError
 from netdissect.model.facts import FrameFacts
 from netdissect.model.packets import endpoint_text
+from netdissect.system.programs import find
 
 __all__ = ["knet_facts", "nanoseconds", "tshark_available", "tshark_facts"]
 
 _FLAG_BITS = 0xFF
 _UDP_HEADER = 8
+MAX_PACKET_OCTETS = 1 << 28
+"""Octets of tshark's XML of one packet: a thousand times the largest frame."""
+_BEGIN, _END = b"<packet>", b"</packet>"
 
 
 def tshark_available() -> bool:
     """Return whether tshark is installed."""
-    return shutil.which("tshark") is not None
+    return find("tshark") is not None
 
 
 def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterator[Any]:
@@ -41,39 +46,41 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
         NetdissectError: tshark failed.
 
     """
-    if not tshark_available():
+    program = find("tshark")
+    if program is None:
         raise UsageError("tshark is not installed; `netdissect doctor` says how to get it")
-    import pyshark  # noqa: PLC0415 - slow, and only wanted here
-    from pyshark.capture.capture import TSharkCrashException  # noqa: PLC0415
+    from pyshark.tshark.output_parser.tshark_xml import (  # noqa: PLC0415 - slow, only wanted here
+        packet_from_xml_packet,
+    )
 
-    capture = pyshark.FileCapture(path, keep_packets=False, decode_as=decode_as)
+    rules = [word for rule, to in (decode_as or {}).items() for word in ("-d", f"{rule},{to}")]
+    file = os.path.abspath(path)  # noqa: PTH100 - a text; tshark does not run in this folder
+    child = Child([program, "-l", "-n", "-T", "pdml", *rules, "-r", file])
     try:
-        yield from capture
-    except TSharkCrashException as error:
-        if "cut short" not in str(error):
-            raise NetdissectError(" ".join(str(error).split())) from error
+        yield from map(packet_from_xml_packet, _packets(child))
+        status = child.ended()
+        said = child.said()
+        if status and "cut short" not in said:
+            why = message(said, "tshark") or f"it ended with status {status}"
+            raise NetdissectError(f"tshark failed: {why}")
     finally:
-        # pyshark says again, here and when it is collected, how its process ended.
-        with suppress(TSharkCrashException):
-            capture.close()
-        capture._running_processes.clear()  # noqa: SLF001
-        _put_back(capture.eventloop)
+        child.close()
 
 
-def _put_back(loop: asyncio.AbstractEventLoop) -> None:
-    """Undo what pyshark sets up for the whole process: its event loop and the child watcher.
-
-    The watcher handles SIGCHLD through a wakeup descriptor; left in place it is written to for
-    every child process of anybody, and nobody reads it.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        if sys.version_info < (3, 14):
-            asyncio.get_child_watcher().close()
-        # A fresh policy, so that the next capture (or the caller) gets a fresh loop.
-        asyncio.set_event_loop_policy(None)
-    if not loop.is_running():
-        loop.close()
+def _packets(child: Child) -> Iterator[bytes]:
+    """Yield the XML of each packet."""
+    held, looked = b"", 0
+    while data := child.input.read(READ_OCTETS):
+        held += data
+        while (end := held.find(_END, looked)) >= 0:
+            end += len(_END)
+            yield held[held.find(_BEGIN) : end]
+            held, looked = held[end:], 0
+        looked = max(0, len(held) - len(_END))
+        if len(held) > MAX_PACKET_OCTETS:
+            raise NetdissectError(
+                f"tshark prints more than {MAX_PACKET_OCTETS} octets of one packet"
+            )
 
 
 def tshark_facts(path: str) -> Iterator[FrameFacts]:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -21,6 +20,7 @@ from netdissect.render.console import Line, Screen, fit, line_text, wants_color
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of, dialect_text, direction_style, duration, octets
+from netdissect.system.programs import start_script
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -74,11 +74,8 @@ class Dashboard:
         self._kept: list[Line] = []
 
     def __enter__(self) -> Self:
-        self._guard = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", str(Path(guard.__file__))],
-            stdin=subprocess.PIPE,
-            stdout=self._console.file.fileno(),
-            start_new_session=True,  # neither Ctrl-C nor a closed terminal ends it first
+        self._guard = start_script(  # neither Ctrl-C nor a closed terminal ends it first
+            guard.__file__, stdin=subprocess.PIPE, stdout=self._console.file.fileno()
         )
         self._live.start()
         return self

@@ -20,7 +20,7 @@ def test_tcpdump_and_libpcap_make_the_same_program(
     text: str, link: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_tcpdump = bpf.compile_filter(text, link, 2000)
-    monkeypatch.setattr(bpf.shutil, "which", lambda _: None)
+    monkeypatch.setattr(bpf, "find", lambda _: None)
     assert bpf.compile_filter(text, link, 2000) == by_tcpdump
     assert len(by_tcpdump) % 8 == 0
 
@@ -29,7 +29,7 @@ def test_tcpdump_and_libpcap_make_the_same_program(
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_bad_filter_is_named(missing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if missing:
-        monkeypatch.setattr(bpf.shutil, "which", lambda _: None)
+        monkeypatch.setattr(bpf, "find", lambda _: None)
     with pytest.raises(FilterError, match="bad capture filter"):
         bpf.compile_filter("udp prt 5", "EN10MB", 2000)
 
@@ -41,7 +41,7 @@ def test_no_filter_takes_everything() -> None:
 def test_without_a_compiler_the_message_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(bpf.shutil, "which", lambda _: None)
+    monkeypatch.setattr(bpf, "find", lambda _: None)
     monkeypatch.setattr(bpf, "_library", lambda: None)
     with pytest.raises(FilterError, match="tcpdump or libpcap"):
         bpf.compile_filter("udp", "EN10MB", 96)

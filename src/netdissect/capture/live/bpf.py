@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import socket
-import subprocess
 from struct import pack
 
 from netdissect.model.errors import FilterError
+from netdissect.system.programs import answer, find
 
 __all__ = ["attach", "compile_filter"]
 
@@ -41,7 +40,7 @@ def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
     """
     if not text:
         return pack("HBBI", _RETURN, 0, 0, snap_octets)
-    path = shutil.which("tcpdump")
+    path = find("tcpdump")
     program = (
         _by_library(text, link, snap_octets)
         if path is None
@@ -53,16 +52,13 @@ def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
 
 
 def _by_tcpdump(path: str, text: str, link: str, snap_octets: int) -> bytes:
-    answer = subprocess.run(  # noqa: S603 - no shell, and `--` ends the options
-        [path, "-y", link, "-s", str(snap_octets), "-ddd", "--", text],
-        capture_output=True,
-        timeout=_ANSWER_SECONDS,
-        check=False,
-    )
-    if answer.returncode:
-        said = answer.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
+    # `--` ends the options.
+    words = [path, "-y", link, "-s", str(snap_octets), "-ddd", "--", text]
+    told = answer(words, _ANSWER_SECONDS)
+    if told.returncode:
+        said = told.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise _fault(f"bad capture filter: {said[-1].removeprefix('tcpdump: ')}", text)
-    rows = [tuple(map(int, line.split())) for line in answer.stdout.splitlines()[1:]]
+    rows = [tuple(map(int, line.split())) for line in told.stdout.splitlines()[1:]]
     return b"".join(pack("HBBI", *row) for row in rows)
 
 

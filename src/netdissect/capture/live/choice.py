@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from netdissect.model.errors import AccessError, UsageError
+from netdissect.system.programs import find
 
 __all__ = ["BACKENDS", "CAPABILITIES", "Verdict", "choose", "has_capability", "refusal", "survey"]
 
@@ -66,7 +66,7 @@ def refusal(interface: str, backend: Verdict, reason: str) -> AccessError:
     """Return the error for a missing right to capture, with the line that grants it."""
     program = backend.path or os.path.realpath(sys.executable)
     if backend.name == "tshark":  # it leaves the capturing to dumpcap
-        program = shutil.which("dumpcap") or program
+        program = find("dumpcap") or program
     return AccessError(
         f"no right to capture on {interface}: {reason}. "
         f"To grant it: sudo setcap {CAPABILITIES} {program}"
@@ -89,13 +89,14 @@ def _look(name: str) -> Verdict:
     if name == "af_packet":
         able = has_capability() and sys.platform == "linux"
         return Verdict(name, None, able, f"this process has {'' if able else 'no '}CAP_NET_RAW")
-    path = shutil.which(name) or _unreachable(name)
+    # Also where this user may not run it: Debian's dumpcap, for example.
+    path = find(name) or find(name, runnable=False)
     if path is None:
         return Verdict(name, None, usable=False, reason="not installed")
     if not os.access(path, os.X_OK):
         return Verdict(name, path, usable=False, reason="this user may not run it")
     # tshark leaves the capturing to dumpcap.
-    rights = _rights_of((shutil.which("dumpcap") or path) if name == "tshark" else path)
+    rights = _rights_of((find("dumpcap") or path) if name == "tshark" else path)
     return Verdict(name, path, bool(rights), rights or "has no rights of its own")
 
 
@@ -106,15 +107,6 @@ def _rights_of(path: str) -> str:
     if has_capability("CapAmb"):
         return "inherits CAP_NET_RAW"
     return "has rights of its own" if _privileged(path) else ""
-
-
-def _unreachable(name: str) -> str | None:
-    """Return where a program lies that this user may not run: Debian's dumpcap, for example."""
-    for folder in os.get_exec_path():
-        path = Path(folder) / name
-        if path.is_file():
-            return str(path)
-    return None
 
 
 def _privileged(path: str) -> bool:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import select
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO
 
-from netdissect.capture.live import keeper
 from netdissect.capture.live.choice import Verdict, refusal
 from netdissect.capture.live.source import Counts, LiveRequest, PolledInput, Wake
 from netdissect.capture.reader import CaptureError, open_capture
 from netdissect.model.errors import AccessError, FilterError, NetdissectError
 from netdissect.model.packets import Frame
+from netdissect.system import keeper
+from netdissect.system.programs import start_script
 
 __all__ = ["DROPS", "SETTLE_S", "Child", "ProcessSource", "capture_words", "failure", "message"]
 
@@ -77,16 +75,17 @@ class Child:
     """A capture program under its keeper, its output, and what it said on standard error."""
 
     def __init__(self, words: list[str], *, settle_s: float = SETTLE_S) -> None:
-        """Start a program, which goes on for `settle_s` seconds after it is told to end."""
+        """Start the program at an absolute path, which goes on for `settle_s` seconds after it is
+        told to end.
+        """
         self.wake = Wake()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._keeper = subprocess.Popen(  # noqa: S603 - programs found by `which`, no shell
-            [sys.executable, "-I", "-S", str(Path(keeper.__file__)), str(settle_s), *words],
+        self._keeper = start_script(
+            keeper.__file__,
+            [str(settle_s), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,  # Ctrl-C is for this process; it tells the keeper
         )
         if self._keeper.stdout is None:
             raise NetdissectError(f"{words[0]} has no output")

@@ -8,6 +8,7 @@ the innermost IP packet, so whatever tshark has unwrapped reads like plain traff
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from ipaddress import ip_address
 from struct import pack
@@ -118,12 +119,21 @@ def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> lis
     for column in _COLUMNS:
         words += ["-e", column]
     for preference in request.preferences:
-        words += ["-o", preference]
+        words += ["-o", _preference(preference)]
     if interface is None:
-        return [*words, "-r", str(request.file)]
+        return [*words, "-r", os.path.abspath(str(request.file))]  # noqa: PTH100 - a text is wanted
     words += ["-i", interface, "-s", str(request.snap_octets)]
     words += [] if request.promiscuous else ["-p"]
     return [*words, "-f", request.capture_filter] if request.capture_filter else words
+
+
+def _preference(text: str) -> str:
+    """Return a preference; one that names a file by a relative path names it in full, as tshark
+    runs in another folder.
+    """
+    name, _, value = text.partition(":")
+    here = value and os.path.exists(value)  # noqa: PTH110 - a text
+    return f"{name}:{os.path.abspath(value)}" if here else text  # noqa: PTH100 - a text
 
 
 def frame_of_line(line: bytes, streams: ClearStreams) -> Frame | None:

@@ -1,4 +1,4 @@
-"""A program that runs a capture program and ends it when told to, or when the one who told it
+"""A program that runs another and ends it when told to, or when the one who told it
 what to run is gone.
 
 It keeps the rights that are needed to end what it started, so that the process that parses can give
@@ -24,7 +24,8 @@ def main(words: list[str]) -> int:
     """Run a program and return its exit status; 128 + n for signal n.
 
     Args:
-        words: seconds between being told to end and ending it, then the program with its arguments.
+        words: seconds between being told to end and ending it, then the absolute path of the
+            program and its arguments.
 
     """
     settle_s, words = float(words[0]), words[1:]
@@ -33,7 +34,7 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     null = os.open(os.devnull, os.O_RDWR)
-    child = os.posix_spawnp(
+    child = os.posix_spawn(
         words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)]
     )
     os.dup2(null, 1)

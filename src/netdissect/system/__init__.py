@@ -1,0 +1,1 @@
+"""What this program asks of the system: other programs and processes. Knows nothing of captures."""

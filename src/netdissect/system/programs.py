@@ -1,0 +1,137 @@
+"""Other programs: the one place that finds them and starts them.
+
+Somebody may sit in a folder that another has filled, so nothing here depends on that folder. A
+program is found by an absolute path in a folder that only root or this user can have filled; it
+starts in `/`, with an environment of its own and without the files that are open here.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["answer", "environment", "find", "start", "start_script"]
+
+SYSTEM_FOLDERS = (
+    "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
+)  # fmt: skip
+"""PATH of every program that is started here."""
+_KEPT = ("HOME", "LOGNAME", "USER", "TMPDIR", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR")
+"""Variables that a program is given as they are here; tshark's preferences lie in one of them."""
+
+
+def find(name: str, *, runnable: bool = True) -> str | None:
+    """Return the absolute path of a program; None where it is not installed.
+
+    Entries of PATH that are empty or relative count for nothing, nor do the current folder, a
+    folder that others may write to, and a program that belongs to another user than root.
+
+    Args:
+        name: of the program, without folder.
+        runnable: whether this user must be allowed to run it.
+
+    """
+    for folder in _trusted_folders():
+        path = str(folder / name)
+        if _is_trusted(path, stat.S_IFREG) and (not runnable or os.access(path, os.X_OK)):
+            return path
+    return None
+
+
+def _trusted_folders() -> Iterator[Path]:
+    try:
+        here = os.path.realpath(os.curdir)
+    except OSError:  # it was removed
+        here = ""
+    for folder in map(Path, os.get_exec_path()):
+        current = os.path.realpath(folder) == here and str(folder) not in SYSTEM_FOLDERS
+        if folder.is_absolute() and not current and _is_trusted(str(folder), stat.S_IFDIR):
+            yield folder
+
+
+def _is_trusted(path: str, kind: int) -> bool:
+    """Return whether what is there is of a kind (S_IFREG, S_IFDIR), and nobody but root and this
+    user can have put it there.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 - follows links, as exec does
+    except (OSError, ValueError):
+        return False
+    mine = status.st_uid in {0, os.geteuid()}
+    return stat.S_IFMT(status.st_mode) == kind and mine and not status.st_mode & stat.S_IWOTH
+
+
+def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of a program: English messages, the system's folders, and of this
+    process's own variables those that name the user and absolute paths.
+    """
+    environ = os.environ if environ is None else environ
+    kept = {name: environ[name] for name in _KEPT if name in environ}
+    named = ("LOGNAME", "USER")
+    found = {name: value for name, value in kept.items() if name in named or value.startswith("/")}
+    return {**found, "PATH": ":".join(SYSTEM_FOLDERS), "LC_ALL": "C"}
+
+
+def answer(words: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a program to its end and return what it said.
+
+    Args:
+        words: its absolute path, and its arguments.
+        timeout_s: how long it may take, seconds.
+
+    Raises:
+        OSError: it cannot be started.
+        subprocess.TimeoutExpired: it took longer, and was ended.
+
+    """
+    return subprocess.run(  # noqa: S603 - an absolute path, no shell
+        _absolute(words),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd="/",
+        env=environment(),
+        timeout=timeout_s,
+        check=False,
+    )
+
+
+def start(words: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own: Ctrl-C is for this process alone.
+
+    Args:
+        words: its absolute path, and its arguments.
+        streams: `stdin`, `stdout` and `stderr`, as `subprocess.Popen` takes them.
+
+    Raises:
+        OSError: it cannot be started.
+
+    """
+    return subprocess.Popen(  # noqa: S603 - an absolute path, no shell
+        _absolute(words), cwd="/", env=environment(), start_new_session=True, **streams
+    )
+
+
+def start_script(
+    file: str | None, words: Sequence[str] = (), **streams: Any
+) -> subprocess.Popen[bytes]:
+    """Start one of our own files as a program, with this Python and nothing but its library.
+
+    Args:
+        file: its path.
+        words: its arguments.
+        streams: as for `start`.
+
+    """
+    # -I also keeps the current folder and the user's modules out of its path.
+    return start([sys.executable, "-I", "-S", os.path.abspath(str(file)), *words], **streams)  # noqa: PTH100 - a text is wanted
+
+
+def _absolute(words: Sequence[str]) -> list[str]:
+    if not os.path.isabs(words[0]):  # noqa: PTH117 - a text
+        raise ValueError(f"{words[0]!r} is no absolute path")
+    return list(words)

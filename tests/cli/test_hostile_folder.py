@@ -1,0 +1,61 @@
+"""Nothing of a folder that somebody else has filled is run, whatever is done in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostilefolder import HostileFolder
+from netdissect.system.programs import find
+
+ROOT = Path(__file__).resolve().parents[2]
+KNET = ROOT / "captures" / "knet" / "udp_any_interface.pcapng"
+LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+COMMANDS = [
+    ("read", str(LOSSY), "--json"),
+    ("show", str(LOSSY), "3", "-x"),
+    ("decode", "riptide", "02"),
+    ("encode", "riptide", "Connect"),
+    ("doctor",),
+    ("sniff", "-r", str(LOSSY), "-c", "5"),
+    ("sniff", "-i", "lo", "-f", "udp port 1", "-a", "duration:0.1"),
+    ("sniff", "-i", "lo", "-f", "udp port 1", "-a", "duration:0.1", "--backend", "af_packet"),
+    ("sniff", "-r", str(LOSSY), "-c", "5", "--backend", "tshark"),
+    ("verify", str(KNET)),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> HostileFolder:
+    return HostileFolder(tmp_path)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: f"{words[0]}-{words[-1][-9:]}")
+def test_a_command_runs_nothing_of_its_folder(
+    words: tuple[str, ...], folder: HostileFolder
+) -> None:
+    if {"tshark", "verify"} & set(words) and find("tshark") is None:
+        pytest.skip("takes tshark")
+    run = subprocess.run(
+        [sys.executable, "-m", "netdissect", *words],
+        cwd=folder.path, env=folder.environ, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert folder.ran == []
+    assert b"Traceback" not in run.stderr
+    if words[0] != "sniff":  # capturing may be forbidden here
+        assert run.returncode == 0, run.stderr.decode()
+
+
+def test_an_innocent_configuration_of_another_program_is_not_read(folder: HostileFolder) -> None:
+    if find("tshark") is None:
+        pytest.skip("takes tshark")
+    (folder.path / "config.ini").write_text("[mail]\nname = x\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "netdissect", "verify", str(LOSSY)],
+        cwd=folder.path, env=folder.environ, capture_output=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr.decode()
+    assert folder.ran == []

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from netdissect.system import programs
+
+
+def make(folder: Path, name: str = "tool", text: str = "#!/bin/sh\n") -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("entry", [".", "", "./", "bin", "../downloads"])
+def test_relative_entries_of_the_path_count_for_nothing(
+    entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "downloads"
+    make(here)
+    make(here / "bin")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PATH", entry)
+    assert programs.find("tool") is None
+
+
+def test_the_current_folder_counts_for_nothing_by_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "downloads"
+    make(here)
+    (tmp_path / "link").symlink_to(here)
+    monkeypatch.setenv("PATH", f"{here}:{tmp_path / 'link'}")
+    assert programs.find("tool") == str(here / "tool")
+    monkeypatch.chdir(here)
+    assert programs.find("tool") is None
+
+
+def test_nor_do_folders_and_programs_that_others_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert programs.find("tool") == str(path)
+    path.chmod(0o757)
+    assert programs.find("tool") is None
+    path.chmod(0o755)
+    (tmp_path / "bin").chmod(0o1777)
+    assert programs.find("tool") is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
+def test_nor_does_what_belongs_to_another_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "bin")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    os.chown(path, 65534, 65534)
+    assert programs.find("tool") is None
+
+
+def test_what_may_not_be_run_is_found_only_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "bin")
+    path.chmod(0o600)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert programs.find("tool") is None
+    assert programs.find("tool", runnable=False) == str(path)
+
+
+def test_a_program_runs_elsewhere_with_an_environment_of_its_own_and_no_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LD_PRELOAD", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.setenv("PYTHONPATH", ".")
+    read, write = os.pipe()
+    os.set_inheritable(read, True)
+    script = make(tmp_path / "bin", text="#!/bin/sh\npwd; env; ls /proc/self/fd\n")
+    try:
+        said = programs.answer([str(script)], 10).stdout.decode().split("\n")
+    finally:
+        os.close(read)
+        os.close(write)
+    assert said[0] == "/"
+    names = {line.partition("=")[0] for line in said if "=" in line}
+    assert names - {"PWD", "SHLVL", "OLDPWD", "_"} <= {
+        "HOME", "LOGNAME", "USER", "TMPDIR", "PATH", "LC_ALL",
+    }  # fmt: skip
+    assert {line for line in said if line.isdigit()} <= {"0", "1", "2", "3"}, "3 is that of ls"
+
+
+def test_only_absolute_paths_are_started() -> None:
+    with pytest.raises(ValueError, match="absolute"):
+        programs.answer(["sh", "-c", "exit"], 1)
+
+
+def test_our_own_files_run_with_this_python_and_no_foreign_modules(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(sys.flags.isolated, sys.flags.no_site, sys.argv[1:])")
+    process = programs.start_script(str(script), ["a"], stdout=-1)
+    said, _ = process.communicate()
+    assert said == b"1 1 ['a']\n"
