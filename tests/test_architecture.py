@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from netdissect.layers import PROTOCOLS
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "netdissect"
 
@@ -24,7 +26,9 @@ ROOMS: dict[str, set[str]] = {
     "filters": {"model"},
     "render": {"model", "system"},
     "export": {"model"},
+    "craft": {"layers", "dissect", "protocols", "model", "wire"},
     "fuzz": {
+        "craft",
         "layers",
         "dissect",
         "capture",
@@ -49,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
         "wire",
     },
     "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
-    "verify": {"capture", "flow", "model", "pipeline"},
+    "verify": {"capture", "flow", "model", "pipeline", "protocols"},
     "cli": {
         "pipeline",
         "lookup",
@@ -57,6 +61,7 @@ ROOMS: dict[str, set[str]] = {
         "filters",
         "render",
         "export",
+        "craft",
         "fuzz",
         "model",
         "system",
@@ -68,7 +73,7 @@ ROOMS: dict[str, set[str]] = {
 """Room -> rooms it may import. Every room may import itself."""
 
 FOREIGN: dict[str, set[str]] = {
-    "scapy": {"layers", "dissect", "fuzz", "capture/live.py"},
+    "scapy": {"layers", "dissect", "craft", "fuzz", "capture/live.py"},
     "pyshark": {"capture/tshark.py"},
     "rich": {"render", "cli"},
     "click": {"cli"},
@@ -161,6 +166,50 @@ def test_tests_mirror_the_source() -> None:
     assert not missing, f"rooms without tests: {sorted(missing)}"
     foreign = tested - rooms - {"support", "vectors", "truth", "corpus", "__pycache__"}
     assert not foreign, f"folders of tests that mirror no room: {sorted(foreign)}"
+
+
+OWN = re.compile("|".join(sorted(PROTOCOLS)), re.IGNORECASE)
+"""What names one of our protocols."""
+NAMES_SOME = {
+    "protocols/registry.py": "the list of protocols",
+    "wire/varint.py": "families of numbers are called by the protocol that they come from",
+}
+"""Files that belong to no protocol and yet name some, and why."""
+
+
+def names_in_code(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of every name and string of a module but its documentation."""
+    told = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Name):
+            yield line, node.id
+        elif isinstance(node, ast.Attribute):
+            yield line, node.attr
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.alias)):
+            yield line, node.name
+        elif isinstance(node, ast.ImportFrom):
+            yield line, node.module or ""
+        elif isinstance(node, ast.Constant) and id(node) not in told:
+            yield line, str(node.value)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_shared_file_names_a_protocol(path: Path) -> None:
+    """What is said of one protocol stands in a file or a folder that is called after it."""
+    place = str(path.relative_to(SOURCE))
+    if OWN.search(place) or place in NAMES_SOME:
+        return
+    found = [
+        f"{place}:{line}: {text[:60]}"
+        for line, text in names_in_code(ast.parse(path.read_text()))
+        if OWN.search(text)
+    ]
+    assert not found
 
 
 _MACHINE = re.compile(

@@ -34,5 +34,6 @@ def scapy_ext(extension: "Any") -> None:
     Source: scapy `scapy.config.ExtsManager.load`, which calls this function with itself.
     """
     from netdissect.layers.extension import register  # noqa: PLC0415
+    from netdissect.lookup import layer_files  # noqa: PLC0415
 
-    register(extension)
+    register(extension, layer_files())

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ __all__ = [
     "collect_fields",
     "decode_payload",
     "doctor_checks",
+    "field_aliases",
     "field_table",
     "full_dialect",
     "known_protocols",
+    "layer_files",
     "load_schemas",
     "loaded_protocols",
     "protocol_infos",
@@ -155,10 +158,15 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
     """
     from netdissect.dissect.schema import SchemaError, load_schema  # noqa: PLC0415 - only where asked for
 
+    formats = {
+        end: registry.load(place)
+        for protocol in loaded_protocols()
+        for end, place in protocol.schema_formats.items()
+    }
     found: dict[str, Any] = {}
     for path in paths:
         try:
-            schema = load_schema(path)
+            schema = load_schema(path, formats)
         except (OSError, SchemaError) as error:
             text = str(error)
             raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error
@@ -271,6 +279,16 @@ def _layers(protocol: Protocol) -> Any:
     return layer_module(protocol.layer_module or protocol.name)
 
 
+def layer_files() -> dict[str, Path]:
+    """Return protocol -> file of its layer module."""
+    found = {}
+    for protocol in loaded_protocols():
+        spec = find_spec(protocol.layer_module or f"netdissect.layers.{protocol.name}")
+        if spec is not None and spec.origin is not None:
+            found[protocol.name] = Path(spec.origin).absolute()
+    return found
+
+
 @cache
 def field_table() -> dict[str, dict[str, FieldInfo]]:
     """Return the fields of every protocol by name, from the shipped table; plug-ins are asked."""
@@ -283,6 +301,15 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
         if protocol.name in shipped
         else collect_fields(protocol.name)
         for protocol in loaded_protocols()
+    }
+
+
+def field_aliases() -> dict[str, str]:
+    """Return other tools' names of fields -> ours."""
+    return {
+        theirs: ours
+        for protocol in loaded_protocols()
+        for theirs, ours in protocol.field_aliases.items()
     }
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from importlib import import_module
 
 from netdissect.capture import open_capture
-from netdissect.capture.tshark import knet_facts, tshark_facts
+from netdissect.capture.tshark import protocol_facts, tshark_facts
 from netdissect.flow import packets
-from netdissect.model.annotations import Severity
 from netdissect.model.facts import Difference, FrameFacts
 from netdissect.model.packets import Packet, PacketKind, flow_endpoints
 from netdissect.pipeline import Options
 from netdissect.pipeline.records import iter_records
+from netdissect.protocols import registry
+from netdissect.protocols.base import Protocol
 
 __all__ = ["Comparison", "compare", "our_facts"]
 
-_OTHERS = frozenset({"riptide", "teeworlds", "eoudp", "netplay"})
 _COMPARED = ("time_ns", "transport", "src", "dst", "length", "seq", "ack", "flags")
 _ACK = 0x10
 
@@ -102,9 +102,41 @@ def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
         result.differences.append(
             Difference(other.frame, "frame", None, f"{other.transport} {other.src}")
         )
-    _compare_knet(result, path, frames, single)
+    for protocol in registry.protocols():
+        if protocol.wireshark is not None:
+            _compare_protocol(result, path, wanted, single, protocol)
     result.differences.sort(key=lambda difference: difference.frame)
     return result
+
+
+def _compare_protocol(
+    result: Comparison,
+    path: str,
+    wanted: Callable[[int], bool],
+    single: set[int],
+    protocol: Protocol,
+) -> None:
+    """Compare the fields of a protocol that Wireshark dissects too; what Wireshark is known to
+    misread is named.
+    """
+    name = protocol.name
+    comparer = import_module(str(protocol.wireshark)).Comparer(single)
+    others = frozenset(registry.names()) - {name}
+    for record in iter_records(path, options=Options(without=others)):
+        if record.protocol == name and record.dissection is not None:
+            comparer.take(record)
+    theirs = protocol_facts(path, comparer.NAME, comparer.FIELDS, comparer.ports)
+    for frame, values in theirs if comparer.ours else ():
+        found = comparer.compared(frame, values)
+        for fact, mine, other, known in found if wanted(frame) else ():
+            if mine != other:
+                difference = Difference(frame, f"{name}.{fact}", mine, other, known)
+                result.differences.append(difference)
+            elif mine:
+                result.facts[f"{name}.{fact}"] = result.facts.get(f"{name}.{fact}", 0) + 1
+    for frame, fact, mine, known in comparer.left():
+        if wanted(frame):
+            result.differences.append(Difference(frame, f"{name}.{fact}", mine, None, known))
 
 
 def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name: str) -> None:
@@ -116,106 +148,3 @@ def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name
             result.facts[name] = result.facts.get(name, 0) + 1
     else:
         result.differences.append(Difference(ours.frame, name, mine, other))
-
-
-# -- kNet: the one protocol of ours that Wireshark dissects too ----------------------------------
-
-_HEADER = ("packet_id", "in_order", "reliable", "reliable_base")
-_PER_MESSAGE = ("reliable_delta", "message_id", "ping_id")
-_IN_STREAM = ("content_length", "message_id", "ping_id")
-_CONNECT = "Wireshark takes the connect datagram for one with messages"
-_ASTRAY = "Wireshark has lost its place in the stream"
-_OLD = "Wireshark does not read the pings of 2010"
-_BASE = "Wireshark misreads numbers from 32768 on"
-_DELTA = "Wireshark misreads numbers from 128 on"
-_FRAGMENT = "Wireshark misreads fragments, counts as message ids"
-_FIRST_LONG_BASE, _FIRST_LONG_DELTA = 0x8000, 0x80
-
-
-def _compare_knet(
-    result: Comparison, path: str, frames: Container[int] | None, single: set[int]
-) -> None:
-    """Compare the fields of kNet datagrams, and of the messages of its streams; what Wireshark is
-    known to misread is named. `single` are the segments of one octet.
-    """
-    ours: dict[int, dict[str, Any]] = {}
-    ports: dict[str, set[int]] = {"udp": set(), "tcp": set()}
-    astray: set[tuple[int | None, int | None]] = set()
-    for record in iter_records(path, options=Options(without=_OTHERS)):
-        tree = record.dissection
-        if record.protocol != "knet" or tree is None:
-            continue
-        server = record.dst if record.direction == 0 else record.src
-        ports[record.transport].add(int(server.rpartition(":")[2]))
-        side = record.connection, record.direction
-        if record.transport == "tcp" and (
-            _misleads(tree.fields) or not single.isdisjoint(record.frames)
-        ):
-            astray.add(side)
-        if any(note.severity >= Severity.WARN for note in tree.annotations):
-            continue  # both stop somewhere in a malformed datagram, each in its own place
-        if record.transport == "udp":
-            ours[record.frame] = {**tree.fields, "dialect": record.dialect}
-        else:
-            held = ours.setdefault(record.frame, {"kind": "stream", "messages": []})
-            held["messages"].append(tree.fields)
-            held["astray"] = side in astray
-    for frame, theirs in knet_facts(path, ports) if ours else ():
-        mine = ours.pop(frame, None)
-        if mine is not None and (frames is None or frame in frames):
-            _compare_fields(result, frame, mine, theirs)
-    for frame, mine in ours.items():
-        if mine.get("kind") == "stream" and (frames is None or frame in frames):
-            known = _known_fault("messages", [], mine)
-            count = len(mine["messages"])
-            result.differences.append(Difference(frame, "knet.messages", count, None, known))
-
-
-def _misleads(fields: Mapping[str, Any]) -> bool:
-    """Return whether Wireshark takes a message of a stream for longer or shorter than it is: it
-    counts the octets of the message id where it should count those of the length. Source:
-    Wireshark epan/dissectors/packet-knet.c, get_knet_pdu_len.
-    """
-    length, message = fields.get("content_length"), fields.get("message_id")
-    return length is not None and message is not None and _octets(length) != _octets(message)
-
-
-def _octets(value: int) -> int:
-    """Return how many octets kNet's variable-length form of a number has."""
-    return 1 if value < 1 << 7 else 2 if value < 1 << 14 else 4
-
-
-def _compare_fields(
-    result: Comparison, frame: int, fields: Mapping[str, Any], theirs: Mapping[str, list[int]]
-) -> None:
-    messages = fields.get("messages") or []
-    stream = fields.get("kind") == "stream"
-    for name in _IN_STREAM if stream else (*_HEADER, *_PER_MESSAGE):
-        sources = [fields] if name in _HEADER else messages
-        mine = [int(value[name]) for value in sources if value.get(name) is not None]
-        if mine == theirs[name]:
-            if mine:
-                result.facts[f"knet.{name}"] = result.facts.get(f"knet.{name}", 0) + 1
-            continue
-        known = _known_fault(name, mine, fields)
-        result.differences.append(Difference(frame, f"knet.{name}", mine, theirs[name], known))
-
-
-def _known_fault(name: str, mine: list[int], fields: Mapping[str, Any]) -> str:
-    """Return which of Wireshark's known faults explains a difference; "" for none.
-
-    Source: docs/protocols/knet.md, the section on Wireshark's dissector.
-    """
-    kind = fields.get("kind")
-    if kind in {"stream", "connect"}:
-        return _CONNECT if kind == "connect" else _ASTRAY if fields["astray"] else ""
-    if name == "ping_id" and fields.get("dialect") == "knet-2010":
-        return _OLD
-    if name == "reliable_base" and mine and mine[0] >= _FIRST_LONG_BASE:
-        return _BASE
-    messages = fields.get("messages") or []
-    if any(message.get("fragment") or message.get("fragment_start") for message in messages):
-        return _FRAGMENT
-    if name != "reliable_base" and any(value >= _FIRST_LONG_DELTA for value in mine):
-        return _DELTA
-    return ""

@@ -9,12 +9,12 @@ import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw, fuzz, ls
 
+from netdissect.craft.layers import build, exported_layers, message_types
+from netdissect.craft.wrapping import wrap
 from netdissect.dissect.engine import Request, dissect
 from netdissect.fuzz.drivers import driver_class
-from netdissect.fuzz.layers import build, exported_layers, message_types
 from netdissect.fuzz.servers import make_server
 from netdissect.fuzz.servers.answering import ServerMachine
-from netdissect.fuzz.wrapping import wrap
 from netdissect.layers import eoudp, knet, netplay, riptide, teeworlds
 
 FIVE: list[tuple[str, str, str, Any]] = [

@@ -5,7 +5,7 @@ import pytest
 from agreement import CAPTURES
 from netdissect.dissect.engine import Request, layer_module
 from netdissect.fuzz import Seed, driver_class, seeds_from_capture, seeds_from_layers
-from netdissect.fuzz.drivers import DRIVERS
+from netdissect.fuzz.drivers import driven
 from netdissect.fuzz.fields import reread
 from netdissect.fuzz.runs import collect_seeds
 from netdissect.fuzz.seeds import PER_TYPE, make_seed
@@ -68,7 +68,7 @@ FORMS = {"netplay": 1}
 """Message forms of a dialect at least; Netplay's messages are the application's, in one frame."""
 
 
-@pytest.mark.parametrize("protocol", DRIVERS)
+@pytest.mark.parametrize("protocol", driven())
 def test_layers_are_seeds_where_there_is_no_capture(protocol: str) -> None:
     driver = driver_class(protocol)
     for dialect in driver.dialects:

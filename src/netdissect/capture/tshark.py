@@ -18,7 +18,7 @@ from netdissect.model.facts import FrameFacts
 from netdissect.model.packets import endpoint_text
 from netdissect.system.programs import find
 
-__all__ = ["knet_facts", "nanoseconds", "tshark_available", "tshark_facts"]
+__all__ = ["nanoseconds", "protocol_facts", "tshark_available", "tshark_facts"]
 
 _FLAG_BITS = 0xFF
 _UDP_HEADER = 8
@@ -37,7 +37,7 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
 
     Args:
         path: the file.
-        decode_as: tshark's `-d` rules, such as `{"udp.port==2345": "knet"}`.
+        decode_as: tshark's `-d` rules, such as `{"udp.port==2345": "rtp"}`.
 
     Of a file that is cut short, those before the cut.
 
@@ -130,43 +130,32 @@ def nanoseconds(text: str) -> int:
     return int(whole) * 1_000_000_000 + int(rest.ljust(9, "0")[:9] or 0)
 
 
-_KNET_FIELDS = {
-    "content_length": "length",
-    "packet_id": "datagram_packetid",
-    "in_order": "datagram_inorder",
-    "reliable": "datagram_reliable",
-    "reliable_base": "datagram_rmib",
-    "reliable_delta": "msg_reliable_number",
-    "message_id": "payload_messageid",
-    "ping_id": "payload_pingid",
-}
-"""Our name -> the attribute of pyshark's kNet layer."""
-
-
-def knet_facts(
-    path: str, ports: Mapping[str, Iterable[int]]
+def protocol_facts(
+    path: str, name: str, fields: Mapping[str, str], ports: Mapping[str, Iterable[int]]
 ) -> Iterator[tuple[int, dict[str, list[int]]]]:
-    """Yield (frame, our field name -> values) as Wireshark's kNet dissector reads a capture. A
+    """Yield (frame, our field name -> values) as one of Wireshark's dissectors reads a capture. A
     frame of a stream holds every message that ends in it.
 
     Args:
         path: the file.
-        ports: transport -> ports of kNet servers.
+        name: Wireshark's name of the protocol.
+        fields: our name of a field -> the attribute of pyshark's layer.
+        ports: transport -> ports of servers.
 
     """
     rules = {
-        f"{transport}.port=={port}": "knet"
+        f"{transport}.port=={port}": name
         for transport, numbers in ports.items()
         for port in sorted(set(numbers))
     }
     for packet in tshark_packets(path, rules) if rules else ():
-        layers = [layer for layer in packet.layers if layer.layer_name == "knet"]
+        layers = [layer for layer in packet.layers if layer.layer_name == name]
         if layers:
             yield (
                 int(packet.frame_info.number),
                 {
-                    name: [value for layer in layers for value in _values(layer, field)]
-                    for name, field in _KNET_FIELDS.items()
+                    ours: [value for layer in layers for value in _values(layer, theirs)]
+                    for ours, theirs in fields.items()
                 },
             )
 

@@ -46,7 +46,7 @@ def command(
     netdissect encode riptide Reliable sequence_id=17 message_id=5 data=text:hello
     netdissect decode riptide '11 00 10 00 00' --json | netdissect encode riptide -
     """
-    from netdissect.fuzz.encode import encode_text  # noqa: PLC0415 - imports scapy
+    from netdissect.craft.encode import encode_text  # noqa: PLC0415 - imports scapy
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     if message == "-":
@@ -90,14 +90,14 @@ def _lines() -> Iterator[dict[str, Any]]:
 
 def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
-    from netdissect.fuzz.encode import encode_decoded  # noqa: PLC0415 - imports scapy
-    from netdissect.fuzz.rebuild import PROTOCOLS, rebuild  # noqa: PLC0415
+    from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
+    from netdissect.craft.rebuild import can_rebuild, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
         name = full_dialect(protocol, dialect or row.get("dialect"))
         carrier = transport or row.get("transport") or _transport(protocol)
-        if protocol in PROTOCOLS and "type" not in row:
+        if can_rebuild(protocol) and "type" not in row:
             kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
             octets = rebuild(protocol, name, carrier, row["fields"])
         else:

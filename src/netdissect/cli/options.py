@@ -170,7 +170,7 @@ def reading(function: _F) -> _F:
         click.option(
             "--byte-order",
             type=click.Choice(["little", "big"]),
-            help="Order of numbers that the EOUDP texts leave open; else found out.",
+            help="Order of numbers where a format leaves it open; else found out.",
         ),
         click.option(
             "--inflate-limit",

@@ -65,8 +65,8 @@ def command(
     netdissect send riptide Heartbeat ping_id=9 rtt_ms=20 --target 127.0.0.1:7777
     """
     del quiet, verbose
+    from netdissect.craft.encode import encode_text  # noqa: PLC0415
     from netdissect.fuzz.drivers import driver_class  # noqa: PLC0415 - imports scapy
-    from netdissect.fuzz.encode import encode_text  # noqa: PLC0415
     from netdissect.fuzz.exchange import exchange  # noqa: PLC0415
     from netdissect.fuzz.runs import full_dialect  # noqa: PLC0415
     from netdissect.fuzz.target import Target  # noqa: PLC0415

@@ -80,7 +80,7 @@ KEYS: tuple[Key, ...] = (
         "byte_order",
         "NETDISSECT_BYTE_ORDER",
         None,
-        "little or big, where the EOUDP texts leave it open; else found out",
+        "little or big, where a format leaves it open; else found out",
     ),
     Key(
         "decode.inflate_limit",

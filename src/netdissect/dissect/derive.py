@@ -12,6 +12,7 @@ A field class that is not listed here may bring its own snippet: `derive(self, w
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
@@ -34,7 +35,7 @@ from netdissect.layers.fields import (
     Tail,
     Varint,
 )
-from netdissect.wire import varint
+from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = ["compile_reader", "module_source", "source"]
 
@@ -53,11 +54,6 @@ from typing import Any, Final
 
 '''
 
-_CODECS = {
-    id(codec): name
-    for name in ("TEEWORLDS", "KNET_7_8", "KNET_7_7_16", "KNET_15_16")
-    for codec in (getattr(varint, name),)
-}
 VARULONG_WINDOW_BITS = 80
 
 
@@ -160,15 +156,15 @@ def _bits_big_endian(writer: _Writer, run: list[Any]) -> None:
 
 
 def _varint(writer: _Writer, field: Any) -> None:
-    codec = _CODECS[id(field.codec)]
-    writer.imports.add("from netdissect.wire import varint")
-    writer.structs.setdefault(f"varint.{codec}.read", f"_read_{codec}")
+    module, codec = _place(field.codec)
+    writer.imports.add(f"from {module.rpartition('.')[0]} import {module.rpartition('.')[2]}")
+    writer.structs.setdefault(f"{module.rpartition('.')[2]}.{codec}.read", f"_read_{codec}")
     local = writer.name(field)
-    if codec != "KNET_15_16":
+    limit = _single(field.codec)
+    if limit:
         # One octet is by far the commonest form: read it without a call.
         writer.put("if p >= end: return None")
         writer.put(f"{local} = buf[p]")
-        limit = 0x40 if codec == "TEEWORLDS" else 0x80
         writer.put(f"if {local} < {limit:#x}: p += 1")
         writer.put("else:")
         writer.indent += 1
@@ -176,8 +172,30 @@ def _varint(writer: _Writer, field: Any) -> None:
     writer.put(f"    {local}, p = _read_{codec}(buf, p, end)")
     writer.put("except ValueError:")
     writer.put("    return None")
-    if codec != "KNET_15_16":
+    if limit:
         writer.indent -= 1
+
+
+def _place(codec: VarintCodec) -> tuple[str, str]:
+    """Return the module that a codec is a constant of, and its name there."""
+    module = codec.read.__module__
+    for name, value in vars(sys.modules[module]).items():
+        if value is codec:
+            return module, name
+    raise TypeError(f"{codec.name} is no constant of {module}, where it is read")
+
+
+def _single(codec: VarintCodec) -> int:
+    """Return the power of two below which one octet is the number itself; 0 where none is."""
+    limit = 1
+    try:
+        while limit < 1 << 8 and all(
+            codec.read(bytes([octet]), 0, 1) == (octet, 1) for octet in range(limit)
+        ):
+            limit <<= 1
+    except VarintError:
+        pass
+    return limit >> 1
 
 
 def _sized(writer: _Writer, field: Any) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from netdissect.dissect.xmlschema import XmlSchemaError, xml_schema
 from netdissect.model.dissection import FieldNode
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
 from netdissect.wire.values import Values
@@ -113,8 +113,15 @@ class Schema:
         return None
 
 
-def load_schema(path: str | Path) -> Schema:
-    """Return the schema of a JSON or TOML file, or of kNet's XML.
+def load_schema(
+    path: str | Path, formats: Mapping[str, Callable[[str], Any]] = MappingProxyType({})
+) -> Schema:
+    """Return the schema of a JSON or TOML file, or of a protocol's own descriptions.
+
+    Args:
+        path: the file.
+        formats: end of a file's name -> what makes of its text the object of a schema; it raises
+            ValueError where the text is no such description.
 
     Raises:
         SchemaError: the file is missing, malformed or not a schema.
@@ -126,11 +133,13 @@ def load_schema(path: str | Path) -> Schema:
         raise SchemaError(f"{path}: {fault.strerror}") from None
     except UnicodeDecodeError:
         raise SchemaError(f"{path}: not UTF-8 text") from None
-    if str(path).endswith(".xml"):
-        try:
-            return parse_schema(xml_schema(text), origin=str(path))
-        except XmlSchemaError as fault:
-            raise SchemaError(f"{path}: {fault}") from None
+    for end, read in formats.items():
+        if str(path).endswith(end):
+            try:
+                return parse_schema(read(text), origin=str(path))
+            except ValueError as fault:
+                place = "" if isinstance(fault, SchemaError) else f"{path}: "
+                raise SchemaError(f"{place}{fault}") from None
     try:
         data = tomllib.loads(text) if str(path).endswith(".toml") else json.loads(text)
     except (ValueError, RecursionError) as fault:

@@ -306,7 +306,7 @@ class Names:
     """Protocol -> its fields by path (without the protocol's name); an empty mapping accepts every
     path."""
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Other tools' names -> ours (`tw.chunk.seq` -> `teeworlds.seq`)."""
+    """Other tools' names -> ours (`tw.chunk.seq` -> `msg.wire_seq`)."""
 
     def resolve(self, name: str) -> Getter | None:
         """Return the getter of a name; None where no such name exists."""

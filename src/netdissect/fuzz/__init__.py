@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from netdissect.fuzz.cases import CONNECTED, Case, Step
 from netdissect.fuzz.chance import Chance
-from netdissect.fuzz.drivers import DRIVERS, Driver, driver_class
+from netdissect.fuzz.drivers import Driver, driven, driver_class
 from netdissect.fuzz.generator import Generator, Traits
 from netdissect.fuzz.report import FuzzReport
 from netdissect.fuzz.runs import (
@@ -23,7 +23,6 @@ from netdissect.fuzz.target import Link, Target
 
 __all__ = [
     "CONNECTED",
-    "DRIVERS",
     "Case",
     "Chance",
     "Driver",
@@ -37,6 +36,7 @@ __all__ = [
     "Target",
     "Traits",
     "collect_seeds",
+    "driven",
     "driver_class",
     "full_dialect",
     "fuzz_target",

@@ -18,8 +18,9 @@ from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
 from netdissect.fuzz.seeds import Seed
 from netdissect.layers.expr import E
+from netdissect.layers.fields import innermost
 
-__all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "innermost", "places", "reread"]
+__all__ = ["FIELD_MUTATORS", "Edit", "FieldMutator", "Place", "places", "reread"]
 
 PLACE_LIMIT = 512
 """Fields of one message at most among which a mutator chooses."""
@@ -90,13 +91,6 @@ def reread(seed: Seed) -> Any:
     packet = seed.layer(seed.octets)  # type: ignore[misc]
     packet.clear_cache()
     return packet
-
-
-def innermost(field: Any) -> Any:
-    """Return the field inside conditional and optional ones."""
-    while hasattr(field, "fld"):
-        field = field.fld
-    return field
 
 
 def places(packet: Any, parent: Place | None = None) -> Iterator[Place]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from netdissect.craft.layers import message_types
 from netdissect.fuzz.drivers import Driver, driver_class
 from netdissect.fuzz.engine import Engine, Plan
 from netdissect.fuzz.generator import Generator
-from netdissect.fuzz.layers import message_types
 from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
 from netdissect.fuzz.monitors import Verdict, parse_monitors
 from netdissect.fuzz.replay import Replayer

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import IO, TypeAlias
 
 from netdissect.capture import open_capture
+from netdissect.craft.layers import build, message_types, read_types
+from netdissect.craft.wrapping import root, wrap
 from netdissect.dissect.engine import Request
-from netdissect.fuzz.layers import build, message_types, read_types
-from netdissect.fuzz.wrapping import root, wrap
 from netdissect.layers.base import Layer
 from netdissect.model.claims import STRONG
 from netdissect.model.packets import Direction, FlowKey, PacketKind, reverse_key

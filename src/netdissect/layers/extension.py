@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from netdissect._version import __version__
-from netdissect.layers import PROTOCOLS
 
 __all__ = ["register"]
 
 
-def register(extension: Any) -> None:
-    """Name every layer module to Scapy: afterwards `load_contrib("riptide")` and the like work.
+def register(extension: Any, files: Mapping[str, Path]) -> None:
+    """Name every layer module to Scapy: afterwards `load_contrib(PROTOCOL)` works.
 
     Args:
         extension: Scapy's `ScapyExt`; see its `config` and `register`.
+        files: protocol -> file of its layer module.
 
     """
-    folder = Path(__file__).parent
     extension.config("netdissect", __version__)
-    for name in PROTOCOLS:
-        extension.register(name, extension.MODE.CONTRIB, (folder / name / "__init__.py").absolute())
+    for name, file in files.items():
+        extension.register(name, extension.MODE.CONTRIB, file)

@@ -34,6 +34,7 @@ __all__ = [
     "SizedBytes",
     "Tail",
     "Varint",
+    "innermost",
 ]
 
 LIST_LIMIT = 65536
@@ -53,6 +54,13 @@ class FieldFault(ValueError):
         super().__init__(message)
         self.code = code
         self.value = value
+
+
+def innermost(field: Any) -> Any:
+    """Return the field inside conditional and optional ones."""
+    while hasattr(field, "fld"):
+        field = field.fld
+    return field
 
 
 def _split(state: Any) -> tuple[bytes, int]:

@@ -131,6 +131,22 @@ class Protocol(ABC):
     """Message type -> its fields that hold passwords."""
     layer_module: str | None = None
     """Dotted name of the layer module; None = `netdissect.layers.<name>`."""
+    carrier: str | None = None
+    """Dotted name of the module that knows what carries a message, for building: `wrap(dialect,
+    transport, packet)`, and where the layer module's own will not do `root(dialect, transport,
+    octets)` and `rebuild(dialect, transport, fields)`; None = a message is a datagram."""
+    drivers: Mapping[str, str] = MappingProxyType({})
+    """Transport -> "module:class" of the fuzz driver; the first is the usual one."""
+    servers: Mapping[str, str] = MappingProxyType({})
+    """Transport -> "module:class" of the minimal server, for tests and tutorials."""
+    schema_formats: Mapping[str, str] = MappingProxyType({})
+    """End of a file's name -> "module:function" that returns the object of a schema from the text
+    of the protocol's own message descriptions."""
+    field_aliases: Mapping[str, str] = MappingProxyType({})
+    """Another tool's name of a field -> ours, for filters."""
+    wireshark: str | None = None
+    """Dotted name of the module that compares with Wireshark's dissector of the protocol, for
+    `verify`; None = Wireshark has none."""
 
     @abstractmethod
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import Any
 
 from netdissect.model.errors import UsageError
 from netdissect.protocols.base import Protocol
 
-__all__ = ["get", "names", "protocols"]
+__all__ = ["get", "load", "names", "protocols"]
 
 _MODULES: dict[str, str] = {
     "riptide": "netdissect.protocols.riptide",
@@ -50,6 +51,12 @@ def protocols(without: Iterable[str] = ()) -> tuple[Protocol, ...]:
     """Return all protocols but those named."""
     left_out = frozenset(without)
     return tuple(get(name) for name in names() if name not in left_out)
+
+
+def load(place: str) -> Any:
+    """Return what a place "module:name" of a protocol's row names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _object(loaded: object) -> Protocol:

@@ -11,6 +11,7 @@ import pytest
 
 from agreement import CAPTURES
 from fuzzing import free_target, running
+from netdissect.craft.layers import message_types
 from netdissect.fuzz import (
     CONNECTED,
     Chance,
@@ -21,19 +22,18 @@ from netdissect.fuzz import (
     driver_class,
     fuzz_target,
 )
-from netdissect.fuzz.drivers import DRIVERS
+from netdissect.fuzz.drivers import driven
 from netdissect.fuzz.drivers.knet import Builder, packet_id, put_packet_id, reliable_base
 from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
 from netdissect.fuzz.drivers.riptide import Messages, Received, RiptideDriver, bit_slots, gap, patch
 from netdissect.fuzz.drivers.teeworlds_form import FORMS, Opened, chunk_heads, number_chunks
-from netdissect.fuzz.layers import message_types
 from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.wire import huffman
 from netdissect.wire.netplay import split_frame
 
 SERVED = [
     (protocol, transport, dialect)
-    for protocol, rows in sorted(DRIVERS.items())
+    for protocol, rows in sorted(driven().items())
     for transport in rows
     for dialect in driver_class(protocol, transport).dialects
     # The minimal server of Teeworlds speaks 0.7; the others are held against the real programs.
@@ -60,7 +60,7 @@ CAPTURE_TCP = {
 
 def captures(protocol: str, transport: str, dialect: str) -> list[Path]:
     """Return the capture of a dialect as a list; an empty one where there is none."""
-    usual = transport == next(iter(DRIVERS[protocol]))
+    usual = transport == next(iter(driven()[protocol]))
     name = (CAPTURE if usual else CAPTURE_TCP).get(dialect)
     return [] if name is None else [CAPTURES / protocol / f"{name}.pcap"]
 

@@ -283,7 +283,7 @@ def test_the_document_is_never_recognised() -> None:
     ],
 )  # fmt: skip
 def test_messages_are_built_by_name(name: str, values: dict[str, str], octets: str) -> None:
-    from netdissect.fuzz.encode import encode_text
+    from netdissect.craft.encode import encode_text
 
     built_by_name = encode_text("knet", "knet-spec", "udp", name, values)
     assert built_by_name.hex() == octets

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.model.errors import UsageError
+from netdissect.protocols import registry
 
-__all__ = ["DRIVERS", "Driver", "Key", "driver_class"]
+__all__ = ["Driver", "Key", "driven", "driver_class"]
 
-DRIVERS: dict[str, dict[str, tuple[str, str]]] = {
-    "eoudp": {"udp": ("eoudp", "EoudpDriver")},
-    "knet": {"udp": ("knet", "KnetDriver"), "tcp": ("knet_tcp", "KnetTcpDriver")},
-    "netplay": {"tcp": ("netplay", "NetplayDriver")},
-    "riptide": {"udp": ("riptide", "RiptideDriver"), "tcp": ("riptide_tcp", "RiptideTcpDriver")},
-    "teeworlds": {"udp": ("teeworlds", "TeeworldsDriver")},
-}
-"""Protocol -> transport -> (module, class); the first is the usual one."""
+
+def driven() -> dict[str, tuple[str, ...]]:
+    """Return the protocols that have a driver, each with what it runs over; the first is usual."""
+    return {known.name: tuple(known.drivers) for known in registry.protocols() if known.drivers}
 
 
 def driver_class(
@@ -32,17 +27,13 @@ def driver_class(
     Raises:
         UsageError: there is none.
     """
-    if protocol not in DRIVERS:
-        raise UsageError(f"no driver for {protocol!r}; there are: {', '.join(DRIVERS)}")
-    rows = DRIVERS[protocol]
+    rows = registry.get(protocol).drivers
+    if not rows:
+        raise UsageError(f"no driver for {protocol!r}; there are: {', '.join(driven())}")
     if transport is not None and transport not in rows:
         raise UsageError(f"no driver for {protocol} over {transport}, only: {', '.join(rows)}")
-    found = [_load(rows[each]) for each in ([transport] if transport else rows)]
+    found: list[type[Driver]] = [
+        registry.load(rows[each]) for each in ([transport] if transport else rows)
+    ]
     names = (dialect, f"{protocol}-{dialect}")
     return next((each for each in found if {*names} & {*each.dialects}), found[0])
-
-
-def _load(row: tuple[str, str]) -> type[Driver]:
-    module, name = row
-    driver: type[Driver] = getattr(import_module(f"netdissect.fuzz.drivers.{module}"), name)
-    return driver

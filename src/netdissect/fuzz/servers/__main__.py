@@ -1,4 +1,4 @@
-"""A minimal server on 127.0.0.1: `python -m netdissect.fuzz.servers riptide --port 7777`."""
+"""A minimal server on 127.0.0.1: `python -m netdissect.fuzz.servers PROTOCOL --port 7777`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 import os
 import sys
 
-from netdissect.fuzz.servers import SERVERS, PlantedBugError, make_server, open_listener, serve
+from netdissect.fuzz.servers import PlantedBugError, make_server, open_listener, serve, served
 
 
 def main() -> None:
     """Serve until interrupted, or until the process that started this one is gone."""
     parser = argparse.ArgumentParser(prog="netdissect.fuzz.servers", description=__doc__)
-    parser.add_argument("protocol", choices=sorted(SERVERS))
+    parser.add_argument("protocol", choices=sorted(served()))
     parser.add_argument("--dialect")
     parser.add_argument("--transport", choices=["udp", "tcp"])
     parser.add_argument("--port", type=int, default=0, help="0 lets the system choose")

@@ -1,6 +1,6 @@
 """The minimal servers as Scapy answering machines.
 
-`ServerMachine(server=make_server("riptide"), dport=7777)()` in a Scapy shell.
+`ServerMachine(server=make_server(protocol), dport=7777)()` in a Scapy shell.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ class PlantedBugError(Exception):
 class Server(ABC):
     """The server side of a protocol without sockets: octets in, octets out, time passed in."""
 
+    DIALECT: ClassVar[str]
+    """Dialect that it speaks unless told otherwise."""
     BUGS: ClassVar[tuple[str, ...]] = ()
     """Names of the bugs that can be planted."""
     TRANSPORT: ClassVar[Literal["udp", "tcp"]] = "udp"

@@ -40,6 +40,7 @@ class EoudpServer(Server):
     Planted bug: `length` believes the name length of a COMPONENT_OF.
     """
 
+    DIALECT = "exodia-late"
     BUGS = ("length",)
 
     def __init__(self, dialect: str = "exodia-late", bugs: frozenset[str] = frozenset()) -> None:

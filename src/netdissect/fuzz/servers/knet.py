@@ -33,6 +33,7 @@ class KnetServer(Server):
     Planted bug: `length` reserves room for as many fragments as a transfer announces.
     """
 
+    DIALECT = "knet-2.x"
     BUGS = ("length",)
 
     def __init__(self, dialect: str = "knet-2.x", bugs: frozenset[str] = frozenset()) -> None:

@@ -21,6 +21,7 @@ class KnetTcpServer(StreamServer):
     Planted bug: `length` reserves room for as many octets as a length announces.
     """
 
+    DIALECT = "knet-tcp"
     BUGS = ("length",)
 
     def __init__(self, dialect: str = "knet-tcp", bugs: frozenset[str] = frozenset()) -> None:

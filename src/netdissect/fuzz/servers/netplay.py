@@ -25,6 +25,7 @@ class NetplayServer(StreamServer):
     library does.
     """
 
+    DIALECT = "netplay-bin1"
     BUGS = ("decompression",)
 
     def __init__(self, dialect: str = "netplay-bin1", bugs: frozenset[str] = frozenset()) -> None:

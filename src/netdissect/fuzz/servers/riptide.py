@@ -41,6 +41,7 @@ class RiptideServer(Server):
     `sequence` stops answering after a jump of the sequence id, as a full receive window would.
     """
 
+    DIALECT = "riptide-2.2"
     BUGS = ("length", "sequence")
 
     def __init__(self, dialect: str = "riptide-2.2", bugs: frozenset[str] = frozenset()) -> None:

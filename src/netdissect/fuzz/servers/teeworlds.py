@@ -65,6 +65,7 @@ class TeeworldsServer(Server):
     vital number far ahead; `decompression` writes beyond a buffer of the size of a packet.
     """
 
+    DIALECT = "teeworlds-0.7"
     BUGS = ("length", "sequence", "decompression")
 
     def __init__(self, dialect: str = "teeworlds-0.7", bugs: frozenset[str] = frozenset()) -> None:

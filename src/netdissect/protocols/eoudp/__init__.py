@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
@@ -32,6 +33,9 @@ class Eoudp(Protocol):
     transports = ("udp",)
     default_ports = (8082, 8083)
     codes = CODES
+    carrier = "netdissect.craft.carriers.eoudp"
+    drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})
+    servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow; only UDP carries EOUDP."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
@@ -52,6 +53,21 @@ class Knet(Protocol):
     transports = ("udp", "tcp")
     default_ports = (2345,)
     codes = CODES
+    carrier = "netdissect.craft.carriers.knet"
+    schema_formats = MappingProxyType({".xml": "netdissect.dissect.finishers.knet_xml:xml_schema"})
+    wireshark = "netdissect.protocols.knet.wireshark"
+    drivers = MappingProxyType(
+        {
+            "udp": "netdissect.fuzz.drivers.knet:KnetDriver",
+            "tcp": "netdissect.fuzz.drivers.knet_tcp:KnetTcpDriver",
+        }
+    )
+    servers = MappingProxyType(
+        {
+            "udp": "netdissect.fuzz.servers.knet:KnetServer",
+            "tcp": "netdissect.fuzz.servers.knet_tcp:KnetTcpServer",
+        }
+    )
     brief = staticmethod(brief)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints, Sample
@@ -41,6 +42,9 @@ class Netplay(Protocol):
     )
     transports = ("tcp",)
     default_ports = (8080,)
+    carrier = "netdissect.craft.carriers.netplay"
+    drivers = MappingProxyType({"tcp": "netdissect.fuzz.drivers.netplay:NetplayDriver"})
+    servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
     codes = code_rows(FINDINGS)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:

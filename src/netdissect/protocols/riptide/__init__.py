@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
 
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
@@ -41,6 +42,19 @@ class Riptide(Protocol):
     transports = ("udp", "tcp")
     default_ports = (7777,)
     codes = CODES
+    carrier = "netdissect.craft.carriers.riptide"
+    drivers = MappingProxyType(
+        {
+            "udp": "netdissect.fuzz.drivers.riptide:RiptideDriver",
+            "tcp": "netdissect.fuzz.drivers.riptide_tcp:RiptideTcpDriver",
+        }
+    )
+    servers = MappingProxyType(
+        {
+            "udp": "netdissect.fuzz.servers.riptide:RiptideServer",
+            "tcp": "netdissect.fuzz.servers.riptide_tcp:RiptideTcpServer",
+        }
+    )
     scan = staticmethod(scan)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:

@@ -33,6 +33,20 @@ class Teeworlds(Protocol):
     transports = ("udp",)
     default_ports = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
     codes = CODES
+    field_aliases = MappingProxyType(
+        {
+            "tw.packet.ack": "teeworlds.ack",
+            "tw.packet.flags.request_resend": "teeworlds.flags.resend_requested",
+            "tw.packet.flags.compression": "teeworlds.flags.compressed",
+            "tw.packet.num_chunks": "teeworlds.num_chunks",
+            "tw.packet.token": "teeworlds.token",
+            "tw.chunk.seq": "msg.wire_seq",
+        }
+    )
+    """Those of libtw2's Wireshark plug-in."""
+    carrier = "netdissect.craft.carriers.teeworlds"
+    drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.teeworlds:TeeworldsDriver"})
+    servers = MappingProxyType({"udp": "netdissect.fuzz.servers.teeworlds:TeeworldsServer"})
     secrets = MappingProxyType(secrets())
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:

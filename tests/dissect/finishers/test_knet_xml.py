@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from netdissect.dissect.engine import Request, dissect
+from netdissect.dissect.finishers.knet_xml import MAX_ELEMENTS, XmlSchemaError, xml_schema
 from netdissect.dissect.schema import SchemaError, load_schema
-from netdissect.dissect.xmlschema import MAX_ELEMENTS, XmlSchemaError, xml_schema
 
+FORMATS = {".xml": xml_schema}
 STOPPED = """<messages>
   <message id="212" name="ObjectsStopped" reliable="true" inOrder="true" priority="100">
     <bit name="all" />
@@ -26,7 +27,7 @@ STOPPED = """<messages>
 def test_a_description_decodes_a_payload(tmp_path: Path) -> None:
     path = tmp_path / "protocol.xml"
     path.write_text(STOPPED)
-    schema = load_schema(path)
+    schema = load_schema(path, FORMATS)
     objects = bytes([1 | 2 << 1]) + bytes.fromhex("0100 0200 0300 ff" + "0400 0500 0600 02")
     content = b"\xd4\x01" + objects + b"\x02hi"
     data = b"\x01\0\0" + bytes([len(content), 0]) + content
@@ -72,4 +73,4 @@ def test_entities_are_never_expanded(tmp_path: Path) -> None:
     path = tmp_path / "bomb.xml"
     path.write_text(bomb + "]><m>&a29;</m>")
     with pytest.raises(SchemaError, match="document types"):
-        load_schema(path)
+        load_schema(path, FORMATS)

@@ -1,4 +1,4 @@
-"""Messages with their framing in a stream, as packets whose fields can all be mutated.
+"""Riptide: a message in a stream stands behind its length.
 
 The layers of a stream hold a message as octets, because `dissect` reads it in a buffer of its own.
 Here the message is the payload of its frame: mutators reach the length and what is in it.
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from scapy.fields import ByteEnumField, LEShortField, LESignedIntField
-from scapy.packet import Raw
+from scapy.fields import LEShortField, LESignedIntField
 
+from netdissect.layers import riptide as layers
 from netdissect.layers.base import Layer
-from netdissect.layers.netplay.frames import NetplayFrame
-from netdissect.layers.riptide import message_layer
-from netdissect.wire.netplay import CHUNK_NAMES
+from netdissect.layers.riptide.common import RiptideMessage
 
-__all__ = ["FRAMED_RIPTIDE", "FramedRiptide", "NetplayOnlyChunk"]
+__all__ = ["FRAMED_RIPTIDE", "FramedRiptide", "root", "wrap"]
 
 
 class FramedRiptide(Layer):
@@ -28,7 +26,7 @@ class FramedRiptide(Layer):
 
     def guess_payload_class(self, payload: bytes) -> type[Any]:
         """Return the layer of the message."""
-        return message_layer(payload, self.dialect)
+        return layers.message_layer(payload, self.dialect)
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the length unless it was given."""
@@ -63,12 +61,13 @@ FRAMED_RIPTIDE: dict[str, type[FramedRiptide]] = {
 """Dialect -> layer."""
 
 
-class NetplayOnlyChunk(Layer):
-    """A frame of bin3 that fits in one chunk."""
+def wrap(dialect: str, transport: str, packet: Any) -> Any:
+    """Return what carries a message in one dialect, None where the dialect does not have it."""
+    if transport != "tcp":
+        return packet
+    return FRAMED_RIPTIDE[dialect]() / packet if isinstance(packet, RiptideMessage) else None
 
-    name = "Netplay frame in one chunk"
-    fields_desc: ClassVar[list[Any]] = [ByteEnumField("chunk_header", 0, CHUNK_NAMES)]
 
-    def guess_payload_class(self, payload: bytes) -> type[Any]:
-        """Return the layer of the frame."""
-        return NetplayFrame if payload else Raw
+def root(dialect: str, transport: str, octets: bytes) -> type[Layer]:
+    """Return the layer that reads and writes one message with its framing."""
+    return FRAMED_RIPTIDE[dialect] if transport == "tcp" else layers.message_layer(octets, dialect)

@@ -8,11 +8,10 @@ from typing import Any
 
 from scapy.volatile import RandBin, RandString
 
-from netdissect.fuzz.fields import innermost
-from netdissect.fuzz.layers import message_layer
-from netdissect.fuzz.wrapping import wrap
+from netdissect.craft.layers import message_layer
+from netdissect.craft.wrapping import wrap
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import LsbTail
+from netdissect.layers.fields import LsbTail, innermost
 from netdissect.model.errors import UsageError
 from netdissect.wire.bits import BitString
 

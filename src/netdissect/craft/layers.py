@@ -11,10 +11,11 @@ from typing import Any
 
 from scapy.packet import NoPayload, Packet
 
-from netdissect.dissect.engine import Request, dissect, layer_module
-from netdissect.fuzz.wrapping import root, wrap
+from netdissect.craft.wrapping import layers_of, root, wrap
+from netdissect.dissect.engine import Request, dissect
 from netdissect.layers.base import Layer
 from netdissect.model.errors import UsageError
+from netdissect.protocols import registry
 
 __all__ = ["build", "exported_layers", "message_layer", "message_types", "read_types"]
 
@@ -22,7 +23,7 @@ __all__ = ["build", "exported_layers", "message_layer", "message_types", "read_t
 @cache
 def exported_layers(protocol: str) -> dict[str, type[Layer]]:
     """Return the layer classes that a protocol's module exports, by class name."""
-    module = layer_module(protocol)
+    module = layers_of(protocol)
     found = {name: getattr(module, name) for name in module.__all__}
     return {
         name: layer
@@ -41,7 +42,9 @@ def build(packet: Any) -> bytes | None:
 
 def read_types(protocol: str, octets: bytes, request: Request) -> tuple[str, ...]:
     """Return the types of the messages in a payload, in wire order."""
-    return tuple(message.type for message in dissect(protocol, octets, request).messages)
+    module = registry.get(protocol).layer_module
+    tree = dissect(protocol, octets, request, module=module)
+    return tuple(message.type for message in tree.messages)
 
 
 @cache
@@ -68,7 +71,7 @@ def _reads_back(carrier: Any, packet: Any, layer: Any, octets: bytes) -> bool:
     if layer is not type(carrier):
         return False
     if carrier is packet or getattr(packet, "commands", None):
-        # The documents of EOUDP have layers of their own for the commands that this one is for.
+        # Documents have layers of their own for the commands that this one is for.
         return True
     return any(type(each) is type(packet) for each in _inside(layer(octets)))
 

@@ -1,0 +1,1 @@
+"""Messages built from fields: what carries them, and what was shown of a payload built again."""
