@@ -139,12 +139,13 @@ def test_fuzz_minimise_and_replay(tmp_path: Path) -> None:
     assert "562 seeds" in found.output
     folder = tmp_path / "run" / "failures" / "001-exit"
     assert "001-exit" in found.output
-    small = run("minimise", str(folder), "--answer", "0.5", "--json")
+    small = run("minimise", str(folder), "--answer", "0.5", "--json", *monitor)
     assert small.exit_code == 0, small.output
     assert json.loads(small.output)["to"] == 1
-    again = run("replay", str(folder / "minimal"), "--json")
+    again = run("replay", str(folder / "minimal"), "--json", "--trust-folder")
     assert again.exit_code == 7
-    assert json.loads(again.output)["failed"] is True
+    assert json.loads(again.stdout)["failed"] is True
+    assert f"netdissect: monitor of the folder: {monitor[1]}" in again.stderr
     well = run("replay", str(folder / "minimal"), "--monitor", server_command("riptide", target))
     assert well.exit_code == 0
     assert "the target is well" in well.output

@@ -106,12 +106,14 @@ def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:
     assert "planted bug length" in finding.verdict.detail
     failure = load_failure(finding.folder)
     assert failure.facts["seed"] == 4
-    result, folder = minimise_failure(failure, target, answer_seconds=0.5)
+    result, folder = minimise_failure(
+        failure, target, monitors=failure.monitors, answer_seconds=0.5
+    )
     assert result.complete
     assert len(result.steps) == 1
     minimal = load_failure(folder)
     assert len(minimal.steps[0].octets) >= 1232
-    verdict, sent = replay_failure(minimal, target)
+    verdict, sent = replay_failure(minimal, target, monitors=minimal.monitors)
     assert verdict is not None
     assert verdict.signature == finding.verdict.signature
     assert len(sent) == 1
@@ -126,9 +128,11 @@ def test_a_target_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
     (finding,) = report.findings.values()
     assert finding.verdict.kind == "no-answer"
     failure = load_failure(finding.folder)
-    result, folder = minimise_failure(failure, target, trials=40, answer_seconds=0.3)
+    result, folder = minimise_failure(
+        failure, target, monitors=failure.monitors, trials=40, answer_seconds=0.3
+    )
     assert len(result.steps) <= 2
-    verdict, _sent = replay_failure(load_failure(folder), target)
+    verdict, _sent = replay_failure(load_failure(folder), target, monitors=failure.monitors)
     assert verdict is not None
     assert verdict.kind == "no-answer"
 
@@ -185,9 +189,11 @@ def test_three_planted_bugs_within_twenty_thousand_cases(tmp_path: Path) -> None
     assert details == {"length", "decompression", "no-answer"}
     for finding in report.findings.values():
         failure = load_failure(finding.folder)
-        result, folder = minimise_failure(failure, target, trials=120, answer_seconds=0.5)
+        result, folder = minimise_failure(
+            failure, target, monitors=failure.monitors, trials=120, answer_seconds=0.5
+        )
         assert len(result.steps) <= 2
-        verdict, _sent = replay_failure(load_failure(folder), target)
+        verdict, _sent = replay_failure(load_failure(folder), target, monitors=failure.monitors)
         assert verdict is not None
         assert verdict.signature == finding.verdict.signature
 

@@ -82,7 +82,8 @@ def test_traffic_is_a_capture_that_reads_back(tmp_path: Path, host: str, transpo
         Traffic(2, False, b"two", local),
         Traffic(3, True, b"3", local),
     ]
-    write_pcap(tmp_path / "x.pcap", traffic, Target(host, 7777), transport)  # type: ignore[arg-type]
+    with (tmp_path / "x.pcap").open("wb") as file:
+        write_pcap(file, traffic, Target(host, 7777), transport)  # type: ignore[arg-type]
     with open_capture(tmp_path / "x.pcap") as capture:
         found = list(packets(capture))
     assert [packet[4] for packet in found] == [b"one", b"two", b"3"]

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from netdissect.cli import options
+from netdissect.cli.failures import monitors_of, target_of, trust_folder
 from netdissect.cli.output import print_json
+from netdissect.render.safe import safe
 
 __all__ = ["command"]
 
@@ -22,8 +24,9 @@ __all__ = ["command"]
     "monitors",
     multiple=True,
     metavar="KIND:...",
-    help="Monitors, as for `fuzz`, with an exec: among them; by default those of the run.",
+    help="Monitors, as for `fuzz`, with an exec: among them.",
 )
+@trust_folder
 @click.option(
     "--trials",
     type=click.IntRange(min=2),
@@ -47,6 +50,7 @@ def command(
     target: str | None,
     i_own_this_host: bool,
     monitors: tuple[str, ...],
+    trust_folder: bool,
     trials: int,
     answer: float,
     as_json: bool,
@@ -58,12 +62,13 @@ def command(
     failure's, which `replay` takes too.
 
     \b
-    netdissect minimise fuzz-riptide-1/failures/001-exit
+    netdissect minimise fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
     """
-    from netdissect.fuzz import Target, load_failure, minimise_failure  # noqa: PLC0415 - imports scapy
+    from netdissect.fuzz import load_failure, minimise_failure  # noqa: PLC0415 - imports scapy
 
     failure = load_failure(folder)
-    where = Target.parse(target or str(failure.facts.get("target", "")), own_host=i_own_this_host)
+    where = target_of(failure, target, own_host=i_own_this_host)
+    watchers = monitors_of(failure, monitors, trusted=trust_folder)
     live = sys.stderr.isatty() and not quiet
 
     def progress(done: int, left: int) -> None:
@@ -73,7 +78,7 @@ def command(
     result, path = minimise_failure(
         failure,
         where,
-        monitors=monitors or None,
+        monitors=watchers,
         trials=trials,
         answer_seconds=answer,
         progress=progress,
@@ -100,7 +105,8 @@ def command(
     )
     for each in result.steps:
         click.echo(
-            f"  {each.stage}: {each.step.type}, {len(each.octets)} octets: {each.octets[:32].hex()}"
+            f"  {safe(each.stage)}: {safe(each.step.type)}, {len(each.octets)} octets: "
+            f"{each.octets[:32].hex()}"
         )
     if not result.complete:
         click.echo("the allowed trials ended the search: --trials allows more", err=True)

@@ -8,7 +8,9 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
+from netdissect.cli.failures import monitors_of, target_of, trust_folder
 from netdissect.cli.output import print_json
+from netdissect.render.safe import safe
 
 __all__ = ["command"]
 
@@ -22,8 +24,9 @@ __all__ = ["command"]
     "monitors",
     multiple=True,
     metavar="KIND:...",
-    help="Monitors, as for `fuzz`; by default those of the run.",
+    help="Monitors, as for `fuzz`.",
 )
+@trust_folder
 @click.option(
     "--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers."
 )
@@ -33,6 +36,7 @@ def command(
     target: str | None,
     i_own_this_host: bool,
     monitors: tuple[str, ...],
+    trust_folder: bool,
     exact: bool,
     as_json: bool,
 ) -> None:
@@ -43,13 +47,14 @@ def command(
     mutation was about them.
 
     \b
-    netdissect replay fuzz-riptide-1/failures/001-exit
+    netdissect replay fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
     """
-    from netdissect.fuzz import Target, load_failure, replay_failure  # noqa: PLC0415 - imports scapy
+    from netdissect.fuzz import load_failure, replay_failure  # noqa: PLC0415 - imports scapy
 
     failure = load_failure(folder)
-    where = Target.parse(target or str(failure.facts.get("target", "")), own_host=i_own_this_host)
-    verdict, sent = replay_failure(failure, where, monitors=monitors or None, exact=exact)
+    where = target_of(failure, target, own_host=i_own_this_host)
+    watchers = monitors_of(failure, monitors, trusted=trust_folder)
+    verdict, sent = replay_failure(failure, where, monitors=watchers, exact=exact)
     if as_json:
         row = {
             "schema": 1,
@@ -66,8 +71,7 @@ def command(
     elif verdict is None:
         click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: the target is well")
     else:
-        click.echo(
-            f"{len(sent)} of {len(failure.steps)} steps sent: {verdict.kind}: {verdict.detail}"
-        )
+        found_text = f"{verdict.kind}: {safe(verdict.detail)}"
+        click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {found_text}")
     if verdict is not None:
         raise click.exceptions.Exit(EXIT.FOUND)

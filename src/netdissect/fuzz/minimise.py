@@ -6,16 +6,16 @@ Source of the algorithm: Zeller, Hildebrandt: Simplifying and Isolating Failure-
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
+from netdissect.fuzz.folder import Folder
 from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.replay import Replayer
-from netdissect.fuzz.store import Failure, Sent, write_steps
+from netdissect.fuzz.store import Failure, Sent, write_failure
 from netdissect.model.errors import UsageError
 
 __all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
@@ -169,16 +169,21 @@ class Minimiser:
 
 
 def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> Path:
-    """Write the result as a failure folder `minimal` inside the failure's, and return its path."""
-    folder = failure.folder / "minimal"
-    folder.mkdir(exist_ok=True)
+    """Write the result as a failure folder `minimal` inside the failure's, and return its path.
+
+    Raises:
+        UsageError: it cannot be written there.
+    """
     facts = {
         **failure.facts,
         "minimised_from": len(failure.steps),
         "trials": result.trials,
         "complete": result.complete,
     }
-    (folder / "failure.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     steps = [replace(each, octets=octets) for each, octets in zip(result.steps, sent, strict=False)]
-    write_steps(folder, steps)
-    return folder
+    try:
+        with Folder(failure.folder) as outside, outside.inside("minimal") as folder:
+            write_failure(folder, facts, steps)
+    except OSError as error:
+        raise UsageError(f"cannot write {failure.folder / 'minimal'}: {error.strerror}") from error
+    return folder.path

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from netdissect.fuzz.folder import open_new
 from netdissect.model.errors import UsageError
 
 __all__ = [
@@ -73,6 +74,9 @@ class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does w
     def stop(self) -> None:  # noqa: B027 - nothing to do for most
         """End the watch, and the process if this monitor started it."""
 
+    def close(self) -> None:  # noqa: B027 - nothing to do for most
+        """Let go of files; nothing is watched after that."""
+
 
 class ProcessMonitor(Monitor):
     """Runs the target, sees it exit, and starts it again."""
@@ -81,6 +85,7 @@ class ProcessMonitor(Monitor):
         """Prepare to run `command`, its output going to the file `log`."""
         self.command = list(command)
         self.log = log
+        self._log: int | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.starts = 0
         """How often the process was started."""
@@ -100,13 +105,17 @@ class ProcessMonitor(Monitor):
         """
         if self._process is not None and self._process.poll() is None:
             return
-        with self.log.open("ab") as log:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                    self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-                )
-            except OSError as error:
-                raise UsageError(f"cannot run {self.command[0]!r}: {error.strerror}") from error
+        try:
+            if self._log is None:
+                self._log = open_new(self.log)
+        except OSError as error:
+            raise UsageError(f"cannot make {self.log}: {error.strerror}") from error
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the user's own command
+                self.command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            raise UsageError(f"cannot run {self.command[0]!r}: {error.strerror}") from error
         self.starts += 1
 
     def check(self) -> Verdict | None:
@@ -126,7 +135,10 @@ class ProcessMonitor(Monitor):
 
     def log_tail(self) -> bytes:
         """Return the end of the process's output."""
-        return _tail(self.log)
+        if self._log is None:
+            return b""
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, TAIL_OCTETS, max(0, size - TAIL_OCTETS))
 
     def stop(self) -> None:
         """End the process: SIGTERM, and SIGKILL when that does not help."""
@@ -138,6 +150,12 @@ class ProcessMonitor(Monitor):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def close(self) -> None:
+        """Close the log."""
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
 
 
 class LogMonitor(Monitor):
@@ -274,9 +292,10 @@ class Monitors:
         return True
 
     def stop(self) -> None:
-        """Stop all."""
+        """Stop all for good."""
         for monitor in reversed(self._all):
             monitor.stop()
+            monitor.close()
 
 
 def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterable
-from pathlib import Path
+from typing import IO
 
 from netdissect.fuzz.target import Target, Traffic, Transport
 
@@ -19,18 +19,17 @@ _UDP, _TCP = 17, 6
 
 
 def write_pcap(
-    path: Path, traffic: Iterable[Traffic], target: Target, transport: Transport
+    file: IO[bytes], traffic: Iterable[Traffic], target: Target, transport: Transport
 ) -> None:
     """Write a pcap with nanosecond times. Headers are as the system would have made them."""
     sequences: dict[tuple[str, int, bool], int] = {}
-    with path.open("wb") as file:
-        file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _LINKTYPE_RAW))
-        for each in traffic:
-            for at in range(0, max(1, len(each.octets)), _MAX_SEGMENT):
-                part = each.octets[at : at + _MAX_SEGMENT]
-                packet = _packet(each, part, target, transport, sequences)
-                seconds, rest = divmod(each.time_ns, 1_000_000_000)
-                file.write(struct.pack("<IIII", seconds, rest, len(packet), len(packet)) + packet)
+    file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _LINKTYPE_RAW))
+    for each in traffic:
+        for at in range(0, max(1, len(each.octets)), _MAX_SEGMENT):
+            part = each.octets[at : at + _MAX_SEGMENT]
+            packet = _packet(each, part, target, transport, sequences)
+            seconds, rest = divmod(each.time_ns, 1_000_000_000)
+            file.write(struct.pack("<IIII", seconds, rest, len(packet), len(packet)) + packet)
 
 
 def _packet(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from netdissect.craft.layers import message_types
 from netdissect.fuzz.drivers import Driver, driver_class
@@ -120,18 +122,32 @@ def fuzz_target(
     return Engine(generator, watch, store, report, plan, progress=progress).run()
 
 
-def _watch(failure: Failure, target: Target, monitors: Sequence[str] | None, folder: Path) -> Watch:
+@contextmanager
+def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iterator[Watch]:
+    """Watch a target as for the run that a failure is of; what it prints goes to a folder of ours.
+
+    Raises:
+        UsageError: a protocol or dialect that nobody speaks.
+    """
     facts = failure.facts
-    driver = driver_class(str(facts["protocol"]), facts.get("transport"), str(facts["dialect"]))
-    texts = list(facts.get("monitors", [])) if monitors is None else list(monitors)
-    return Watch(driver, str(facts["dialect"]), target, parse_monitors(texts, folder))
+    driver = driver_class(facts["protocol"], facts["transport"], facts["dialect"])
+    dialect = full_dialect(driver, facts["dialect"])
+    unknown = sorted({each.stage for each in failure.steps} - set(driver.traits.stages))
+    if unknown:
+        raise UsageError(f"{failure.folder}: {facts['protocol']} has no state {unknown[0]!r}")
+    with TemporaryDirectory(prefix="netdissect-") as folder:
+        watch = Watch(driver, dialect, target, parse_monitors(monitors, Path(folder)))
+        try:
+            yield watch
+        finally:
+            watch.monitors.stop()
 
 
 def replay_failure(
     failure: Failure,
     target: Target,
     *,
-    monitors: Sequence[str] | None = None,
+    monitors: Sequence[str] = (),
     exact: bool = False,
 ) -> tuple[Verdict | None, list[bytes]]:
     """Send a failure's steps again; return what the target failed at (or None) and what was sent.
@@ -139,30 +155,28 @@ def replay_failure(
     Args:
         failure: what `load_failure` read.
         target: where to send.
-        monitors: as for `fuzz_target`; those of the run by default.
+        monitors: as for `fuzz_target`. Those that the folder names (`failure.monitors`) are
+            commands that somebody else may have written: they are used only where given here.
         exact: send the octets of then, not the same steps with fresh tokens and numbers.
 
     Raises:
         UsageError: the target lets no session in.
     """
-    watch = _watch(failure, target, monitors, failure.folder)
-    watch.monitors.start()
-    try:
+    with _watching(failure, target, monitors) as watch:
+        watch.monitors.start()
         replayer = Replayer(watch, exact=exact)
         session = watch.patient_session()
         if session is None:
             raise UsageError(f"{target} lets no session in: {watch.reason or 'no answer'}")
         session.close()
         return replayer.run(failure.steps)
-    finally:
-        watch.monitors.stop()
 
 
 def minimise_failure(
     failure: Failure,
     target: Target,
     *,
-    monitors: Sequence[str] | None = None,
+    monitors: Sequence[str] = (),
     trials: int = 400,
     answer_seconds: float = 2.0,
     progress: Callable[[int, int], None] = lambda _trials, _left: None,
@@ -172,20 +186,17 @@ def minimise_failure(
     Raises:
         UsageError: the failure does not come again, or the target cannot be started anew.
     """
-    watch = _watch(failure, target, monitors, failure.folder)
-    watch.answer_seconds = answer_seconds
-    if watch.monitors.process is None:
-        raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
-    if failure.kind == "no-answer":
-        # It is known to hang: every candidate that does would cost the full wait for its end.
-        watch.monitors.process.exit_seconds = _HANG_SECONDS
-    try:
+    with _watching(failure, target, monitors) as watch:
+        watch.answer_seconds = answer_seconds
+        if watch.monitors.process is None:
+            raise UsageError("minimise has to start the target anew: give --monitor exec:COMMAND")
+        if failure.kind == "no-answer":
+            # It is known to hang: every candidate that does would cost the full wait for its end.
+            watch.monitors.process.exit_seconds = _HANG_SECONDS
         replayer = Replayer(watch)
         signature = str(failure.facts.get("signature", ""))
         minimiser = Minimiser(replayer, failure.kind, signature, trials, progress)
         result = minimiser.run(failure.steps)
         replayer.fresh_target()
         _verdict, sent = replayer.run(result.steps)
-    finally:
-        watch.monitors.stop()
     return result, save_minimal(failure, result, sent)

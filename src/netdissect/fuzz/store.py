@@ -22,16 +22,26 @@ from pathlib import Path
 from typing import Any
 
 from netdissect.fuzz.cases import CONNECTED, Case, Step
+from netdissect.fuzz.folder import Folder
 from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.pcap import write_pcap
 from netdissect.fuzz.target import Target, Traffic, Transport
 from netdissect.model.errors import UsageError
 
-__all__ = ["Failure", "Sent", "Store", "load_failure", "write_steps"]
+__all__ = ["Failure", "Sent", "Store", "load_failure", "write_failure"]
 
 SCHEMA = 1
 _FILES_LIMIT = 4096
 """Datagram files of one failure at most."""
+MAX_FACTS_OCTETS = 1 << 20
+"""Octets of `failure.json` at most."""
+MAX_STEPS_OCTETS = 64 << 20
+"""Octets of `steps.jsonl` at most."""
+MAX_STEPS = 100_000
+"""Steps of a failure that are read at most; a run keeps an eighth of that."""
+MAX_MONITORS = 16
+"""Monitors that a failure names at most."""
+_MAX_NUMBER = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +73,10 @@ class Sent:
     def from_json(cls, data: Mapping[str, Any]) -> Sent:
         """Return what `to_json` wrote."""
         return cls(
-            int(data.get("case", 0)),
-            int(data.get("session", 0)),
+            _number(data.get("case", 0)),
+            _number(data.get("session", 0)),
             str(data.get("stage", CONNECTED)),
-            Step.from_json(data),
+            _bounded(Step.from_json(data)),
             bytes.fromhex(data.get("sent", "")),
         )
 
@@ -87,6 +97,12 @@ class Failure:
         """Return the verdict's kind."""
         return str(self.facts["kind"])
 
+    @property
+    def monitors(self) -> tuple[str, ...]:
+        """Return the monitors of the run: commands that somebody else may have written."""
+        named = self.facts.get("monitors")
+        return tuple(map(str, named[:MAX_MONITORS])) if isinstance(named, list) else ()
+
 
 class Store:
     """The folder of one run."""
@@ -98,21 +114,25 @@ class Store:
             UsageError: it holds a run already.
         """
         self.folder = folder
-        if (folder / "cases.jsonl").exists():
-            raise UsageError(f"{folder} holds a run already: choose another folder with --out")
         folder.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        self._cases = os.open(folder / "cases.jsonl", flags, 0o644)
+        self._open = Folder(folder)
+        try:
+            self._cases = self._open.appending("cases.jsonl")
+        except FileExistsError:
+            self._open.close()
+            raise UsageError(
+                f"{folder} holds a run already: choose another folder with --out"
+            ) from None
         self.failures: list[Path] = []
         """Folders of the failures found."""
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
         """Write `run.json`."""
-        _write_json(self.folder / "run.json", {"schema": SCHEMA, **facts})
+        _write_json(self._open, "run.json", {"schema": SCHEMA, **facts})
 
     def write_report(self, facts: Mapping[str, Any]) -> None:
         """Write `report.json`."""
-        _write_json(self.folder / "report.json", {"schema": SCHEMA, **facts})
+        _write_json(self._open, "report.json", {"schema": SCHEMA, **facts})
 
     def write_case(self, case: Case, sent: Sequence[bytes], stage: str | None = None) -> None:
         """Append a case. The operating system has it when this returns: a kill loses nothing.
@@ -145,47 +165,77 @@ class Store:
         transport: Transport,
     ) -> Path:
         """Write a failure folder and return its path."""
-        folder = self.folder / "failures" / f"{len(self.failures) + 1:03d}-{verdict.kind}"
-        folder.mkdir(parents=True)
+        name = f"{len(self.failures) + 1:03d}-{verdict.kind}"
         row = {"schema": SCHEMA, "kind": verdict.kind, "detail": verdict.detail}
-        _write_json(folder / "failure.json", {**row, "signature": verdict.signature, **facts})
-        write_steps(folder, steps)
-        (folder / "log.txt").write_bytes(log)
-        write_pcap(folder / "traffic.pcap", traffic, target, transport)
-        self.failures.append(folder)
-        return folder
+        with self._open.inside("failures") as failures, failures.inside(name) as folder:
+            write_failure(folder, {**row, "signature": verdict.signature, **facts}, steps)
+            folder.write("log.txt", log)
+            with folder.writing("traffic.pcap") as file:
+                write_pcap(file, traffic, target, transport)
+        self.failures.append(folder.path)
+        return folder.path
 
     def close(self) -> None:
         """Close the list of cases."""
         os.close(self._cases)
+        self._open.close()
 
 
-def write_steps(folder: Path, steps: Sequence[Sent]) -> None:
-    """Write the step list and the datagrams of a failure."""
+def write_failure(folder: Folder, facts: Mapping[str, Any], steps: Sequence[Sent]) -> None:
+    """Write the facts, the step list and the datagrams of a failure.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    _write_json(folder, "failure.json", facts)
     lines = [json.dumps(each.to_json(), separators=(",", ":")) + "\n" for each in steps]
-    (folder / "steps.jsonl").write_text("".join(lines), encoding="utf-8")
-    datagrams = folder / "datagrams"
-    datagrams.mkdir(exist_ok=True)
-    for old in datagrams.glob("*.bin"):
-        old.unlink()
-    for index, each in enumerate(steps[-_FILES_LIMIT:], start=1):
-        (datagrams / f"{index:04d}.bin").write_bytes(each.octets)
+    folder.write("steps.jsonl", "".join(lines).encode())
+    with folder.inside("datagrams") as datagrams:
+        for old in datagrams.names():
+            if old.endswith(".bin"):
+                datagrams.remove(old)
+        for index, each in enumerate(steps[-_FILES_LIMIT:], start=1):
+            datagrams.write(f"{index:04d}.bin", each.octets)
 
 
 def load_failure(folder: Path) -> Failure:
-    """Read a failure folder.
+    """Read a failure folder. It may come from somebody else: no link in it is followed.
 
     Raises:
-        UsageError: it is none, or damaged.
+        UsageError: it is none, damaged, or larger than one can be.
     """
     try:
-        facts = json.loads((folder / "failure.json").read_text(encoding="utf-8"))
-        lines = (folder / "steps.jsonl").read_text(encoding="utf-8").splitlines()
+        with Folder(folder) as inside:
+            facts = json.loads(inside.read("failure.json", MAX_FACTS_OCTETS))
+            lines = inside.read("steps.jsonl", MAX_STEPS_OCTETS).splitlines()
+        if len(lines) > MAX_STEPS:
+            raise ValueError(f"steps.jsonl has more than {MAX_STEPS:,} lines")  # noqa: TRY301 - told below
         steps = tuple(Sent.from_json(json.loads(line)) for line in lines if line.strip())
-        return Failure(folder, {**facts, "kind": str(facts["kind"])}, steps)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return Failure(folder, {**facts, **_texts(facts)}, steps)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{folder} is no failure folder: {error}") from error
 
 
-def _write_json(path: Path, data: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+def _texts(facts: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the facts that choose what is done, as texts."""
+    found = {name: str(facts.get(name, "")) for name in ("protocol", "dialect")}
+    transport = facts.get("transport")
+    transport = None if transport is None else str(transport)
+    return {**found, "kind": str(facts["kind"]), "transport": transport}
+
+
+def _number(value: Any) -> int:
+    number = int(value)
+    if abs(number) > _MAX_NUMBER:
+        raise ValueError("a number has more than 64 bits")
+    return number
+
+
+def _bounded(step: Step) -> Step:
+    for number in (step.advance, *(by for _, by in step.shift)):
+        _number(number)
+    return step
+
+
+def _write_json(folder: Folder, name: str, data: Mapping[str, Any]) -> None:
+    folder.write(name, json.dumps(data, indent=2).encode() + b"\n")

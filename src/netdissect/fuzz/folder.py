@@ -1,0 +1,135 @@
+"""Folders of runs and failures, which may come from somebody else: nothing in one is followed or
+written through.
+
+Files are opened relative to the open folder and never by way of a symbolic link; what is written
+gets a new name first and then takes the place of whatever had the name that is wanted.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+__all__ = ["Folder", "open_new"]
+
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+"""Without blocking, so that a FIFO is refused and not waited for."""
+_NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Folder:
+    """An open folder; use as a context manager."""
+
+    def __init__(self, path: Path, fd: int | None = None) -> None:
+        """Open the folder that a user names; it may be a link to another.
+
+        Raises:
+            OSError: there is none.
+        """
+        self.path = path
+        self._fd = os.open(path, _FOLDER) if fd is None else fd
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the folder."""
+        os.close(self._fd)
+
+    def inside(self, name: str) -> Folder:
+        """Return the folder `name` in this one, made where it is missing.
+
+        Raises:
+            OSError: it is something else, a symbolic link for one.
+        """
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=self._fd)
+        fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=self._fd)
+        return Folder(self.path / name, fd)
+
+    def names(self) -> list[str]:
+        """Return the names of what the folder holds."""
+        return os.listdir(self._fd)  # noqa: PTH208 - the open folder, not its path
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the octets of a plain file.
+
+        Raises:
+            OSError: there is none, or it is a link, a pipe, a device.
+            ValueError: it has more than `limit` octets.
+        """
+        fd = os.open(name, _READ, dir_fd=self._fd)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ValueError(f"{name} is no plain file")
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise ValueError(f"{name} has more than {limit:,} octets")
+        return data
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """Give a new file to write; at the end it takes the name, and the place of what had it.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        new = f".{name}.{secrets.token_hex(8)}"
+        fd = os.open(new, os.O_WRONLY | _NEW, 0o644, dir_fd=self._fd)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                yield file
+            os.rename(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(new, dir_fd=self._fd)
+            raise
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        with self.writing(name) as file:
+            file.write(data)
+
+    def appending(self, name: str) -> int:
+        """Return the descriptor of a new file to append to.
+
+        Raises:
+            OSError: the name is taken, or the file cannot be made.
+        """
+        return os.open(name, os.O_WRONLY | os.O_APPEND | _NEW, 0o644, dir_fd=self._fd)
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a link and not where it leads.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        os.unlink(name, dir_fd=self._fd)
+
+
+def open_new(path: Path) -> int:
+    """Return the descriptor of a new file to append to and to read.
+
+    Raises:
+        OSError: the name is taken, or the file cannot be made.
+    """
+    return os.open(path, os.O_RDWR | os.O_APPEND | _NEW, 0o644)
