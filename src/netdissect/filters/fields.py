@@ -175,7 +175,12 @@ _BUILTIN: dict[str, _Row] = dict(
             lambda s: () if s.record.direction is None else (Direction(s.record.direction).label,),
         ),
         _row("conn.id", "int", "connection number", lambda s: _one(s.record.connection)),
-        _row("conn.state", "str", "open, closed, timed_out, rejected or unknown", _report("state")),
+        _row(
+            "conn.state",
+            "str",
+            "open, closed, timed_out, rejected, silent or unknown",
+            _report("state"),
+        ),
         _row(
             "conn.handshake",
             "str",

@@ -21,7 +21,7 @@ class Glimpse:
     """"address:port"."""
     server: str
     state: str
-    """Contract word: open, closed, timed_out, rejected, unknown."""
+    """Contract word: open, closed, timed_out, silent, rejected, unknown."""
     first_time_ns: int
     last_time_ns: int
     datagrams: tuple[int, int]

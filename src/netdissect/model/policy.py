@@ -111,6 +111,8 @@ class SpaceRule:
     """How acknowledgements name units of this space."""
     ack_bits: int = 0
     """Width of the bit field of an ACK, in bits."""
+    ack_held_ms: float = 0.0
+    """The least that a receiver holds an acknowledgement back on purpose, milliseconds."""
     resend: ResendRule | None = None
     """Timer of the sender; None where it never sends again."""
     first_seq: int | None = None
@@ -241,6 +243,10 @@ class Policy:
         default_factory=dict
     )
     """State of the machine -> rules that replace `timeouts` while a connection is in that state."""
+    alive_ms: tuple[float | None, float | None] = (None, None)
+    """How often (client, server) send at least while a connection is open, by timers of their own,
+    milliseconds; None = they need not.
+    """
     answer_ms: tuple[float, float] = (0.0, 0.0)
     """How long (client, server) may hold an answer back by their own schedule, milliseconds: a
     quicker one proves no network between that side and the capture.

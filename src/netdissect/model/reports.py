@@ -124,7 +124,9 @@ class ConnectionReport:
     handshake: str
     reject_reason: str | None
     state: str
-    """Contract word: open, closed, timed_out, rejected, unknown."""
+    """Contract word: open, closed, timed_out, rejected, silent (the capture ends while a side that
+    should have been heard was not, too soon for its peer's timer), unknown.
+    """
     state_name: str
     """The protocol's own name of the state."""
     close: dict[str, Any] | None

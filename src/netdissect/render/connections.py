@@ -63,6 +63,7 @@ _STATE_STYLES = {
     "closed": "dim",
     "timed_out": "bad",
     "rejected": "bad",
+    "silent": "bad",
     "unknown": "note",
 }
 

@@ -37,7 +37,7 @@ _NAME_COLUMNS = 21
 _TYPE_COLUMNS, _NARROW_TYPE_COLUMNS = 20, 12
 _WIDE_FROM = 130
 """Columns from which every figure of a connection fits."""
-_STATES = {"open": "good", "timed_out": "bad", "rejected": "bad", "closed": "dim"}
+_STATES = {"open": "good", "timed_out": "bad", "silent": "bad", "rejected": "bad", "closed": "dim"}
 _LABELS = ("chat", "note", "warn", "error")
 
 Look = Callable[[int, int], LiveView]

@@ -120,7 +120,7 @@ class Acknowledged(Ledger):
             if sample >= 0:
                 lowest = rtt.lowest
                 rtt.add(sample)
-                telling = sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS
+                telling = sample < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
         elif copies == self._limit and time_ns > unit.due_ns:
             # Its sender had dropped it when this acknowledgement came.
             self.end(seq, unit, seen=True)

@@ -291,7 +291,7 @@ class CarrierSpace(Space):
             rtt = self.rtt
             lowest = rtt.lowest
             rtt.add(sample)
-            if sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS:
+            if sample < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS:
                 self._sight()
         if unit.record is not None and self.recorder is not None:
             self.recorder.acked(unit.record, frame, time_ns, ambiguous=False)

@@ -8,10 +8,10 @@ from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
 from netdissect.track.lane import Lane
+from netdissect.track.silence import silent_sides
 from netdissect.track.space import Space
 from netdissect.track.tcp import StreamHalf
 from netdissect.track.timeouts import verdict
-from netdissect.track.vantage import Sight
 
 if TYPE_CHECKING:
     from netdissect.track.connection import Connection
@@ -26,13 +26,15 @@ SILENCE_SHARE: Final = 0.5
 
 def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     """Settle what is open and report; `end_ns` is the time up to which the capture shows it."""
+    connection.judge()
     patience = _patience_ns(connection)
+    silent = silent_sides(connection, end_ns, patience)
     for space in _spaces(connection):
         space.end_all(end_ns, patience)
     streamed = _stream(connection, end_ns, patience)
     _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns)
-    state = _outcome(connection, timeouts, end_ns)
+    state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     limits = _limits(connection)
     _last_findings(connection, limits)
     machine = connection.machine
@@ -88,9 +90,10 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
     stream = connection.stream
     if stream is None:
         return []
-    connection.vantage.update(Sight(*stream.answers(0)), Sight(*stream.answers(1)))
-    if connection.machine.close is not None and connection.machine.word != "timed_out":
-        connection.machine.close |= stream.closed()
+    connection.vantage.update(stream.sight(0), stream.sight(1))
+    closed = stream.closed()
+    if closed and connection.machine.word != "timed_out":
+        connection.machine.close = closed
     connection.identity |= stream.facts()
     return stream.finish(end_ns, patience_ns)
 
@@ -176,7 +179,9 @@ def _timeout_event(connection: Connection, found: TimeoutVerdict, side: int) -> 
         )  # fmt: skip
 
 
-def _outcome(connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int) -> str:
+def _outcome(
+    connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int, *, silent: bool
+) -> str:
     """Return the contract's word for the final state."""
     machine = connection.machine
     if machine.close is not None and not machine.over:
@@ -185,6 +190,8 @@ def _outcome(connection: Connection, timeouts: list[TimeoutVerdict], end_ns: int
         return machine.word
     if any(found.fired for found in timeouts):
         return "timed_out"
+    if silent:
+        return "silent"
     near = connection.vantage.near
     for found in timeouts:
         side = SIDES.index(found.side)

@@ -20,7 +20,7 @@ from netdissect.track.machine import StateRunner
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
-from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Sight, Vantage
+from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Vantage
 
 __all__ = ["MAX_IDENTITY", "Connection"]
 
@@ -97,7 +97,7 @@ class Connection:
             self.stream = StreamTrack(number, findings, recorder, self._step_in_time)
         for lane in self.lanes:
             for space in lane.spaces.values():
-                space.on_sight = self._judge
+                space.on_sight = self.judge
                 space.in_stream = transport == "tcp"
 
     @property
@@ -258,8 +258,8 @@ class Connection:
             )  # fmt: skip
         if self.vantage.near[asker.direction] is not False:
             asker.measured(max(1.0, sample / 1e6))
-        if sample < lowest > NEAR_NS or track.rtt.samples == MIN_ANSWERS:
-            self._judge()
+        if sample < lowest > NEAR_NS or track.rtt.samples <= MIN_ANSWERS:
+            self.judge()
 
     def _rtt(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del frame, time_ns
@@ -410,15 +410,12 @@ class Connection:
 
     # -- conclusions -------------------------------------------------------------------------------
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         """Conclude anew where the capture was taken."""
         client, server = self.lanes
         if self.vantage.near == (True, True) and not (client.disorder() or server.disorder()):
             return  # Answers get quicker only: both stay near.
-        sights = (
-            Sight(*server.answers(), client.disorder()),
-            Sight(*client.answers(), server.disorder()),
-        )
+        sights = (server.sight(client.disorder()), client.sight(server.disorder()))
         if not self.vantage.update(*sights):
             return
         for lane in self.lanes:

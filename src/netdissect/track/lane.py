@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.policy import Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -12,6 +14,7 @@ from netdissect.track.recorder import Recorder
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.strides import StridedSpace
+from netdissect.track.vantage import Sight
 
 __all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane", "Seen"]
 
@@ -19,6 +22,8 @@ MAX_TYPES = 1024
 """Message types counted per direction; further ones count as `other`."""
 MAX_COUNTERS = 256
 """Protocol counters kept per direction."""
+_MS: Final = 1_000_000
+_NEVER: Final = 1 << 62
 
 
 class Seen:
@@ -138,16 +143,21 @@ class Lane:
         found = [space.rtt for space in self.spaces.values()]
         return found + [track.rtt for track in self.probes.values()]
 
-    def answers(self) -> tuple[int | None, int]:
-        """Return (quickest answer that this direction got from its peer in ns, how many)."""
-        count = 0
-        lowest = None
-        for trip in self.round_trips():
+    def sight(self, disorder: int) -> Sight:
+        """Return how the peer answers this direction, and how many of its own units were late."""
+        trips = [(space.rtt, space.rule.ack_held_ms) for space in self.spaces.values()]
+        trips += [(track.rtt, 0.0) for track in self.probes.values()]
+        count = slow = 0
+        quickest = on_the_way = _NEVER
+        for trip, held_ms in trips:
             if trip.samples:
                 count += trip.samples
-                if lowest is None or trip.lowest < lowest:
-                    lowest = trip.lowest
-        return lowest, count
+                quickest = min(quickest, trip.lowest)
+                on_the_way = min(on_the_way, max(0, trip.lowest - int(held_ms * _MS)))
+                slow = max(slow, int((trip.percentile(0.95) or 0.0) * _MS))
+        if not count:
+            return Sight(None, 0, disorder)
+        return Sight(quickest, count, disorder, quickest - on_the_way, slow)
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order."""

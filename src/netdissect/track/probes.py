@@ -72,6 +72,10 @@ class ProbeTrack:
         self.rtt.add(sample)
         return sample
 
+    def unanswered(self) -> list[int]:
+        """Return when the questions were asked that have no answer, as far as remembered."""
+        return list(self._open.values())
+
     def report(self) -> ProbeReport:
         """Return the figures."""
         return ProbeReport(

@@ -190,7 +190,9 @@ class Space(Acknowledged):
             return True
         elif seq < self.first:
             self._lower(seq)
-        if self.rule.consecutive and (self.started or seq > self.first):
+        # Where the capture begins later, what is sent again now may have been first sent before.
+        fresh = self.started or (self.rule.resend is None and seq > self.first)
+        if self.rule.consecutive and fresh:
             self.disorder += 1
             if self.disorder <= MIN_DISORDER:
                 self._sight()

@@ -14,6 +14,7 @@ from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
+from netdissect.track.vantage import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,6 +136,8 @@ class StreamTrack:
         """(direction, frame, time) of the first FIN."""
         self.fins = [False, False]
         self.reset_by: int | None = None
+        """Direction of the first RST."""
+        self._reset_frame = 0
         self.refused = False
         self.mid_stream = False
 
@@ -229,13 +232,13 @@ class StreamTrack:
         if flags & _RST:
             self.refused = self._syn_ack_ns is None and bool(self._syns) and direction == 1
             if self.reset_by is None:
-                self.reset_by = direction
+                self.reset_by, self._reset_frame = direction, frame
                 code = "connection-refused" if self.refused else "reset"
                 text = f"by the {SIDES[direction]}"
                 self.findings.add(code, frame, time_ns, direction, text)
             self._step("reset", "RST", direction, frame, time_ns)
             return
-        if self.first_fin is None:
+        if self.first_fin is None and self.reset_by is None:
             self.first_fin = (direction, frame, time_ns)
         self.fins[direction] = True
         self._step("fin", "FIN", direction, frame, time_ns)
@@ -265,18 +268,25 @@ class StreamTrack:
         }
 
     def closed(self) -> dict[str, Any]:
-        """Return who ended the connection, where a FIN or RST tells."""
-        if self.reset_by is not None:
-            return {"by": SIDES[self.reset_by], "reason": "RST"}
+        """Return who ended the connection, where a FIN or RST tells: whoever sent the first one."""
         if self.first_fin is not None:
-            return {"by": SIDES[self.first_fin[0]], "reason": "FIN", "frame": self.first_fin[1]}
+            side, frame, _ = self.first_fin
+            close: dict[str, Any] = {"by": SIDES[side], "reason": "FIN", "frame": frame}
+            if self.reset_by is not None:
+                close |= {"reset_by": SIDES[self.reset_by], "reset_frame": self._reset_frame}
+            return close
+        if self.reset_by is not None:
+            return {"by": SIDES[self.reset_by], "reason": "RST", "frame": self._reset_frame}
         return {}
 
-    def answers(self, side: int) -> tuple[int | None, int, int]:
-        """Return how a side acknowledges: (quickest in ns, how often, segments out of order)."""
+    def sight(self, side: int) -> Sight:
+        """Return how a side acknowledges, and how many of its own segments were late."""
         half = self.halves[1 - side]
-        quickest = half.quickest_ns if half.rtt.samples else None
-        return quickest, half.rtt.samples, self.halves[side].counts["hole_filling"]
+        late = self.halves[side].counts["hole_filling"]
+        if not half.rtt.samples:
+            return Sight(None, 0, late)
+        slow_ns = int((half.rtt.percentile(0.95) or 0.0) * 1e6)
+        return Sight(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
 
     # -- octets and messages -----------------------------------------------------------------------
 

@@ -62,9 +62,9 @@ class StreamHalf:
     __slots__ = (
         "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
         "connection", "counts", "direction", "findings", "first", "highest", "holes", "last",
-        "limits", "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks", "quickest_ns",
-        "recorder", "repeated", "rtt", "segments", "troubles", "units_acked", "units_unacked",
-        "units_unknown",
+        "last_ns", "limits", "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks",
+        "quickest_ns", "recorder", "repeated", "rtt", "segments", "troubles", "units_acked",
+        "units_unacked", "units_unknown",
     )  # fmt: skip
 
     def __init__(self, direction: int, findings: Findings, recorder: Recorder | None) -> None:
@@ -109,6 +109,8 @@ class StreamHalf:
         """Offset of the first unit."""
         self.last = 0
         """Offset of the unit sent furthest ahead."""
+        self.last_ns = 0
+        """Time of the newest segment of any kind."""
         self.limits: dict[str, int] = {}
         self.troubles = Troubles(direction, recorder)
         """What holds the stream up."""
@@ -124,6 +126,7 @@ class StreamHalf:
         flags = segment.flags
         counts = self.counts
         self.segments += 1
+        self.last_ns = time_ns
         length = segment.payload_length
         if flags in (_ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
             # The usual segment: an acknowledgement, or the next octets.

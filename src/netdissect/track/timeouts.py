@@ -9,11 +9,11 @@ from netdissect.model.policy import TimeoutRule
 from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.lane import Lane
 
-__all__ = ["ANNOUNCE_SLACK_NS", "SILENT_PERIODS", "announced", "verdict"]
+__all__ = ["ANNOUNCE_SLACK_NS", "announced", "verdict"]
 
 _MS: Final = 1_000_000
-SILENT_PERIODS: Final = 4
-"""A side that keeps quiet for so many times its longest pause is gone."""
+GONE_FOR_GOOD: Final = 4
+"""A side that was quiet for so many times its longest pause will not speak again."""
 GONE_PERIODS: Final = 2
 """A side that was quiet for so many times the spacing of its pings was gone already."""
 ANNOUNCE_SLACK_NS: Final = 250_000_000
@@ -82,7 +82,7 @@ def _configured(
         return None
     alive_ns = int(rule.alive_ms * _MS)
     earliest, latest = heard_ns + int(rule.shortest_ms * _MS), sent_ns + alive_ns
-    if latest < earliest or end_ns - sent_ns < SILENT_PERIODS * alive_ns:
+    if latest < earliest or end_ns - sent_ns < GONE_FOR_GOOD * alive_ns:
         return None
     return max(earliest, sent_ns), latest
 

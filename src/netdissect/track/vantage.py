@@ -20,9 +20,20 @@ MARGIN_NS: Final = 7_000_000
 """The far side's quickest answer is at least so much slower than the near side's ..."""
 RATIO: Final = 1.5
 """... and takes at least so many times as long."""
-MIN_ANSWERS: Final = 3
-"""Answers of a side before the quickest of them means anything."""
-MIN_DISORDER: Final = 2
+MIN_ANSWERS: Final = 8
+"""Answers of the far side before the quickest of them means a network: fewer can all have met a
+program that was just busy, and then the start of a direct link looks like a long way ..."""
+MIN_STEADY: Final = 5
+"""... unless so many took nearly the same time, as answers do that wait for nothing but a network.
+"""
+CHANCE: Final = 0.02
+"""Answers are steady where a program that answers at any moment of their range would make all of
+them as slow as the quickest with no more than this probability."""
+MIN_NEAR_ANSWERS: Final = 5
+"""Answers of the near side with which the far side's are compared ..."""
+MANY_ANSWERS: Final = 60
+"""... where these are less than so many; as many and none of them quick speak for themselves."""
+MIN_DISORDER: Final = 5
 """Units out of order before a network is concluded from them."""
 
 
@@ -35,6 +46,10 @@ class Sight(NamedTuple):
     """Answers that were measured."""
     disorder: int
     """Units that it sent and that were captured out of order."""
+    held_ns: int = 0
+    """The least that its quickest answers were held back by rule: no time on the way."""
+    slow_ns: int = 0
+    """What 95% of its answers did not exceed."""
 
 
 class Vantage:
@@ -101,16 +116,29 @@ _WORDS: Final = {
 
 def _far(side: Sight, other: Sight, tick_ns: int) -> bool:
     """Return True where a network lies between this side and the capture."""
-    if side.disorder >= MIN_DISORDER:
-        return True
     mine, others = side.quickest_ns, other.quickest_ns
-    if mine is None or others is None or side.answers < MIN_ANSWERS:
+    if side.disorder >= MIN_DISORDER and (mine is None or mine > NEAR_NS):
+        return True
+    if mine is None or others is None:
         return False
-    return mine > tick_ns and mine - others > MARGIN_NS and mine > RATIO * others
+    mine -= side.held_ns
+    if mine <= tick_ns or mine - others <= MARGIN_NS or mine <= RATIO * others:
+        return False
+    if other.answers < MIN_NEAR_ANSWERS and side.answers < MANY_ANSWERS:
+        return False
+    return side.answers >= MIN_ANSWERS or (
+        side.answers >= MIN_STEADY and _chance(mine, side.slow_ns, side.answers) <= CHANCE
+    )
+
+
+def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
+    """Return how probable it is that so many moments between 0 and `slow_ns` are all that late."""
+    left = 1.0 - min(quickest_ns, slow_ns) / max(1, slow_ns)
+    return float(left**answers)
 
 
 def _near(side: Sight, tick_ns: int, *, other_far: bool) -> bool:
     """Return True where this side is next to the capture."""
-    if side.quickest_ns is None:
-        return False
+    if side.quickest_ns is None or side.disorder >= MIN_DISORDER:
+        return False  # Quick answers and numbers out of order contradict each other.
     return side.quickest_ns <= NEAR_NS or (other_far and side.quickest_ns <= tick_ns)

@@ -113,6 +113,7 @@ def _policy(dialect: str) -> Policy:
         dialect=dialect,
         spaces=(_SPACES.get(dialect, _DOUBLE),),
         probes=(_PACKET_INFO,),
+        alive_ms=(_PACKET_INFO.interval_ms,) * 2 if times_out else (None, None),
         timeouts=(None, _SERVER_TIMEOUT if times_out else None),
         machine=_DOCUMENT if document else _EXODIA,
     )

@@ -122,6 +122,8 @@ on until then.
 """
 _STREAM_SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, announces="fin")
 """The same over TCP, where the side that gives up closes its half. Section 8."""
+_ACK_HELD_MS: Final = 33.0
+"""Acknowledgements are collected for 33 to 50 ms. Section 6.7."""
 _NONE: Final = (None, None)
 _PING: Final = ProbeRule("ping", 8, 3500.0)
 """Section 6.7."""
@@ -133,6 +135,7 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         bits=PACKET_ID_BITS,
         ack=AckRule.BITS_AFTER,
         ack_bits=ACK_BITS,
+        ack_held_ms=_ACK_HELD_MS,
         first_seq=FIRST_IDS[dialect],
         timeout_ms=TIMEOUT_MS,
         restart_guard_ms=RESTART_GUARD_MS,
@@ -148,6 +151,7 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         name="reliable",
         bits=RELIABLE_BITS,
         ack=AckRule.EXACT,
+        ack_held_ms=_ACK_HELD_MS,
         resend=ResendRule(initial_ms=TIMEOUT_MS),
         first_seq=0,
         # Section 6.1: numbers of messages that newer data replaced are never seen.
@@ -165,6 +169,7 @@ def _policy(dialect: str) -> Policy:
         spaces=() if tcp else _spaces(dialect),
         probes=(_PING,),
         timeouts=(_STREAM_SILENCE,) * 2 if tcp else (_SILENCE, _SILENCE),
+        alive_ms=(_PING.interval_ms, _PING.interval_ms),
         machine=TCP_MACHINE if tcp else MACHINE,
         stream=tcp,
         state_timeouts=dict.fromkeys((_NEW, PENDING, DISCONNECTING, CLOSED), _NONE),

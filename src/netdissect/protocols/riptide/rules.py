@@ -128,6 +128,8 @@ def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
         spaces=spaces,
         probes=(_HEARTBEAT,),
         timeouts=_TIMEOUTS,
+        # Clients ask, servers only answer.
+        alive_ms=(_HEARTBEAT.interval_ms, None),
         machine=MACHINE,
         state_timeouts={
             "pending": _PENDING,
