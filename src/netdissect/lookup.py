@@ -6,16 +6,23 @@ The command line and the library ask here; it knows the registry, the layers and
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from netdissect.capture.tools import Check, checks
+from netdissect.dissect.foreign import (
+    LOAD_SECONDS,
+    Overrun,
+    attempt,
+    disable,
+    fault_of,
+    faults,
+)
 from netdissect.model.annotations import COMMON_CODES, Annotation, CodeRow
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.dissection import Dissection, FieldNode
@@ -23,6 +30,7 @@ from netdissect.model.errors import UsageError
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.protocols import registry
 from netdissect.protocols.base import Fragment, Protocol, Reading
+from netdissect.protocols.foreign import Foreign, trial
 
 __all__ = [
     "catalogue",
@@ -38,28 +46,39 @@ __all__ = [
     "load_schemas",
     "loaded_protocols",
     "protocol_infos",
+    "protocol_names",
     "transports",
 ]
 
-_log = logging.getLogger(__name__)
 
 
-@cache
+def protocol_names() -> list[str]:
+    """Return the names of all protocols, whether they load or not, in alphabetical order."""
+    return sorted(registry.names())
+
+
 def loaded_protocols() -> tuple[Protocol, ...]:
-    """Return every protocol that loads. One that does not is named in the log and left out."""
-    found = []
-    for name in registry.names():
-        try:
-            found.append(registry.get(name))
-        except Exception as fault:  # noqa: BLE001
-            # A plug-in of another distribution must not take the others down with it.
-            _log.warning("protocol %s is disabled: %s: %s", name, type(fault).__name__, fault)
-    return tuple(found)
+    """Return every protocol that loads and has not failed since."""
+    return registry.protocols(without=tuple(faults))
+
+
+def tried_protocols() -> tuple[tuple[Protocol, ...], dict[str, str]]:
+    """Return the protocols that read a few payloads without failing, and of those that do not load
+    or fail at that, which are plug-ins, why.
+    """
+    for protocol in loaded_protocols():
+        trial(protocol)
+        _described(protocol)
+    return loaded_protocols(), dict(faults)
 
 
 def protocol_infos() -> list[ProtocolInfo]:
-    """Return what `netdissect protocols` lists."""
-    return [_info(protocol) for protocol in loaded_protocols()]
+    """Return what `netdissect protocols` lists: those that are disabled come last."""
+    good, bad = tried_protocols()
+    return [
+        *map(_info, good),
+        *(ProtocolInfo(name, "", (), (), (), disabled=why) for name, why in bad.items()),
+    ]
 
 
 def _info(protocol: Protocol) -> ProtocolInfo:
@@ -111,7 +130,10 @@ def known_protocols(given: Iterable[str]) -> frozenset[str]:
         UsageError: one is not.
 
     """
-    return frozenset(registry.get(name).name for name in given)
+    known = frozenset(given)
+    for name in known - {*registry.names()}:
+        registry.get(name)
+    return known
 
 
 def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
@@ -250,7 +272,14 @@ def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
 
 def doctor_checks(version: str) -> list[Check]:
     """Return what `netdissect doctor` lists."""
-    return [Check("netdissect", None, f"{version}, hot path {hot_path()}"), *checks()]
+    good, bad = tried_protocols()
+    plug_ins = [known.name for known in good if isinstance(known, Foreign)]
+    return [
+        Check("netdissect", None, f"{version}, hot path {hot_path()}"),
+        *(Check(f"protocol {name}", True, "plug-in, works") for name in plug_ins),
+        *(Check(f"protocol {name}", False, f"disabled: {why}") for name, why in bad.items()),
+        *checks(),
+    ]
 
 
 def hot_path() -> str:
@@ -268,7 +297,7 @@ def catalogue() -> dict[str, CodeRow]:
 
     rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES)}
     for protocol in loaded_protocols():
-        for row in (*_layers(protocol).CODES, *protocol.codes):
+        for row in (*_described(protocol), *protocol.codes):
             rows.setdefault(row.code, row)
     return dict(sorted(rows.items()))
 
@@ -289,9 +318,27 @@ def layer_files() -> dict[str, Path]:
     return found
 
 
+def _described(protocol: Protocol) -> Iterable[CodeRow]:
+    """Return the findings of a protocol's layers; a plug-in without usable ones is disabled."""
+    return _of_layers(protocol, lambda: _layers(protocol).CODES, ())  # type: ignore[no-any-return]
+
+
+def _of_layers(protocol: Protocol, asked: Callable[[], Any], nothing: Any) -> Any:
+    """Return what is asked of a protocol's layers; a plug-in that fails at it is disabled."""
+    if not isinstance(protocol, Foreign):
+        return asked()
+    try:
+        return attempt(asked, seconds=LOAD_SECONDS)
+    except (Exception, SystemExit, Overrun) as bug:  # noqa: BLE001 - whatever a plug-in raises
+        disable(protocol.name, fault_of(bug))
+        return nothing
+
+
 @cache
 def field_table() -> dict[str, dict[str, FieldInfo]]:
-    """Return the fields of every protocol by name, from the shipped table; plug-ins are asked."""
+    """Return the fields of every protocol by name, from the shipped table; those of a plug-in are
+    read off its layers once.
+    """
     text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
     shipped = json.loads(text)
     return {
@@ -299,7 +346,7 @@ def field_table() -> dict[str, dict[str, FieldInfo]]:
             name: FieldInfo(name, kind, "") for name, kind in shipped[protocol.name].items()
         }
         if protocol.name in shipped
-        else collect_fields(protocol.name)
+        else _of_layers(protocol, partial(_kept_fields, protocol), {})
         for protocol in loaded_protocols()
     }
 
@@ -311,6 +358,13 @@ def field_aliases() -> dict[str, str]:
         for protocol in loaded_protocols()
         for theirs, ours in protocol.field_aliases.items()
     }
+
+
+def _kept_fields(protocol: Protocol) -> dict[str, FieldInfo]:
+    from netdissect.dissect.kept import field_kinds  # noqa: PLC0415 - only plug-ins need it
+
+    kinds = field_kinds(protocol.layer_module or protocol.name)
+    return {name: FieldInfo(name, kind, "") for name, kind in sorted(kinds.items())}
 
 
 def collect_fields(protocol: str) -> dict[str, FieldInfo]:

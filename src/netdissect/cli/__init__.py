@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -126,6 +127,7 @@ class Group(click.Group):
         **extra: Any,
     ) -> Any:
         """Run the command and turn whatever ends it into the exit status of the contract."""
+        _print_warnings()
         words = sys.argv[1:] if args is None else list(args)
         if not standalone_mode:
             return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
@@ -137,6 +139,23 @@ class Group(click.Group):
         except KeyboardInterrupt:
             status = report(KeyboardInterrupt(), debug=False, live="-" in words)
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _print_warnings() -> None:
+    """Have what the rooms below warn of (a disabled plug-in) said as everything else is."""
+    log = logging.getLogger("netdissect")
+    if not log.handlers:
+        log.addHandler(_Warnings(logging.WARNING))
+
+
+class _Warnings(logging.Handler):
+    """Prints a warning on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        from netdissect.render.safe import safe  # noqa: PLC0415 - rarely needed
+
+        click.echo(f"netdissect: {safe(record.getMessage(), 400)}", err=True)
 
 
 def default_command(args: list[str]) -> list[str]:

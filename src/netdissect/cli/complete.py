@@ -1,5 +1,5 @@
 """What shells are offered for files, interfaces, protocols, field names and fields in a filter.
-Imports no protocol.
+Imports a protocol only for the fields of filters.
 """
 
 from __future__ import annotations
@@ -14,21 +14,17 @@ from click.shell_completion import CompletionItem
 __all__ = ["EXPRESSION", "FIELD", "FILE", "INTERFACE", "PROTOCOL", "offer_files"]
 
 
-def _table() -> dict[str, dict[str, str]]:
-    """Return the shipped table of fields as it is: protocols of plug-ins are left out to stay
-    fast.
-    """
-    import json  # noqa: PLC0415
-    from importlib import resources  # noqa: PLC0415
+def _protocols() -> list[str]:
+    from netdissect.lookup import protocol_names  # noqa: PLC0415
 
-    text = resources.files("netdissect.data").joinpath("fields.json").read_text("utf-8")
-    return json.loads(text)  # type: ignore[no-any-return]
+    return protocol_names()
 
 
 def _fields() -> list[str]:
     from netdissect.filters import BUILTIN_FIELDS  # noqa: PLC0415
+    from netdissect.lookup import field_table  # noqa: PLC0415
 
-    own = [f"{protocol}.{name}" for protocol, names in _table().items() for name in names]
+    own = [f"{protocol}.{name}" for protocol, names in field_table().items() for name in names]
     return [info.name for info in BUILTIN_FIELDS] + sorted(own)
 
 
@@ -81,7 +77,7 @@ def _interfaces() -> list[str]:
 
 
 _NAMES: dict[str, Callable[[], list[str]]] = {
-    "protocol": lambda: sorted(_table()),
+    "protocol": _protocols,
     "field": _fields,
     "interface": _interfaces,
 }

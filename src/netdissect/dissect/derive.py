@@ -157,8 +157,9 @@ def _bits_big_endian(writer: _Writer, run: list[Any]) -> None:
 
 def _varint(writer: _Writer, field: Any) -> None:
     module, codec = _place(field.codec)
-    writer.imports.add(f"from {module.rpartition('.')[0]} import {module.rpartition('.')[2]}")
-    writer.structs.setdefault(f"{module.rpartition('.')[2]}.{codec}.read", f"_read_{codec}")
+    package, _, name = module.rpartition(".")
+    writer.imports.add(f"from {package} import {name}" if package else f"import {name}")
+    writer.structs.setdefault(f"{name}.{codec}.read", f"_read_{codec}")
     local = writer.name(field)
     limit = _single(field.codec)
     if limit:

@@ -16,6 +16,15 @@ from importlib.util import find_spec
 from typing import Any
 
 from netdissect.dissect.catalogue import Catalogue
+from netdissect.dissect.foreign import (
+    LOAD_SECONDS,
+    Overrun,
+    attempt,
+    disable,
+    fault_of,
+    faults,
+)
+from netdissect.layers import PROTOCOLS
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.inflate import Bounds
@@ -67,14 +76,14 @@ def summarise(kind: str, node: FieldNode) -> str:
 
 @cache
 def layer_module(protocol: str) -> Any:
-    """Return the layer module of a protocol, or that of a plug-in ("package.module")."""
-    return import_module(protocol if "." in protocol else f"netdissect.layers.{protocol}")
+    """Return the layer module of a protocol of ours, or the module of that name."""
+    return import_module(f"netdissect.layers.{protocol}" if protocol in PROTOCOLS else protocol)
 
 
 @cache
 def finisher(protocol: str) -> Any:
     """Return the protocol's `finish(dissection, request, walker)`, or None without one."""
-    if "." in protocol:
+    if protocol not in PROTOCOLS:
         return getattr(layer_module(protocol), "finish", None)
     name = f"netdissect.dissect.finishers.{protocol}"
     if find_spec(name) is None:
@@ -116,8 +125,14 @@ def dissect(
         FieldNode(protocol, None, 0, 8 * len(payload)),
     )
     try:
-        _read(dissection, where, payload, request, catalogue(where))
-    except Exception as bug:
+        if module is None or module.startswith("netdissect."):
+            _read(dissection, where, payload, request, catalogue(where))
+        elif protocol not in faults:
+            rows = attempt(catalogue, where, seconds=LOAD_SECONDS)
+            attempt(_read, dissection, where, payload, request, rows)
+    except (Exception, Overrun) as bug:
+        if isinstance(bug, Overrun):
+            disable(protocol, fault_of(bug))
         # The one place that catches a bug of a layer: it is reported, not hidden.
         if strict:
             raise

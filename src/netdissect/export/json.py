@@ -418,6 +418,7 @@ def protocol(info: ProtocolInfo) -> dict[str, Any]:
         "default_ports": list(info.default_ports),
         "spaces": list(info.spaces),
         "probes": list(info.probes),
+        "disabled": info.disabled or None,
         "dialects": [
             {"dialect": row.name, "title": row.title, "message_types": list(row.message_types)}
             for row in info.dialects

@@ -39,6 +39,8 @@ class ProtocolInfo:
     """Names of its sequence spaces."""
     probes: tuple[str, ...] = ()
     """Names of its probes."""
+    disabled: str = ""
+    """Why it cannot be used: a plug-in that does not load or fails; "" = it can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ order.
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import signal
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from netdissect.capture import CaptureReader, open_capture
+from netdissect.dissect.foreign import disable, faults
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import FlowKey, flow_sides
 from netdissect.pipeline.anomalies import Anomalies
@@ -49,6 +51,8 @@ class _Part:
 
     analysis: Analysis
     begun: Begun
+    disabled: dict[str, str]
+    """Plug-in -> why it failed."""
 
 
 def processes_for(path: str) -> int:
@@ -123,6 +127,8 @@ def analyze_shares(
         )
         parts = [_part(reader, options, (0, count), wanted)]
         parts.extend(child.part() for child in children)
+        for name, why in (fault for part in parts for fault in part.disabled.items()):
+            disable(name, why)
         numbers = common_numbers([part.begun for part in parts])
         whole = _merged(parts, numbers, options)
         whole.connections.renumber(numbers[0])
@@ -142,7 +148,7 @@ def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wante
         for packets in share_of(*share).batches(reader.batches()):
             pipeline.run(packets)
         pipeline.finish(reader.info.last_time_ns)
-    return _Part(pipeline.analysis(reader.info, anomalies), pipeline.begun)
+    return _Part(pipeline.analysis(reader.info, anomalies), pipeline.begun, dict(faults))
 
 
 @dataclass(slots=True)
@@ -163,6 +169,7 @@ class _Child:
             os.close(send)
             return cls(pid, os.fdopen(receive, "rb"))
         os.close(receive)
+        logging.getLogger("netdissect").disabled = True  # the first process names each plug-in once
         status = 1
         try:
             with open_capture(path) as reader, os.fdopen(send, "wb") as out:

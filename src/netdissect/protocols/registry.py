@@ -8,8 +8,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
+from netdissect.dissect.foreign import faults
 from netdissect.model.errors import UsageError
 from netdissect.protocols.base import Protocol
+from netdissect.protocols.foreign import admitted
 
 __all__ = ["get", "load", "names", "protocols"]
 
@@ -35,22 +37,32 @@ def names() -> tuple[str, ...]:
 
 @cache
 def get(name: str) -> Protocol:
-    """Return a protocol by name.
+    """Return a protocol by name; one of another distribution is watched, see `foreign`.
 
     Raises:
-        UsageError: no protocol has this name.
+        UsageError: no protocol has this name, or it is disabled.
     """
     if name in _MODULES:
-        return _object(import_module(_MODULES[name]))
+        return import_module(_MODULES[name]).PROTOCOL  # type: ignore[no-any-return]
     for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        return _object(point.load())
+        found = admitted(name, point.load)
+        if found is None:
+            raise UsageError(f"protocol {name} is disabled: {faults[name]}")
+        return found
     raise UsageError(f"no protocol named {name!r}; known: {', '.join(names())}")
 
 
 def protocols(without: Iterable[str] = ()) -> tuple[Protocol, ...]:
-    """Return all protocols but those named."""
+    """Return all protocols that load but those named; a plug-in that does not is disabled."""
     left_out = frozenset(without)
-    return tuple(get(name) for name in names() if name not in left_out)
+    found = []
+    for name in names():
+        if name not in left_out:
+            try:
+                found.append(get(name))
+            except UsageError:
+                continue  # `foreign` has named it
+    return tuple(found)
 
 
 def load(place: str) -> Any:
@@ -58,9 +70,3 @@ def load(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
-
-def _object(loaded: object) -> Protocol:
-    found = getattr(loaded, "PROTOCOL", loaded)
-    if not isinstance(found, Protocol):
-        raise UsageError(f"{loaded!r} holds no netdissect protocol")
-    return found

@@ -30,6 +30,9 @@ def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool
     called.
     """
     for info in infos:
+        if info.disabled:
+            screen.line((info.name, "title"), ("  disabled: ", "bad"), (safe(info.disabled), ""))
+            continue
         ports = _port_text(info.default_ports) or "none of its own"
         screen.line(
             (info.name, "title"),

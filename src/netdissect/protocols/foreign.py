@@ -1,0 +1,220 @@
+"""A protocol of another distribution, kept from taking the run down with it.
+
+What it raises, or does not return from, disables it: its flows are no longer read, all others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from netdissect.dissect.foreign import (
+    LOAD_SECONDS,
+    Overrun,
+    attempt,
+    disable,
+    fault_of,
+    faults,
+)
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Event
+from netdissect.model.packets import StreamPiece
+from netdissect.model.policy import Policy
+from netdissect.protocols.base import (
+    Assembler,
+    Fragment,
+    Framed,
+    Framer,
+    Inspector,
+    Protocol,
+    Reading,
+)
+
+__all__ = ["Foreign", "ForeignError", "admitted", "trial"]
+
+_FACTS = (
+    "title", "dialects", "transports", "default_ports", "codes", "secrets", "layer_module",
+    "carrier", "drivers", "servers", "schema_formats", "field_aliases", "wireshark",
+)  # fmt: skip
+_TRIALS = (b"", b"\0", b"\xff", bytes(40), b"\xff" * 40, bytes(range(256)))
+"""Payloads that `trial` has a plug-in read."""
+
+
+class ForeignError(Exception):
+    """A call of a plug-in failed."""
+
+
+def admitted(name: str, load: Callable[[], Any]) -> Protocol | None:
+    """Return the protocol that an entry point names, watched; None where it is unusable, which
+    disables it.
+
+    Args:
+        name: name of the entry point.
+        load: imports it.
+
+    """
+    if name in faults:
+        return None
+    try:
+        found = attempt(load, seconds=LOAD_SECONDS)
+        return attempt(Foreign, getattr(found, "PROTOCOL", found), name)  # type: ignore[no-any-return]
+    except (Exception, SystemExit, Overrun) as bug:  # noqa: BLE001 - whatever a plug-in raises
+        disable(name, fault_of(bug))
+        return None
+
+
+def trial(protocol: Protocol) -> None:
+    """Have a plug-in read a few payloads: one that fails at them is disabled."""
+    if not isinstance(protocol, Foreign):
+        return
+    hints = Hints((protocol.dialects[0].name,) * 2)
+    for transport in protocol.transports:
+        for octets in _TRIALS:
+            protocol.recognise([(0, 0, octets)], transport, final=True)
+            for read in (protocol.scan, protocol.brief):
+                if read is not None and protocol.name not in faults:
+                    try:
+                        read(octets, 0, hints)
+                    except ForeignError:
+                        return
+
+
+class Foreign(Protocol):
+    """Asks a plug-in, and does without it once it has failed."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        """Take its rows.
+
+        Raises:
+            TypeError: it is no protocol, or not a whole one.
+
+        """
+        if not isinstance(inner, Protocol):
+            raise TypeError(f"{inner!r} is no netdissect protocol")
+        if inner.name != name:
+            raise TypeError(f"it calls itself {inner.name!r}")
+        self._inner = inner
+        self.name = name
+        for fact in _FACTS:
+            setattr(self, fact, getattr(inner, fact))
+        if not self.dialects or not set(self.transports) <= {"udp", "tcp"}:
+            raise TypeError("it has no dialect, or a transport that is neither udp nor tcp")
+        self._policies = {row.name: inner.policy(row.name) for row in self.dialects}
+        if not all(isinstance(policy, Policy) for policy in self._policies.values()):
+            raise TypeError("its policy() returns no Policy")
+        self.brief = None if inner.brief is None else self._brief
+
+    # -- what may fail where the pipeline reports it -----------------------------------------------
+
+    def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        """Return the events of a datagram; none once the plug-in has failed.
+
+        Raises:
+            ForeignError: it fails here.
+
+        """
+        return self._ask([], self._inner.scan, payload, direction, hints)  # type: ignore[no-any-return]
+
+    def _brief(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+        return self._ask([], self._inner.brief, payload, direction, hints)  # type: ignore[no-any-return]
+
+    def _ask(self, fallback: Any, call: Any, *args: Any) -> Any:
+        if self.name in faults:
+            return fallback
+        try:
+            return attempt(call, *args)
+        except (Exception, Overrun) as bug:
+            disable(self.name, fault_of(bug))
+            raise ForeignError(
+                f"{fault_of(bug)}; the plug-in is disabled, nothing more of it is read"
+            ) from bug
+
+    # -- what may not ------------------------------------------------------------------------------
+
+    def _safely(self, fallback: Any, call: Any, *args: Any) -> Any:
+        try:
+            return self._ask(fallback, call, *args)
+        except ForeignError:
+            return fallback
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Return the plug-in's claim on a flow."""
+        found = self._safely(
+            None, lambda: self._inner.recognise(sample, transport, final=final)
+        )
+        return found if isinstance(found, Claim) and found.protocol == self.name else None
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a dialect."""
+        return self._policies.get(dialect, self._policies[self.dialects[0].name])
+
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints that a connection starts with."""
+        found = self._safely(None, self._inner.initial_hints, claim)
+        return found if isinstance(found, Hints) else super().initial_hints(claim)
+
+    def informed(self, hints: Hints, reading: Reading) -> Hints:
+        """Return the hints with what the user says."""
+        found = self._safely(None, self._inner.informed, hints, reading)
+        return found if isinstance(found, Hints) else hints
+
+    def next_hints(self, hints: Hints) -> Hints:
+        """Return the hints for the next connection on the same address pair."""
+        found = self._safely(None, self._inner.next_hints, hints)
+        return found if isinstance(found, Hints) else super().next_hints(hints)
+
+    def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
+        """Return what octets are in one of the protocol's codes."""
+        found = self._safely(None, lambda: self._inner.fragment(payload, packet=packet))
+        return found if isinstance(found, Fragment) else None
+
+    def framer(self, dialect: str, direction: int) -> Framer | None:
+        """Return a framer for one direction of a TCP stream."""
+        inner = self._safely(None, self._inner.framer, dialect, direction)
+        return None if inner is None else _Framer(self, inner)
+
+    def assembler(self) -> Assembler | None:
+        """Return a new assembler for one connection."""
+        inner = self._safely(None, self._inner.assembler)
+        return None if inner is None else _Assembler(self, inner)
+
+    def inspector(self) -> Inspector | None:
+        """Return a new inspector for one connection."""
+        inner = self._safely(None, self._inner.inspector)
+        return None if inner is None else _Inspector(self, inner)
+
+
+class _Part:
+    """What a plug-in made for one connection."""
+
+    def __init__(self, owner: Foreign, inner: Any) -> None:
+        self._owner = owner
+        self._inner = inner
+
+
+class _Framer(_Part):
+    def feed(self, piece: StreamPiece) -> list[Framed]:
+        """Return the messages that this piece completed."""
+        return self._owner._safely([], self._inner.feed, piece)  # type: ignore[no-any-return]  # noqa: SLF001
+
+    def finish(self) -> list[Framed]:
+        """Return what is left at the end of the stream."""
+        return self._owner._safely([], self._inner.finish)  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+class _Assembler(_Part):
+    def feed(
+        self, direction: int, frame: int, time_ns: int, events: Sequence[Event]
+    ) -> list[Event]:
+        """Return further events of a datagram."""
+        return self._owner._ask([], self._inner.feed, direction, frame, time_ns, events)  # type: ignore[no-any-return]  # noqa: SLF001
+
+    def finish(self) -> tuple[list[Event], list[Event]]:
+        """Return the events of what stays incomplete."""
+        return self._owner._safely(([], []), self._inner.finish)  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+class _Inspector(_Part):
+    def inspect(self, dissection: Any) -> None:
+        """Add to the tree of the next datagram."""
+        self._owner._safely(None, self._inner.inspect, dissection)  # noqa: SLF001

@@ -1,0 +1,115 @@
+"""What is derived from a plug-in's layers is kept, and never taken from a file of somebody else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netdissect.dissect import engine, kept
+
+LAYERS = """
+from scapy.fields import ShortField, ByteField
+from netdissect.layers.base import Layer
+from netdissect.layers.fields import Varint
+from netdissect.wire.varint import VarintCodec
+
+class Two(Layer):
+    fields_desc = [ShortField("first", 1), ByteField("second", 2)]
+
+def read_own(data, position, end):
+    if position >= end:
+        raise ValueError
+    return data[position] * 2, position + 1
+
+OWN = VarintCodec("own", read_own, lambda value: bytes([value // 2]), 0, 510)
+
+class Own(Layer):
+    fields_desc = [Varint("number", 0, OWN)]
+
+CODES = ()
+READERS = [(Two, ()), (Own, ())]
+"""
+
+
+@pytest.fixture
+def layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of a layer module that nobody has seen before."""
+    name = f"kept_layers_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(LAYERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept.readers.cache_clear()
+    return name
+
+
+def files(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache" / "netdissect").iterdir())
+
+
+def test_readers_are_derived_once(layers: str, tmp_path: Path) -> None:
+    read: Any = kept.readers(layers)
+    assert read.read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
+    assert read.read_Two(b"\1\2", 0, 2) is None
+    assert read.read_Own(b"\5", 0, 1) == (10, 1)
+    assert read.read_Own(b"", 0, 0) is None
+    (file,) = files(tmp_path)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    file.write_text("def read_Two(buf, off, end): return 'kept'")
+    kept.readers.cache_clear()
+    assert kept.readers(layers).read_Two(b"", 0, 0) == "kept"
+
+
+def test_new_sources_are_derived_anew(layers: str, tmp_path: Path) -> None:
+    kept.readers(layers)
+    (before,) = files(tmp_path)
+    source = tmp_path / f"{layers}.py"
+    source.write_text(source.read_text().replace("ByteField(", "ShortField("))
+    del sys.modules[layers]
+    engine.layer_module.cache_clear()
+    kept.readers.cache_clear()
+    assert kept.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 0x304, 4)
+    (after,) = files(tmp_path)
+    assert after != before
+
+
+@pytest.mark.parametrize("who", ["writable", "link", "folder", "owner"])
+def test_what_others_may_have_written_is_not_run(
+    who: str, layers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.readers(layers)
+    (file,) = files(tmp_path)
+    file.write_text("def read_Two(buf, off, end): return 'foreign'")
+    if who == "writable":
+        file.chmod(0o620)
+    elif who == "link":
+        real = tmp_path / "elsewhere.py"
+        file.rename(real)
+        file.symlink_to(real)
+    elif who == "folder":
+        file.parent.chmod(0o770)
+    else:
+        me = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: me + 1)
+    kept.readers.cache_clear()
+    assert kept.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
+
+
+def test_nowhere_to_keep_them_is_no_fault(
+    layers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert kept.folder() is None
+    assert kept.readers(layers).read_Two(b"\1\2\3\4", 0, 4) == (0x102, 3, 3)
+
+
+def test_field_names_are_kept(layers: str, tmp_path: Path) -> None:
+    wanted = {"first": "int", "second": "int", "number": "int"}
+    assert kept.field_kinds(layers) == wanted
+    assert [file.name.rpartition("-")[2] for file in files(tmp_path)] == ["fields.json"]
+    assert kept.field_kinds(layers) == wanted
