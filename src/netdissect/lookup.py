@@ -26,7 +26,7 @@ from netdissect.dissect.foreign import (
 from netdissect.model.annotations import COMMON_CODES, Annotation, CodeRow
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.dissection import Dissection, FieldNode
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.protocols import registry
 from netdissect.protocols.base import Fragment, Protocol, Reading
@@ -152,9 +152,9 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             if (row := protocol.dialect_row(name)) is not None
         ]
         if not rows:
-            raise UsageError(
-                f"no protocol has a dialect {name!r}; `netdissect protocols` lists them"
-            )
+            every = [row.name for protocol in loaded_protocols() for row in protocol.dialects]
+            near = did_you_mean(name, every) or "; `netdissect protocols` lists them"
+            raise UsageError(f"no protocol has a dialect {name!r}{near}")
         if len(rows) > 1:
             raise UsageError(f"{name!r} may be {' or '.join(row[1] for row in rows)}; say which")
         chosen[rows[0][0]] = rows[0][1]
@@ -178,7 +178,10 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
         UsageError: a file cannot be read or is no schema.
 
     """
-    from netdissect.dissect.schema import SchemaError, load_schema  # noqa: PLC0415 - only where asked for
+    if not paths:
+        return {}
+    from netdissect.dissect.engine import schema_values  # noqa: PLC0415 - imports scapy
+    from netdissect.dissect.schema import SchemaError, check_types, load_schema, named_protocol  # noqa: PLC0415 - only where asked for
 
     formats = {
         end: registry.load(place)
@@ -189,12 +192,12 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
     for path in paths:
         try:
             schema = load_schema(path, formats)
-        except (OSError, SchemaError) as error:
+            known = registry.get(named_protocol(schema))
+            check_types(schema, schema_values(known.layer_module or known.name), origin=path)
+        except (SchemaError, UsageError) as error:
             text = str(error)
             raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error
-        if schema.protocol is None:
-            raise UsageError(f"{path}: the schema does not say its protocol")
-        found[schema.protocol] = schema
+        found[known.name] = schema
     return found
 
 

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import random
+import sys
 import threading
 from pathlib import Path
 from struct import pack
 
+import lz4.frame
 import pytest
 import zstandard
 
@@ -17,6 +21,13 @@ from netdissect.capture.pcap import MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import MAX_BLOCK_OCTETS, MAX_INTERFACES
 from packetbuild import block, enhanced, interface, option, pcap_file, section
 
+PACKED = [
+    gzip.compress,
+    zstandard.compress,
+    lzma.compress,
+    lambda content: bz2.compress(content, 1),  # in small blocks
+    lz4.frame.compress,
+]
 RECORDS = [(10, 20, b"abc", 3), (11, 999_999, b"", 0), (4_294_967_295, 1, b"xyz!" * 30, 500)]
 CAPTURES = Path(__file__).parents[2] / "captures"
 
@@ -149,7 +160,7 @@ def test_unknown_blocks_are_passed_over():
     assert len(read(content + enhanced("<", 1, b"a"))[0]) == 1
 
 
-@pytest.mark.parametrize("pack_it", [gzip.compress, zstandard.compress, lambda c: c])
+@pytest.mark.parametrize("pack_it", [*PACKED, lambda c: c])
 def test_compression_is_seen_through_by_content(pack_it, tmp_path):
     content = pcap_file([(i, i, bytes([i % 256]) * (i % 400), 1000) for i in range(3000)])
     plain, _ = read(content)
@@ -170,11 +181,15 @@ def test_several_members_and_padding_are_one_file():
     frames, reader = read(zstandard.compress(content[:60]) + zstandard.compress(content[60:]))
     assert frames == expected(1000)
     assert reader.info.format == "pcap.zst"
+    for name, pack_it in (("xz", lzma.compress), ("bz2", bz2.compress), ("lz4", lz4.frame.compress)):
+        frames, reader = read(pack_it(content[:60]) + pack_it(content[60:]))
+        assert frames == expected(1000)
+        assert reader.info.format == f"pcap.{name}"
     skippable = b"\x53\x2a\x4d\x18" + pack("<I", 3) + b"abc"
     assert read(skippable + zstandard.compress(content))[0] == expected(1000)
 
 
-@pytest.mark.parametrize("pack_it", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("pack_it", PACKED)
 def test_damage_in_compressed_octets_ends_the_frames(pack_it):
     noise = random.Random(1)
     content = pcap_file([(i, 0, noise.randbytes(200), 200) for i in range(5000)])
@@ -189,7 +204,10 @@ def test_damage_in_compressed_octets_ends_the_frames(pack_it):
     assert reader.damage
 
 
-@pytest.mark.parametrize("pack_it", [gzip.compress, lambda c: zstandard.compress(c, 19)])
+@pytest.mark.parametrize(
+    "pack_it",
+    [gzip.compress, lambda c: zstandard.compress(c, 19), lzma.compress, bz2.compress, lz4.frame.compress],
+)
 def test_a_compression_bomb_is_read_in_bounded_steps(pack_it):
     # 64 MiB in a single record: the length is refused before the octets are asked for.
     content = pcap_file([(1, 1, b"ok", 2)]) + pack("<IIII", 1, 1, 1 << 26, 1 << 26) + bytes(1 << 26)
@@ -238,6 +256,32 @@ def test_standard_input_is_named_by_a_dash(monkeypatch):
 )
 def test_what_is_no_capture_is_refused(content):
     with pytest.raises(CaptureError):
+        open_capture(io.BytesIO(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"PK\x03\x04" + bytes(40), "a ZIP archive"),
+        (b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7z archive"),
+        (b"LZIP\x01" + bytes(40), "compressed by lzip"),
+    ],
+)
+def test_other_compressions_are_named(content, said):
+    with pytest.raises(CaptureError, match=f"{said} is not read; unpack it first"):
+        open_capture(io.BytesIO(content))
+
+
+def test_without_its_package_lz4_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(CaptureError, match=r"netdissect\[lz4\]"):
+        open_capture(io.BytesIO(lz4.frame.compress(pcap_file(RECORDS))))
+
+
+def test_an_xz_header_cannot_ask_for_all_memory(monkeypatch):
+    monkeypatch.setattr("netdissect.capture.source.MAX_XZ_MEMORY_OCTETS", 1 << 20)
+    content = lzma.compress(pcap_file(RECORDS), preset=6)  # asks for 9 MiB
+    with pytest.raises(CaptureError, match="emory usage limit"):
         open_capture(io.BytesIO(content))
 
 

@@ -8,8 +8,9 @@ from click.testing import CliRunner, Result
 
 import console_docs
 from netdissect.cli import cli
-from netdissect.cli.settings import KEYS, settings
+from netdissect.cli.settings import KEYS, load, settings
 from netdissect.model.errors import UsageError
+from netdissect.wire.inflate import Bounds
 
 LOSSY = str(console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
 
@@ -128,3 +129,100 @@ def test_what_is_shown_is_a_file_of_settings(monkeypatch, tmp_path) -> None:
     again = CliRunner().invoke(cli, ["config", "show"])
     values = [line.partition("  #")[0].rstrip() for line in first.stdout.splitlines()]
     assert [line.partition("  #")[0].rstrip() for line in again.stdout.splitlines()] == values
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("NETDISSECT_TIME", "zz"), ("NETDISSECT_COLOR", "blue"), ("NETDISSECT_BYTE_ORDER", "middle"),
+        ("NETDISSECT_INFLATE_LIMIT", "abc"), ("NETDISSECT_INFLATE_LIMIT", "-5"),
+        ("NETDISSECT_INFLATE_LIMIT", "9" * 5000), ("NETDISSECT_INFLATE_RATIO", "0"),
+        ("NETDISSECT_INFLATE_RATIO", str(1 << 40)), ("NETDISSECT_DECODE_AS", "7777"),
+        ("NETDISSECT_DECODE_AS", "7777=riptid"), ("NETDISSECT_DECODE_AS", "99999=riptide"),
+        ("NETDISSECT_DIALECTS", "riptide-9"), ("NETDISSECT_DISABLED", "riptid"),
+    ],
+)  # fmt: skip
+def test_a_bad_variable_is_named(
+    user: Path, monkeypatch: pytest.MonkeyPatch, variable: str, text: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    result = invoke("read", LOSSY, "-c", "1")
+    assert result.exit_code == 2
+    assert variable in result.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[output]\ntime = "zz"\n', '[output]\ncolor = "blue"\n', "[decode]\ninflate_limit = 0\n",
+        f"[decode]\ninflate_limit = {1 << 40}\n", '[decode]\ndialects = ["riptide-9"]\n',
+        '[decode]\nschemas = ["~nosuchuser/x.json"]\n', "x = " + "[" * 3000 + "]" * 3000,
+        '[decode.ports]\n"x" = "riptide"\n', '[otput]\ntime = "r"\n',
+    ],
+)  # fmt: skip
+def test_a_bad_value_names_its_file(user: Path, text: str) -> None:
+    user.write_text(text)
+    result = invoke("read", LOSSY, "-c", "1")
+    assert result.exit_code == 2
+    assert str(user) in result.stderr
+    assert "unexpected" not in result.stderr
+
+
+def test_a_file_that_may_not_be_read_is_a_note(user: Path) -> None:
+    user.mkdir()
+    result = invoke("read", LOSSY, "-c", "1")
+    assert result.exit_code == 0
+    assert f"note: {user} is ignored: Is a directory" in result.stderr
+    assert "note" not in invoke("read", LOSSY, "-c", "1", "-q").stderr
+
+
+def test_a_home_that_nobody_knows_is_no_fault(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", "~nosuchuser")
+    assert invoke("read", LOSSY, "-c", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_a_project_file_that_others_can_write_is_ignored(
+    user: Path, tmp_path: Path, which: str
+) -> None:
+    project = tmp_path / "project" / "netdissect.toml"
+    project.write_text('[output]\ntime = "e"\n')
+    (project if which == "file" else project.parent).chmod(0o777)
+    result = invoke("read", LOSSY, "-c", "1")
+    assert result.exit_code == 0
+    assert f"note: {project} is ignored: it" in result.stderr
+    assert "written by others" in result.stderr
+    assert "0.000000" in result.stdout
+    assert str(project) in invoke("config", "show", "--origin").stdout
+    rows = [json.loads(line) for line in invoke("config", "show", "--json").stdout.splitlines()]
+    assert any(str(project) in row.get("ignored", "") for row in rows)
+
+
+def test_a_project_lowers_bounds_and_lifts_none(user: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project" / "netdissect.toml"
+    project.write_text("[decode]\ninflate_limit = 2000000\ninflate_ratio = 10\n")
+    found = load()
+    values = {row.key.name: row.value for row in found.rows}
+    assert (values["decode.inflate_limit"], values["decode.inflate_ratio"]) == (1 << 20, 10)
+    assert "cannot lift this bound of 1048576" in found.ignored[0]
+
+
+def test_a_project_names_no_file_outside_of_its_folder(user: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.json"
+    outside.write_text("{}")
+    (tmp_path / "project" / "link.json").symlink_to(outside)
+    (tmp_path / "project" / "netdissect.toml").write_text(
+        f'[decode]\nschemas = ["../outside.json", "link.json", "{outside}", "own.json"]\n'
+    )
+    found = load()
+    values = {row.key.name: row.value for row in found.rows}
+    assert values["decode.schemas"] == [str(tmp_path / "project" / "own.json")]
+    assert len(found.ignored) == 3
+
+
+def test_the_bounds_of_the_settings_are_those_of_the_decoder() -> None:
+    defaults = {key.name: key.default for key in KEYS}
+    usual = Bounds()
+    assert defaults["decode.inflate_limit"] == usual.octets
+    assert defaults["decode.inflate_ratio"] == usual.ratio

@@ -189,8 +189,8 @@ def test_a_filter_tells_which_names_it_uses() -> None:
     ("text", "start", "message"),
     [
         ("", 0, "empty"),
-        ("frame.numbr == 4", 0, 'did you mean "frame.number"'),
-        ("riptide and riptide.sequenceid == 4", 12, 'did you mean "riptide.sequence_id"'),
+        ("frame.numbr == 4", 0, "did you mean 'frame.number'"),
+        ("riptide and riptide.sequenceid == 4", 12, "did you mean 'riptide.sequence_id'"),
         ("frame.number ==", 15, "ends too early"),
         ("frame.number == 4 4", 18, "expected an operator"),
         ("(riptide", 8, "expected )"),

@@ -30,5 +30,5 @@ def test_some_can_be_left_out() -> None:
 
 
 def test_unknown_names_are_the_users_fault() -> None:
-    with pytest.raises(UsageError, match="no protocol named 'ripptide'"):
+    with pytest.raises(UsageError, match="no protocol is called 'ripptide'; did you mean 'riptide'"):
         registry.get("ripptide")

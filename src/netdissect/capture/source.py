@@ -12,7 +12,7 @@ import stat
 import sys
 import zlib
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from netdissect.model.errors import CaptureFileError
 
@@ -24,6 +24,9 @@ __all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
 READ_OCTETS: Final = 64 * 1024
 """Octets asked for in one read; a pipe hands over what it has, without waiting for so many."""
 
+MAX_XZ_MEMORY_OCTETS = 256 * 1024 * 1024
+"""Memory that an xz stream may ask for: `xz -9` needs 65 MiB, a hostile header names 4 GiB."""
+
 ZSTD_FEED_OCTETS: Final = 1024
 """Compressed octets fed to Zstandard at once. Four octets can stand for 128 KiB (an RLE block), so
 this bounds one output to 32 MiB.
@@ -33,11 +36,23 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE: Final = b"\x2a\x4d\x18"
 _ZSTD_SKIPPABLE_FIRST: Final = 0x50
-_MAGIC_OCTETS: Final = 4
+_MAGIC_OCTETS: Final = 10
 
 
 class CaptureError(CaptureFileError):
     """The capture is missing, unreadable or no capture file. The command line exits with 3."""
+
+
+_UNREADABLE: Final = (
+    ("a ZIP archive", b"PK\x03\x04"),
+    ("a 7z archive", b"7z\xbc\xaf\x27\x1c"),
+    ("a RAR archive", b"Rar!\x1a\x07"),
+    ("a file compressed by lzip", b"LZIP"),
+    ("a file compressed by lzop", b"\x89LZO"),
+    ("a file compressed by compress", b"\x1f\x9d"),
+    ("a file compressed by snappy", b"\xff\x06\x00\x00sNaPpY"),
+)
+"""What captures come in besides, and the bytes it starts with."""
 
 
 class _DamagedError(Exception):
@@ -52,7 +67,7 @@ class Window:
     def __init__(self, raw: RawInput, chunks: Iterator[bytes], compression: str) -> None:
         self.raw = raw
         self.compression = compression
-        """`""`, `gz` or `zst`."""
+        """`""`, `gz`, `zst`, `xz`, `bz2` or `lz4`."""
         self._chunks = chunks
         self.data = b""
         """Octets in hand."""
@@ -145,6 +160,13 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
         head[1:4] == _ZSTD_SKIPPABLE and head[0] & 0xF0 == _ZSTD_SKIPPABLE_FIRST
     ):
         return Window(raw, _unzstd(head, raw), "zst")
+    for name, magic, make in _STREAMED:
+        if head.startswith(magic):
+            return Window(raw, _streamed(head, raw, name, make), name)
+    for name, magic in _UNREADABLE:
+        if head.startswith(magic):
+            raw.close()
+            raise CaptureError(f"{name} is not read; unpack it first")
     return Window(raw, _chunks(head, raw), "")
 
 
@@ -215,3 +237,62 @@ def _unzstd(head: bytes, raw: RawInput) -> Iterator[bytes]:
                     yield out
     if not frame.eof:
         raise _DamagedError("zstd data cut short")
+
+
+def _xz() -> Any:
+    import lzma  # noqa: PLC0415 - only some files need it
+
+    return lzma.LZMADecompressor(memlimit=MAX_XZ_MEMORY_OCTETS)
+
+
+def _bz2() -> Any:
+    import bz2  # noqa: PLC0415 - only some files need it
+
+    return bz2.BZ2Decompressor()
+
+
+def _lz4() -> Any:
+    try:
+        import lz4.frame  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise CaptureError("compressed by lz4; pip install 'netdissect[lz4]' reads it") from None
+    return lz4.frame.LZ4FrameDecompressor()
+
+
+_STREAMED: Final[tuple[tuple[str, bytes, Callable[[], Any]], ...]] = (
+    ("xz", b"\xfd7zXZ\x00", _xz),
+    ("bz2", b"BZh", _bz2),
+    ("lz4", b"\x04\x22\x4d\x18", _lz4),
+)
+"""Compression -> the bytes it starts with, and a decompressor as Python's own are."""
+
+
+def _streamed(
+    head: bytes, raw: RawInput, name: str, make: Callable[[], Any]
+) -> Iterator[bytes]:
+    """Return an iterator over the octets of all members; an absent decompressor is said at once."""
+    return _members(head, raw, name, make, make())
+
+
+def _members(
+    head: bytes, raw: RawInput, name: str, make: Callable[[], Any], first: Any
+) -> Iterator[bytes]:
+    member = first
+    for chunk in _chunks(head, raw):
+        rest = chunk
+        while rest or not (member.eof or member.needs_input):
+            if member.eof:
+                rest = rest.lstrip(b"\0")
+                if not rest:
+                    break
+                member = make()
+            try:
+                out = member.decompress(rest, READ_OCTETS)
+            except Exception as error:
+                # Each library has an exception of its own for damage.
+                raise _DamagedError(f"{name} data damaged: {error}") from error
+            rest = member.unused_data or b"" if member.eof else b""
+            if out:
+                yield out
+    if not member.eof:
+        raise _DamagedError(f"{name} data cut short")

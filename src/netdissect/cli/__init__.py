@@ -18,6 +18,8 @@ import click
 
 from netdissect._version import __version__
 from netdissect.cli.errors import ClosedOutputError, report
+from netdissect.model.errors import did_you_mean
+from netdissect.render.safe import safe
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -60,6 +62,10 @@ ALIASES = {
 }
 """tshark's `-z` names -> our command. `-z io,stat,1` also sets the interval."""
 
+_WORDS = "netdissect.words"
+"""Key of click's `Context.meta`: the words of the command line."""
+_QUIET = frozenset({"-q", "--quiet", "config"})
+"""Words with which nothing is said of settings that were ignored; `config` shows them itself."""
 _GROUP_OPTIONS = frozenset({"--help", "-h", "--version", "--debug"})
 
 
@@ -87,6 +93,15 @@ class Group(click.Group):
         del ctx
         return sorted(COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the words name; name the one that was meant."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            raise click.UsageError(f"no command is called {name!r}{did_you_mean(name, COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a command and return its `command`."""
         del ctx
@@ -107,16 +122,21 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command with the settings of files and environment as its defaults."""
-        from netdissect.cli.settings import default_map  # noqa: PLC0415 - not for --help
+        from netdissect.cli.settings import default_map, load  # noqa: PLC0415 - not for --help
 
-        defaults = default_map()
+        found = load()
+        defaults = default_map(found)
+        if found.ignored and not _QUIET & set(ctx.meta[_WORDS]):
+            for sentence in found.ignored:
+                click.echo(f"netdissect: note: {safe(sentence)}", err=True)
         ctx.default_map = dict.fromkeys(COMMANDS, defaults) if defaults else None
         with _closed_output():
             return super().invoke(ctx)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let `netdissect FILE` and `netdissect -r FILE` mean `netdissect read FILE`."""
-        return super().parse_args(ctx, default_command(args))
+        ctx.meta[_WORDS] = words = default_command(args)
+        return super().parse_args(ctx, words)
 
     def main(
         self,
@@ -210,7 +230,10 @@ def main() -> None:
     """Run netdissect as a program."""
     # Records hold no cycles; looking for them all the time costs a tenth of a run.
     gc.set_threshold(100_000, 50, 50)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller (`>&-`): nobody reads, which is no failure
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole run
+        elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     cli.main(prog_name="netdissect")

@@ -27,17 +27,20 @@ def show(
 ) -> None:
     """Print every setting."""
     del quiet, verbose
-    from netdissect.cli.settings import settings  # noqa: PLC0415
+    from netdissect.cli.settings import load  # noqa: PLC0415
     from netdissect.render.catalogs import show_settings  # noqa: PLC0415
 
-    found = [(item.key.name, item.value, item.origin, item.key.meaning) for item in settings()]
+    loaded = load()
+    found = [(item.key.name, item.value, item.origin, item.key.meaning) for item in loaded.rows]
     if as_json:
         print_json(
             {"schema": 1, "setting": name, "value": value, "origin": where, "meaning": meaning}
             for name, value, where, meaning in found
         )
+        print_json({"schema": 1, "ignored": sentence} for sentence in loaded.ignored)
     else:
-        show_settings(make_screen(color, width), found, origin=origin)
+        ignored = loaded.ignored if origin else ()
+        show_settings(make_screen(color, width), found, ignored, origin=origin)
 
 
 @command.command("path")

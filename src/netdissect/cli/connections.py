@@ -8,8 +8,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.session import Choices, Match, Session
-from netdissect.model.errors import UsageError
+from netdissect.cli.session import Choices, Match, Session, missing
 
 if TYPE_CHECKING:
     from netdissect.pipeline.reports import Reports
@@ -71,9 +70,10 @@ def command(
         if sort != "frame":
             reports = reports.ordered(_SORTS[sort])
         if connection is not None:
-            reports = reports.of({connection})
-            if not reports:
-                raise UsageError(f"there is no connection {connection}")
+            chosen = reports.of({connection})
+            if not chosen:
+                raise missing(connection, reports)
+            reports = chosen
         reports = reports[:limit]
         clock = Clock(times, session.first_ns)
         if as_json:

@@ -81,7 +81,7 @@ def _lines() -> Iterator[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise click.BadParameter(f"line {number} is not JSON.") from None
         if not isinstance(row, dict) or not isinstance(row.get("fields"), dict):
             raise click.BadParameter(f"line {number} has no object `fields`.")

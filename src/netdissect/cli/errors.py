@@ -4,7 +4,9 @@ contract.
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import sys
 import traceback
 
@@ -20,6 +22,10 @@ from netdissect.model.errors import (
 from netdissect.render.safe import safe
 
 __all__ = ["EXIT", "ClosedOutputError", "report"]
+
+
+_LONGEST_WORD = 200
+"""Characters of a word in a message at most."""
 
 
 class ClosedOutputError(Exception):
@@ -66,7 +72,9 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
             _say("interrupted")
         return EXIT.DONE if live else EXIT.FAILURE
     if isinstance(error, click.ClickException):
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(_short(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     if isinstance(error, NetdissectError):
         _say(str(error))
@@ -84,7 +92,12 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
 
 
 def _say(text: str) -> None:
-    click.echo(f"netdissect: {safe(text)}", err=True)
+    click.echo(f"netdissect: {safe(_short(text))}", err=True)
+
+
+def _short(text: str) -> str:
+    """Return a message in which no word fills the screen: it may quote what the user gave."""
+    return re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: f"{word[0][:_LONGEST_WORD]}…", text)
 
 
 def _point(error: FilterError) -> None:

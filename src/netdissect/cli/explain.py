@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
 from netdissect.cli import options
@@ -26,15 +24,12 @@ def command(
     del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
-    from netdissect.model.errors import UsageError  # noqa: PLC0415
+    from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415
     from netdissect.render.findings import show_catalogue, show_code  # noqa: PLC0415
 
     rows = lookup.catalogue()
     if code is not None and code not in rows:
-        near = difflib.get_close_matches(code, rows, 1)
-        raise UsageError(
-            f"no finding is called {code!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-        )
+        raise UsageError(f"no finding is called {code!r}{did_you_mean(code, rows)}")
     chosen = list(rows.values()) if code is None else [rows[code]]
     if as_json:
         print_json(json.code(row) for row in chosen)

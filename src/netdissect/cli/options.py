@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
+from netdissect.cli.settings import KEYS
 
 __all__ = [
     "analysis",
@@ -27,6 +28,8 @@ __all__ = [
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _TIME_STYLES = ("r", "d", "a", "u", "e")
+_MOST = {key.option: key.most for key in KEYS}
+"""Option -> its largest number."""
 
 
 def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
@@ -174,13 +177,13 @@ def reading(function: _F) -> _F:
         ),
         click.option(
             "--inflate-limit",
-            type=click.IntRange(min=1),
-            metavar="OCTETS",
+            type=click.IntRange(min=1, max=_MOST["inflate_limit"]),
+            metavar="BYTES",
             help="Inflate a compressed message no further.  [default: 1048576]",
         ),
         click.option(
             "--inflate-ratio",
-            type=click.IntRange(min=1),
+            type=click.IntRange(min=1, max=_MOST["inflate_ratio"]),
             metavar="N",
             help="Nor further than N times its size.  [default: 200]",
         ),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["Choices", "Match", "Session", "select"]
+__all__ = ["Choices", "Match", "Session", "missing", "select"]
 
 _Item = TypeVar("_Item", bound=DatagramRecord | UnitRecord | ConnectionEvent)
 
@@ -258,7 +258,7 @@ class Session:
             if number is None or item.connection == number:
                 yield item
         if number is not None and self.reports.by_number(number) is None:
-            raise UsageError(f"there is no connection {number}")
+            raise missing(number, self.reports)
 
     @staticmethod
     def forget(finding: object) -> None:
@@ -266,6 +266,14 @@ class Session:
 
     def _collect(self, pipeline: Any) -> None:
         self.reports, self.limits_hit = pipeline.reports, pipeline.limits_hit
+
+
+def missing(number: int, reports: Reports) -> UsageError:
+    """Return what to say where a capture has no connection of a number."""
+    known = reports.numbers()
+    if not known:
+        return UsageError(f"there is no connection {number}: the capture has none")
+    return UsageError(f"there is no connection {number}; there are {min(known)} to {max(known)}")
 
 
 LATE_FIELDS = frozenset({"dialect", "msg.acked_in", "msg.rtt"})

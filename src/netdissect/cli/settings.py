@@ -3,27 +3,32 @@ default.
 
 The user's file is `netdissect/config.toml` in the configuration folder (XDG_CONFIG_HOME, else
 `~/.config`); the project's is `netdissect.toml` in the working folder or the nearest folder above
-it.
+it. A project may come from anywhere, so its file is taken only where nobody else can have put it,
+lifts no safety bound and names no file outside of its folder.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
+from netdissect.model.files import read_text
 
-__all__ = ["KEYS", "Key", "Setting", "default_map", "settings", "user_file"]
+__all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
 
 PROJECT_NAME = "netdissect.toml"
 _KINDS = {
     "str": "a text", "int": "a number", "list": "a list of texts", "dict": "a table of texts",
 }  # fmt: skip
-_SGR = re.compile(r"\d{1,3}(;\d{1,3})*|")
+_SGR = re.compile(r"[0-9]{1,3}(;[0-9]{1,3})*|")
+MAX_FILE_OCTETS = 1024 * 1024
+"""Bytes of a file of settings at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,32 @@ class Key:
     """Value without any file."""
     meaning: str
     """One line."""
+    among: tuple[str, ...] = ()
+    """Texts that are allowed; () = any."""
+    most: int | None = None
+    """Largest number allowed, of a bound that keeps hostile captures harmless: a project's file
+    may only lower it. None = no such bound."""
 
 
 KEYS: tuple[Key, ...] = (
-    Key("output.color", str, "color", "NETDISSECT_COLOR", "auto", "auto, always or never"),
-    Key("output.time", str, "times", "NETDISSECT_TIME", "r", "style of times: r, d, a, u or e"),
+    Key(
+        "output.color",
+        str,
+        "color",
+        "NETDISSECT_COLOR",
+        "auto",
+        "auto, always or never",
+        among=("auto", "always", "never"),
+    ),
+    Key(
+        "output.time",
+        str,
+        "times",
+        "NETDISSECT_TIME",
+        "r",
+        "style of times: r, d, a, u or e",
+        among=("r", "d", "a", "u", "e"),
+    ),
     Key(
         "decode.ports", dict, "decode_as", "NETDISSECT_DECODE_AS", {}, "port -> protocol or dialect"
     ),
@@ -81,6 +107,7 @@ KEYS: tuple[Key, ...] = (
         "NETDISSECT_BYTE_ORDER",
         None,
         "little or big, where a format leaves it open; else found out",
+        among=("little", "big"),
     ),
     Key(
         "decode.inflate_limit",
@@ -88,7 +115,8 @@ KEYS: tuple[Key, ...] = (
         "inflate_limit",
         "NETDISSECT_INFLATE_LIMIT",
         1 << 20,
-        "octets of one inflated message at most",
+        "bytes of one inflated message at most",
+        most=1 << 28,
     ),
     Key(
         "decode.inflate_ratio",
@@ -96,7 +124,8 @@ KEYS: tuple[Key, ...] = (
         "inflate_ratio",
         "NETDISSECT_INFLATE_RATIO",
         200,
-        "octets of one inflated message at most, as a multiple of its size",
+        "bytes of one inflated message at most, as a multiple of its size",
+        most=100_000,
     ),
     Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
     Key("colors", dict, None, None, {}, 'style name -> SGR parameters, such as error = "1;31"'),
@@ -114,119 +143,203 @@ class Setting:
     """`default`, `environment NAME`, or `user FILE` / `project FILE`."""
 
 
+@dataclass(slots=True)
+class Settings:
+    """What is in force, and what is not and why."""
+
+    rows: list[Setting] = field(default_factory=list)
+    """Every setting, in the order of KEYS."""
+    ignored: list[str] = field(default_factory=list)
+    """A sentence for each file, or value of a project's file, that was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The values of one file."""
+
+    name: str
+    """`user` or `project`."""
+    path: Path
+    values: dict[str, Any]
+
+
 def user_file(environ: Mapping[str, str] | None = None) -> Path:
     """Return where the user's file is, whether or not it exists."""
     environ = os.environ if environ is None else environ
     folder = environ.get("XDG_CONFIG_HOME")
-    base = Path(folder) if folder else Path(environ.get("HOME") or "~").expanduser() / ".config"
-    return base / "netdissect" / "config.toml"
+    if not folder:
+        try:
+            folder = os.path.join(environ.get("HOME") or Path.home(), ".config")  # noqa: PTH118 - may be relative
+        except RuntimeError:
+            folder = ".config"  # nobody's home is known: no such file is found
+    return Path(folder) / "netdissect" / "config.toml"
 
 
-def project_file() -> Path | None:
+def _project_file() -> Path | None:
     """Return the nearest project file, from the working folder upwards."""
     try:
         here = Path.cwd()
     except OSError:
         return None
-    return next(
-        (
-            folder / PROJECT_NAME
-            for folder in (here, *here.parents)
-            if (folder / PROJECT_NAME).is_file()
-        ),
-        None,
-    )
+    for folder in (here, *here.parents):
+        path = folder / PROJECT_NAME
+        try:
+            if stat.S_ISREG(path.stat().st_mode):
+                return path
+        except OSError:
+            continue
+    return None
 
 
-def settings(environ: Mapping[str, str] | None = None) -> list[Setting]:
-    """Return every setting in force, in the order of KEYS.
+def _distrust(path: Path) -> str | None:
+    """Return why a project's file is not taken; None where only this user can have written it."""
+    user, group = os.geteuid(), os.getegid()
+    for place, name in ((path, "it"), (path.parent, "its folder")):
+        try:
+            facts = place.stat()
+        except OSError as error:
+            return f"{name} may not be looked at ({error.strerror})"
+        if facts.st_uid not in {user, 0}:
+            return f"{name} belongs to another user"
+        shared = facts.st_mode & stat.S_IWGRP and facts.st_gid != group
+        if shared or facts.st_mode & stat.S_IWOTH:
+            return f"{name} can be written by others"
+    return None
+
+
+def load(environ: Mapping[str, str] | None = None) -> Settings:
+    """Return every setting in force, in the order of KEYS, and what was ignored.
 
     Raises:
-        UsageError: a file is no TOML, or a key is unknown or of the wrong kind.
+        UsageError: a file is no TOML, or a key or variable is unknown or has a wrong value.
 
     """
     environ = os.environ if environ is None else environ
-    layers: list[tuple[str, Path, dict[str, Any]]] = []
-    for name, path in (("user", user_file(environ)), ("project", project_file())):
-        if path is not None and path.is_file():
-            layers.append((name, path, _read(path)))
-    return [_in_force(key, layers, environ) for key in KEYS]
-
-
-def _in_force(
-    key: Key, layers: list[tuple[str, Path, dict[str, Any]]], environ: Mapping[str, str]
-) -> Setting:
-    text = environ.get(key.environment) if key.environment else None
-    if text is not None:
-        return Setting(key, _parsed(key, text), f"environment {key.environment}")
-    setting = Setting(key, key.default, "default")
-    for name, path, values in layers:
-        if key.name not in values:
+    found = Settings()
+    layers: list[_Layer] = []
+    for name, path in (("user", user_file(environ)), ("project", _project_file())):
+        if path is None:
             continue
-        value = values[key.name]
-        if key.kind is dict and isinstance(setting.value, dict):
-            value = {**setting.value, **value}
-        if key.name == "decode.schemas":
-            value = [str(path.parent / Path(item).expanduser()) for item in value]
-        setting = Setting(key, value, f"{name} {path}")
-    return setting
-
-
-def _parsed(key: Key, text: str) -> Any:
-    if key.kind is str:
-        return text
-    if key.kind is int:
+        distrust = _distrust(path) if name == "project" else None
+        if distrust is not None:
+            found.ignored.append(f"{path} is ignored: {distrust}")
+            continue
         try:
-            return int(text)
-        except ValueError:
-            raise UsageError(f"{key.environment} must be a number, not {text!r}") from None
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if key.kind is list:
-        return words
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - only where a file exists
-
-    try:
-        tree = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from error
-    kinds = {key.name: key.kind for key in KEYS}
-    found: dict[str, Any] = {}
-    for section, values in tree.items():
-        if section in kinds:
-            found[section] = values
-        elif isinstance(values, dict):
-            found.update({f"{section}.{name}": value for name, value in values.items()})
-        else:
-            found[section] = values
-    for name, value in found.items():
-        if name not in kinds:
-            raise UsageError(f"{path}: no setting is called {name}; known: {', '.join(kinds)}")
-        _check(path, name, kinds[name], value)
+            layers.append(_Layer(name, path, _read(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            found.ignored.append(f"{path} is ignored: {error.strerror}")
+    for key in KEYS:
+        found.rows.append(_in_force(key, layers, environ, found.ignored))
     return found
 
 
-def _check(path: Path, name: str, kind: type, value: Any) -> None:
-    texts = (
-        list(value.values())
-        if isinstance(value, dict)
-        else value
-        if isinstance(value, list)
-        else []
-    )
-    wrong = not isinstance(value, kind) or (kind is int and isinstance(value, bool))
+def settings(environ: Mapping[str, str] | None = None) -> list[Setting]:
+    """Return the rows of `load`."""
+    return load(environ).rows
+
+
+def _in_force(
+    key: Key, layers: list[_Layer], environ: Mapping[str, str], ignored: list[str]
+) -> Setting:
+    text = environ.get(key.environment) if key.environment else None
+    if text is not None:
+        value = _parsed(key, text)
+        _check(str(key.environment), key, value)
+        return Setting(key, value, f"environment {key.environment}")
+    setting = Setting(key, key.default, "default")
+    for layer in layers:
+        if key.name not in layer.values:
+            continue
+        value = layer.values[key.name]
+        if key.name == "decode.schemas":
+            value = list(_schemas(layer, value, ignored))
+        if layer.name == "project" and key.most is not None and value > setting.value:
+            ignored.append(
+                f"{layer.path}: {key.name} = {value} is ignored: a project cannot lift this bound"
+                f" of {setting.value}"
+            )
+            continue
+        if key.kind is dict and isinstance(setting.value, dict):
+            value = {**setting.value, **value}
+        setting = replace(setting, value=value, origin=f"{layer.name} {layer.path}")
+    return setting
+
+
+def _schemas(layer: _Layer, names: list[str], ignored: list[str]) -> Iterator[str]:
+    """Yield the paths of schema files, relative to the file that names them."""
+    folder = layer.path.parent
+    for name in names:
+        try:
+            path = folder / Path(name).expanduser()
+        except RuntimeError:
+            raise UsageError(f"{layer.path}: decode.schemas: {name}: no such user") from None
+        if layer.name == "project" and not path.resolve().is_relative_to(folder.resolve()):
+            ignored.append(
+                f"{layer.path}: schema {name} is ignored: it lies outside of the project's folder"
+            )
+            continue
+        yield str(path)
+
+
+def _parsed(key: Key, text: str) -> Any:
+    """Return the value that an environment variable stands for."""
+    if key.kind is str:
+        return text
+    if key.kind is int:
+        if not re.fullmatch(r"-?[0-9]{1,18}", text.strip()):
+            raise UsageError(f"{key.environment} must be a number, not {text!r}")
+        return int(text)
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if key.kind is list:
+        return words
+    if bad := [word for word in words if "=" not in word]:
+        raise UsageError(f"{key.environment}: {bad[0]!r} is not KEY=VALUE")
+    return dict(word.split("=", 1) for word in words)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the values of a file by dotted name, each of the right kind."""
+    import tomllib  # noqa: PLC0415 - only where a file exists
+
+    try:
+        tree = tomllib.loads(read_text(path, MAX_FILE_OCTETS))
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply") from None
+    keys = {key.name: key for key in KEYS}
+    found: dict[str, Any] = {}
+    for section, values in tree.items():
+        if section in keys or not isinstance(values, dict):
+            found[section] = values
+        else:
+            found.update({f"{section}.{name}": value for name, value in values.items()})
+    for name, value in found.items():
+        if name not in keys:
+            near = did_you_mean(name, keys) or f"; known: {', '.join(keys)}"
+            raise UsageError(f"{path}: no setting is called {name!r}{near}")
+        _check(f"{path}: {name}", keys[name], value)
+    return found
+
+
+def _check(where: str, key: Key, value: Any) -> None:
+    """Refuse a value that a setting cannot have; `where` names the file or variable."""
+    texts = list(value.values()) if isinstance(value, dict) else value
+    texts = texts if isinstance(texts, list) else []
+    wrong = not isinstance(value, key.kind) or isinstance(value, bool)
     if wrong or not all(isinstance(item, str) for item in texts):
-        wanted = _KINDS[kind.__name__]
-        raise UsageError(f"{path}: {name} must be {wanted}")
-    if name == "colors" and isinstance(value, dict):
+        raise UsageError(f"{where} must be {_KINDS[key.kind.__name__]}")
+    if key.among and value not in key.among:
+        allowed = ", ".join(key.among)
+        raise UsageError(f"{where} must be one of {allowed}, not {value!r}")
+    if key.most is not None and not 1 <= value <= key.most:
+        raise UsageError(f"{where} must be 1 to {key.most}, not {value}")
+    if key.name == "colors":
         for style, code in value.items():
             if not _SGR.fullmatch(code):
-                raise UsageError(
-                    f"{path}: colors.{style} is written as SGR parameters, such as 1;31"
-                )
+                raise UsageError(f"{where}.{style} is written as SGR parameters, such as 1;31")
 
 
 def in_force() -> dict[str, Any]:
@@ -234,18 +347,44 @@ def in_force() -> dict[str, Any]:
     return {setting.key.name: setting.value for setting in settings()}
 
 
-def default_map() -> dict[str, Any]:
-    """Return the defaults of the commands' options, in click's spelling."""
+def default_map(found: Settings) -> dict[str, Any]:
+    """Return the defaults of the commands' options, in click's spelling.
+
+    Raises:
+        UsageError: a setting names a protocol or dialect that does not exist; says which setting.
+
+    """
     values: dict[str, Any] = {}
-    for setting in settings():
-        if setting.key.option is None or setting.origin == "default":
+    for setting in found.rows:
+        option = setting.key.option
+        if option is None or setting.origin == "default":
             continue
         value = setting.value
-        if setting.key.option == "decode_as":
+        if option == "decode_as":
             value = [
                 f"{kind}.port=={port},{name}"
                 for port, name in value.items()
                 for kind in ("udp", "tcp")
             ]
-        values[setting.key.option] = value
+        _check_names(setting, option, value)
+        values[option] = value
     return values
+
+
+def _check_names(setting: Setting, option: str, value: Any) -> None:
+    """Refuse names that do not exist, with the place that names them."""
+    if option not in {"decode_as", "dialect", "disable_protocol"} or not value:
+        return
+    from netdissect import lookup  # noqa: PLC0415 - only where a setting names something
+    from netdissect.pipeline import decode_as  # noqa: PLC0415
+
+    try:
+        if option == "decode_as":
+            for rule in value:
+                decode_as(rule)
+        elif option == "dialect":
+            lookup.chosen_dialects(value)
+        else:
+            lookup.known_protocols(value)
+    except UsageError as error:
+        raise UsageError(f"{setting.key.name} ({setting.origin}): {error}") from None

@@ -75,7 +75,7 @@ def command(
         if not first and frame is not None:
             last = session.reader.info.frames
             if frame > last:
-                raise UsageError(f"there is no frame {frame}: the capture has {last}")
+                raise UsageError(f"there is no frame {frame}; there are 1 to {last}")
             what = "to show" if display_filter is None else "that matches"
             raise UsageError(f"frame {frame} holds no datagram or message {what}")
         visible = shown(secrets, as_json)

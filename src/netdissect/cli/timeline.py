@@ -11,8 +11,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.session import Choices, Match, Session, select
-from netdissect.model.errors import UsageError
+from netdissect.cli.session import Choices, Match, Session, missing, select
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
 
@@ -133,9 +132,9 @@ def _print(
         lanes = items = list(items)
         reports, first_ns = session.reports, session.first_ns
     if shown.connection is not None:
-        reports = reports.of({shown.connection})
+        every, reports = reports, reports.of({shown.connection})
         if not reports:
-            raise UsageError(f"there is no connection {shown.connection}")
+            raise missing(shown.connection, every)
     show_timeline(screen, reports, lanes, shown.of(items), Clock(times, first_ns))
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from scapy.volatile import RandBin, RandString
+from scapy.volatile import RandBin, RandNum, RandString
 
 from netdissect.craft.layers import message_layer
 from netdissect.craft.wrapping import wrap
@@ -58,7 +58,7 @@ def encode_text(
         field = _field(layer, key)
         try:
             packet.fields[key] = _from_text(field, text)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UsageError(f"{key}={text!r}: {error}") from error
     return _octets(packet if bare else wrap(protocol, dialect, packet, transport))
 
@@ -129,12 +129,16 @@ def _number(field: Any, text: str) -> Any:
 
 
 def _fitting(field: Any, value: Any) -> Any:
-    """Return the value, unless it does not fit the bits of the field: it would be cut to them."""
+    """Return the value, unless it is of another kind than the field's, or does not fit its bits:
+    it would be cut to them.
+    """
     size = getattr(field, "size", 0)
+    if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):
+        raise TypeError("is no whole number")
+    if isinstance(value, (str, list, dict)) and (size or isinstance(field.randval(), RandNum)):
+        raise TypeError("is no number and no name of one")
     if not isinstance(size, int) or not size:
         return value
-    if isinstance(value, str):
-        raise TypeError("is no number and no name of one")
     if isinstance(value, int) and not -(1 << abs(size) - 1) <= value < 1 << abs(size):
         raise ValueError(f"does not fit {abs(size)} bits")
     return value
@@ -151,7 +155,9 @@ def _from_json(outer: Any, value: Any) -> Any:
         return _packet(kind, value)
     if isinstance(value, str) and _holds_octets(field):
         return bytes.fromhex(value)
-    return field.any2i(None, value)
+    if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
+        return field.any2i(None, value)
+    return _fitting(field, field.any2i(None, value))
 
 
 def _packet(layer: Any, values: Mapping[str, Any]) -> Any:
@@ -160,7 +166,10 @@ def _packet(layer: Any, values: Mapping[str, Any]) -> Any:
     for outer in layer.fields_desc:
         if outer.name not in values:
             continue
-        value = _from_json(outer, values[outer.name])
+        try:
+            value = _from_json(outer, values[outer.name])
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{outer.name}: {error}") from None
         field = innermost(outer)
         if isinstance(field, LsbTail):
             # The last bits were shown filled up to an octet: as many as end the message on one.

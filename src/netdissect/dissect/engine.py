@@ -28,8 +28,9 @@ from netdissect.layers import PROTOCOLS
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.inflate import Bounds
+from netdissect.wire.values import Values
 
-__all__ = ["Request", "dissect", "layer_module"]
+__all__ = ["Request", "dissect", "layer_module", "schema_values"]
 
 SUMMARY_FIELDS = 6
 """Fields of one message that a one-line summary shows at most."""
@@ -83,12 +84,20 @@ def layer_module(protocol: str) -> Any:
 @cache
 def finisher(protocol: str) -> Any:
     """Return the protocol's `finish(dissection, request, walker)`, or None without one."""
+    return getattr(_finishing(protocol), "finish", None)
+
+
+def schema_values(protocol: str) -> tuple[Values, ...]:
+    """Return the value tables that a user schema of the protocol may use; () without any."""
+    return getattr(_finishing(protocol), "SCHEMA_VALUES", ())
+
+
+def _finishing(protocol: str) -> Any:
+    """Return the module with what needs a whole payload: for a plug-in, its layer module."""
     if protocol not in PROTOCOLS:
-        return getattr(layer_module(protocol), "finish", None)
+        return layer_module(protocol)
     name = f"netdissect.dissect.finishers.{protocol}"
-    if find_spec(name) is None:
-        return None
-    return import_module(name).finish
+    return None if find_spec(name) is None else import_module(name)
 
 
 @cache

@@ -37,7 +37,9 @@ def layer_fields(module: Any) -> dict[str, str]:
             continue
         for field in layer.fields_desc:
             inner = _inner(field)
-            found[getattr(inner, "shown", field.name)] = _kind(inner)
+            name, kind = getattr(inner, "shown", field.name), _kind(inner)
+            # One name may be a number in one message and a text in another.
+            found[name] = kind if found.get(name, kind) == kind else "any"
         for generated in layer.generated:
             found.setdefault(generated.name, "any")
     return found

@@ -17,6 +17,8 @@ from types import MappingProxyType
 from typing import Any
 
 from netdissect.model.dissection import FieldNode
+from netdissect.model.errors import did_you_mean
+from netdissect.model.files import read_text
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
 from netdissect.wire.values import Values
 
@@ -27,17 +29,25 @@ __all__ = [
     "SchemaError",
     "SchemaMismatch",
     "TypeRef",
+    "check_types",
     "encode",
     "load_schema",
+    "named_protocol",
     "parse_schema",
 ]
 
 FORMAT = "netdissect-schema/1"
+MAX_BITS = 64
+"""Bits of one value at most, where the schema says how many."""
 DEPTH_LIMIT = 64
 """Nested objects at most: a schema may refer to itself."""
 NODE_LIMIT = 100_000
 """Values decoded from one payload at most: bounds nested arrays with large counts."""
-_TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\((\d+)\))?((?:\[(?::?\d+)?\])*)$")
+MAX_SCHEMA_OCTETS = 4 * 1024 * 1024
+"""Bytes of a schema file at most."""
+_TYPE = re.compile(
+    r"^([A-Za-z_][\w.]*)(?:\(([0-9]{1,9})\))?((?:\[(?::?[0-9]{1,9})?\]){0,16})$"
+)
 
 
 class SchemaError(ValueError):
@@ -128,11 +138,11 @@ def load_schema(
 
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path, MAX_SCHEMA_OCTETS)
     except OSError as fault:
         raise SchemaError(f"{path}: {fault.strerror}") from None
-    except UnicodeDecodeError:
-        raise SchemaError(f"{path}: not UTF-8 text") from None
+    except ValueError as fault:
+        raise SchemaError(f"{path}: {fault}") from None
     for end, read in formats.items():
         if str(path).endswith(end):
             try:
@@ -142,8 +152,10 @@ def load_schema(
                 raise SchemaError(f"{place}{fault}") from None
     try:
         data = tomllib.loads(text) if str(path).endswith(".toml") else json.loads(text)
-    except (ValueError, RecursionError) as fault:
+    except ValueError as fault:
         raise SchemaError(f"{path}: {fault}") from None
+    except RecursionError:
+        raise SchemaError(f"{path}: nested too deeply") from None
     return parse_schema(data, origin=str(path))
 
 
@@ -176,7 +188,47 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
         except (ValueError, AttributeError, TypeError):
             raise SchemaError(f"{origin}: enums.{name}: numbers to names are wanted") from None
         enum_types[name] = str(row.get("type", "int"))
-    return Schema(data.get("protocol"), messages, objects, enums, enum_types)
+    protocol = data.get("protocol")
+    if protocol is not None and not isinstance(protocol, str):
+        raise SchemaError(f"{origin}: protocol must be a name, not {protocol!r}")
+    return Schema(protocol, messages, objects, enums, enum_types)
+
+
+def named_protocol(schema: Schema) -> str:
+    """Return the protocol that a schema is for; raises SchemaError where it names none."""
+    if schema.protocol is None:
+        raise SchemaError("the schema does not say its protocol")
+    return schema.protocol
+
+
+def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "schema") -> None:
+    """Refuse a schema with a type that none of the protocol's encodings has.
+
+    Args:
+        schema: the schema.
+        encodings: the value tables of the protocol's dialects.
+        origin: what to call it in messages.
+
+    Raises:
+        SchemaError: a type is neither a scalar, an object nor an enum; with its place.
+
+    """
+    scalars = {name for values in encodings for name in (*values.scalars, *values.aliases)}
+    own = {*schema.objects, *schema.enums}
+    for name, scalar in schema.enum_types.items():
+        if scalar not in scalars:
+            near = did_you_mean(scalar, scalars)
+            raise SchemaError(f"{origin}: enums.{name}: no type is called {scalar!r}{near}")
+    places = [(f"objects.{name}", fields) for name, fields in schema.objects.items()]
+    places += [(f"messages.{key}", row.fields) for key, row in schema.messages.items()]
+    for where, fields in places:
+        for item in fields:
+            base = item.type.base
+            if base not in scalars and base not in own:
+                near = did_you_mean(base, scalars | own)
+                raise SchemaError(
+                    f"{origin}: {where}.{item.name}: no type is called {base!r}{near}"
+                )
 
 
 def _names(value: Any, where: str) -> tuple[str, ...]:
@@ -203,12 +255,16 @@ def _field(row: Any, where: str) -> SchemaField:
         row = [row.get("name"), row.get("type"), *([row["bits"]] if "bits" in row else [])]
     if not isinstance(row, list) or not 2 <= len(row) <= 3:  # noqa: PLR2004
         raise SchemaError(f"{where}: [name, type] is wanted")
-    name, text = str(row[0]), str(row[1])
+    name, text, *bits = row
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise SchemaError(f"{where}: name and type must be texts")
+    if bits and (type(bits[0]) is not int or not 1 <= bits[0] <= MAX_BITS):
+        raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {bits[0]!r}")
     match = _TYPE.match(text)
     if match is None:
         raise SchemaError(f"{where}: {text!r} is no type")
     base, size, dimensions = match.groups()
-    number = int(size) if size else int(row[2]) if len(row) > 2 else None  # noqa: PLR2004
+    number = int(size) if size else bits[0] if bits else None
     sizes = tuple(_dimension(part) for part in re.findall(r"\[(:?\d*)\]", dimensions))
     return SchemaField(name, TypeRef(text, base, number, sizes))
 

@@ -7,6 +7,7 @@ occur is false. Wireshark 4.0 answers the same on its own fields.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from functools import lru_cache
@@ -17,7 +18,7 @@ from netdissect.filters.entries import MESSAGES, Looks, each, looks, narrowed
 from netdissect.filters.fields import Getter, Names, Scope
 from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per, Span, Test, parse
 from netdissect.filters.regex import PatternError, search
-from netdissect.model.errors import FilterError
+from netdissect.model.errors import FilterError, did_you_mean
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionReport
 
@@ -159,9 +160,8 @@ class _Compiler:
         self.used.add(name)
         found = self.names.resolve(name)
         if found is None:
-            near = self.names.suggest(name)
-            hint = f'; did you mean "{near}"?' if near else ""
-            raise self.fault(f'no field is called "{name}"{hint}', span)
+            near = did_you_mean(name, (info.name for info in self.names.all()))
+            raise self.fault(f"no field is called {name!r}{near}", span)
         return found
 
     def field(self, field: Field) -> Getter:
@@ -230,6 +230,7 @@ class _Compiler:
             right = Literal(right.name, quoted=False, span=right.span)
         if isinstance(right, tuple):
             raise self.fault("a range stands in a set: {1..5}", test.span)
+        self.fits(test, right)
         if test.operator == "matches":
             return self.pattern(right)
         if test.operator == "contains":
@@ -241,11 +242,26 @@ class _Compiler:
     def membership(self, test: Test) -> _Check:
         checks: list[_Check] = []
         for item in test.right:
+            for literal in item if isinstance(item, tuple) else (item,):
+                self.fits(test, literal)
             if isinstance(item, tuple):
                 checks.append(_range(item[0], item[1]))
             elif isinstance(item, Literal):
                 checks.append(_equal(item))
         return lambda value: any(check(value) for check in checks)
+
+    def fits(self, test: Test, value: Literal | Field) -> None:
+        """Refuse what a number is compared with and can never equal: a text."""
+        left = test.left
+        if not isinstance(left, Field) or not isinstance(value, Literal):
+            return
+        number = _number(value)
+        if number is not None and abs(number) == math.inf:
+            raise self.fault("this number is too large", value.span)
+        whole = left.cut is None and left.function == ""
+        counts = bool(left.function) or (whole and self.names.is_number(left.name))
+        if number is None and counts and test.operator not in {"contains", "matches"}:
+            raise self.fault(f"{left.name} is a number, and this is none", value.span)
 
     def pattern(self, literal: Literal) -> _Check:
         try:

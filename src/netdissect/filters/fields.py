@@ -7,7 +7,6 @@ a datagram.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -39,6 +38,8 @@ class Scope:
 Getter: TypeAlias = Callable[[Scope], Sequence[Any]]
 
 _UDP_HEADER = 8
+_NUMBERS = frozenset({"int", "float"})
+"""Kinds of fields that hold numbers."""
 _DEPTH_LIMIT = 32
 
 
@@ -333,6 +334,21 @@ class Names:
             return True  # what a user schema decodes has names that only the user knows
         return any(other.endswith("." + path) for other in known)
 
+    def is_number(self, name: str) -> bool:
+        """Return whether all values of an existing name are numbers."""
+        name = self.aliases.get(name, name)
+        if name in _BUILTIN:
+            return _BUILTIN[name][0].kind in _NUMBERS
+        head, _, path = name.partition(".")
+        asked = self.protocols if head == "msg" else {head: self.protocols.get(head, {})}
+        kinds = {
+            info.kind
+            for known in asked.values()
+            for other, info in known.items()
+            if other == path or other.endswith("." + path)
+        }
+        return bool(kinds) and kinds <= _NUMBERS
+
     def is_list(self, name: str) -> bool:
         """Return whether some message may have a list of that name."""
         return any(
@@ -347,8 +363,3 @@ class Names:
             yield FieldInfo(protocol, "presence", f"decoded as {protocol}")
             for path, info in fields.items():
                 yield FieldInfo(f"{protocol}.{path}", info.kind, info.meaning, info.unit)
-
-    def suggest(self, name: str) -> str | None:
-        """Return the existing name that is closest to a misspelt one."""
-        near = difflib.get_close_matches(name, [info.name for info in self.all()], 1, 0.6)
-        return near[0] if near else None

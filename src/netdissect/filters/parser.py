@@ -124,8 +124,17 @@ _WORDS = {
     "matches": "matches",
     "in": "in",
 }
+_SLIPS = {
+    "=": "equality is written ==",
+    "'": 'texts stand in double quotes: "..."',
+    "|": "either of two is written ||, or the word or",
+}
+"""What is meant by characters that begin no word of the grammar."""
 _RELATIONS = frozenset({"==", "!=", "~=", "===", "!==", "<", "<=", ">", ">="})
 _NAME = re.compile(r"[A-Za-z_][\w\-]*(\.[\w\-]+)*\Z")
+_SLICE = re.compile(
+    r"(-?[0-9]{1,9})?(?:(:)([0-9]{1,9})?)?|([0-9]{1,9})-([0-9]{1,9})",
+)
 _PER = re.compile(r"(any|all)\s*\(\s*([A-Za-z_]\w*)\s*:\s*")
 
 
@@ -147,7 +156,8 @@ def _tokens(text: str) -> Iterator[_Token]:
             continue
         match = _TOKEN.match(text, at)
         if match is None:
-            raise FilterError("unexpected character", text=text, start=at, end=at + 1)
+            slip = _SLIPS.get(text[at], "unexpected character")
+            raise FilterError(slip, text=text, start=at, end=at + 1)
         span = Span(at, match.end())
         at = match.end()
         kind = str(match.lastgroup)
@@ -343,7 +353,7 @@ class _Parser:
             words.append(self.take().text)
         closed = self.take()
         text = "".join(words)
-        match = re.fullmatch(r"(-?\d+)?(?:(:)(\d+)?)?|(\d+)-(\d+)", text)
+        match = _SLICE.fullmatch(text)
         if match is None or text in {"", ":"}:
             raise self.fault(
                 "a slice is written [offset:length], [first-last] or [index]",

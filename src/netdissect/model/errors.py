@@ -4,7 +4,21 @@
 
 from __future__ import annotations
 
-__all__ = ["AccessError", "CaptureFileError", "FilterError", "NetdissectError", "UsageError"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AccessError",
+    "CaptureFileError",
+    "FilterError",
+    "NetdissectError",
+    "UsageError",
+    "did_you_mean",
+]
+
+_LONGEST_NAME = 80
+"""Characters of a word that a name may have been meant by; a longer one is compared with nothing.
+"""
 
 
 class NetdissectError(Exception):
@@ -32,3 +46,11 @@ class FilterError(NetdissectError):
         self.text = text
         self.start = start
         self.end = max(end, start + 1)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean 'NAME'?` with the name closest to a misspelt word, "" where none is
+    close.
+    """
+    near = difflib.get_close_matches(word, list(known), 1) if len(word) <= _LONGEST_NAME else []
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.pipeline.reports import Reports
 from netdissect.protocols import registry
@@ -14,6 +15,9 @@ from netdissect.protocols.claiming import DecodeAs
 from netdissect.wire.inflate import Bounds
 
 __all__ = ["Analysis", "Options", "Reading", "decode_as", "reading"]
+
+_PORT = re.compile(r"[0-9]{1,5}")
+_LAST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,10 @@ def decode_as(text: str) -> DecodeAs:
     selector, comma, name = text.partition(",")
     transport, _, port = selector.replace(" ", "").partition(".port==")
     name = name.strip()
-    if not comma or transport not in ("udp", "tcp") or not port.isdecimal():
+    if not comma or transport not in ("udp", "tcp") or not _PORT.fullmatch(port):
         raise UsageError(f"decode-as wants udp.port==PORT,PROTOCOL[-DIALECT], not {text!r}")
+    if int(port) > _LAST_PORT:
+        raise UsageError(f"{text!r}: ports are 0 to {_LAST_PORT}")
     for known in registry.names():
         if name != known and not name.startswith(f"{known}-"):
             continue
@@ -101,4 +107,6 @@ def decode_as(text: str) -> DecodeAs:
     if rows:
         names = ", ".join(known.name for known, _ in rows)
         raise UsageError(f"{name!r} is a dialect of {names}: put the protocol in front of it")
-    raise UsageError(f"no protocol or dialect named {name!r}")
+    named = [row.name for each in registry.protocols() for row in each.dialects]
+    named += registry.names()
+    raise UsageError(f"no protocol or dialect is called {name!r}{did_you_mean(name, named)}")

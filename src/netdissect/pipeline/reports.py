@@ -273,6 +273,10 @@ class Reports(Sequence[ConnectionReport]):
         chosen = (place for place in self._places() if numbers[place] in connections)
         return self._chosen(array("q", chosen))
 
+    def numbers(self) -> list[int]:
+        """Return the numbers of these connections, without making their reports."""
+        return [self._store.numbers[place] for place in self._places()]
+
     def by_number(self, connection: int) -> ConnectionReport | None:
         """Return the report of one connection, whether it is among these or only in the whole."""
         place = self._store.place(connection)

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from netdissect.dissect.foreign import faults
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.foreign import admitted
 
@@ -49,7 +49,8 @@ def get(name: str) -> Protocol:
         if found is None:
             raise UsageError(f"protocol {name} is disabled: {faults[name]}")
         return found
-    raise UsageError(f"no protocol named {name!r}; known: {', '.join(names())}")
+    near = did_you_mean(name, names()) or f"; known: {', '.join(names())}"
+    raise UsageError(f"no protocol is called {name!r}{near}")
 
 
 def protocols(without: Iterable[str] = ()) -> tuple[Protocol, ...]:

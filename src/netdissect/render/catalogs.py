@@ -126,9 +126,15 @@ def show_info(
 
 
 def show_settings(
-    screen: Screen, found: Iterable[tuple[str, Any, str, str]], *, origin: bool
+    screen: Screen,
+    found: Iterable[tuple[str, Any, str, str]],
+    ignored: Iterable[str] = (),
+    *,
+    origin: bool,
 ) -> None:
-    """Print settings as (name, value, origin, meaning), in TOML; what has no value is a remark."""
+    """Print settings as (name, value, origin, meaning), in TOML; what has no value, and what was
+    ignored, is a remark.
+    """
     rows = [
         (f"{'# ' if value is None else ''}{name} = {_setting(value)}", where if origin else meaning)
         for name, value, where, meaning in found
@@ -138,6 +144,8 @@ def show_settings(
         name, _, value = text.partition(" = ")
         padding = " " * max(0, widest - len(text))
         screen.line((name, "name"), (f" = {value}{padding}", ""), (f"  # {remark}", "dim"))
+    for sentence in ignored:
+        screen.line((f"# {sentence}", "warn"))
 
 
 def _setting(value: Any) -> str:

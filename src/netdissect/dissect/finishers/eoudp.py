@@ -14,8 +14,12 @@ from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
 from netdissect.wire.cursor import Cursor
 from netdissect.wire.eoudp_names import RECEIVE_LIMIT, command_name
+from netdissect.wire.values import Values
 
 __all__ = ["finish"]
+
+SCHEMA_VALUES: tuple[Values, ...] = (COMPONENT_VALUES,)
+"""What the types of user schemas may be."""
 
 _PAIR = 8
 

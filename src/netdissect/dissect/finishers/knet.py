@@ -23,8 +23,12 @@ from netdissect.wire.knet import (
     acknowledged,
 )
 from netdissect.wire.knet_findings import DROPS, MALFORMED
+from netdissect.wire.values import Values
 
 __all__ = ["finish"]
+
+SCHEMA_VALUES: tuple[Values, ...] = (VALUES,)
+"""What the types of user schemas may be."""
 
 _CONNECT = str(KnetConnect._name)  # noqa: SLF001 - Scapy's own name of a layer
 _HEADER_OCTETS = 3

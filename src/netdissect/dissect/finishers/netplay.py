@@ -33,8 +33,12 @@ from netdissect.wire.netplay import (
 )
 from netdissect.wire.netplay_text import judge
 from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
+from netdissect.wire.values import Values
 
 __all__ = ["finish", "sample_schema"]
+
+SCHEMA_VALUES: tuple[Values, ...] = (PLAIN_VALUES, NULLABLE_VALUES)
+"""What the types of user schemas may be."""
 
 INFLATED_TOTAL = 16 << 20
 """Octets inflated for one piece of stream at most, over all its messages."""

@@ -12,8 +12,12 @@ from netdissect.layers.riptide.names import SIZE_LIMITS
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor
+from netdissect.wire.values import Values
 
 __all__ = ["finish"]
+
+SCHEMA_VALUES: tuple[Values, ...] = (BYTE_VALUES, BIT_VALUES)
+"""What the types of user schemas may be."""
 
 _BYTE_DIALECTS = ("riptide-2.0", "riptide-2.1dev")
 _SHORT_ARRAYS = ("short", "ushort")

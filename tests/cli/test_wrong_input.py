@@ -1,0 +1,288 @@
+"""Wrong input gets a right answer: the exit status of the contract, the reason and the place."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import console_docs
+from netdissect.cli import COMMANDS, cli
+
+LOSSY = str(console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+MANY = "9" * 5000
+
+Case = tuple[list[str], int, str]
+
+
+def _schema(message: object) -> dict[str, object]:
+    return {"format": "netdissect-schema/1", "protocol": "riptide", "messages": {"1": message}}
+
+
+SCHEMAS: dict[str, tuple[object, str]] = {
+    "unknown type": (_schema({"fields": [["x", "nosuch"]]}), "messages.1.x: no type is called"),
+    "near type": (_schema({"fields": [["x", "ushrt"]]}), "did you mean 'ushort'"),
+    "bits of text": (
+        _schema({"fields": [{"name": "x", "type": "bits", "bits": "x"}]}),
+        "messages.1.fields[0]: bits must be 1 to 64",
+    ),
+    "too many bits": (_schema({"fields": [["x", "bits", 65]]}), "bits must be 1 to 64, not 65"),
+    "bits of truth": (_schema({"fields": [["x", "bits", True]]}), "bits must be 1 to 64"),
+    "long number": (_schema({"fields": [["x", f"int[{MANY}]"]]}), "is no type"),
+    "many dimensions": (_schema({"fields": [["x", "int" + "[]" * 17]]}), "is no type"),
+    "no type": (_schema({"fields": [["x"]]}), "[name, type] is wanted"),
+    "type of number": (_schema({"fields": [["x", 5]]}), "name and type must be texts"),
+    "name of number": (_schema({"fields": [[5, "int"]]}), "name and type must be texts"),
+    "fields of text": (_schema({"fields": "x"}), "fields must be a list"),
+    "message of list": (_schema([]), "an object with name and fields"),
+    "dialects of text": (_schema({"fields": [], "dialects": "2.0"}), "dialects must be a list"),
+    "protocol of number": ({"protocol": 7, "messages": {}}, "protocol must be a name, not 7"),
+    "protocol of list": ({"protocol": ["riptide"]}, "protocol must be a name"),
+    "no protocol": ({"messages": {}}, "does not say its protocol"),
+    "unknown protocol": ({"protocol": "riptid"}, "did you mean 'riptide'"),
+    "other format": ({"format": "x/2"}, "format"),
+    "messages of list": ({"protocol": "riptide", "messages": []}, "messages must be an object"),
+    "enum without numbers": (
+        {"protocol": "riptide", "enums": {"E": {"x": "a"}}}, "enums.E: numbers to names",
+    ),
+    "enum with a long number": (
+        {"protocol": "riptide", "enums": {"E": {MANY: "a"}}}, "enums.E: numbers to names",
+    ),
+    "enum of unknown type": (
+        {"protocol": "riptide", "enums": {"E": {"type": "bite", "0": "a"}}},
+        "enums.E: no type is called 'bite'; did you mean 'byte'",
+    ),
+    "object of unknown type": (
+        {"protocol": "riptide", "objects": {"O": [["x", "P"]]}}, "objects.O.x: no type is called 'P'",
+    ),
+    "a list": ([], "no schema"),
+}  # fmt: skip
+
+FILTERS: dict[str, str] = {
+    "": "the filter is empty",
+    "nosuch": "no field is called 'nosuch'",
+    "frame.numbr == 4": "did you mean 'frame.number'",
+    "msg.seq = 5": "equality is written ==",
+    "msg.type == 'Ack'": "texts stand in double quotes",
+    "msg.resend | msg.duplicate": "either of two is written ||",
+    "msg.seq > abc": "msg.seq is a number, and this is none",
+    'msg.seq == "abc"': "msg.seq is a number",
+    "msg.seq in {1 abc}": "msg.seq is a number",
+    "msg.seq in {1..b}": "msg.seq is a number",
+    "count(msg.type) > many": "is a number",
+    "riptide.sequence_id == first": "is a number",
+    "msg.sequence_id == first": "is a number",
+    "frame.number == 1e999": "this number is too large",
+    f"frame.number == {MANY}": "this number is too large",
+    "frame.number ==": "the filter ends too early",
+    "frame.number == 4 5": "expected an operator or the end",
+    "(frame.number == 4": "expected )",
+    "frame.number in {}": "the set is empty",
+    "msg.seq in {1": "ends too early",
+    'msg.type == "Ack': "the string is not closed",
+    'msg.type matches "("': "",
+    'msg.type matches "a{9999}"': "",
+    "msg.data[x] == 1": "a slice is written",
+    f"msg.data[{MANY}] == 1": "a slice is written",
+    "msg.seq & x": "a mask is a whole number",
+    "5": "this is no field name",
+    "5 == 5": "one side must be a field",
+    "any(chairs: msg.seq == 1)": "no message has a list",
+    "all msg.seq": "all needs a comparison",
+    "(" * 200 + "udp" + ")" * 200: "nested too deeply",
+    "x" * 10_001: "at most 10000 characters",
+    "msg.seq == {1}": "",
+    "§": "unexpected character",
+}
+
+WORDS: list[Case] = [
+    (["conections", LOSSY], 2, "did you mean 'connections'"),
+    (["timelin", LOSSY], 2, "did you mean 'timeline'"),
+    (["nosuchcommand"], 2, "no command is called 'nosuchcommand'"),
+    (["-z", "nosuch", LOSSY], 2, "-z nosuch is not known"),
+    (["--nosuch"], 2, "o such option"),
+    (["read"], 2, "Missing capture FILE"),
+    (["read", LOSSY, "x"], 2, "unexpected extra argument"),
+    (["read", LOSSY, "-c", "0"], 2, "not in the range"),
+    (["read", LOSSY, "-c", "x"], 2, "not a valid integer"),
+    (["read", LOSSY, "-c", MANY], 2, "not a valid integer"),
+    (["read", LOSSY, "-t", "x"], 2, "is not one of"),
+    (["read", LOSSY, "--color", "blue"], 2, "is not one of"),
+    (["read", LOSSY, "--width", "5"], 2, "not in the range"),
+    (["read", LOSSY, "-T", "nosuch"], 2, "is not one of"),
+    (["read", LOSSY, "-e", "frame.number"], 2, "-T"),
+    (["read", LOSSY, "-T", "csv", "-e", "frame.numbr"], 4, "did you mean 'frame.number'"),
+    *(([name, "missing.pcap"], 3, "missing.pcap: No such file")
+      for name in ("anomalies", "connections", "follow", "info", "ladder", "stats", "timeline")),
+    (["ladder", LOSSY, "1", "--from", "5s", "--to", "3s"], 2, "no datagram to draw"),
+    (["follow", LOSSY, "0"], 2, "not in the range"),
+    (["timeline", LOSSY, "1", "-Y", "msg.seq > x"], 4, "msg.seq is a number"),
+    (["anomalies", LOSSY, "-Y", "nosuch"], 4, "no field is called 'nosuch'"),
+    (["read", LOSSY, "-d", "nonsense"], 2, "decode-as wants"),
+    (["read", LOSSY, "-d", "udp.port==x,riptide"], 2, "decode-as wants"),
+    (["read", LOSSY, "-d", "udp.port==٣,riptide"], 2, "decode-as wants"),
+    (["read", LOSSY, "-d", f"udp.port=={MANY},riptide"], 2, "decode-as wants"),
+    (["read", LOSSY, "-d", "udp.port==65536,riptide"], 2, "ports are 0 to 65535"),
+    (["read", LOSSY, "-d", "udp.port==7777,riptid"], 2, "did you mean 'riptide'"),
+    (["read", LOSSY, "-d", "udp.port==7777,riptide-2.5"], 2, "did you mean 'riptide-2."),
+    (["read", LOSSY, "--dialect", "riptide-2.5"], 2, "did you mean 'riptide-2."),
+    (["read", LOSSY, "--dialect", "nosuch"], 2, "no protocol has a dialect 'nosuch'"),
+    (["read", LOSSY, "--disable-protocol", "riptid"], 2, "did you mean 'riptide'"),
+    (["read", LOSSY, "--byte-order", "middle"], 2, "is not one of"),
+    (["read", LOSSY, "--inflate-limit", "0"], 2, "not in the range"),
+    (["read", LOSSY, "--inflate-limit", str(1 << 40)], 2, "not in the range"),
+    (["read", LOSSY, "--inflate-ratio", str(1 << 40)], 2, "not in the range"),
+    (["read", LOSSY, "--schema", "missing.json"], 2, "missing.json: No such file"),
+    (["read", LOSSY, "--schema", "/dev/zero"], 2, "/dev/zero: no regular file"),
+    (["read", LOSSY, "--schema", "/"], 2, "/: "),
+    (["read", "missing.pcap"], 3, "missing.pcap: No such file"),
+    (["read", "/"], 3, "/: Is a directory"),
+    (["read", "/dev/null"], 3, "file is empty"),
+    (["read", __file__], 3, "not a capture file"),
+    (["connections", LOSSY, "0"], 2, "not in the range"),
+    (["connections", LOSSY, "9"], 2, "there is no connection 9; there are 1 to 1"),
+    (["connections", LOSSY, "x"], 2, "not a valid integer"),
+    (["connections", LOSSY, "--sort", "x"], 2, "is not one of"),
+    (["connections", LOSSY, "--processes", "0"], 2, "not in the range"),
+    *(([name, LOSSY, "9"], 2, "there is no connection 9; there are 1 to 1")
+      for name in ("timeline", "ladder", "stats", "follow")),
+    (["show", LOSSY], 2, "Missing argument FRAME"),
+    (["show", LOSSY, "0"], 2, "not in the range"),
+    (["show", LOSSY, "1074"], 2, "there is no frame 1074; there are 1 to 1073"),
+    (["show", LOSSY, MANY], 2, "not a valid integer"),
+    (["stats", LOSSY, "--interval", "0"], 2, "longer than nothing"),
+    (["stats", LOSSY, "--interval", "x"], 2, "is no time"),
+    (["stats", LOSSY, "--interval", "-1s"], 2, ""),
+    (["ladder", LOSSY, "1", "--from", "x"], 2, "is no time"),
+    (["anomalies", LOSSY, "--fail-on", "x"], 2, "is not one of"),
+    (["explain", "retransmision"], 2, "did you mean 'retransmission'"),
+    (["explain", "x" * 5000], 2, "no finding is called"),
+    (["fields", "riptid"], 2, "riptid"),
+    (["protocols", "riptid"], 2, "'riptid'"),
+    (["man", "red"], 2, "o such command"),
+    (["completion", "tcsh"], 2, "is not one of"),
+    (["config"], 2, ""),
+    (["config", "nosuch"], 2, "o such command"),
+    (["decode", "riptid", "00"], 2, "did you mean 'riptide'"),
+    (["decode", "riptide", "zz"], 2, "hexadecimal"),
+    (["decode", "riptide", "0"], 2, "hexadecimal"),
+    (["decode", "riptide", "--dialect", "9", "00"], 2, "riptide has no dialect '9'"),
+    (["decode", "riptide"], 2, "Missing argument"),
+    (["encode", "riptid", "Ack"], 2, "did you mean 'riptide'"),
+    (["encode", "riptide", "Relible"], 2, "has no message 'Relible'"),
+    (["encode", "riptide", "Reliable", "x"], 2, "is not FIELD=VALUE"),
+    (["encode", "riptide", "Reliable", "nosuch=1"], 2, "has no field 'nosuch'"),
+    (["encode", "riptide", "Reliable", "sequence_id=abc"], 2, "sequence_id='abc': is no number"),
+    (["encode", "riptide", "Reliable", "sequence_id=1.5"], 2, "is no whole number"),
+    (["encode", "riptide", "Reliable", f"sequence_id={MANY}"], 2, "sequence_id="),
+    (["encode", "riptide", "Reliable", "sequence_id=70000"], 2, "does not fit 16 bits"),
+    (["encode", "riptide", "Reliable", "data=zz"], 2, "data='zz'"),
+    (["encode", "eoudp", "Ping", "x=["], 2, ""),
+    (["send", "riptide", "Ack", "--target", "nonsense"], 2, ""),
+    (["fuzz", "riptid", "--target", "127.0.0.1:1"], 2, "'riptid'"),
+    (["fuzz", "riptide", "--target", "nonsense"], 2, ""),
+    (["fuzz", "riptide", "--target", "127.0.0.1:99999"], 2, ""),
+    (["replay", "missing-folder", "--target", "127.0.0.1:1"], 2, ""),
+    (["minimise", "missing-folder", "--target", "127.0.0.1:1"], 2, ""),
+    (["sniff", "-i", "nosuchif0", "-c", "1"], 5, "nosuchif0"),
+    (["sniff", "--backend", "nosuch"], 2, "is not one of"),
+]  # fmt: skip
+
+STDIN: list[tuple[list[str], str, str]] = [
+    (["encode", "riptide", "-"], "nonsense", "line 1 is not JSON"),
+    (["encode", "riptide", "-"], "[]", "line 1 has no object `fields`"),
+    (["encode", "riptide", "-"], '{"fields": 5}', "line 1 has no object `fields`"),
+    (["encode", "riptide", "-"], "[" * 100_000, "line 1 is not JSON"),
+    (["encode", "riptide", "-"], '{"fields": {}, "type": "Relible"}', "has no message 'Relible'"),
+    (["encode", "riptide", "-"], '{"fields": {"sequence_id": "x"}, "type": "Reliable"}',
+     "sequence_id: is no number"),
+    (["encode", "riptide", "-"], '{"fields": {"sequence_id": [1]}, "type": "Reliable"}',
+     "sequence_id: is no number"),
+    (["encode", "riptide", "-"], '{"fields": {"sequence_id": 1.5}, "type": "Reliable"}',
+     "sequence_id: is no whole number"),
+    (["encode", "teeworlds", "-"], '{"fields": {"chunks": 5}}', "teeworlds"),
+    (["encode", "teeworlds", "-"], '{"fields": {"chunks": [5]}}', "teeworlds"),
+    (["decode", "riptide", "-"], "xyz", "hexadecimal"),
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def check(words: list[str], status: int, said: str, given: str | None = None) -> None:
+    result = CliRunner().invoke(cli, words, input=given, prog_name="netdissect")
+    assert result.exit_code == status, result.stderr
+    assert said in " ".join(result.stderr.split())
+    assert "unexpected failure" not in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert len(result.stderr) < 3000
+
+
+def _named(case: Case) -> str:
+    return " ".join(Path(word).name[:30] for word in case[0])
+
+
+@pytest.mark.parametrize("case", WORDS, ids=_named)
+def test_wrong_words(case: Case) -> None:
+    check(*case)
+
+
+@pytest.mark.parametrize("text", FILTERS, ids=lambda text: text[:30])
+def test_wrong_filters(text: str) -> None:
+    check(["read", LOSSY, "-Y", text], 4, FILTERS[text])
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_wrong_schemas(name: str) -> None:
+    content, said = SCHEMAS[name]
+    Path("game.json").write_text(json.dumps(content))
+    check(["read", LOSSY, "--schema", "game.json"], 2, said)
+    result = CliRunner().invoke(cli, ["read", LOSSY, "--schema", "game.json"])
+    assert "game.json" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("deep.toml", "x=" + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("deep.json", '{"a":' * 100_000, "nested too deeply"),
+        ("bad.json", "{", "bad.json: "),
+        ("bad.toml", "x = ", "bad.toml: "),
+        ("long.toml", f"x = {MANY}", "long.toml: "),
+        ("latin.json", "é".encode("latin-1"), "not UTF-8 text (byte 0)"),
+        ("big.json", b" " * (4 * 1024 * 1024 + 1), "larger than 4,194,304 bytes"),
+        ("doctype.xml", "<!DOCTYPE x><x/>", "doctype.xml: "),
+        ("bad.xml", "<x", "bad.xml: "),
+    ],
+)
+def test_wrong_schema_files(name: str, content: str | bytes, said: str) -> None:
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    check(["read", LOSSY, "--schema", name], 2, said)
+
+
+def test_a_schema_is_no_pipe() -> None:
+    os.mkfifo("pipe")
+    check(["read", LOSSY, "--schema", "pipe"], 2, "pipe: no regular file")
+
+
+@pytest.mark.parametrize("case", STDIN, ids=lambda case: case[1][:30])
+def test_wrong_standard_input(case: tuple[list[str], str, str]) -> None:
+    words, given, said = case
+    check(words, 2, said, given)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_an_unknown_option_names_the_help(name: str) -> None:
+    check([name, "--nosuchoption"], 2, "No such option")
+
+
+def test_there_are_many() -> None:
+    cases = len(WORDS) + len(FILTERS) + len(SCHEMAS) + len(STDIN) + len(COMMANDS) + 10
+    assert cases >= 200
