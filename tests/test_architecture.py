@@ -27,6 +27,8 @@ ROOMS: dict[str, set[str]] = {
     "render": {"model", "system"},
     "export": {"model"},
     "craft": {"layers", "dissect", "protocols", "model", "wire"},
+    "plot": {"model", "render"},
+    "report": {"model", "render", "plot"},
     "fuzz": {
         "craft",
         "layers",
@@ -62,6 +64,8 @@ ROOMS: dict[str, set[str]] = {
         "render",
         "export",
         "craft",
+        "plot",
+        "report",
         "fuzz",
         "model",
         "system",

@@ -140,6 +140,19 @@ def texts(svg: str) -> str:
     return "".join(words.split())
 
 
+PLOTS = {"acks.svg": ["acks", "captures/riptide/udp_2.2.1_lossy_clientleg.pcap"]}
+"""Pictures that `plot` writes, and its words."""
+
+
+@pytest.mark.parametrize("name", sorted(PLOTS))
+def test_the_plots_are_current(name: str, update_expected: bool, tmp_path: Path) -> None:
+    path = ROOT / "docs" / "images" / name
+    console_docs.run(["plot", *PLOTS[name], "-o", str(tmp_path / name)])
+    if update_expected:
+        path.write_text((tmp_path / name).read_text())
+    assert path.read_text() == (tmp_path / name).read_text()
+
+
 @pytest.mark.parametrize("name", sorted(PICTURES))
 def test_the_pictures_show_real_output(name: str, update_expected: bool) -> None:
     path = ROOT / "docs" / "images" / name

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ladder": ("ladder", "Draw a connection as a diagram of two lanes."),
     "man": ("man", "Print the manual page of a command."),
     "minimise": ("minimise", "Find the fewest steps that still make a target fail."),
+    "plot": ("plot", "Draw how a connection went in time: acknowledgements, rates, silences."),
     "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
     "read": ("read", "Show the datagrams of a capture, one line each."),
     "replay": ("replay", "Send the steps of a failure again."),

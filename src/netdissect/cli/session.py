@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from netdissect.pipeline import Analysis, Options, Reading
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
+    from netdissect.pipeline.scenes import Scenes, Told
 
 __all__ = ["Choices", "Match", "Session", "missing", "select"]
 
@@ -204,7 +205,7 @@ class Session:
         recorder = Recorder()
         pipeline = Pipeline(self.choices.options(), recorder=recorder)
         yield from iter_timeline(self.reader, pipeline=pipeline)
-        self._collect(pipeline)
+        self.collect(pipeline)
         if recorder.dropped_copies:
             self.limits_hit["MAX_COPIES"] = recorder.dropped_copies
 
@@ -227,6 +228,20 @@ class Session:
             bounds=None if reading is None else reading.bounds,
         )
 
+    def scenes(self, told: Told, *, remember: bool) -> Scenes:
+        """Return what tells of every datagram that a pipeline takes, and remembers the last."""
+        from netdissect import lookup  # noqa: PLC0415
+        from netdissect.pipeline.scenes import Scenes  # noqa: PLC0415
+
+        reading = self.choices.reading
+        return Scenes(
+            told,
+            remember=remember,
+            schemas=lookup.load_schemas(self.choices.schemas),
+            strict=self.choices.strict,
+            bounds=None if reading is None else reading.bounds,
+        )
+
     def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
         """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled,
         where they are kept.
@@ -243,7 +258,7 @@ class Session:
         )
         pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline)
-        self._collect(pipeline)
+        self.collect(pipeline)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
 
@@ -264,7 +279,8 @@ class Session:
     def forget(finding: object) -> None:
         """Keep nothing."""
 
-    def _collect(self, pipeline: Any) -> None:
+    def collect(self, pipeline: Any) -> None:
+        """Take what a pipeline has found."""
         self.reports, self.limits_hit = pipeline.reports, pipeline.limits_hit
 
 

@@ -205,6 +205,19 @@ class UnitRecord:
     """When the outcome was fixed: first acknowledgement, or last copy of one that never got it."""
     extra: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def missed(self) -> bool:
+        """Return whether it was not acknowledged and should have been: a unit that nobody would
+        send again is no failure unless its receiver said that it was lost.
+        """
+        if self.outcome == "acked" or not self.copies:
+            return False
+        return (
+            self.next_resend_due_ns is not None
+            or len(self.copies) > 1
+            or self.extra.get("reported") == "lost"
+        )
+
 
 @dataclass(slots=True)
 class ConnectionEvent:

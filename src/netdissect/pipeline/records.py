@@ -38,7 +38,7 @@ from netdissect.track.recorder import HOLD_NS, Recorder
 from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
-__all__ = ["MAX_HELD_RECORDS", "Records", "iter_both", "iter_records"]
+__all__ = ["MAX_HELD_RECORDS", "Records", "Seen", "iter_both", "iter_records"]
 
 MAX_HELD_RECORDS = 16_384
 """Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
@@ -55,7 +55,7 @@ _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
 """Findings on the packet below the protocol."""
 
 
-class _Seen:
+class Seen:
     """One datagram as the pipeline showed it."""
 
     __slots__ = (
@@ -118,7 +118,7 @@ class Records:
         self.bounds = bounds or Bounds()
         """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
-        self._held: list[tuple[int, int, _Seen]] = []
+        self._held: list[tuple[int, int, Seen]] = []
         self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         self._inspectors: dict[int, Inspector | None] = {}
@@ -136,7 +136,7 @@ class Records:
     ) -> None:
         """Take one datagram of a known protocol."""
         frame, time_ns, payload, frames = packet
-        item = _Seen(frame, time_ns, payload)
+        item = Seen(frame, time_ns, payload)
         item.connection, item.protocol, item.direction = connection, flow.protocol, direction
         item.events, item.extra, item.frames = events, hints.extra, frames
         item.touched = tuple(self.recorder.touched)
@@ -148,7 +148,7 @@ class Records:
 
     def other(self, packet: Packet) -> None:
         """Take a datagram of no known protocol."""
-        item = _Seen(packet[1], packet[2], packet[4])
+        item = Seen(packet[1], packet[2], packet[4])
         item.packet = packet
         self._hold(item)
 
@@ -157,7 +157,7 @@ class Records:
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append((frame, Finding(code, severity)))
 
-    def _hold(self, item: _Seen) -> None:
+    def _hold(self, item: Seen) -> None:
         heapq.heappush(self._held, (item.frame, self._count, item))
         self._count += 1
 
@@ -182,16 +182,17 @@ class Records:
             ):
                 return
             heapq.heappop(held)
-            yield self._record(item)
+            yield self.record_of(item)
 
     def rest(self) -> Iterator[DatagramRecord]:
         """Yield what is left."""
         while self._held:
-            yield self._record(heapq.heappop(self._held)[2])
+            yield self.record_of(heapq.heappop(self._held)[2])
 
     # -- building ----------------------------------------------------------------------------------
 
-    def _record(self, item: _Seen) -> DatagramRecord:
+    def record_of(self, item: Seen) -> DatagramRecord:
+        """Return a datagram decoded, with what is known by now."""
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
             return _unknown(item)
@@ -242,7 +243,7 @@ class Records:
         return record
 
     def _messages(
-        self, item: _Seen, protocol: Protocol, dialect: str, tree: Dissection
+        self, item: Seen, protocol: Protocol, dialect: str, tree: Dissection
     ) -> list[MessageRecord]:
         """Return the messages of a datagram, each with its unit and its findings."""
         views = tree.messages or [_whole(item, tree)]
@@ -266,7 +267,7 @@ class Records:
         return found
 
     def _facts(
-        self, item: _Seen, protocol: Protocol, dialect: str, count: int
+        self, item: Seen, protocol: Protocol, dialect: str, count: int
     ) -> list[Reliability | None]:
         """Return for each message what the tracker knows about its unit.
 
@@ -336,7 +337,7 @@ def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:
     )
 
 
-def _whole(item: _Seen, tree: Dissection) -> MessageView:
+def _whole(item: Seen, tree: Dissection) -> MessageView:
     """Return the message that stands for a datagram without any."""
     named = next((event[1] for event in item.events if event[0] in _TYPED and event[1]), None)
     kinds = (tree.fields.get("type"), tree.fields.get("kind"))
@@ -367,7 +368,7 @@ def _owner(note: Annotation, views: list[MessageView]) -> int:
     return 0
 
 
-def _unknown(item: _Seen) -> DatagramRecord:
+def _unknown(item: Seen) -> DatagramRecord:
     packet = item.packet
     faults = () if packet is None else packet[6]
     source, destination = ("", "") if packet is None else map(str, flow_endpoints(packet[3]))

@@ -95,13 +95,7 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
             {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·"),
             copy.time_ns,
         )
-    # A unit that nobody would send again is no failure unless its receiver said that it was lost.
-    matters = (
-        unit.next_resend_due_ns is not None
-        or len(unit.copies) > 1
-        or unit.extra.get("reported") == "lost"
-    )
-    if unit.copies and unit.outcome != "acked" and matters:
+    if unit.missed:
         yield ("?" if unit.outcome == "unknown" else "✗"), unit.copies[-1].time_ns
 
 

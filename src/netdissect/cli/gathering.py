@@ -1,0 +1,134 @@
+"""One pass over a capture for what pictures and reports show."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from netdissect.cli.session import Session
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import ConnectionReport, UnitRecord
+from netdissect.pipeline.scenes import Scene, Scenes
+from netdissect.plot.gallery import Gallery
+from netdissect.plot.history import History, took_ms
+from netdissect.plot.thin import MAX_POINTS
+
+__all__ = ["Gathered", "gather", "worst"]
+
+_MARGIN = 6
+"""Frames before the first copy of a unit and after its acknowledgement that are shown with it."""
+_MUCH_WORSE = 1.05
+"""A unit is looked at in full where it is slower by this factor than the one before."""
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What one pass has found."""
+
+    gallery: Gallery
+    scenes: dict[int, tuple[UnitRecord, Scene]] = field(default_factory=dict)
+    """Connection -> its slowest unit, and the datagrams around it."""
+    ends: dict[int, Scene] = field(default_factory=dict)
+    """Connection -> the datagram that ended it, where one did and it is remembered."""
+
+
+class _Stage:
+    """Keeps the datagrams around the slowest unit of each connection."""
+
+    def __init__(self, gathered: Gathered, scenes: Scenes) -> None:
+        self.gathered = gathered
+        self.scenes = scenes
+        self._waited: dict[int, float] = {}
+
+    def worst(self, history: History, unit: UnitRecord) -> None:
+        """Take the slowest unit of a connection so far."""
+        waited = _waited_ms(unit)
+        if waited >= _MUCH_WORSE * self._waited.get(history.connection, 0.0):
+            self._waited[history.connection] = waited
+            self.take(unit)
+
+    def shown(self, connection: int) -> UnitRecord | None:
+        """Return the unit around which datagrams are kept."""
+        known = self.gathered.scenes.get(connection)
+        return None if known is None else known[0]
+
+    def take(self, unit: UnitRecord) -> None:
+        """Keep what happened around a unit."""
+        frames = {copy.frame for copy in unit.copies}
+        if unit.acked_frame is not None:
+            frames.add(unit.acked_frame)
+        scene = self.scenes.scene(
+            unit.connection, frozenset(frames), min(frames) - _MARGIN, max(frames) + _MARGIN
+        )
+        if scene.has(min(frames)):
+            self.gathered.scenes[unit.connection] = (unit, scene)
+
+
+def _waited_ms(unit: UnitRecord) -> float:
+    taken = took_ms(unit)
+    span = (unit.copies[-1].time_ns - unit.copies[0].time_ns) / 1e6
+    return max(span, taken or 0.0)
+
+
+def gather(
+    session: Session,
+    wanted: Collection[int] | None = None,
+    *,
+    limit: int = MAX_POINTS,
+    span: tuple[int, int] | None = None,
+    remember: bool = False,
+) -> Gathered:
+    """Read a capture once; afterwards the session has its reports.
+
+    Args:
+        session: the open capture.
+        wanted: numbers of connections; None = the first ones.
+        limit: points of one kind that are kept.
+        span: (from, to), ns since the first datagram of each: units in it are kept in full.
+        remember: keep the datagrams around the slowest unit of each connection.
+
+    """
+    from netdissect.pipeline import Pipeline  # noqa: PLC0415
+    from netdissect.pipeline.records import iter_both  # noqa: PLC0415
+
+    gallery = Gallery(wanted, limit=limit, span=span)
+    found = Gathered(gallery)
+    scenes = session.scenes(gallery.datagram, remember=remember)
+    stage = _Stage(found, scenes)
+    if remember:
+        gallery.worst = stage.worst
+    options = session.choices.options(on_anomaly=gallery.finding)
+    pipeline = Pipeline(options, recorder=scenes.recorder, observer=scenes)
+    for item in iter_both(session.reader, scenes, pipeline):
+        if not isinstance(item, DatagramRecord):
+            gallery.take(item)
+    session.collect(pipeline)
+    gallery.finish(session.reports.of(set(gallery.histories)))
+    if remember:
+        for number, history in gallery.histories.items():
+            slowest = history.slowest()[:1]
+            if slowest and stage.shown(number) is not slowest[0]:
+                stage.take(slowest[0])
+            report = history.report
+            frame = report.close.get("frame") if report is not None and report.close else None
+            if frame is not None:
+                found.ends[number] = scenes.scene(number, frozenset(), frame, frame)
+    return found
+
+
+_STATES = ("timed_out", "rejected", "closed", "open")
+
+
+def _badness(report: ConnectionReport) -> tuple[float, ...]:
+    """Return how bad a connection is: its worst findings, how it ended, what was sent again."""
+    severities = [bool(report.anomalies.get(label)) for label in ("error", "warn")]
+    state = report.state if report.state in _STATES else "open"
+    copies = sum(space.copies for space in report.spaces)
+    again = sum(space.retransmissions for space in report.spaces)
+    return (*severities, -_STATES.index(state), again / copies if copies else 0.0)
+
+
+def worst(reports: Iterable[ConnectionReport]) -> list[int]:
+    """Return the numbers of connections, worst first."""
+    ranked = [(_badness(report), -report.connection) for report in reports]
+    return [-number for _, number in sorted(ranked, reverse=True)]

@@ -1,0 +1,219 @@
+"""`netdissect plot`: a connection as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Session
+from netdissect.cli.spans import SPAN
+from netdissect.model.errors import UsageError
+from netdissect.plot.charts import KINDS, Wanted, charts, level
+from netdissect.plot.rows import COLUMNS, rows
+from netdissect.plot.thin import MAX_POINTS
+from netdissect.render.console import Screen
+
+if TYPE_CHECKING:
+    from netdissect.plot.chart import Chart
+    from netdissect.plot.history import History
+
+__all__ = ["command"]
+
+MAX_EXPORTED = 1_000_000
+"""Points of one kind that `-o` writes for other programs, and --json prints."""
+MAX_COMPARED = 8
+"""Connections in one picture."""
+_ENDINGS = (".svg", ".html", ".csv", ".json")
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.2 only
+    """One connection or several: `1`, `1,3`."""
+
+    name = "connections"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """Return the numbers, each once."""
+        if isinstance(value, tuple):
+            return value
+        words = str(value).split(",")
+        if not all(word.isdecimal() and int(word) for word in words):
+            self.fail(f"{value!r} is no connection; write 1, or 1,3 for two.", param, ctx)
+        numbers = tuple(dict.fromkeys(map(int, words)))
+        if len(numbers) > MAX_COMPARED:
+            self.fail(f"at most {MAX_COMPARED} connections fit in one picture.", param, ctx)
+        return numbers
+
+
+@click.command("plot")
+@click.argument("kind", type=click.Choice(list(KINDS)))
+@options.capture({"connections": _Numbers()})
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write a picture (.svg, .html) or its points (.csv, .json) instead.",
+)
+@click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
+@click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
+@click.option("--space", metavar="NAME", help="The units of one space alone: reliable, notify ...")
+@click.option("--interval", type=SPAN, metavar="TIME", help="Width of the spans of a rate.")
+@click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
+@click.option("--height", type=click.IntRange(4, 100), metavar="N", help="Rows of a picture.")
+@click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
+@options.json_output
+@options.analysis
+@options.screen
+def command(
+    kind: str,
+    file: str,
+    connections: tuple[int, ...] | None,
+    output: str | None,
+    start: int | None,
+    end: int | None,
+    space: str | None,
+    interval: int | None,
+    octets: bool,
+    height: int | None,
+    plain: bool,
+    as_json: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Draw a connection: in the terminal, or with -o as a picture or a table.
+
+    \b
+    acks       how long each unit waited for its acknowledgement
+    seq        sequence numbers around the slowest unit
+    rate       units a span: delivered, lost, sent again
+    rtt        round trips of units and probes
+    queue      units that wait for an acknowledgement
+    gaps       when each side was silent
+    snapshots  snapshots, where the protocol has them
+
+    Without a number the connection with the worst findings is drawn; `1,3` compares two. Times
+    count from the first frame of the connection.
+
+    \b
+    netdissect plot acks game.pcap
+    netdissect plot seq game.pcap 1 --from 3s --to 5s -o seq.svg
+    """
+    del verbose
+    if output is not None and not output.endswith(_ENDINGS):
+        raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
+    exports = as_json or (output is not None and output.endswith((".csv", ".json")))
+    from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
+
+    with Session(file, choices, quiet=quiet) as session:
+        limit = MAX_EXPORTED if exports else MAX_POINTS
+        found = gather(session, connections, span=_span(start, end), limit=limit)
+        screen = make_screen(color, width)
+        if not session.reports:
+            screen.text("No connection of a known protocol.")
+            return session.status()
+        numbers = connections or worst(session.reports)[:1]
+        histories = [_history(found.gallery.histories, number) for number in numbers]
+        asked = Wanted(space, start, end, interval, octets)
+        drawn = [chart for history in histories for chart in charts(kind, history, asked)]
+        if not drawn:
+            raise UsageError(_nothing(kind, histories, space))
+        if len(numbers) > 1:
+            level(drawn)
+        _put(screen, drawn, output, as_json=as_json, height=height, plain=plain)
+        others = len(session.reports) - len(numbers)
+        if connections is None and others and output is None and not as_json:
+            screen.line((f" connection {numbers[0]} of {others + 1}", "dim"))
+        return session.status()
+
+
+def _span(start: int | None, end: int | None) -> tuple[int, int] | None:
+    """Return the span whose units are wanted in full; None where none was asked for."""
+    return None if start is None and end is None else (start or 0, 1 << 62 if end is None else end)
+
+
+def _history(histories: dict[int, History], number: int) -> History:
+    history = histories.get(number)
+    if history is None or history.report is None:
+        raise UsageError(f"there is no connection {number}")
+    return history
+
+
+def _nothing(kind: str, histories: Sequence[History], space: str | None) -> str:
+    """Return why there is nothing to draw."""
+    numbers = ", ".join(str(history.connection) for history in histories)
+    who = f"connection {numbers} has" if len(histories) == 1 else f"connections {numbers} have"
+    spaces = sorted({name for history in histories for _, name in history.tracks})
+    if space is not None and space not in spaces:
+        return f"{who} no space {space!r}; known: {', '.join(spaces) or 'none'}"
+    return f"{who} nothing to draw as {kind!r}"
+
+
+def _put(
+    screen: Screen,
+    drawn: Sequence[Chart],
+    output: str | None,
+    *,
+    as_json: bool,
+    height: int | None,
+    plain: bool,
+) -> None:
+    """Draw charts where they are wanted."""
+    if as_json:
+        print_json({"schema": 1, **row} for chart in drawn for row in rows(chart))
+    elif output is None:
+        _on_screen(screen, drawn, height, plain=plain)
+    else:
+        text = _document(drawn, Path(output).suffix, f"{KINDS[drawn[0].kind][1]}")
+        Path(output).write_text(text, encoding="utf-8")
+
+
+def _document(drawn: Sequence[Chart], ending: str, heading: str) -> str:
+    """Return charts as the text of a file."""
+    found: Iterator[dict[str, Any]] = (row for chart in drawn for row in rows(chart))
+    if ending == ".svg":
+        from netdissect.plot.svg import document  # noqa: PLC0415
+
+        return document(drawn)
+    if ending == ".html":
+        from netdissect.report.page import plots  # noqa: PLC0415
+
+        return plots(drawn, heading[0].upper() + heading[1:])
+    if ending == ".json":
+        from netdissect.export.json import dump  # noqa: PLC0415
+
+        return "[\n" + ",\n".join(dump({"schema": 1, **row}) for row in found) + "\n]\n"
+    from io import StringIO  # noqa: PLC0415
+
+    from netdissect.export.table import write_rows  # noqa: PLC0415
+
+    text = StringIO()
+    cells = ([() if row[name] is None else (row[name],) for name in COLUMNS] for row in found)
+    write_rows(text, COLUMNS, cells)
+    return text.getvalue()
+
+
+def _on_screen(screen: Screen, drawn: Sequence[Chart], height: int | None, *, plain: bool) -> None:
+    from netdissect.plot.terminal import HEIGHT, draw  # noqa: PLC0415
+
+    plain = plain or not (getattr(screen.stream, "encoding", None) or "utf-8").lower().startswith(
+        "utf"
+    )
+    width = 100 if screen.wide else screen.width
+    numbers = {chart.connection for chart in drawn}
+    for index, chart in enumerate(drawn):
+        if index:
+            screen.text()
+        if len(numbers) > 1:
+            chart.title = f"#{chart.connection}  {chart.title}"
+        for line in draw(chart, width=width, height=height or HEIGHT, plain=plain):
+            screen.line(*line)

@@ -1,0 +1,97 @@
+"""Datagrams of the recent past, so that those around something worth showing can be shown in full
+without reading the capture again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from netdissect.model.annotations import Severity
+from netdissect.model.records import DatagramRecord
+from netdissect.pipeline.records import Records, Seen
+
+__all__ = ["MAX_RECENT", "MAX_SCENE", "Scene", "Scenes", "Told"]
+
+MAX_RECENT = 32_768
+"""Datagrams of all connections that are remembered."""
+MAX_SCENE = 40
+"""Datagrams of one scene at most."""
+MAX_DISORDER = 1024
+"""Frames that a datagram may have waited for its flow to be recognised, or for missing octets."""
+
+Told = Callable[[int, int, int, int, int], None]
+"""Called with connection, direction, time in ns, frame and octets of each datagram."""
+
+
+class Scene:
+    """Some datagrams of one connection, not yet decoded."""
+
+    __slots__ = ("_items", "_records", "cut")
+
+    def __init__(self, records: Scenes, items: list[Seen], *, cut: bool) -> None:
+        self._records = records
+        self._items = items
+        self.cut = cut
+        """Whether some between the first and the last are left out."""
+
+    def has(self, frame: int) -> bool:
+        """Return whether a frame is among them."""
+        return any(item.frame == frame for item in self._items)
+
+    def records(self) -> Iterator[DatagramRecord]:
+        """Yield them decoded, in order of frames."""
+        for item in self._items:
+            yield self._records.record_of(item)
+
+
+class Scenes(Records):
+    """Tells of every datagram of a known protocol, and remembers the last ones."""
+
+    def __init__(
+        self,
+        told: Told,
+        *,
+        schemas: Mapping[str, Any] | None = None,
+        strict: bool = False,
+        remember: bool = True,
+        **more: Any,
+    ) -> None:
+        """Take who is told of each datagram, and whether scenes are wanted at all."""
+        super().__init__(schemas=schemas, strict=strict, **more)
+        self._told = told
+        self._recent: deque[Seen] = deque(maxlen=MAX_RECENT if remember else 0)
+
+    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
+        """Take nothing: findings are told one by one elsewhere."""
+
+    def _hold(self, item: Seen) -> None:
+        connection = item.connection
+        if connection is not None:
+            self._told(
+                connection.number, item.direction, item.time_ns, item.frame, len(item.payload)
+            )
+            self._recent.append(item)
+
+    def scene(self, connection: int, frames: frozenset[int], first: int, last: int) -> Scene:
+        """Return the datagrams of a connection between two frames, as far as they are remembered;
+        of too many those of `frames` and their neighbours.
+        """
+        found: list[Seen] = []
+        for item in reversed(self._recent):
+            if item.frame < first - MAX_DISORDER:
+                break
+            known = item.connection
+            if first <= item.frame <= last and known is not None and known.number == connection:
+                found.append(item)
+        found.sort(key=lambda item: item.frame)
+        cut = len(found) > MAX_SCENE
+        if cut:
+            near = [index for index, item in enumerate(found) if item.frame in frames] or [
+                0,
+                len(found) - 1,
+            ]
+            kept = {index + step for index in near[:MAX_SCENE] for step in (-1, 0, 1)}
+            found = [item for index, item in enumerate(found) if index in kept][:MAX_SCENE]
+        return Scene(self, found, cut=cut)

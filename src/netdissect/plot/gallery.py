@@ -1,0 +1,90 @@
+"""The histories of the connections of a capture: of all of a few, of many those that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.plot.history import History
+from netdissect.plot.thin import MAX_POINTS
+
+__all__ = ["MAX_HISTORIES", "Gallery"]
+
+MAX_HISTORIES = 256
+"""Connections that are followed at once; of more, those that begin first."""
+
+Worst = Callable[[History, UnitRecord], None]
+
+
+class Gallery:
+    """Hands what is read to the history of its connection."""
+
+    def __init__(
+        self,
+        wanted: Collection[int] | None = None,
+        *,
+        limit: int = MAX_POINTS,
+        span: tuple[int, int] | None = None,
+        worst: Worst | None = None,
+    ) -> None:
+        """Take what is wanted.
+
+        Args:
+            wanted: numbers of connections; None = the first MAX_HISTORIES.
+            limit: points of one kind that a history keeps.
+            span: (from, to), ns since the first datagram of each: units in it are kept in full.
+            worst: called with the slowest unit of a connection so far.
+
+        """
+        self.wanted = wanted
+        self.limit = limit
+        self.span = span
+        self.histories: dict[int, History] = {}
+        self.left_out = 0
+        """Datagrams of connections beyond MAX_HISTORIES."""
+        self.worst = worst
+
+    def history(self, connection: int) -> History | None:
+        """Return the history of a connection; None for one that is not followed."""
+        found = self.histories.get(connection)
+        if found is None:
+            if self.wanted is not None and connection not in self.wanted:
+                return None
+            if len(self.histories) >= MAX_HISTORIES:
+                return None
+            found = History(connection, limit=self.limit, span=self.span)
+            self.histories[connection] = found
+        return found
+
+    def take(self, item: UnitRecord | ConnectionEvent) -> None:
+        """Take a unit or an event."""
+        history = self.history(item.connection)
+        if history is None:
+            return
+        if isinstance(item, ConnectionEvent):
+            history.event(item)
+        elif history.unit(item) and self.worst is not None:
+            self.worst(history, item)
+
+    def datagram(
+        self, connection: int, direction: int, time_ns: int, frame: int, octets: int
+    ) -> None:
+        """Take one datagram."""
+        history = self.history(connection)
+        if history is None:
+            self.left_out += self.wanted is None
+        else:
+            history.datagram(direction, time_ns, frame, octets)
+
+    def finding(self, found: Anomaly) -> None:
+        """Take one finding."""
+        history = None if found.connection is None else self.history(found.connection)
+        if history is not None:
+            history.finding(found)
+
+    def finish(self, reports: Sequence[ConnectionReport]) -> None:
+        """Take the final reports of the connections."""
+        for report in reports:
+            history = self.histories.get(report.connection)
+            if history is not None:
+                history.finish(report)

@@ -1,0 +1,496 @@
+"""What a plot can show of one connection, gathered while its capture is read: bounded series of
+points, each with its frame. No drawing here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from netdissect.model.packets import SIDES, Direction
+from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.plot.thin import MAX_POINTS, Kept
+
+__all__ = [
+    "MAX_FINDINGS",
+    "MAX_SLOWEST",
+    "MAX_WINDOW",
+    "Bin",
+    "History",
+    "Sample",
+    "Silence",
+    "Step",
+    "Track",
+    "UnitPoint",
+    "took_ms",
+]
+
+MAX_SLOWEST = 200
+"""Slowest units of a connection that are kept whole."""
+MAX_WINDOW = 200
+"""Units of one space that are kept whole around the slowest, or in the span that was asked for."""
+MAX_FINDINGS = 400
+"""Findings of one connection that are kept for marks."""
+MAX_BINS = 6000
+"""Spans of a rate; with more, several become one."""
+MAX_SILENCES = 500
+"""Longest silences of one direction that are kept."""
+MAX_GAPS = 4096
+"""Gaps of a connection in which numbers that come late are looked for."""
+
+_WIDTHS_NS = tuple(
+    1_000_000 * ms for ms in (10, 50, 100, 500, 1000, 5000, 10_000, 60_000, 300_000, 600_000)
+)
+"""Widths of the spans of a rate; each holds a whole number of those before it."""
+_SMOOTHING = 1 / 8
+"""Weight of a new round trip in the smoothed one. Source: RFC 6298 section 2.3."""
+_SILENCE_NS = 1_000_000_000
+"""The shortest silence that is shown."""
+_USUAL_TIMES = 5
+"""A silence is this many times the usual distance of two datagrams."""
+_BUCKETS_PER_OCTAVE = 8
+
+
+class UnitPoint(NamedTuple):
+    """One unit as a point."""
+
+    time_ns: int
+    """When it was first sent."""
+    frame: int
+    seq: int
+    took_ms: float | None
+    """From its first copy to its acknowledgement; None = never acknowledged, or not known."""
+    mark: str
+    """"" one copy; `again` several, so nobody knows which was acknowledged; `lost` never
+    acknowledged; `unknown`; `plain` not acknowledged, and nobody waits for it.
+    """
+    timer_ms: float | None
+    """Its sender's resend timer at its last copy; None where no timer applies."""
+    rtt_ms: float | None
+    """A true round trip."""
+    smooth_ms: float | None
+    """The smoothed round trip after it."""
+    copies: int
+
+    @property
+    def height(self) -> float | None:
+        """Return its place above zero."""
+        return self.took_ms
+
+
+class Sample(NamedTuple):
+    """One round trip of a probe."""
+
+    time_ns: int
+    frame: int | None
+    ms: float
+    mark: str = ""
+
+    @property
+    def height(self) -> float:
+        """Return its place above zero."""
+        return self.ms
+
+
+class Step(NamedTuple):
+    """How many units wait for their acknowledgement from a moment on."""
+
+    time_ns: int
+    waiting: int
+    frame: int | None
+    mark: str = ""
+
+    @property
+    def height(self) -> float:
+        """Return its place above zero."""
+        return float(self.waiting)
+
+
+class Silence(NamedTuple):
+    """A span in which one side sent nothing."""
+
+    start_ns: int
+    end_ns: int
+    frame: int
+    """The frame that ended it."""
+
+
+class Bin(NamedTuple):
+    """What one direction did in one span of time."""
+
+    start_ns: int
+    end_ns: int
+    frame: int | None
+    """First frame in it."""
+    units: int
+    again: int
+    lost: int
+    """Units that never came, as far as the place of the capture proves it."""
+    datagrams: int
+    octets: int
+
+
+class Track:
+    """The units of one space in one direction."""
+
+    def __init__(self, direction: int, space: str, limit: int) -> None:
+        self.direction = direction
+        self.space = space
+        self.points: Kept[UnitPoint] = Kept(limit)
+        self.waits: Kept[Step] = Kept(limit)
+        self.repeats = False
+        """Whether its units are sent again until they are acknowledged."""
+        self.window: list[UnitRecord] = []
+        """Units in full: around the slowest one, or in the span that was asked for."""
+        self._recent: deque[UnitRecord] = deque(maxlen=MAX_WINDOW // 2)
+        self._left = 0
+        self._worst_ms = -1.0
+        self._smooth_ms: float | None = None
+        self._leave: list[int] = []
+        self._now_ns = 0
+
+    def add(self, unit: UnitRecord, span: tuple[int, int] | None) -> None:
+        """Take a unit, in the order of their first copies."""
+        first = unit.copies[0]
+        self.repeats = self.repeats or unit.next_resend_due_ns is not None or _resent(unit)
+        took = took_ms(unit)
+        if unit.rtt_ms is not None:
+            before = self._smooth_ms
+            step = 0.0 if before is None else unit.rtt_ms - before
+            self._smooth_ms = unit.rtt_ms if before is None else before + _SMOOTHING * step
+        timer = None
+        if unit.next_resend_due_ns is not None:
+            sent = [copy.time_ns for copy in unit.copies if copy.kind != "duplicate"]
+            timer = (unit.next_resend_due_ns - sent[-1]) / 1e6
+        self.points.add(
+            UnitPoint(
+                first.time_ns, first.frame, unit.seq, took, _mark(unit), timer, unit.rtt_ms,
+                self._smooth_ms, len(unit.copies),
+            )
+        )  # fmt: skip
+        self._wait(unit)
+        self._keep(unit, took, span)
+
+    def _wait(self, unit: UnitRecord) -> None:
+        first = unit.copies[0]
+        now = max(self._now_ns, first.time_ns)
+        self._drain(now)
+        end = unit.acked_time_ns if unit.outcome == "acked" else unit.settled_ns
+        if end is None or end > now:
+            heapq.heappush(self._leave, end if end is not None else 1 << 63)
+            self.waits.add(Step(now, len(self._leave), first.frame))
+        self._now_ns = now
+
+    def _drain(self, now_ns: int) -> None:
+        while self._leave and self._leave[0] <= now_ns:
+            left_ns = heapq.heappop(self._leave)
+            self.waits.add(Step(left_ns, len(self._leave), None))
+
+    def finish(self, end_ns: int) -> None:
+        """Let the units go whose acknowledgements came after the last unit was sent."""
+        self._drain(end_ns)
+
+    def _keep(self, unit: UnitRecord, took: float | None, span: tuple[int, int] | None) -> None:
+        """Keep a unit in full where it lies in the span, or near the slowest one so far."""
+        if span is not None:
+            inside = span[0] <= unit.copies[0].time_ns <= span[1]
+            if inside and len(self.window) < MAX_WINDOW:
+                self.window.append(unit)
+            return
+        self._recent.append(unit)
+        waited = _span_ms(unit) if took is None and unit.missed else took
+        if waited is not None and waited > self._worst_ms:
+            self._worst_ms = waited
+            self.window = list(self._recent)
+            self._left = MAX_WINDOW - len(self.window)
+        elif self._left > 0:
+            self.window.append(unit)
+            self._left -= 1
+
+
+def _resent(unit: UnitRecord) -> bool:
+    return any(copy.kind == "retransmission" for copy in unit.copies)
+
+
+def took_ms(unit: UnitRecord) -> float | None:
+    """Return the time from the first copy of a unit to its acknowledgement, milliseconds."""
+    if unit.acked_time_ns is None or not unit.copies:
+        return None
+    return (unit.acked_time_ns - unit.copies[0].time_ns) / 1e6
+
+
+def _span_ms(unit: UnitRecord) -> float:
+    return (unit.copies[-1].time_ns - unit.copies[0].time_ns) / 1e6
+
+
+def _mark(unit: UnitRecord) -> str:
+    if unit.outcome == "acked":
+        return "again" if unit.rtt_ambiguous or _resent(unit) else ""
+    if not unit.missed:
+        return "plain"
+    return "unknown" if unit.outcome == "unknown" else "lost"
+
+
+class _Bins:
+    """Counts of one direction a span; the spans grow where there are too many."""
+
+    def __init__(self, start_ns: int) -> None:
+        self.start_ns = start_ns
+        self.level = 0
+        self.rows: dict[int, list[int]] = {}
+        """Index -> units, sent again, told lost, skipped, datagrams, octets, first frame."""
+
+    def row(self, time_ns: int) -> list[int]:
+        """Return the counts of the span that holds a moment."""
+        index = max(0, time_ns - self.start_ns) // _WIDTHS_NS[self.level]
+        while index >= MAX_BINS and self.level + 1 < len(_WIDTHS_NS):
+            self._coarsen()
+            index = max(0, time_ns - self.start_ns) // _WIDTHS_NS[self.level]
+        return self.rows.setdefault(min(index, MAX_BINS - 1), [0] * 7)
+
+    def _coarsen(self) -> None:
+        old, self.rows = self.rows, {}
+        times = _WIDTHS_NS[self.level + 1] // _WIDTHS_NS[self.level]
+        self.level += 1
+        for index, counts in sorted(old.items()):
+            merged = self.rows.setdefault(index // times, [0] * 7)
+            for place in range(6):
+                merged[place] += counts[place]
+            merged[6] = merged[6] or counts[6]
+
+
+class _Pauses:
+    """The longest silences of one direction, and how far apart its datagrams usually are."""
+
+    def __init__(self) -> None:
+        self.last_ns: int | None = None
+        self.longest: list[tuple[int, Silence]] = []
+        self.total = 0
+        self._distances: dict[int, int] = {}
+
+    def add(self, time_ns: int, frame: int) -> None:
+        """Take a datagram."""
+        last, self.last_ns = self.last_ns, time_ns
+        if last is None or time_ns <= last:
+            return
+        pause = time_ns - last
+        octave = pause.bit_length() - 1
+        part = (pause - (1 << octave)) * _BUCKETS_PER_OCTAVE >> octave
+        place = octave * _BUCKETS_PER_OCTAVE + part
+        self._distances[place] = self._distances.get(place, 0) + 1
+        if pause >= _SILENCE_NS:
+            self.total += 1
+            heapq.heappush(self.longest, (pause, Silence(last, time_ns, frame)))
+            if len(self.longest) > MAX_SILENCES:
+                heapq.heappop(self.longest)
+
+    def usual_ns(self) -> int:
+        """Return the median distance of two datagrams, to an eighth; 0 without any."""
+        left = sum(self._distances.values()) // 2
+        for place in sorted(self._distances):
+            left -= self._distances[place]
+            if left < 0:
+                octave, part = divmod(place, _BUCKETS_PER_OCTAVE)
+                return (1 << octave) + (part << octave) // _BUCKETS_PER_OCTAVE
+        return 0
+
+
+class History:
+    """Everything that is drawn of one connection."""
+
+    def __init__(
+        self,
+        connection: int,
+        *,
+        limit: int = MAX_POINTS,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        """Take the connection.
+
+        Args:
+            connection: its number.
+            limit: points of one kind that are kept.
+            span: (from, to), ns since its first datagram: units in it are kept in full; None =
+                those around the slowest.
+
+        """
+        self.connection = connection
+        self.limit = limit
+        self.span = span
+        self.report: ConnectionReport | None = None
+        """Its final report, once it is there."""
+        self.first_ns: int | None = None
+        """Time of its first datagram."""
+        self.last_ns = 0
+        self.tracks: dict[tuple[int, str], Track] = {}
+        """(direction, space) -> its units."""
+        self.probes: dict[tuple[int, str], Kept[Sample]] = {}
+        """(direction of the question, kind) -> round trips."""
+        self.findings: list[Anomaly] = []
+        """First of each code and direction, and its tenth, hundredth and so on."""
+        self.events: list[ConnectionEvent] = []
+        """States, timeouts, resets: everything but probes and acknowledgements, bounded."""
+        self._slowest: list[tuple[tuple[int, float], int, UnitRecord]] = []
+        self._worst: tuple[int, float] = (-1, 0.0)
+        self._units = 0
+        self._bins: list[_Bins] = []
+        self._pauses = (_Pauses(), _Pauses())
+        self._gaps: deque[ConnectionEvent] = deque()
+
+    # -- what is told ------------------------------------------------------------------------------
+
+    def datagram(self, direction: int, time_ns: int, frame: int, octets: int) -> None:
+        """Take one datagram, or one message of a stream."""
+        self._begin(time_ns)
+        row = self._bins[direction].row(time_ns)
+        row[4] += 1
+        row[5] += octets
+        row[6] = row[6] or frame
+        self._pauses[direction].add(time_ns, frame)
+
+    def unit(self, unit: UnitRecord) -> bool:
+        """Take one settled unit; return True where it is the slowest so far."""
+        if not unit.copies:
+            return False
+        first = unit.copies[0]
+        self._begin(first.time_ns)
+        key = unit.direction, unit.space
+        track = self.tracks.get(key)
+        if track is None:
+            track = self.tracks[key] = Track(unit.direction, unit.space, self.limit)
+        span, zero = self.span, self.first_ns or 0
+        track.add(unit, span and (zero + span[0], zero + span[1]))
+        bins = self._bins[unit.direction]
+        row = bins.row(first.time_ns)
+        row[0] += 1
+        row[2] += unit.outcome == "given_up" or unit.extra.get("reported") == "lost"
+        row[6] = row[6] or first.frame
+        for copy in unit.copies[1:]:
+            if copy.kind == "retransmission":
+                bins.row(copy.time_ns)[1] += 1
+        self.last_ns = max(self.last_ns, unit.copies[-1].time_ns, unit.acked_time_ns or 0)
+        return self._rank(unit)
+
+    def _rank(self, unit: UnitRecord) -> bool:
+        waits = unit.missed and unit.next_resend_due_ns is not None
+        took = took_ms(unit)
+        if took is None and not unit.missed:
+            return False
+        self._units += 1
+        rank = (1, _span_ms(unit)) if waits else (0, -1.0 if took is None else took)
+        heap = self._slowest
+        worst = not heap or rank > self._worst
+        if worst:
+            self._worst = rank
+        if len(heap) < MAX_SLOWEST:
+            heapq.heappush(heap, (rank, -self._units, unit))
+        elif rank > heap[0][0]:
+            heapq.heapreplace(heap, (rank, -self._units, unit))
+        return worst
+
+    def event(self, event: ConnectionEvent) -> None:
+        """Take one event of the connection."""
+        self._begin(event.time_ns)
+        if event.event == "probe":
+            ms = event.data.get("rtt_ms")
+            if ms is not None and event.direction is not None:
+                # The answer's direction is told; the question went the other way.
+                key = 1 - event.direction, str(event.data.get("kind"))
+                kept = self.probes.setdefault(key, Kept(self.limit))
+                kept.add(Sample(event.time_ns, event.frame, float(ms)))
+        elif event.event == "gap":
+            self._gaps.append(event)
+            if len(self._gaps) > MAX_GAPS:
+                self._skip(self._gaps.popleft())
+        elif event.event != "ack" and len(self.events) < MAX_FINDINGS:
+            self.events.append(event)
+
+    def finding(self, found: Anomaly) -> None:
+        """Take one finding."""
+        if len(self.findings) < MAX_FINDINGS:
+            self.findings.append(found)
+
+    def finish(self, report: ConnectionReport) -> None:
+        """Take the final report, once, after everything else."""
+        self.report = report
+        self._begin(report.first_time_ns)
+        self.first_ns = min(self.first_ns or report.first_time_ns, report.first_time_ns)
+        self.last_ns = max(self.last_ns, report.last_time_ns)
+        for track in self.tracks.values():
+            track.finish(self.last_ns)
+        for gap in self._gaps:
+            self._skip(gap)
+
+    def _begin(self, time_ns: int) -> None:
+        if self.first_ns is None:
+            self.first_ns = time_ns
+            self._bins = [_Bins(time_ns), _Bins(time_ns)]
+        self.last_ns = max(self.last_ns, time_ns)
+
+    def _skip(self, gap: ConnectionEvent) -> None:
+        if gap.direction is not None:
+            first, last = gap.data["first_seq"], gap.data["last_seq"]
+            self._bins[gap.direction].row(gap.time_ns)[3] += max(0, last - first + 1 - gap.came)
+
+    # -- what is drawn -----------------------------------------------------------------------------
+
+    def shown(self, direction: int, space: str | None = None) -> list[Track]:
+        """Return the spaces of a direction that are worth a picture: those whose units are sent
+        again; else the messages of a stream; else all. A named one alone.
+        """
+        tracks = [track for (way, _), track in self.tracks.items() if way == direction]
+        if space is not None:
+            return [track for track in tracks if track.space == space]
+        return (
+            [track for track in tracks if track.repeats and track.space != "tcp"]
+            or [track for track in tracks if track.space == "message"]
+            or [track for track in tracks if track.space != "snapshot"]
+            or tracks
+        )
+
+    def slowest(self) -> list[UnitRecord]:
+        """Return the slowest units: those that never were acknowledged and should have been first,
+        those that nobody waits for last.
+        """
+        return [unit for _, _, unit in sorted(self._slowest, key=lambda row: row[:2], reverse=True)]
+
+    def gaps(self) -> list[ConnectionEvent]:
+        """Return the newest gaps in the numbers."""
+        return list(self._gaps)
+
+    def bins(self, direction: int, width_ns: int) -> Iterator[Bin]:
+        """Yield what a direction did, in spans of about `width_ns`, empty ones left out."""
+        if not self._bins:
+            return
+        bins = self._bins[direction]
+        arrived = self.report is not None and self.report.vantage == SIDES[1 - direction]
+        times = max(1, width_ns // _WIDTHS_NS[bins.level])
+        merged: dict[int, list[int]] = {}
+        for index, counts in sorted(bins.rows.items()):
+            row = merged.setdefault(index // times, [0] * 7)
+            for place in range(6):
+                row[place] += counts[place]
+            row[6] = row[6] or counts[6]
+        step = times * _WIDTHS_NS[bins.level]
+        for index, row in merged.items():
+            start = bins.start_ns + index * step
+            lost = row[3] if arrived else row[2]
+            yield Bin(start, start + step, row[6] or None, row[0], row[1], lost, row[4], row[5])
+
+    def silences(self, direction: int) -> list[Silence]:
+        """Return the silences of one side, in time: longer than a second and than five times the
+        usual distance of its datagrams.
+        """
+        pauses = self._pauses[direction]
+        least = max(_SILENCE_NS, _USUAL_TIMES * pauses.usual_ns())
+        found = [silence for pause, silence in pauses.longest if pause >= least]
+        tail = self.last_ns - (pauses.last_ns or self.last_ns)
+        if pauses.last_ns is not None and tail >= least:
+            found.append(Silence(pauses.last_ns, self.last_ns, 0))
+        return sorted(found)
+
+    def speaks(self, direction: int) -> bool:
+        """Return whether a direction has sent anything."""
+        return self._pauses[Direction(direction)].last_ns is not None

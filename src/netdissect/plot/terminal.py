@@ -1,0 +1,279 @@
+"""Charts as lines of text: braille dots, with every mark as a character over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from netdissect.plot.axes import number, ticks, time_ticks
+from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
+from netdissect.plot.grid import Grid
+from netdissect.render.console import Line, cells, fit
+
+__all__ = ["HEIGHT", "MIN_WIDTH", "draw"]
+
+HEIGHT = 15
+"""Rows of a picture without its axis, titles and lanes."""
+MIN_WIDTH = 30
+_MARGIN = 9
+_TICK_COLUMNS = 12
+_ROW_TICKS = 4
+
+STYLES = {
+    "client": "c2s", "server": "s2c", "good": "good", "again": "resend", "bad": "bad", "dim": "dim",
+}  # fmt: skip
+"""Role -> style of a screen."""
+
+_SHAPES = frozenset({"box", "again", "copy", "unseen", "lost", "unknown", "probe", "tick"})
+"""Shapes that are characters; the others are dots, lines and bars."""
+_LINES = frozenset({"steps", "stair", "line"})
+
+
+def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False) -> Iterator[Line]:
+    """Yield the lines of a chart, none longer than `width`.
+
+    Args:
+        chart: what to draw.
+        width: columns of the screen.
+        height: rows of the picture itself.
+        plain: ASCII only.
+
+    """
+    columns = max(MIN_WIDTH, width) - _MARGIN - 1
+    lanes = chart.lanes
+    height = 0 if len(lanes) == len(chart.series) else max(4, height)
+    if chart.low < 0:
+        height += height % 2  # zero stands between two rows
+    picture = _Picture(chart, columns, height, plain=plain)
+    title = chart.title if not plain else chart.title.replace("→", "->").replace("←", "<-")
+    yield [(f" {fit(title, width - 1)}", "title"), *_about(chart, title, width, plain=plain)]
+    if chart.flags:
+        yield picture.flags()
+    yield from picture.rows()
+    for lane in lanes:
+        yield picture.lane(lane)
+    yield from picture.axis()
+    yield from _legend(chart, width, plain=plain)
+    for note in chart.notes:
+        yield [(fit(f" {note}", width), "dim")]
+
+
+def _about(chart: Chart, title: str, width: int, *, plain: bool) -> Line:
+    about = chart.about.replace("→", "->") if plain else chart.about
+    return [(f"   {about}", "dim")] if cells(title) + cells(about) + 4 <= width else []
+
+
+class _Picture:
+    """One chart on a grid of cells."""
+
+    def __init__(self, chart: Chart, columns: int, height: int, *, plain: bool) -> None:
+        self.chart = chart
+        self.columns = columns
+        self.height = height
+        self.plain = plain
+        self.grid = Grid(columns, height, plain=plain)
+        for series in sorted(chart.series, key=_layer):
+            if series.lane is None and height:
+                self._series(series)
+
+    def _series(self, series: Series) -> None:
+        style = STYLES[series.role]
+        if series.shape in {"bar", "crossed", "outline"}:
+            for point in series.points:
+                self._bar(series, point, style)
+        elif series.shape in _LINES:
+            self._line(series, style)
+        elif series.shape in _SHAPES or self.chart.kind == "seq":
+            sign = self._sign(series.shape)
+            for point in series.points:
+                if point.value is not None:
+                    x, y = self._place(point.time_ns, point.value)
+                    self.grid.mark(x // 2, y // 4, sign, style)
+        else:
+            for point in series.points:
+                if point.value is not None:
+                    self.grid.dot(*self._place(point.time_ns, point.value), style)
+
+    def _sign(self, shape: str) -> str:
+        return SIGNS[shape].plain[0] if self.plain else SIGNS[shape].sign
+
+    def _x(self, time_ns: int) -> int:
+        chart = self.chart
+        span = chart.end_ns - chart.start_ns
+        return (time_ns - chart.start_ns) * (2 * self.columns - 1) // span
+
+    def _place(self, time_ns: int, value: float) -> tuple[int, int]:
+        chart = self.chart
+        share = (value - chart.low) / ((chart.high - chart.low) or 1.0)
+        rows = 4 * self.height
+        return self._x(time_ns), rows - 1 - min(rows - 1, max(0, int(share * (rows - 1) + 0.5)))
+
+    def _line(self, series: Series, style: str) -> None:
+        """Draw steps from point to point, or a line from each to where it ends."""
+        before: Point | None = None
+        for point in series.points:
+            if point.value is None:
+                continue
+            x, y = self._place(point.time_ns, point.value)
+            if series.shape == "line":
+                end = self._x(point.until_ns or point.time_ns)
+                self.grid.across(x, end, y, style)
+            elif before is not None and before.value is not None:
+                self._level(series, before, x, style)
+                if not series.dashed:
+                    self.grid.down(x, self._place(before.time_ns, before.value)[1], y, style)
+            before = point
+        if before is not None and before.value is not None and series.shape != "line":
+            self._level(series, before, 2 * self.columns - 1, style)
+
+    def _level(self, series: Series, point: Point, end: int, style: str) -> None:
+        """Draw the level of a point until x = `end`; dashed where nothing else stands."""
+        x, y = self._place(point.time_ns, point.value or 0.0)
+        if series.dashed:
+            self.grid.behind(x // 2, end // 2, y // 4, "-" if self.plain else "╌", style)
+        else:
+            self.grid.across(x, end, y, style)
+
+    def _bar(self, series: Series, point: Point, style: str) -> None:
+        if point.value is None:
+            return
+        left = self._x(max(point.time_ns, self.chart.start_ns)) // 2
+        right = self._x(min(point.until_ns or point.time_ns, self.chart.end_ns)) // 2
+        right = max(left + 1, right - (right - left > 2))  # noqa: PLR2004 - a gap where there is room
+        chart = self.chart
+        scale = self.height / ((chart.high - chart.low) or 1.0)
+        low, high = sorted(((point.base - chart.low) * scale, (point.value - chart.low) * scale))
+        for column in range(left, min(right, self.columns)):
+            self.grid.bar(column, low, high, self._sign(series.shape), style, down=point.value < 0)
+
+    # -- lines -------------------------------------------------------------------------------------
+
+    def flags(self) -> Line:
+        """Return the row of findings above the picture."""
+        row = [" "] * self.columns
+        for flag in self.chart.flags:
+            row[min(self.columns - 1, max(0, self._x(flag.time_ns) // 2))] = "!"
+        return [(f"{'found':>{_MARGIN - 2}}   "[:_MARGIN], "dim"), ("".join(row).rstrip(), "warn")]
+
+    def rows(self) -> Iterator[Line]:
+        """Yield the rows of the picture with the labels of its y axis."""
+        if not self.height:
+            return
+        labels = self._labels()
+        tick, rule = ("|", "|") if self.plain else ("┤", "│")
+        for row in range(self.height):
+            label = labels.get(row)
+            head = f"{label or '':>{_MARGIN - 2}} {tick if label else rule}"
+            yield [(head, "dim"), *self.grid.row(row)]
+
+    def _labels(self) -> dict[int, str]:
+        chart = self.chart
+        low, high = chart.low, chart.high
+        found = ticks(low, high, max(2, self.height // _ROW_TICKS + 1), whole=chart.whole)
+        step = found[1] - found[0] if len(found) > 1 else 1.0
+        labels = {}
+        for value in found:
+            row = self._place(chart.start_ns, value)[1] // 4
+            shown = abs(value) if low < 0 and chart.kind == "rate" else value
+            labels[row] = number(shown, step)
+        return labels
+
+    def lane(self, series: Series) -> Line:
+        """Return the row of a lane below zero."""
+        sign = self._sign(series.shape)
+        style = STYLES[series.role]
+        row = [" "] * self.columns
+        for point in series.points:
+            left = max(0, self._x(point.time_ns) // 2)
+            right = self._x(point.until_ns or point.time_ns) // 2
+            for at in range(left, max(left + 1, min(right, self.columns))):
+                row[min(at, self.columns - 1)] = sign
+        head = sign if self.chart.kind != "gaps" else series.name
+        if self.plain:
+            head = head.replace("→", ">").replace("←", "<").replace("·", ".")
+        body: Line = [("".join(row).rstrip(), style)]
+        bands = [band for band in self.chart.bands if band.direction == series.lane]
+        if bands:
+            body = self._banded(row, bands, style)
+        return [(f"{head:>{_MARGIN - 2}} {'|' if self.plain else '┤'}", "dim"), *body]
+
+    def _banded(self, row: list[str], bands: Sequence[Band], style: str) -> Line:
+        """Return a lane in which each silence stands with its length where there is room."""
+        styles = [style] * self.columns
+        line = "-" if self.plain else "┄"
+        for band in bands:
+            left = max(0, self._x(band.start_ns) // 2 + 1)
+            right = min(self.columns, self._x(band.end_ns) // 2)
+            if right <= left:
+                continue
+            label = f" {band.label} "
+            text = f"{label:{line}^{right - left}}" if right - left >= len(label) + 2 else ""
+            row[left:right] = text or line * (right - left)
+            styles[left:right] = ["bad"] * (right - left)
+        body: Line = []
+        for sign, name in zip(row, styles, strict=True):
+            if body and body[-1][1] == name:
+                body[-1] = (body[-1][0] + sign, name)
+            else:
+                body.append((sign, name))
+        return body
+
+    def axis(self) -> Iterator[Line]:
+        """Yield the x axis and its labels."""
+        chart = self.chart
+        corner, dash, tee = ("+", "-", "+") if self.plain else ("└", "─", "┬")
+        line = [dash] * self.columns
+        labels = [" "] * (self.columns + _MARGIN)
+        free = 0
+        found = time_ticks(
+            chart.start_ns - chart.zero_ns, chart.end_ns - chart.zero_ns,
+            max(2, self.columns // _TICK_COLUMNS),
+        )  # fmt: skip
+        for time_ns, label in found:
+            at = min(self.columns - 1, self._x(time_ns + chart.zero_ns) // 2)
+            line[at] = tee
+            if at >= free and at + len(label) <= len(labels):
+                labels[at : at + len(label)] = label
+                free = at + len(label) + 1
+        yield [(f"{'':{_MARGIN - 1}}{corner}{''.join(line)}", "dim")]
+        text = "".join(labels).rstrip()
+        yield [(f"{'':{_MARGIN}}{text}"[: self.columns + _MARGIN + 1], "dim")]
+
+
+def _layer(series: Series) -> int:
+    """Return what is drawn first: lines, then points, then marks by how much they matter."""
+    order = ("bar", "crossed", "outline", "steps", "stair", "line", "plain", "dot", "tick", "probe",
+             "unseen", "unknown", "copy", "box", "again", "lost")  # fmt: skip
+    return order.index(series.shape)
+
+
+def _legend(chart: Chart, width: int, *, plain: bool) -> Iterator[Line]:
+    """Yield the legend; what no longer fits begins a new line."""
+    line: Line = [(" ", "")]
+    used = 1
+    seen = set()
+    for series in chart.series:
+        if not series.points or chart.kind == "gaps" or (series.shape, series.name) in seen:
+            continue
+        seen.add((series.shape, series.name))
+        sign = _legend_sign(series, chart.kind, plain=plain)
+        name = series.name.replace("→", "->") if plain else series.name
+        text = f" {fit(name, width - 5)}  "
+        size = cells(sign) + cells(text)
+        if used + size > width and used > 1:
+            yield line
+            line, used = [(" ", "")], 1
+        line += [(sign, STYLES[series.role]), (text, "dim")]
+        used += size
+    if chart.flags and used + 12 <= width:
+        line += [("!", "warn"), (" finding", "dim")]
+    if len(line) > 1:
+        yield line
+
+
+def _legend_sign(series: Series, chart_kind: str, *, plain: bool) -> str:
+    if series.shape in _LINES:
+        both = ("- -", "╌╌") if series.dashed else ("---", "──")
+        return both[0] if plain else both[1]
+    if series.shape == "dot" and chart_kind != "seq":
+        return "." if plain else "⠄"
+    return SIGNS[series.shape].plain[0] if plain else SIGNS[series.shape].sign

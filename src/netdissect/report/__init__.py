@@ -1,0 +1,3 @@
+"""Reports in one HTML file: static markup and pictures, one style sheet, one script, no
+requests.
+"""
