@@ -99,6 +99,9 @@ def test_every_command_has_a_current_manual_page(name: str | None, update_expect
     assert path.read_text() == text or not console_docs.SAME_CLICK
     assert text.startswith('.TH "NETDISSECT')
     assert "\b" not in text
+    sections = ["NAME", "SYNOPSIS", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES", "SEE ALSO"]
+    wanted = sections if name is None else [*sections[:3], "EXAMPLES", *sections[3:]]
+    assert [head for head in wanted if f".SH {head}\n" not in text] == []
 
 
 PICTURES = {

@@ -65,6 +65,10 @@ def command(
     Repeats of a finding on one connection are reported the 1st, 10th, 100th ... time. `netdissect
     explain CODE` says what a finding means. Faults that lie deep inside a message are found with
     --content or -Y.
+
+    \b
+    netdissect anomalies game.pcap --fail-on warn
+    netdissect anomalies game.pcap -Y 'conn.id == 2' --json
     """
     del verbose
     with Session(file, choices, quiet=quiet) as session:

@@ -15,6 +15,10 @@ def command() -> None:
     """Show the settings in force and where each comes from.
 
     Precedence: flag, environment, project file (netdissect.toml), user file, default.
+
+    \b
+    netdissect config show --origin
+    netdissect config path
     """
 
 

@@ -61,6 +61,10 @@ def command(
 
     A table on wide screens, a few lines each on narrow ones. `netdissect connections FILE 2` prints
     everything about connection 2: messages by type, sequence spaces, probes, timers.
+
+    \b
+    netdissect connections game.pcap --sort datagrams -c 10
+    netdissect connections game.pcap -Y 'conn.state == timed_out' --json
     """
     del verbose
     from netdissect.render.units import Clock  # noqa: PLC0415

@@ -14,7 +14,11 @@ __all__ = ["command"]
 @options.json_output
 @options.screen
 def command(as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> None:
-    """Check versions, capture back ends and rights; print what to paste."""
+    """Check versions, capture back ends and rights; print what to paste.
+
+    \b
+    netdissect doctor --json
+    """
     del quiet, verbose
     from netdissect._version import __version__  # noqa: PLC0415
     from netdissect.lookup import doctor_checks  # noqa: PLC0415

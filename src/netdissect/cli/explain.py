@@ -20,6 +20,9 @@ def command(
     """Explain a finding of `anomalies` by its code.
 
     Without a code all findings are listed.
+
+    \b
+    netdissect explain retransmission
     """
     del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415

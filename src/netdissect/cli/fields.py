@@ -21,6 +21,9 @@ def command(
     """List the fields that filters and columns can name.
 
     With a protocol only its own are listed.
+
+    \b
+    netdissect fields teeworlds | grep snap
     """
     del quiet, verbose
     from netdissect.cli.naming import names  # noqa: PLC0415

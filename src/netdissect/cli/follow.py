@@ -48,6 +48,9 @@ def command(
 
     Each stands in the order of its numbers, at the time of its first copy, one colour a side; those
     that were sent again say so. Without a number connection 1 is followed.
+
+    \b
+    netdissect follow game.pcap 2 | less -R
     """
     del verbose
     from netdissect.cli.read import shown  # noqa: PLC0415

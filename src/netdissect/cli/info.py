@@ -33,6 +33,9 @@ def command(
 
     A display filter leaves the facts of the file as they are, and counts the datagrams (of a
     stream: the messages) that match.
+
+    \b
+    netdissect info game.pcap.gz --json
     """
     del verbose
     with Session(file, choices, quiet=quiet) as session:

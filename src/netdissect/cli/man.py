@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 
 from netdissect._version import __version__
+from netdissect.cli.settings import KEYS, PROJECT_NAME
 
 __all__ = ["command", "page"]
 
@@ -19,6 +20,17 @@ _STATUSES = (
     ("5", "no permission or no such interface"),
     ("6", "capture cut short; everything before the cut was shown"),
     ("7", "--fail-on matched, or verify found differences"),
+)
+_ENVIRONMENT = (
+    ("NO_COLOR", "no colour, whatever its value"),
+    ("FORCE_COLOR", "colour also where standard output is no terminal"),
+    ("COLUMNS", "width of the output where --width is not given"),
+    ("XDG_CONFIG_HOME", "folder of configuration files; ~/.config without it"),
+)
+"""Variables that are no setting, and what they do."""
+_FILES = (
+    ("~/.config/netdissect/config.toml", "the user's settings (`netdissect config path`)"),
+    (PROJECT_NAME, "the project's settings, in the working folder or the nearest above it"),
 )
 
 
@@ -61,9 +73,11 @@ def _lines(
     yield f".SH NAME\n{title} \\- {_roff(' '.join(first.split()))}\n"
     usage = " ".join(found.collect_usage_pieces(context))
     yield f".SH SYNOPSIS\n.B {_roff(context.command_path)}\n{_roff(usage)}\n"
-    if rest.strip():
+    blocks = [block.strip() for block in rest.split("\n\n") if block.strip()]
+    examples = [block for block in blocks if block.startswith("\b")]
+    if len(blocks) > len(examples):
         yield ".SH DESCRIPTION\n"
-        yield from _paragraphs(rest)
+        yield from map(_paragraph, (block for block in blocks if block not in examples))
     if commands:
         yield ".SH COMMANDS\n"
         for name, (_, meaning) in commands.items():
@@ -73,21 +87,30 @@ def _lines(
         record = parameter.get_help_record(context)
         if record is not None:
             yield f".TP\n.B {_roff(record[0])}\n{_roff(record[1])}\n"
-    yield ".SH EXIT STATUS\n"
-    for status, meaning in _STATUSES:
-        yield f".TP\n.B {status}\n{_roff(meaning)}\n"
+    if examples:
+        yield ".SH EXAMPLES\n"
+        yield from map(_paragraph, examples)
+    yield from _list("EXIT STATUS", _STATUSES)
+    settings = [(key.environment, key.meaning) for key in KEYS if key.environment]
+    yield from _list("ENVIRONMENT", (*settings, *_ENVIRONMENT))
+    yield from _list("FILES", _FILES)
     yield ".SH SEE ALSO\n.BR netdissect (1),\n.BR tshark (1),\n.BR tcpdump (1)\n"
 
 
-def _paragraphs(text: str) -> Iterator[str]:
-    for block in text.strip().split("\n\n"):
-        lines = [line.strip() for line in block.strip().splitlines()]
-        if lines and lines[0].startswith("\b"):
-            lines[0] = lines[0].lstrip("\b").strip()
-            body = "\n".join(_roff(line) for line in lines if line)
-            yield f".PP\n.nf\n{body}\n.fi\n"
-        else:
-            yield f".PP\n{_roff(' '.join(lines))}\n"
+def _list(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a section of terms and what they mean."""
+    yield f".SH {title}\n"
+    for term, meaning in rows:
+        yield f".TP\n.B {_roff(term)}\n{_roff(meaning)}\n"
+
+
+def _paragraph(block: str) -> str:
+    lines = [line.strip() for line in block.splitlines()]
+    if lines[0].startswith("\b"):
+        lines[0] = lines[0].lstrip("\b").strip()
+        body = "\n".join(_roff(line) for line in lines if line)
+        return f".PP\n.nf\n{body}\n.fi\n"
+    return f".PP\n{_roff(' '.join(lines))}\n"
 
 
 def _roff(text: str) -> str:

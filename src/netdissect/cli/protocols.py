@@ -21,6 +21,9 @@ def command(
     """List the protocols, their dialects, ports and message types.
 
     With a protocol its message types are listed too.
+
+    \b
+    netdissect protocols teeworlds
     """
     del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415

@@ -52,6 +52,10 @@ def command(
     Goodput counts the octets of datagrams that carried more than copies already sent. Units, loss
     and round trips count in the span in which a unit was first sent. A figure that this capture
     cannot tell is a dash.
+
+    \b
+    netdissect stats game.pcap 1 --interval 500ms
+    netdissect -z io,stat,1 game.pcap
     """
     del verbose
     if interval <= 0:

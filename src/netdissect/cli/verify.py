@@ -31,6 +31,9 @@ def command(
     """Compare frames, addresses, lengths and TCP facts with tshark's, of kNet also the fields.
 
     Ends with status 7 where they differ.
+
+    \b
+    netdissect verify game.pcap && echo agreed
     """
     del verbose
     from netdissect.export import json  # noqa: PLC0415
