@@ -51,3 +51,13 @@ def test_codes_are_named_once_and_explained() -> None:
     codes = [row.code for row in TRACK_CODES]
     assert len(codes) == len(set(codes))
     assert all(len(row.meaning) > 40 for row in TRACK_CODES)
+
+
+def test_a_later_conclusion_has_both_times_and_is_told_apart() -> None:
+    listed, late = [], []
+    findings = Findings(1, {}, listed.append)
+    findings.late = lambda *found: late.append(found)
+    findings.add("retransmission", 7, 70, 0)
+    findings.add("timeout", 9, 90, 1, concluded_ns=500)
+    assert [(item.time_ns, item.concluded_ns) for item in listed] == [(70, 70), (90, 500)]
+    assert late == [("timeout", Severity.WARN, 9)]

@@ -26,6 +26,8 @@ def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50):
         (sight(0.1), sight(20, answers=5, slow_ms=41), "unknown", (None, None)),  # could be chance
         (sight(12, answers=1), sight(21, answers=75), "client", (None, False)),
         (sight(0.1, answers=4), sight(40), "unknown", (None, None)),  # of the near side as well
+        (sight(0.1, answers=1), sight(40, answers=18), "client", (True, False)),
+        (sight(9, answers=1), sight(40, answers=18), "unknown", (None, None)),
         (sight(0.1), sight(46, held_ms=33), "client", (True, False)),  # 13 ms on the way
         (sight(0.1), sight(41, held_ms=33), "unknown", (None, None)),  # 8 ms: a busy program
         (sight(None, 0), sight(40), "unknown", (None, None)),

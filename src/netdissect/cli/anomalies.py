@@ -127,7 +127,10 @@ def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
 
 
 def _sorted(found: list[Anomaly]) -> list[Anomaly]:
-    """Return findings in time; those of no frame come last."""
+    """Return findings in order of time; those of no time come last."""
     return sorted(
-        found, key=lambda item: (item.frame is None, item.frame or 0, item.connection or 0)
-    )
+        found,
+        key=lambda item: (
+            item.time_ns is None, item.time_ns or 0, item.frame or 0, item.connection or 0,
+        ),
+    )  # fmt: skip

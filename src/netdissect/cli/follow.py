@@ -59,7 +59,7 @@ def command(
 
     with Session(file, choices, quiet=quiet, streams=True) as session:
         match = Match.of(display_filter, session)
-        session.hold = as_json or match.late
+        session.hold = as_json or match.waits
         records = (
             record
             for record in session.of(connection, session.records())

@@ -86,7 +86,7 @@ def command(
         program = as_json or bool(table)
         found = wanted(session, match, everything=everything, shown=shown(secrets, program))
         rows = _limited(found, limit, messages or program)
-        session.hold = (program or match.late) and not flush
+        session.hold = (program or match.waits) and not flush
         flush = flush or session.live
         if table:
             _print_table(rows, table, columns, guard=csv_safe)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from netdissect.cli.errors import EXIT
 from netdissect.filters import Filter, compile_filter
+from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
-from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.records import DatagramRecord, Finding, MessageRecord
 from netdissect.model.reports import (
     Anomaly,
     CaptureInfo,
@@ -186,13 +187,15 @@ class Session:
 
     # -- what commands ask for ---------------------------------------------------------------------
 
-    def analysis(self, processes: int | None = 1, *, anomalies: bool = False) -> Analysis:
+    def analysis(
+        self, processes: int | None = 1, *, anomalies: bool = False, **hooks: Any
+    ) -> Analysis:
         """Return everything that the capture holds; `processes` None = as many as pay."""
         from netdissect.pipeline import analyze, processes_for  # noqa: PLC0415
 
         if processes is None:
             processes = processes_for(self.file)
-        options = self.choices.options()
+        options = self.choices.options(**hooks)
         found = analyze(self.reader, options=options, processes=processes, anomalies=anomalies)
         self.reports, self.anomalies = found.connections, found.anomalies
         self.limits_hit = found.limits_hit
@@ -292,6 +295,9 @@ def missing(number: int, reports: Reports) -> UsageError:
     return UsageError(f"there is no connection {number}; there are {min(known)} to {max(known)}")
 
 
+MAX_LATE = 100_000
+"""Frames of which is remembered what was concluded later."""
+_ASK_ALL = ("conn.", "anomaly")
 LATE_FIELDS = frozenset({"dialect", "msg.acked_in", "msg.rtt"})
 """What of a record is known for good only when its units are settled."""
 
@@ -302,32 +308,49 @@ class Match:
 
     filter: Filter | None = None
     reports: Reports | None = None
+    late: dict[int, list[Finding]] = field(default_factory=dict)
+    """Frame -> what was concluded of it only later, where the file can be read ahead."""
     _recent: dict[int, ConnectionReport | None] = field(default_factory=dict, init=False)
     """Reports asked for last, by number of the connection."""
 
     @property
-    def late(self) -> bool:
+    def waits(self) -> bool:
         """Return whether the filter asks for something that is known only later."""
         return self.filter is not None and not LATE_FIELDS.isdisjoint(self.filter.names)
 
     @classmethod
     def of(cls, text: str | None, session: Session) -> Match:
-        """Compile a filter; where it asks how connections end, and the file can be read twice, find
-        out.
+        """Compile a filter; where it asks how connections end, or what is found on a datagram, and
+        the file can be read twice, find out.
         """
         if text is None:
             return cls()
         from netdissect.cli.naming import names  # noqa: PLC0415
 
         found = cls(compile_filter(text, names()))
-        asks = any(name.startswith("conn.") and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
-        if asks and not session.live:
-            with session.again(quiet=True) as ahead:
-                found.reports = ahead.analysis().connections
-        return found
+        asks = any(name.startswith(_ASK_ALL) and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]
+        return found.ahead(session) if asks else found
+
+    def ahead(self, session: Session) -> Self:
+        """Read the whole file first, where it can be read twice."""
+        if not session.live:
+            with session.again(quiet=True) as once:
+                self.reports = once.analysis(on_late=self._take).connections
+        return self
+
+    def _take(self, code: str, severity: Severity, frame: int) -> None:
+        found = self.late.get(frame)
+        if found is not None or len(self.late) < MAX_LATE:
+            finding = Finding(code, severity)
+            found = self.late.setdefault(frame, [])
+            if finding not in found:
+                found.append(finding)
 
     def datagram(self, record: DatagramRecord, first_ns: int | None) -> bool:
         """Return whether a datagram matches."""
+        late = self.late.get(record.frame)
+        if late is not None:
+            record.findings = tuple(dict.fromkeys((*record.findings, *late)))
         if self.filter is None:
             return True
         self.filter.first_ns = first_ns or 0

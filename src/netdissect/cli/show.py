@@ -62,6 +62,8 @@ def command(
 
     with Session(file, choices, quiet=quiet) as session:
         match = Match.of(display_filter, session)
+        if match.reports is None:
+            match.ahead(session)
         found = islice(
             (
                 record

@@ -216,7 +216,7 @@ def _print(
     """Print records as they come."""
     from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415
 
-    session.hold = rest["hold"] or ((as_json or match.late) and not rest["flush"])
+    session.hold = rest["hold"] or ((as_json or match.waits) and not rest["flush"])
     visible = shown(rest["secrets"], as_json)
     rows = wanted(session, match, everything=rest["everything"], shown=visible)
     if as_json:
@@ -249,7 +249,7 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
 
     chosen = None
     if match.filter is not None:
-        session.hold = match.late
+        session.hold = match.waits
         chosen = Chosen(session.observer(), lambda one: match.datagram(one, session.first_ns))
     observer = None if chosen is None else chosen.records
     pipeline = Pipeline(

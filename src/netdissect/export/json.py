@@ -184,10 +184,7 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
         "fields": item.fields if item else {},
         "reliability": _reliability(item.reliability) if item else None,
         "annotations": [annotation(note) for note in item.annotations] if item else [],
-        "findings": [
-            {"code": finding.code, "severity": finding.severity.label}
-            for finding in record.findings
-        ],
+        "findings": _findings(record),
     }
     if item and item.buffer and record.dissection:
         shown["buffer"] = record.dissection.buffers[item.buffer].name
@@ -354,6 +351,7 @@ def anomaly(record: Anomaly) -> dict[str, Any]:
         "group": record.group,
         "frame": record.frame,
         "time_ns": record.time_ns,
+        "concluded_ns": record.concluded_ns,
         "connection": record.connection,
         "direction": _label(record.direction),
         "message": record.message,
@@ -471,7 +469,14 @@ def shown(record: DatagramRecord) -> dict[str, Any]:
         else [{"name": "payload", "data": record.payload}],
         "messages": [message(record, item) for item in record.messages],
         "annotations": [annotation(note) for note in tree.annotations] if tree else [],
+        "findings": _findings(record),
     }
+
+
+def _findings(record: DatagramRecord) -> list[dict[str, Any]]:
+    return [
+        {"code": finding.code, "severity": finding.severity.label} for finding in record.findings
+    ]
 
 
 def interval(row: Interval) -> dict[str, Any]:

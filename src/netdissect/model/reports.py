@@ -245,13 +245,17 @@ class Anomaly:
     severity: Severity
     group: str
     frame: int | None
+    """Frame of the cause; None where no frame has it."""
     time_ns: int | None
+    """Time of that frame."""
     connection: int | None
     direction: int | None
     message: str
     evidence: dict[str, Any] = field(default_factory=dict)
     repeats: int = 1
     """How often this code has occurred on this connection so far (reported at 1, 10, 100 ...)."""
+    concluded_ns: int | None = None
+    """When the conclusion fell: with its frame, or later (a timer that ran out)."""
 
 
 @dataclass(slots=True)

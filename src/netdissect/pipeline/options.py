@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.pipeline.reports import Reports
@@ -36,6 +37,8 @@ class Options:
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
     on_anomaly: Callable[[Anomaly], None] | None = None
     """Told of every anomaly as it is found; None = they are only counted."""
+    on_late: Callable[[str, Severity, int], None] | None = None
+    """Told code, severity and frame of what is concluded after its frame has passed."""
     on_report: Callable[[ConnectionReport], None] | None = None
     """Told of every connection as it ends; None = they are collected."""
 

@@ -401,6 +401,7 @@ class Pipeline:
             explain=(f"score {claim.score}", *claim.reasons),
             forced=claim.forced,
         )
+        connection.findings.late = self.options.on_late
         if self.observer is not None:
             connection.findings.every = self.observer.finding
         flow.connection = connection

@@ -83,6 +83,8 @@ def _finding(screen: Screen, item: Anomaly, clock: Clock) -> None:
     frame = "" if item.frame is None else f"#{item.frame}"
     who = "" if item.connection is None else f"connection {item.connection}  "
     times = f" (seen {item.repeats} times so far)" if item.repeats > 1 else ""
+    if item.concluded_ns is not None and item.concluded_ns != item.time_ns:
+        times = f" (concluded at {clock.show(item.concluded_ns)}){times}"
     message = f"{safe(item.message, 600)}{times}"
     head = [
         (f"{SEVERITY_LETTERS[label]} ", label),

@@ -9,7 +9,7 @@ from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.render.console import Line, Screen
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.read import record_title
-from netdissect.render.tree import find_node, hex_views, tree_lines
+from netdissect.render.tree import SEVERITY_LETTERS, find_node, hex_views, tree_lines
 from netdissect.render.units import Clock, duration
 
 __all__ = ["has_field", "show_record"]
@@ -51,6 +51,9 @@ def show_record(
     for item in record.messages:
         for line in _fate(item):
             screen.line(*line)
+    for finding in record.findings:
+        label = finding.severity.label
+        screen.line((f"[{SEVERITY_LETTERS[label]} {finding.code}]", label))
     if hexed or field:
         for line in hex_views(tree, width=screen.width, chosen=chosen):
             screen.line(*line)

@@ -304,7 +304,10 @@ class CarrierSpace(Space):
         self._marks.setdefault(seq, unit.content)
         self.given_up += 1
         self.unacked += 1
-        self.findings.add("datagram-timed-out", unit.frame, unit.first_ns, self.direction)
+        self.findings.add(
+            "datagram-timed-out", unit.frame, unit.first_ns, self.direction,
+            concluded_ns=unit.first_ns + self._timeout_ns,
+        )  # fmt: skip
         if unit.record is not None and self.recorder is not None:
             self.recorder.dropped(unit.record, "given_up")
 

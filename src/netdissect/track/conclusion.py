@@ -124,8 +124,8 @@ def _silent_close(connection: Connection, end_ns: int) -> None:
             side = SIDES[lane.direction]
             connection.machine.close = {"by": side, "reason": reason, "frame": lane.last_frame}
             connection.findings.add(
-                "silent-close", lane.last_frame, moment, lane.direction,
-                f"{side} closed without a word: {reason}",
+                "silent-close", lane.last_frame, lane.last_ns, lane.direction,
+                f"{side} closed without a word: {reason}", concluded_ns=moment,
             )  # fmt: skip
             return
 
@@ -166,9 +166,10 @@ def _timeout_event(connection: Connection, found: TimeoutVerdict, side: int) -> 
     if not found.fired:
         return
     connection.findings.add(
-        "timeout", found.last_heard_frame, found.due_ns, side,
+        "timeout", found.last_heard_frame, found.last_heard_ns, side,
         f"{found.side} heard nothing any more and gave its peer up",
         {"last_heard_ns": found.last_heard_ns, "due_ns": found.due_ns},
+        concluded_ns=found.due_ns,
     )  # fmt: skip
     recorder = connection.recorder
     if recorder is not None and found.due_ns is not None:

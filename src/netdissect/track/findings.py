@@ -93,7 +93,7 @@ _ROWS: Final = {row.code: row for row in TRACK_CODES}
 class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
-    __slots__ = ("_connection", "_rows", "_sink", "by_severity", "every", "repeats")
+    __slots__ = ("_connection", "_rows", "_sink", "by_severity", "every", "late", "repeats")
 
     def __init__(
         self,
@@ -106,6 +106,8 @@ class Findings:
         self._sink = sink
         self.every: Callable[[str, Severity, int | None], None] | None = None
         """Told code, severity and frame of every finding, repeats included; None = nobody."""
+        self.late: Callable[[str, Severity, int], None] | None = None
+        """Told the same of what is concluded only after its frame has passed."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
         self.by_severity = [0, 0, 0, 0]
@@ -119,12 +121,27 @@ class Findings:
         direction: int | None,
         message: str = "",
         evidence: dict[str, Any] | None = None,
+        *,
+        concluded_ns: int | None = None,
     ) -> None:
-        """Count one finding and report it where its number of repeats is a power of ten."""
+        """Count one finding and report it where its number of repeats is a power of ten.
+
+        Args:
+            code: what was found.
+            frame: where its cause is; None where no frame has it.
+            time_ns: time of that frame.
+            direction: of the cause.
+            message: what there is to say beyond the title of the code.
+            evidence: for programs.
+            concluded_ns: when the conclusion fell, where that was later; None = with the frame.
+
+        """
         row = _ROWS.get(code) or self._rows[code]
         self.by_severity[row.severity] += 1
         if self.every is not None:
             self.every(code, row.severity, frame)
+        if concluded_ns is not None and frame is not None and self.late is not None:
+            self.late(code, row.severity, frame)
         repeats = self.repeats.get(code, 0) + 1
         if repeats > 1 or len(self.repeats) < MAX_CODES:
             self.repeats[code] = repeats
@@ -137,6 +154,7 @@ class Findings:
                 group=row.group,
                 frame=frame,
                 time_ns=time_ns,
+                concluded_ns=time_ns if concluded_ns is None else concluded_ns,
                 connection=self._connection,
                 direction=direction,
                 message=message or row.title,

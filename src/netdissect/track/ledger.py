@@ -213,14 +213,16 @@ class Ledger:
         self.limits[limit] = self.limits.get(limit, 0) + 1
 
     def find(
-        self, code: str, frame: int | None, time_ns: int, side: int, text: str, **evidence: Any
-    ) -> None:
+        self, code: str, frame: int | None, time_ns: int, side: int, text: str,
+        concluded_ns: int | None = None, **evidence: Any,
+    ) -> None:  # fmt: skip
         """Report a finding, with what the protocol adds to it."""
         remark = self.rule.remarks.get(code)
         message = f"{self.rule.name} {text}" + (f"; {remark}" if remark else "")
         self.findings.add(
-            code, frame, time_ns, side, message, {"space": self.rule.name, **evidence}
-        )
+            code, frame, time_ns, side, message, {"space": self.rule.name, **evidence},
+            concluded_ns=concluded_ns,
+        )  # fmt: skip
 
     # -- memory and ends ---------------------------------------------------------------------------
 
@@ -277,9 +279,9 @@ class Ledger:
             self.given_up += 1
             self.gave_up_ns = max(self.gave_up_ns or 0, unit.due_ns)
             self.find(
-                "attempts-exhausted", unit.frame, unit.last_ns, self.direction,
+                "attempts-exhausted", unit.frame, unit.first_ns, self.direction,
                 f"{seq & self._mask} was sent {unit.copies} times, as often as permitted",
-                seq=seq, copies=unit.copies,
+                concluded_ns=unit.last_ns, seq=seq, copies=unit.copies,
             )  # fmt: skip
         self.unacked += seen or given_up
         self.remember(seq, unit)

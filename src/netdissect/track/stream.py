@@ -421,6 +421,7 @@ class StreamTrack:
             self.findings.add(
                 "refused-by-immediate-fin", frame, time_ns, 1,
                 f"FIN {(time_ns - self.established_ns) / 1e6:.1f} ms after the handshake, no data",
+                concluded_ns=time_ns,
             )  # fmt: skip
 
     def _report(self, direction: int, end_ns: int, patience_ns: int, *, seen: bool) -> SpaceReport:

@@ -31,8 +31,10 @@ CHANCE: Final = 0.02
 them as slow as the quickest with no more than this probability."""
 MIN_NEAR_ANSWERS: Final = 5
 """Answers of the near side with which the far side's are compared ..."""
+SOME_ANSWERS: Final = 16
+"""... unless these are so many, and one of the near side was as quick as only next to it, ..."""
 MANY_ANSWERS: Final = 60
-"""... where these are less than so many; as many and none of them quick speak for themselves."""
+"""... or so many: none of them quick, they speak for themselves."""
 MIN_DISORDER: Final = 5
 """Units out of order before a network is concluded from them."""
 
@@ -124,7 +126,8 @@ def _far(side: Sight, other: Sight, tick_ns: int) -> bool:
     mine -= side.held_ns
     if mine <= tick_ns or mine - others <= MARGIN_NS or mine <= RATIO * others:
         return False
-    if other.answers < MIN_NEAR_ANSWERS and side.answers < MANY_ANSWERS:
+    enough = SOME_ANSWERS if others <= NEAR_NS else MANY_ANSWERS
+    if other.answers < MIN_NEAR_ANSWERS and side.answers < enough:
         return False
     return side.answers >= MIN_ANSWERS or (
         side.answers >= MIN_STEADY and _chance(mine, side.slow_ns, side.answers) <= CHANCE
