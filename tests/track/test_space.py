@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,102 +55,6 @@ def test_three_wraps_give_the_same_as_none() -> None:
     assert reports[0] == reports[1]
     assert reports[0].never_seen == 900 // 13
     assert reports[0].out_of_order > 200
-
-
-def test_a_repeat_is_a_retransmission_next_to_the_sender() -> None:
-    made, _ = space()
-    made.place(sender_near=True, receiver_near=False)
-    send(made, 1, 0)
-    send(made, 1, 2)
-    assert (made.retransmissions, made.duplicates) == (1, 0)
-
-
-def test_a_quick_repeat_is_a_duplicate_next_to_the_receiver() -> None:
-    made, _ = space()
-    made.place(sender_near=False, receiver_near=True)
-    send(made, 1, 0)
-    send(made, 1, 2)
-    send(made, 1, 100)
-    assert (made.retransmissions, made.duplicates) == (1, 1)
-    assert finish(made).max_copies == 2
-
-
-def test_doubtful_copies_are_judged_again_when_the_vantage_is_known() -> None:
-    made, _ = space()
-    send(made, 1, 0)
-    send(made, 1, 2)
-    assert (made.retransmissions, made.duplicates) == (0, 1)
-    made.ack(1, 0, 3, 3 * MS)
-    made.place(sender_near=True, receiver_near=True)
-    assert (made.retransmissions, made.duplicates) == (1, 0)
-    assert finish(made).max_copies == 2
-
-
-def test_doubtful_copies_stay_duplicates_where_the_sender_is_far() -> None:
-    made, _ = space()
-    send(made, 1, 0)
-    send(made, 1, 2)
-    made.place(sender_near=False, receiver_near=True)
-    assert (made.retransmissions, made.duplicates) == (0, 1)
-
-
-def test_without_a_resend_rule_every_repeat_is_the_networks() -> None:
-    made, _ = space(resend=None)
-    made.place(sender_near=True, receiver_near=False)
-    send(made, 1, 0)
-    send(made, 1, 5_000)
-    assert (made.retransmissions, made.duplicates) == (0, 1)
-
-
-def test_over_tcp_every_repeat_is_the_senders() -> None:
-    made, _ = space(resend=None)
-    made.in_stream = True
-    send(made, 1, 0)
-    send(made, 1, 0)
-    assert (made.retransmissions, made.duplicates) == (1, 0)
-
-
-@pytest.mark.parametrize(
-    ("labelled", "content", "gap_ms", "duplicate"),
-    [
-        (True, b"y", 1, False),  # the sender says so, and the datagram is another
-        (True, b"x", 1, True),  # the marked copy itself was copied
-        (True, b"x", 500, False),
-        (False, b"x", 500, True),  # its sender marks what it sends again
-    ],
-)
-def test_marked_copies(labelled, content, gap_ms, duplicate) -> None:
-    made, _ = space()
-    made.place(sender_near=False, receiver_near=True)
-    send(made, 1, 0, labelled=False)
-    send(made, 1, gap_ms, content, labelled)
-    assert made.duplicates == duplicate
-
-
-def test_deliberate_doubles_are_transmissions() -> None:
-    made, _ = space(burst=2)
-    for at in (0, 0, 1):
-        send(made, 1, at)
-    assert (made.retransmissions, made.duplicates) == (1, 1)
-
-
-def test_the_same_number_with_other_content_is_reported() -> None:
-    made, anomalies = space(remarks={"number-reused": "known defect"})
-    send(made, 1, 0, b"one")
-    send(made, 1, 500, b"two")
-    (found,) = [a for a in anomalies if a.code == "number-reused"]
-    assert "known defect" in found.message
-    assert found.evidence == {"space": "things", "seq": 1}
-
-
-def test_a_unit_resent_again_and_again_after_its_ack_is_reported_once() -> None:
-    made, anomalies = space()
-    send(made, 1, 0)
-    made.ack(1, 0, 1, MS)
-    for at in range(1, 8):
-        send(made, 1, 200 * at)
-    assert [a.code for a in anomalies].count("acked-yet-resent") == 1
-    assert finish(made).retransmissions == 7
 
 
 def test_late_first_copies_and_numbers_never_seen() -> None:
@@ -231,8 +134,81 @@ def test_carried_units_are_acked_with_their_carrier() -> None:
 def test_a_far_jump_is_reported() -> None:
     made, anomalies = space()
     send(made, 1, 0)
-    send(made, 1 + 2 * module.SUSPICIOUS_JUMP, 1)
+    send(made, 5001, 1)
     assert [a.code for a in anomalies] == ["sequence-jump"]
+
+
+def test_one_stray_number_changes_nothing_for_the_others() -> None:
+    """Forged or damaged: it stands alone, and what follows it goes on where it was."""
+    made, _ = space()
+    for number in range(1, 60):
+        send(made, number, number)
+        if number == 20:
+            send(made, 5020, number, b"stray")
+            made.ack(5020, 0, number, number * MS)
+        if number % 10 == 0:
+            send(made, number - 5, number + 500)
+    report = finish(made)
+    assert (report.units, report.retransmissions, report.never_seen) == (60, 5, 0)
+    assert (report.first_seq, report.last_seq, report.out_of_order) == (1, 59, 0)
+    assert (report.acked, report.extra["strays"]) == (1, 1)
+    holds(report)
+
+
+def test_the_next_number_confirms_a_far_one() -> None:
+    """After a long blackout."""
+    made, anomalies = space()
+    for at, number in enumerate((1, 2, 5000, 5001)):
+        send(made, number, at)
+    made.ack(5000, 0, 9, 9 * MS)
+    report = finish(made)
+    assert (report.units, report.never_seen, report.last_seq) == (4, 4997, 5001)
+    assert report.acked == 1
+    assert "strays" not in report.extra
+    assert [a.code for a in anomalies] == ["sequence-jump"]
+    holds(report)
+
+
+def test_a_copy_of_a_stray_number_confirms_nothing() -> None:
+    made, _ = space()
+    for at, number in enumerate((1, 5000, 5000, 2, 3)):
+        send(made, number, at)
+    report = finish(made)
+    assert (report.units, report.duplicates, report.last_seq) == (4, 1, 3)
+    assert report.never_seen == 0
+    holds(report)
+
+
+def test_numbers_before_the_first_one_of_a_connection_were_never_sent() -> None:
+    made, anomalies = space()
+    send(made, 1, 0)
+    send(made, 65_500, 1)
+    send(made, 2, 2)
+    report = finish(made)
+    assert (report.first_seq, report.last_seq, report.never_seen) == (1, 2, 0)
+    assert [a.code for a in anomalies] == ["sequence-jump"]
+
+
+def test_numbers_far_below_are_another_epoch_when_the_next_one_confirms_it() -> None:
+    made, _ = space()
+    made.started = False
+    for at, number in enumerate((9000, 9001, 5, 6, 7)):
+        send(made, number, at)
+    report = finish(made)
+    assert (report.units, report.never_seen, report.out_of_order) == (5, 0, 0)
+    holds(report)
+
+
+def test_a_stray_number_of_no_unit() -> None:
+    made, _ = space()
+    send(made, 1, 0)
+    made.number(9000, 1, MS)
+    made.number(9000, 1, MS)
+    send(made, 2, 2)
+    assert finish(made).never_seen == 0
+    made.number(9000, 3, 3 * MS)
+    made.number(9001, 4, 4 * MS)
+    assert made.last == 9001
 
 
 def test_bound_of_open_units() -> None:
@@ -252,25 +228,6 @@ def test_bound_of_missing_numbers() -> None:
     assert len(made.missing) <= module.MAX_MISSING
     assert made.limits["MAX_MISSING"] > 0
     holds(finish(made))
-
-
-def test_bound_of_doubtful_copies() -> None:
-    made, _ = space()
-    for _ in range(module.MAX_DOUBTFUL + 10):
-        send(made, 1, 1)
-    assert made.limits["MAX_DOUBTFUL"] > 0
-
-
-def test_copies_of_forgotten_units_are_counted_and_said() -> None:
-    made, _ = space(memory=64)
-    for number in range(1, 300):
-        send(made, number, number)
-        made.ack(number, 0, number, number * MS)
-    send(made, 5, 400)
-    assert made.limits["memory"] == 1
-    report = finish(made)
-    assert (report.units, report.retransmissions) == (299, 1)
-    holds(report)
 
 
 STEPS = st.lists(

@@ -131,6 +131,10 @@ class SpaceRule:
     """
     consecutive: bool = True
     """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""
+    reach: int = 1024
+    """A number further from those before it than this is damaged, forged or behind a gap, until the
+    next one confirms it; it stands alone until then.
+    """
     stride_reach: int = 0
     """Not consecutive, but at equal steps while one of the last so many numbers was acknowledged:
     what a longer step leaves out is `never_seen`. 0 = at no such steps.

@@ -27,8 +27,6 @@ MAX_STEP = 1024
 """A number further away is damaged, forged or behind a gap, until the next one confirms it."""
 SOONEST: Final = 0.8
 """Share of the timeout before which a repeated message is no sign of it."""
-_COMPARED: Final = 16
-"""Last octets of a datagram that tell it from another one with its number."""
 _MS: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
 
@@ -37,10 +35,29 @@ class CarrierSpace(Space):
     """Datagrams of one direction."""
 
     __slots__ = (
-        "_before", "_began_ns", "_busiest", "_first_ns", "_guard_ns", "_in_window", "_latest_ns",
-        "_marks", "_stray", "_timeout_ns", "_window_ns", "asked_rate", "collisions",
-        "copied", "ignored", "late_acks", "number_at_hand", "refused", "restarts", "stale",
-        "strays", "twin", "wanted",
+        "_alien",
+        "_before",
+        "_began_ns",
+        "_busiest",
+        "_first_ns",
+        "_guard_ns",
+        "_in_window",
+        "_latest_ns",
+        "_marks",
+        "_timeout_ns",
+        "_window_ns",
+        "asked_rate",
+        "collisions",
+        "copied",
+        "ignored",
+        "late_acks",
+        "number_at_hand",
+        "refused",
+        "restarts",
+        "stale",
+        "strays",
+        "twin",
+        "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +85,8 @@ class CarrierSpace(Space):
         """Datagrams whose number nothing else confirms."""
         self.wanted = 0
         """Datagrams, copies included, that their sender wants acknowledged."""
-        self._stray: int | None = None
+        self._alien: int | None = None
+        """Number of the last of them, while no usual number has followed."""
         self._marks: dict[int, int] = {}
         """Number -> what tells its datagram from others."""
         self._timeout_ns = int(rule.timeout_ms * _MS)
@@ -104,7 +122,7 @@ class CarrierSpace(Space):
     ) -> None:
         """Take one datagram that its sender wants acknowledged."""
         del labelled
-        mark = hash(content[-_COMPARED:])
+        mark = hash(content)
         self.wanted += 1
         seq = self._take(wire_seq, mark, frame, time_ns)
         if seq is None:
@@ -119,7 +137,7 @@ class CarrierSpace(Space):
         self, wire_seq: int, content: Any, type_: str | None, frame: int, time_ns: int
     ) -> None:
         """Take one datagram that nobody acknowledges."""
-        seq = self._take(wire_seq, hash(content[-_COMPARED:]), frame, time_ns)
+        seq = self._take(wire_seq, hash(content), frame, time_ns)
         if seq is None:
             return
         self.plain += 1
@@ -145,9 +163,9 @@ class CarrierSpace(Space):
         self.copied = self.stale = False
         if ahead == 1:
             seq = self.last = last + 1
-            self._stray = None
+            self._alien = None
         else:
-            if self._strays(wire_seq, ahead, frame, time_ns):
+            if self._is_alien(wire_seq, ahead, mark, frame, time_ns):
                 return None
             if 0 < ahead <= self._half:
                 seq = last + ahead
@@ -194,19 +212,21 @@ class CarrierSpace(Space):
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def _strays(self, wire_seq: int, ahead: int, frame: int, time_ns: int) -> bool:
+    def _is_alien(
+        self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int
+    ) -> bool:
         """Return True for a number far from all before, which nothing confirms yet."""
         last = self.last or 0
         back = self._modulus - ahead
         if ahead <= MAX_STEP or back <= MAX_STEP + last - self.first:
-            self._stray = None
+            self._alien = None
             return False
-        before, self._stray = self._stray, wire_seq
+        before, self._alien = self._alien, wire_seq
         if before is not None and 0 < (wire_seq - before) & self._mask <= MAX_STEP:
             return False
         self.strays += 1
         self.number_at_hand = self.extend(wire_seq)
-        self._apart(self.number_at_hand, frame, time_ns)
+        self._lone(self.number_at_hand, mark, frame, time_ns)
         self.find(
             "sequence-jump", frame, time_ns, self.direction,
             f"number {wire_seq} is far from {last & self._mask} and stands alone",
@@ -214,13 +234,10 @@ class CarrierSpace(Space):
         )  # fmt: skip
         return True
 
-    def _apart(self, seq: int, frame: int, time_ns: int) -> None:
+    def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
         """Take a datagram that no acknowledgement and no copy can be told to belong to."""
-        self.units += 1
+        self._apart(seq, mark, None, frame, time_ns)
         self.current = None
-        if self.recorder is not None:
-            record = self.recorder.apart(self, seq, seq & self._mask, None, frame, time_ns)
-            self.recorder.dropped(record, "unknown")
 
     def _repeated(self, seq: int, mark: int, frame: int, time_ns: int) -> bool:
         """Take a number that is not newer; return False for a first copy that came late."""
@@ -238,7 +255,7 @@ class CarrierSpace(Space):
                 self._copy(seq, frame, time_ns)
             else:
                 self.collisions += 1
-                self._apart(seq, frame, time_ns)
+                self._lone(seq, mark, frame, time_ns)
                 self.find(
                     "number-reused", frame, time_ns, self.direction,
                     f"{seq & self._mask} is used by another datagram as well", seq=seq,

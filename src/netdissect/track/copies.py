@@ -1,15 +1,22 @@
 """Copies judged by the numbers that their sender used up, for spaces where each copy takes one.
 
 There a copy keeps its old number, yet the counter moves on: the next new number shows how many
-copies the sender has made since the last one. Copies beyond that are the network's.
+copies the sender has made since the last one. Copies beyond that are the network's. A copy that a
+newer number has overtaken on its way had its number skipped before.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
-__all__ = ["MAX_COUNTED", "CountedCopies"]
+__all__ = ["MAX_COUNTED", "OVERTAKEN", "CountedCopies"]
 
+OVERTAKEN: Final = 8
+"""A copy may be overtaken by so many numbers."""
+LATEST_NS: Final = 100_000_000
+"""The network makes no copy later than this."""
 MAX_COUNTED = 1024
 """Copies between two new numbers judged one by one; further ones keep their first verdict."""
 
@@ -17,9 +24,11 @@ MAX_COUNTED = 1024
 class CountedCopies:
     """Copies seen since the newest number."""
 
-    __slots__ = ("copies",)
+    __slots__ = ("_spare", "copies")
 
     def __init__(self) -> None:
+        self._spare: deque[tuple[int, int]] = deque(maxlen=OVERTAKEN)
+        """(number, how many before it were skipped that no copy has used) of the newest ones."""
         self.copies: list[tuple[int, bool, Callable[[bool], None]]] = []
         """(gap, first verdict, what changes it) of those that the next number will judge."""
 
@@ -35,15 +44,23 @@ class CountedCopies:
         if len(self.copies) < MAX_COUNTED:
             self.copies.append((gap_ns, copied, turn))
 
-    def judge(self, skipped: int) -> None:
-        """Judge all copies now that the next new number has come, `skipped` numbers on.
+    def judge(self, skipped: int, seq: int) -> None:
+        """Judge all copies now that the next new number `seq` has come, `skipped` numbers on.
 
         Those that followed the copy before them the soonest are the likeliest to be the network's.
         """
         copies = sorted(self.copies, key=lambda copy: copy[0])
         self.copies = []
-        made_by_network = len(copies) - skipped
-        for index, (_, copied, turn) in enumerate(copies):
-            verdict = index < made_by_network
+        used = min(skipped, len(copies))
+        made_by_network = len(copies) - used
+        spare = self._spare
+        for index, (number, count) in enumerate(spare):
+            taken = min(count, made_by_network) if seq - number <= OVERTAKEN else 0
+            made_by_network -= taken
+            spare[index] = (number, count - taken)
+        if skipped > used:
+            spare.append((seq, skipped - used))
+        for index, (gap_ns, copied, turn) in enumerate(copies):
+            verdict = index < made_by_network and (copied or gap_ns < LATEST_NS)
             if verdict is not copied:
                 turn(verdict)

@@ -113,6 +113,17 @@ class Findings:
         self.by_severity = [0, 0, 0, 0]
         """Occurrences, indexed by `Severity`."""
 
+    def turn(self, before: str, after: str, count: int = 1) -> None:
+        """Count findings as others of the same severity, now that more is known."""
+        repeats = self.repeats
+        left = repeats.get(before, 0) - count
+        if left < 0:
+            return
+        repeats[before] = left
+        if not left:
+            del repeats[before]
+        repeats[after] = repeats.get(after, 0) + count
+
     def add(
         self,
         code: str,

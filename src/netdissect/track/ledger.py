@@ -25,6 +25,7 @@ __all__ = [
     "EXPIRY_NS",
     "MAX_OUTSTANDING",
     "Ledger",
+    "Stray",
     "Unit",
 ]
 
@@ -61,6 +62,28 @@ class Unit:
         """What it carries: (space, first number, how many)."""
 
 
+class Stray:
+    """A number far from all before, and the unit that has it."""
+
+    __slots__ = ("acked", "frame", "last", "plain", "seq", "time_ns", "unit", "wire_seq")
+
+    def __init__(
+        self, wire_seq: int, seq: int, last: int, unit: Unit | None, frame: int, time_ns: int
+    ) -> None:
+        self.wire_seq = wire_seq
+        self.seq = seq
+        self.last = last
+        """Newest number when it came."""
+        self.unit = unit
+        """None where the number is that of something else than a unit."""
+        self.frame = frame
+        self.time_ns = time_ns
+        self.plain = False
+        """True for a unit that nobody acknowledges."""
+        self.acked = False
+        """True once an acknowledgement has named it."""
+
+
 _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
@@ -69,13 +92,15 @@ class Ledger:
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
-        "_compare", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
-        "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_seqs", "_spans",
-        "_times", "_try_quality", "ack_rule", "acked", "carrier", "current", "delay_ns",
-        "direction", "disorder", "duplicates", "feedback", "findings", "first", "gave_up_ns",
-        "given_up", "guard_ns", "in_stream", "last", "limits", "max_copies", "missing", "on_sight",
-        "out_of_order", "outstanding", "peer_seen", "plain", "receiver_near", "recorder",
-        "retransmissions", "rtt", "rule", "sender_near", "skipped", "started", "unacked", "units",
+        "_by_place", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
+        "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_seqs",
+        "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "apart",
+        "carrier",
+        "current", "delay_ns", "direction", "disorder", "duplicates", "feedback", "findings",
+        "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "in_stream", "last", "limits",
+        "max_copies", "missing", "on_sight", "out_of_order", "outstanding", "peer_seen", "plain",
+        "reach", "receiver_near", "recorder", "retransmissions", "rtt", "rule", "sender_near",
+        "skipped", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -132,21 +157,37 @@ class Ledger:
         """Resend delay that the sender works with now; 0 without a timer."""
         self.guard_ns = 0
         """Copies closer than this are the network's."""
+        self.apart = 0
+        """Units whose number is another one's, or stands far from all others."""
+        self.forgotten = 0
+        """Copies of numbers that are not remembered: what they are cannot be told."""
+        self._remember_nothing()
+        self.rule = rule
+        self._loss_quality: Quality | None = None
+        self._try_quality: Quality | None = None
+        self.obey(rule)
+
+    def _remember_nothing(self) -> None:
+        """Begin without numbers, and without copies to be judged."""
         self._never_before = 0
         """Numbers spanned by the epochs that a restart has ended."""
         self._spans: tuple[int, int] | None = None
         """(first, last) of those epochs."""
+        self._stray: Stray | None = None
+        """The newest number far from all before, while nothing confirms it."""
+        self._strays: dict[int, Stray] = {}
+        """Wire number -> those that stood alone."""
         self._doubtful: list[tuple[int, Copy | None]] = []
-        """Duplicates judged before it was known where the capture was taken."""
+        """Copies whose kind depends on where the capture was taken."""
+        self._placed = 0
+        """How many there are."""
+        self._by_place = False
+        """Whether the kind of the copy at hand depends on that."""
         self._counted: CountedCopies | None = None
         """Copies since the newest number, which the next number judges."""
         self._late: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
         self._seqs: array[int] | None = None
-        self.rule = rule
-        self._loss_quality: Quality | None = None
-        self._try_quality: Quality | None = None
-        self.obey(rule)
 
     def obey(self, rule: SpaceRule, smoothed_ms: float | None = None) -> None:
         """Take the rules of a dialect, now that it is known."""
@@ -156,8 +197,10 @@ class Ledger:
         self._modulus = 1 << rule.bits
         self._mask = self._modulus - 1
         self._half = self._modulus >> 1
+        # Where numbers are skipped at will, a far one is as good as any.
+        steady = rule.consecutive or rule.stride_reach
+        self.reach = min(rule.reach, self._half) if steady else self._half
         self._keeps = rule.ack is not AckRule.NONE
-        self._compare = rule.resend is not None
         if rule.copies_take_numbers and self._counted is None:
             self._counted = CountedCopies()
         resend = rule.resend
@@ -340,6 +383,7 @@ class Ledger:
         self.last = None
         self.current = None
         self.feedback = None
+        self._stray = None
 
     def close_silently(self) -> None:
         """Take back what was counted after its sender had closed the connection."""
@@ -361,7 +405,7 @@ class Ledger:
         span = self._never_before
         if self.last is not None and self.rule.consecutive:
             span += self.last - self.first + 1
-        span -= self.units + self.skipped
+        span -= self.units - self.apart + self.skipped
         first, last = self.first, self.last
         if self._spans is not None:
             first = self._spans[0]
@@ -388,8 +432,12 @@ class Ledger:
 
     def _extra(self) -> dict[str, Any]:
         extra: dict[str, Any] = {}
+        if self._strays:
+            extra["strays"] = len(self._strays)
+        if self.forgotten:
+            extra["forgotten"] = self.forgotten
         if self.feedback is not None:
-            extra = dict(self.feedback.counts())
+            extra |= self.feedback.counts()
             # Next to the sender this is what it was told; elsewhere some of it may not reach it.
             extra["feedback_at"] = _WHERE[self.sender_near]
         if self.quality is not None and self.quality.peak:

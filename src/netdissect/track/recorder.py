@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 
 if TYPE_CHECKING:
-    from netdissect.track.space import Space
+    from netdissect.track.ledger import Ledger
 
 __all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING", "Recorder"]
 
@@ -47,7 +47,7 @@ class Recorder:
     # -- called by `Space` -------------------------------------------------------------------------
 
     def first(
-        self, space: Space, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Ledger, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord:
         """Open the record of a new unit."""
         order = self._orders.get(id(space), 0) + 1
@@ -62,7 +62,7 @@ class Recorder:
         return record
 
     def apart(
-        self, space: Space, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+        self, space: Ledger, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
     ) -> UnitRecord:
         """Open the record of a unit whose number is another one's, or nobody's: what comes later
         is no copy of it.
@@ -91,9 +91,16 @@ class Recorder:
         self.touched.append((record, copy))
         return record
 
+    def adopt(self, space: Ledger, record: UnitRecord, seq: int) -> None:
+        """Count a unit that stood apart with those of its space, as number `seq`."""
+        record.seq = seq
+        if record.outcome == "unknown":
+            record.settled_ns = None
+        self._records.setdefault(id(space), {})[seq] = record
+
     def again(
         self,
-        space: Space,
+        space: Ledger,
         record: UnitRecord,
         copied: bool,  # noqa: FBT001 - called from one place
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -103,10 +110,10 @@ class Recorder:
     ) -> Copy:
         """Add a further copy; return it."""
         copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
-        if labelled:
+        if labelled and not copied:
             copy.basis = "declared"
-        elif copied or space.sender_near:
-            copy.basis = "observed" if space.sender_near else "inferred"
+        elif space.sender_near:
+            copy.basis = "observed"
         resend = space.rule.resend
         if resend is not None and not copied:
             if space.delay_ns:
@@ -124,7 +131,7 @@ class Recorder:
 
     def late(
         self,
-        space: Space,
+        space: Ledger,
         seq: int,
         copied: bool,  # noqa: FBT001 - as in `again`
         labelled: bool | None,  # noqa: FBT001 - as in the event
@@ -154,7 +161,7 @@ class Recorder:
         record.outcome = outcome
         record.settled_ns = record.copies[-1].time_ns
 
-    def gap(self, space: Space, low: int, high: int, frame: int, time_ns: int) -> None:
+    def gap(self, space: Ledger, low: int, high: int, frame: int, time_ns: int) -> None:
         """Note skipped numbers."""
         count = high - low + 1
         text = f"{space.rule.name} {low}" if count == 1 else f"{space.rule.name} {low} to {high}"
@@ -165,7 +172,7 @@ class Recorder:
         self.pending.append(event)
         self._gaps.setdefault(id(space), deque(maxlen=MAX_GAPS)).append(event)
 
-    def came(self, space: Space, seq: int) -> None:
+    def came(self, space: Ledger, seq: int) -> None:
         """Note that a number that was skipped has come after all."""
         for event in reversed(self._gaps.get(id(space), ())):
             if event.data["first_seq"] <= seq <= event.data["last_seq"]:
@@ -188,7 +195,7 @@ class Recorder:
             ConnectionEvent(self.connection, event, time_ns, frame, direction, text, data or {})
         )
 
-    def forget(self, space: Space) -> None:
+    def forget(self, space: Ledger) -> None:
         """Drop what was kept for late copies of a space whose connection is over."""
         self._records.pop(id(space), None)
         self._orders.pop(id(space), None)

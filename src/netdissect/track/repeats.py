@@ -1,0 +1,221 @@
+"""Further copies of the units of one space: who made them, the sender or the network."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.reports import Copy
+from netdissect.track.acks import Acknowledged
+from netdissect.track.ledger import Unit
+
+__all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_LATE", "Repeated"]
+
+MAX_DOUBTFUL = 256
+"""Copies per space that are judged one by one when it is known where the capture was taken."""
+LATE_COPIES: Final = 3
+"""A unit sent again so often after its acknowledgement is reported: its sender does not take it."""
+MAX_LATE = 256
+"""Units per space whose transmissions after the acknowledgement are counted."""
+
+
+class Repeated(Acknowledged):
+    """A ledger whose units come more than once."""
+
+    __slots__ = ()
+
+    def _again(
+        self,
+        seq: int,
+        unit: Unit,
+        labelled: bool | None,  # noqa: FBT001 - as in `unit`
+        content: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        """Take a further copy of a unit that is not acknowledged."""
+        gap_ns = time_ns - unit.last_ns
+        same = content == unit.content
+        if not same and self._repeats_nothing():
+            self._reused(seq, content, type_, frame, time_ns)
+            return
+        copied = self._is_copy(labelled, same, gap_ns, unit.copies)
+        copy = None
+        if self.recorder is not None and unit.record is not None:
+            due = unit.due_ns
+            copy = self.recorder.again(self, unit.record, copied, labelled, frame, time_ns, due)
+        self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same or bool(labelled))
+        if not copied:
+            unit.copies += 1
+            unit.last_ns = time_ns
+            unit.content = content
+            unit.due_ns = time_ns + self.delay_ns
+        self.current = None if copied else unit
+        if self.carrier is not None:
+            self._load(seq, 1)
+
+    def _settled_again(
+        self,
+        seq: int,
+        slot: int,
+        labelled: bool | None,  # noqa: FBT001 - as in `unit`
+        content: int,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        """Take a further copy of a unit that is settled."""
+        gap_ns = time_ns - self._times[slot]
+        same = content == self._contents[slot]
+        if not same and self._repeats_nothing():
+            self._reused(seq, content, type_, frame, time_ns)
+            return
+        copied = self._is_copy(labelled, same, gap_ns, self._copies[slot])
+        copy = None
+        if self.recorder is not None:
+            due = self._times[slot] + self.delay_ns
+            copy = self.recorder.late(self, seq, copied, labelled, frame, time_ns, due)
+        self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same or bool(labelled))
+        self.current = None
+        if copied:
+            return
+        self._times[slot] = time_ns
+        self._contents[slot] = content
+        self.recount(seq, 1)
+        self._count_late(seq, frame, time_ns)
+
+    def _repeats_nothing(self) -> bool:
+        """Return True where the sender never sends a unit again."""
+        return self.rule.resend is None and not self.in_stream
+
+    def _is_copy(
+        self,
+        labelled: bool | None,  # noqa: FBT001 - as in `unit`
+        same: bool,  # noqa: FBT001 - private
+        gap_ns: int,
+        copies: int,
+    ) -> bool:
+        """Return True where a further copy was made by the network, not by the sender.
+
+        The network copies a datagram as it is: other octets are never its work.
+        """
+        self._by_place = False
+        if self.in_stream or not same:
+            return False
+        if self.rule.resend is None or labelled is False:
+            return True  # its sender sends nothing again, or marks what it does
+        if copies < self.rule.burst or gap_ns >= self.guard_ns:
+            return False
+        self._by_place = True
+        return not self.sender_near
+
+    def _count(
+        self,
+        seq: int,
+        copy: Copy | None,
+        gap_ns: int,
+        frame: int,
+        time_ns: int,
+        *,
+        copied: bool,
+        same: bool,
+    ) -> None:
+        """Count a further copy, and note whether its kind may have to be judged again."""
+        if copied:
+            self.duplicates += 1
+            self.findings.add("duplicate", frame, time_ns, self.direction)
+        else:
+            self.retransmissions += 1
+            self.findings.add("retransmission", frame, time_ns, self.direction)
+            if not same:
+                self._other_content(seq, frame, time_ns)
+        if self._counted is not None:
+            self._counted.add(
+                gap_ns, lambda made: self._turn(seq, copy, copied=made), copied=copied
+            )
+        elif self._by_place:
+            self._placed += 1
+            if len(self._doubtful) < MAX_DOUBTFUL:
+                self._doubtful.append((seq, copy))
+            else:
+                self.hit("MAX_DOUBTFUL")
+
+    def _other_content(self, seq: int, frame: int, time_ns: int) -> None:
+        self.find(
+            "number-reused", frame, time_ns, self.direction,
+            f"{seq & self._mask} carries other content than before", seq=seq,
+        )  # fmt: skip
+
+    def _reused(
+        self, seq: int, content: int, type_: str | None, frame: int, time_ns: int
+    ) -> None:
+        """Take other content under a number whose units are never sent again."""
+        self._apart(seq, content, type_, frame, time_ns)
+        self._other_content(seq, frame, time_ns)
+
+    def _apart(
+        self, seq: int, content: int, type_: str | None, frame: int, time_ns: int
+    ) -> Unit:
+        """Take a unit whose number is no evidence of those between it and others."""
+        self.units += 1
+        self.apart += 1
+        record = None
+        if self.recorder is not None:
+            record = self.recorder.apart(self, seq, seq & self._mask, type_, frame, time_ns)
+            self.recorder.dropped(record, "unknown")
+        unit = self.current = Unit(time_ns, content, time_ns + self.delay_ns, frame, record)
+        return unit
+
+    def _count_late(self, seq: int, frame: int, time_ns: int) -> None:
+        """Count a transmission after the acknowledgement of its unit."""
+        late = self._late
+        late[seq] = count = late.get(seq, 0) + 1
+        if len(late) > MAX_LATE:
+            self.hit("MAX_LATE")
+            del late[next(iter(late))]
+        if count == LATE_COPIES and self._keeps:
+            self.find(
+                "acked-yet-resent", frame, time_ns, self.direction,
+                f"{seq & self._mask} was acknowledged and is still sent again", seq=seq,
+            )  # fmt: skip
+
+    def _turn(self, seq: int, copy: Copy | None, *, copied: bool) -> None:
+        """Change the verdict on one copy."""
+        self._count_turned(1, copied=copied)
+        self.recount(seq, -1 if copied else 1)
+        if copy is not None:
+            copy.kind = "duplicate" if copied else "retransmission"
+
+    def _count_turned(self, count: int, *, copied: bool) -> None:
+        """Count copies whose verdict has changed."""
+        step = -count if copied else count
+        self.duplicates -= step
+        self.retransmissions += step
+        if copied:
+            self.findings.turn("retransmission", "duplicate", count)
+        else:
+            self.findings.turn("duplicate", "retransmission", count)
+
+    def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
+        """Take what is known now about where the capture was taken: more than before, or less."""
+        before = bool(self.sender_near)
+        self.sender_near, self.receiver_near = sender_near, receiver_near
+        if before is bool(sender_near):
+            return
+        copied = before
+        for seq, copy in self._doubtful:
+            self._turn(seq, copy, copied=copied)
+        left = self._placed - len(self._doubtful)
+        if left:
+            self._count_turned(left, copied=copied)
+
+    def _load(self, first: int, count: int) -> None:
+        """Note with the unit of the datagram at hand that it carries units of this space."""
+        carrier = self.carrier
+        if carrier is None or carrier.current is None:
+            return
+        unit = carrier.current
+        if unit.carried is None:
+            unit.carried = [(self, first, count)]
+        else:
+            unit.carried.append((self, first, count))

@@ -1,0 +1,36 @@
+"""Copies judged by the numbers that their sender used up."""
+
+from __future__ import annotations
+
+from netdissect.track.copies import LATEST_NS, OVERTAKEN, CountedCopies
+from tracking import MS
+
+
+def judged(gap_ms: float, skipped: tuple[tuple[int, int], ...], *, copied: bool) -> list[bool]:
+    """Return how the verdict on one copy is changed; `skipped` stand around it."""
+    turned: list[bool] = []
+    made = CountedCopies()
+    before, after = skipped
+    made.judge(before[0], before[1])
+    made.add(int(gap_ms * MS), turned.append, copied=copied)
+    made.judge(after[0], after[1])
+    return turned
+
+
+def test_a_number_used_up_is_the_senders_copy() -> None:
+    assert judged(9, ((0, 10), (1, 12)), copied=True) == [False]
+    assert judged(20, ((0, 10), (1, 12)), copied=False) == []
+
+
+def test_no_number_used_up_is_the_networks_copy() -> None:
+    assert judged(20, ((0, 10), (0, 11)), copied=False) == [True]
+
+
+def test_a_copy_that_a_newer_number_has_overtaken() -> None:
+    """Seen beside the receiver in late_resend_peer: 13 comes before the copy that took 12."""
+    assert judged(14, ((1, 13), (0, 14)), copied=True) == [False]
+    assert judged(14, ((1, 13), (0, 14 + OVERTAKEN)), copied=True) == []
+
+
+def test_no_network_copy_comes_that_late() -> None:
+    assert judged(LATEST_NS / MS, ((0, 10), (0, 11)), copied=False) == []
