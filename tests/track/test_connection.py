@@ -33,16 +33,17 @@ def test_messages_units_and_acks() -> None:
             (0, 40, (Ev.UNIT, "Thing", "things", 1, None, b"a"), (Ev.MESSAGE, "Extra")),
             (1, 70, (Ev.MESSAGE, "Ack"), (Ev.ACK, "things", 1, 0)),
             (0, 80, (Ev.UNIT, None, "things", 2, None, b"b")),
+            (1, 400, (Ev.MESSAGE, "Ack")),
         ],
     )
     report = made.finish(5_000 * MS)
-    assert report.messages == ({"Extra": 1, "Hello": 1, "Thing": 1}, {"Ack": 1, "Welcome": 1})
-    assert report.datagrams == (3, 2)
-    assert report.octets == (12, 8)
+    assert report.messages == ({"Extra": 1, "Hello": 1, "Thing": 1}, {"Ack": 2, "Welcome": 1})
+    assert report.datagrams == (3, 3)
+    assert report.octets == (12, 12)
     (space,) = report.spaces
     assert (space.units, space.acked, space.unacked) == (2, 1, 1)
     assert space.rtt.p50 == 30.0
-    assert (report.first_frame, report.last_frame) == (1, 5)
+    assert (report.first_frame, report.last_frame) == (1, 6)
     assert (report.handshake, report.state, report.state_name) == ("accepted", "open", "up")
     assert report.complete
 
@@ -54,6 +55,26 @@ def test_a_start_in_the_middle_is_not_complete() -> None:
     assert not report.complete
     assert report.handshake == "not_seen"
     assert not [a for a in anomalies if a.code == "first-number-skipped"]
+
+
+def unacked(*after, end_ms=60_000):
+    """Return how many of two units are unacknowledged for certain."""
+    made, _ = connection()
+    first = (0, 0, *HELLO), (1, 30, *WELCOME), (0, 40, (Ev.UNIT, "Thing", "things", 1, None, b"a"))
+    feed(made, [*first, (0, 900, (Ev.UNIT, "Thing", "things", 2, None, b"b")), *after])
+    return made.finish(end_ms * MS).spaces[0].unacked
+
+
+def test_an_acknowledgement_is_missed_only_while_the_other_side_is_heard() -> None:
+    assert unacked() == 0
+    assert unacked(end_ms=90_000) == 0  # however long others go on
+    assert unacked((1, 950, (Ev.MESSAGE, "Ack"))) == 1
+    assert unacked((1, 1500, (Ev.MESSAGE, "Ack"))) == 2
+
+
+def test_a_sender_that_has_ended_waits_for_nothing() -> None:
+    assert unacked((0, 910, (Ev.STATE, "bye", "Done"))) == 2
+    assert unacked((1, 910, (Ev.STATE, "bye", "Done"))) == 1
 
 
 def test_the_first_number_missing_from_the_start() -> None:

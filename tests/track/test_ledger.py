@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from netdissect.model.policy import AckRule, Exhausted, ResendRule
@@ -28,11 +30,15 @@ def test_an_own_window_replaces_the_guard() -> None:
 
 def test_units_without_ack_are_settled_after_a_minute() -> None:
     made, _ = space()
-    made.unit(1, None, b"x", "Thing", 1, 0)
-    for number in range(2, 600):
-        made.unit(number, None, b"x", "Thing", number, EXPIRY_NS + number * MS)
-    assert 1 not in made.outstanding
-    assert made.unacked == 1
+    for heard_ns, unacked in ((0, 0), (EXPIRY_NS, 1)):
+        made, _ = space()
+        made.peer = SimpleNamespace(last_ns=heard_ns)
+        made.unit(1, None, b"x", "Thing", 1, 0)
+        for number in range(2, 600):
+            made.unit(number, None, b"x", "Thing", number, EXPIRY_NS + number * MS)
+        assert 1 not in made.outstanding
+        # Where nothing of the other direction came, no acknowledgement could have been seen.
+        assert made.unacked == unacked
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,19 @@ def test_late_copies_join_their_unit() -> None:
     assert [copy.frame for copy in first.copies] == [1, 300]
 
 
+def test_copies_of_a_unit_that_has_left_have_a_record_of_their_own() -> None:
+    recorder, made = filled((1, 2), (1, 2))
+    assert len(list(recorder.ready(200 * MS + LINGER_NS))) == 2
+    for at in (6000, 6001):
+        made.unit(1, None, b"x", "Thing", at, at * MS)
+    (further,) = recorder.rest()
+    assert [(copy.frame, copy.kind) for copy in further.copies] == [
+        (6000, "retransmission"),
+        (6001, "duplicate"),
+    ]
+    assert (further.type, further.outcome, further.extra) == ("Thing", "acked", {"continued": 1})
+
+
 def test_events_and_units_leave_in_order_of_time() -> None:
     recorder, _ = filled((1, 2), (1, 2))
     recorder.event("timeout", 1_500_000, None, 0, "between", {"a": 1})
@@ -60,9 +73,10 @@ def test_bounds(monkeypatch) -> None:
     recorder, made = filled(range(1, 9), ())
     for at in range(6):
         made.unit(8, None, b"x", "Thing", 50 + at, (500 + 200 * at) * MS)
-    assert [record.seq for record in recorder.ready(9_000 * MS)] == [1, 2, 3]
-    assert recorder.dropped_copies == 4
-    assert len(list(recorder.rest())[-1].copies) == 3
+    assert [record.seq for record in recorder.ready(9_000 * MS)] == [1, 2, 3, 4, 5]
+    left = list(recorder.rest())
+    assert [len(record.copies) for record in left if record.seq == 8] == [3, 3, 1]
+    assert [record.extra.get("continued") for record in left if record.seq == 8] == [None, 8, 8]
 
 
 def test_gaps_are_events() -> None:
@@ -79,5 +93,6 @@ def test_nothing_is_kept_of_a_connection_that_is_over() -> None:
     there = made.lanes[0].spaces["things"]
     made.datagram(0, 1, MS, b"x", [(Ev.UNIT, "Thing", "things", 5, None, b"x")])
     made.finish(2 * MS)
-    assert recorder.late(there, 5, True, None, 3, 3 * MS, 3 * MS) is None
-    assert [record.seq for record in recorder.rest()] == [5]
+    recorder.late(there, 5, True, None, 3, 3 * MS, 3 * MS)
+    own, further = recorder.rest()
+    assert (len(own.copies), further.extra["continued"]) == (1, None)

@@ -83,7 +83,6 @@ class Choices:
 _LOST = {
     "MAX_REPORTS": "connections more than can be shown",
     "MAX_ANOMALIES": "of the least severe findings are left out",
-    "MAX_COPIES": "copies of units that were sent too often or long ago are not listed",
 }
 """Bound of the pipeline -> what is missing where it is hit."""
 
@@ -209,8 +208,6 @@ class Session:
         pipeline = Pipeline(self.choices.options(), recorder=recorder)
         yield from iter_timeline(self.reader, pipeline=pipeline)
         self.collect(pipeline)
-        if recorder.dropped_copies:
-            self.limits_hit["MAX_COPIES"] = recorder.dropped_copies
 
     def records(self) -> Iterator[DatagramRecord]:
         """Yield a record per datagram, in order of frames."""

@@ -322,6 +322,7 @@ def unit(record: UnitRecord) -> dict[str, Any]:
         "rtt_ms": _round(record.rtt_ms),
         "rtt_ambiguous": record.rtt_ambiguous,
         "outcome": record.outcome,
+        "lost": record.lost,
         "delivered_order": record.delivered_order,
         "next_resend_due_ns": record.next_resend_due_ns,
         **record.extra,

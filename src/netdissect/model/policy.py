@@ -139,6 +139,8 @@ class SpaceRule:
     """Not consecutive, but at equal steps while one of the last so many numbers was acknowledged:
     what a longer step leaves out is `never_seen`. 0 = at no such steps.
     """
+    slow_step: int = 0
+    """The step of a sender that is not answered: it then sends multiples of this alone."""
     in_order_receiver: bool = False
     """True: the receiver takes units in order only, and drops a whole datagram whose cumulative ack
     lies outside the window from the last one to its own newest unit. In `scan` the ACK of a

@@ -60,6 +60,8 @@ class SpaceReport:
     first_seq: int | None = None
     last_seq: int | None = None
     max_copies: int = 0
+    consecutive: bool = True
+    """False where numbers are skipped in normal operation."""
     rtt: RttSummary = field(default_factory=RttSummary)
     extra: dict[str, Any] = field(default_factory=dict)
     """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
@@ -201,8 +203,14 @@ class UnitRecord:
     delivered_order: int | None
     next_resend_due_ns: int | None = None
     """When the next resend would have been due had no ack come; None where no timer applies."""
+    lost: bool | None = None
+    """True where it is proven that no copy came to its receiver; None where that is not known."""
     settled_ns: int | None = None
     """When the outcome was fixed: first acknowledgement, or last copy of one that never got it."""
+    told: bool = False
+    """True once it was handed on: later copies have a record of their own, which has `continued` in
+    `extra`: the frame of the original, None where that is not remembered.
+    """
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property

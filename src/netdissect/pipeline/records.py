@@ -318,19 +318,19 @@ def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecor
 
 
 def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:  # noqa: FBT001 - private
-    first = record.copies[0]
+    first = record.extra.get("continued", record.copies[0].frame)
     repeated = copy.kind != "original"
     before = None
     if repeated:
         earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
-        before = earlier[-1] if earlier else first.time_ns
+        before = earlier[-1] if earlier else None
     return Reliability(
         record.space,
         record.wire_seq,
         record.seq,
         reliable,
         copy.kind,
-        first.frame if repeated else None,
+        first if repeated else None,
         record.acked_frame,
         record.rtt_ms,
         None if before is None else (copy.time_ns - before) / 1e6,

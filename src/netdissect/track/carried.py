@@ -184,7 +184,10 @@ class CarriedSpace(Space):
         entry = self.outstanding.get(seq)
         if self.recorder is not None:
             due = time_ns if entry is None else entry.first_ns + self.delay_ns
-            self.recorder.late(self, seq, copied, None, frame, time_ns, due)
+            if entry is not None and entry.record is not None:
+                self.recorder.again(self, entry.record, copied, None, frame, time_ns, due)
+            else:
+                self.recorder.late(self, seq, copied, None, frame, time_ns, due)
         if copied:
             self.duplicates += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)

@@ -7,6 +7,7 @@ Its receiver reads nothing of a datagram whose number it has got before, in what
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import islice
 from typing import Any, Final
 
@@ -25,6 +26,12 @@ MAX_MARKS = 4096
 """Datagrams whose content is remembered, to tell a copy from another one of the same number."""
 MAX_STEP = 1024
 """A number further away is damaged, forged or behind a gap, until the next one confirms it."""
+MAX_HOLES = 256
+"""Spans of skipped numbers remembered, to know what of the other direction did not come."""
+PATIENCE_NS: Final = 200_000_000
+"""An acknowledgement leaves at most so much later than what it names: two worker loops of 50 ms
+behind the 33 to 85 that are usual.
+"""
 SOONEST: Final = 0.8
 """Share of the timeout before which a repeated message is no sign of it."""
 _MS: Final = 1_000_000
@@ -35,15 +42,18 @@ class CarrierSpace(Space):
     """Datagrams of one direction."""
 
     __slots__ = (
+        "_acked_ns",
         "_alien",
         "_before",
         "_began_ns",
         "_busiest",
         "_first_ns",
         "_guard_ns",
+        "_holes",
         "_in_window",
         "_latest_ns",
         "_marks",
+        "_reached",
         "_timeout_ns",
         "_window_ns",
         "asked_rate",
@@ -103,6 +113,12 @@ class CarrierSpace(Space):
         """Datagrams in the present window, and in the fullest one."""
         self.asked_rate: int | None = None
         """Datagrams a second that the other side has last asked for."""
+        self._holes: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_HOLES)
+        """(time before, time after, first number, number behind) of what was skipped lately."""
+        self._acked_ns = 0
+        """When the newest acknowledged datagram was sent."""
+        self._reached: set[int] = set()
+        """Open datagrams that an acknowledgement has named which their sender did not read."""
         self._before: list[tuple[int, int, frozenset[int]]] = []
         """(first wire number, how many from there on, missing ones) of earlier epochs."""
 
@@ -149,7 +165,7 @@ class CarrierSpace(Space):
     def _take(self, wire_seq: int, mark: int, frame: int, time_ns: int) -> int | None:
         """Return the extended number of a new datagram, None for a copy or a stray one."""
         last = self.last
-        self._latest_ns = time_ns
+        before_ns, self._latest_ns = self._latest_ns, time_ns
         if last is None:
             last = self._begin(wire_seq)
             self._began_ns = time_ns
@@ -169,6 +185,7 @@ class CarrierSpace(Space):
                 return None
             if 0 < ahead <= self._half:
                 seq = last + ahead
+                self._holes.append((before_ns, time_ns, last + 1, seq))
                 self._advance(last, seq, frame, time_ns)
             else:
                 seq = last + ahead - (self._modulus if ahead else 0)
@@ -293,6 +310,7 @@ class CarrierSpace(Space):
         """Take an acknowledgement, unless nobody reads the datagram that it is in."""
         if self.twin is not None and self.twin.stale:
             self.ignored += 1
+            self._note_reached(base, bits)
             return
         super().ack(base, bits, frame, time_ns)
 
@@ -304,6 +322,7 @@ class CarrierSpace(Space):
             self.time_out(seq, unit)
             return
         self.acked += 1
+        self._acked_ns = max(self._acked_ns, unit.first_ns)
         if sample >= 0:
             rtt = self.rtt
             lowest = rtt.lowest
@@ -326,7 +345,41 @@ class CarrierSpace(Space):
             concluded_ns=unit.first_ns + self._timeout_ns,
         )  # fmt: skip
         if unit.record is not None and self.recorder is not None:
-            self.recorder.dropped(unit.record, "given_up")
+            self.recorder.dropped(unit.record, "given_up", lost=self._is_lost(seq, unit))
+        self._reached.discard(seq)
+
+    def _note_reached(self, base: int, bits: int) -> None:
+        """Note which open datagrams came, as an acknowledgement says that nobody reads."""
+        first = self.extend(base)
+        named = (seq for seq in self.outstanding if seq >= first)
+        self._reached.update(seq for seq in named if seq == first or bits >> (seq - first - 1) & 1)
+
+    def _is_lost(self, seq: int, unit: Unit) -> bool:
+        """Return whether a datagram that was never acknowledged is known not to have come.
+
+        Its receiver knew the connection before and has acknowledged what was sent later, and no
+        datagram is missing of those in which this acknowledgement would have been.
+        """
+        twin = self.twin
+        if self.receiver_near or seq in self._reached or twin is None:
+            return False
+        if unit.first_ns >= self._acked_ns:
+            return False
+        due_ns = unit.first_ns + PATIENCE_NS + (self.rtt.highest if self.rtt.samples else 0)
+        return twin.came_whole(unit.first_ns, due_ns)
+
+    def came_whole(self, start_ns: int, end_ns: int) -> bool:
+        """Return whether nothing is missing of what came in a span of time and just after it, all
+        of one epoch.
+        """
+        if start_ns < self._began_ns or self._latest_ns < end_ns:
+            return False
+        missing = self.missing
+        for before_ns, after_ns, low, high in self._holes:
+            within = before_ns <= end_ns and after_ns >= start_ns
+            if within and any(seq in missing for seq in range(low, min(high, low + MAX_STEP))):
+                return False
+        return True
 
     def resent(self, seq: int) -> None:
         """Settle a datagram of which a message is sent again: that shows its timeout.
@@ -358,6 +411,8 @@ class CarrierSpace(Space):
         if self.last is None:
             return
         self.restarts += 1
+        self._holes.clear()
+        self._reached.clear()
         missing = frozenset(number & self._mask for number in self.missing)
         span = (self.first & self._mask, self.last - self.first + 1, missing)
         if len(self._before) == MAX_EPOCHS:

@@ -20,6 +20,8 @@ __all__ = ["conclude"]
 
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
+SETTLED_NS: Final = 1 << 62
+"""Later than anything: no acknowledgement is waited for any more."""
 SILENCE_SHARE: Final = 0.5
 """A peer not heard for this share of the idle timeout is not known to be there any more."""
 
@@ -29,8 +31,10 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
     patience = _patience_ns(connection)
     silent = silent_sides(connection, end_ns, patience)
-    for space in _spaces(connection):
-        space.end_all(end_ns, patience)
+    for lane in connection.lanes:
+        heard_ns = _heard_ns(connection, lane.direction)
+        for space in lane.spaces.values():
+            space.end_all(heard_ns, patience)
     streamed = _stream(connection, end_ns, patience)
     _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns)
@@ -96,6 +100,18 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
         connection.machine.close = closed
     connection.identity |= stream.facts()
     return stream.finish(end_ns, patience_ns)
+
+
+def _heard_ns(connection: Connection, direction: int) -> int:
+    """Return until when an acknowledgement of a direction could have been seen.
+
+    What the capture holds of other connections says nothing of this one: only the other direction
+    shows that acknowledgements come through. A sender that has ended waits for none.
+    """
+    close = connection.machine.close
+    if close is not None and close.get("by") == SIDES[direction]:
+        return SETTLED_NS
+    return connection.lanes[1 - direction].last_ns
 
 
 def _spaces(connection: Connection) -> list[Space]:

@@ -37,7 +37,10 @@ class Intervals:
         """True once something came later than the last span kept."""
         self._rows: dict[tuple[int, int], Interval] = {}
         self._rtts: dict[tuple[int, int], list[float]] = {}
-        self._newest: dict[tuple[int, int, str], int] = {}
+        self._newest: dict[tuple[int, int, str], tuple[int, int]] = {}
+        """Lane -> its newest number, and what that is more than on the wire."""
+        self._skipping: set[tuple[int, int, str]] = set()
+        """Lanes whose numbers are skipped in normal operation."""
         self._last = 0
         self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
         self._near: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
@@ -60,11 +63,17 @@ class Intervals:
         for report in reports:
             for way in (0, 1):
                 if report.vantage == SIDES[1 - way]:
+                    spaces = [space for space in report.spaces if space.direction == way]
                     self._near[report.connection, way] = [
                         (space.space, space.last_seq, report.last_time_ns)
-                        for space in report.spaces
-                        if space.direction == way and space.last_seq is not None
+                        for space in spaces
+                        if space.last_seq is not None and space.consecutive
                     ]
+                    self._skipping |= {
+                        (report.connection, way, space.space)
+                        for space in spaces
+                        if not space.consecutive
+                    }
 
     def tell(
         self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None = None
@@ -112,15 +121,16 @@ class Intervals:
                 row = self._row(record.direction, copy.time_ns)
                 row.copies += 1
                 row.retransmissions += copy.kind == "retransmission"
+        if "continued" in record.extra:
+            return
         time_ns = record.copies[0].time_ns
         row = self._row(record.direction, time_ns)
         row.units += 1
         if record.outcome in {"unacked", "given_up"}:
             row.unacked += 1
-        lost = record.outcome == "given_up" or record.extra.get("reported") == "lost"
+        lost = record.lost or record.extra.get("reported") == "lost"
         if arrived and not self.partial:
-            lane = record.connection, record.direction, record.space
-            row.decided += self._advance(lane, record.seq, before=record.seq - 1)
+            row.decided += self._arrived(record)
         elif not arrived and (lost or record.outcome == "acked"):
             row.decided += 1
             row.lost += lost
@@ -135,10 +145,15 @@ class Intervals:
         if event.direction is None or self.partial:
             return
         first, last = event.data["first_seq"], event.data["last_seq"]
-        lane = event.connection, event.direction, event.data["space"]
+        step = event.data.get("step")
+        lost = (last - first) // (step or 1) + 1 - event.came
         row = self._row(event.direction, event.time_ns)
-        row.lost += last - first + 1 - event.came
+        row.lost += lost
+        if step is not None:
+            row.decided += lost
+            return
         # The number after the gap has come: its sight is what told of the gap.
+        lane = event.connection, event.direction, event.data["space"]
         row.decided += self._advance(lane, last + 1, before=first - 1)
 
     def reach(self, lane: tuple[int, int, str], seq: int, time_ns: int) -> None:
@@ -146,12 +161,25 @@ class Intervals:
         if lane in self._newest:
             self._row(lane[1], time_ns).decided += self._advance(lane, seq, before=seq)
 
+    def _arrived(self, record: UnitRecord) -> int:
+        """Return of how many numbers more it is known that they came, now that a unit did."""
+        lane = record.connection, record.direction, record.space
+        if lane in self._skipping or "apart" in record.extra:
+            return 1
+        start = record.seq - record.wire_seq
+        before, old = self._newest.get(lane, (record.seq - 1, start))
+        if start != old and record.seq - before > (start - old) // 2:
+            # Its sender numbers afresh: extended numbers go on at a multiple of all.
+            before = record.seq - 1
+        self._newest[lane] = before, start
+        return self._advance(lane, record.seq, before=before)
+
     def _advance(self, lane: tuple[int, int, str], seq: int, *, before: int) -> int:
         """Return how many numbers further a space (connection, direction, name) is; `before` was
         its last so far, where none is known. Not every number need be that of a unit.
         """
-        last = self._newest.get(lane, before)
-        self._newest[lane] = max(last, seq)
+        last, start = self._newest.get(lane, (before, 0))
+        self._newest[lane] = max(last, seq), start
         return max(0, seq - last)
 
     def _index(self, time_ns: int) -> int:

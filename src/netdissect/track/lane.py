@@ -79,9 +79,9 @@ class Lane:
         self.probes = {rule.kind: ProbeTrack(rule, direction) for rule in policy.probes}
 
     def pair(self, other: Lane) -> None:
-        """Make spaces with an in-order receiver known to those of the other direction."""
+        """Make the other direction known to the spaces of this one."""
         for name, space in self.spaces.items():
-            twin = other.spaces.get(name)
+            space.peer, twin = other, other.spaces.get(name)
             if isinstance(space, InOrderSpace) and isinstance(twin, InOrderSpace):
                 space.twin, twin.twin = twin, space
             if isinstance(space, CarrierSpace) and isinstance(twin, CarrierSpace):

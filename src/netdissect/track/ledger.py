@@ -95,12 +95,11 @@ class Ledger:
         "_by_place", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
         "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_seqs",
         "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "apart",
-        "carrier",
-        "current", "delay_ns", "direction", "disorder", "duplicates", "feedback", "findings",
-        "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "in_stream", "last", "limits",
-        "max_copies", "missing", "on_sight", "out_of_order", "outstanding", "peer_seen", "plain",
-        "reach", "receiver_near", "recorder", "retransmissions", "rtt", "rule", "sender_near",
-        "skipped", "started", "unacked", "units",
+        "carrier", "current", "delay_ns", "direction", "disorder", "duplicates", "feedback",
+        "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "in_stream", "last",
+        "limits", "max_copies", "missing", "on_sight", "out_of_order", "outstanding", "peer",
+        "peer_seen", "plain", "reach", "receiver_near", "recorder", "retransmissions", "rtt",
+        "rule", "sender_near", "skipped", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -140,6 +139,8 @@ class Ledger:
         """Named bound -> how often it was hit."""
         self.started = False
         """True where the connection is in the capture from its start."""
+        self.peer: Any = None
+        """Lane of the other direction; None = not known."""
         self.peer_seen = False
         """True once the other direction has a datagram in the capture."""
         self.in_stream = False
@@ -330,14 +331,20 @@ class Ledger:
         self.remember(seq, unit)
         if unit.record is not None and self.recorder is not None:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
-            self.recorder.dropped(unit.record, word)
+            # Each copy is answered: that all answers were lost where others came is not likely.
+            lost = given_up and not self.receiver_near and self.heard_since(unit)
+            self.recorder.dropped(unit.record, word, lost=lost)
+
+    def heard_since(self, unit: Unit) -> bool:
+        """Return whether anything of the other direction came after the last copy of a unit."""
+        return self.peer is not None and bool(self.peer.last_ns > unit.last_ns)
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end.
 
         Args:
-            end_ns: end of the capture, or of the connection's time in it.
-            patience_ns: a unit sent later than this before the end may still be acknowledged.
+            end_ns: until when an acknowledgement could have been seen.
+            patience_ns: a unit sent later than this before may still be acknowledged.
 
         """
         for seq, unit in list(self.outstanding.items()):
@@ -361,7 +368,7 @@ class Ledger:
             del outstanding[seq]
             if over:
                 self.hit("MAX_OUTSTANDING")
-            self.end(seq, unit, seen=self.peer_seen and not over)
+            self.end(seq, unit, seen=not over and self.heard_since(unit))
 
     def may_restart(self, time_ns: int) -> bool:
         """Return whether a RESTART at this time counts."""
@@ -394,7 +401,7 @@ class Ledger:
     def release(self) -> None:
         """Let go of everything that refers back here, so that no cyclic garbage is left."""
         self.on_sight = None
-        self.carrier = self.current = None
+        self.carrier = self.current = self.peer = None
         self.ack_rule = None
         self._doubtful.clear()
 
@@ -426,6 +433,7 @@ class Ledger:
             first_seq=None if last is None else first,
             last_seq=last,
             max_copies=self.max_copies,
+            consecutive=self.rule.consecutive,
             rtt=self.rtt.summary(),
             extra=self._extra(),
         )

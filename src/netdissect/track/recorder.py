@@ -20,7 +20,7 @@ __all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING", "Rec
 MAX_PENDING = 65536
 """Records held back at most; beyond, the oldest leaves as it stands."""
 MAX_COPIES = 256
-"""Copies listed per unit; further ones are counted only."""
+"""Copies listed in one record; further ones are listed in another."""
 MAX_GAPS = 256
 """Newest gaps of a space in which numbers that come late are looked for."""
 LINGER_NS: Final = 5_000_000_000
@@ -34,8 +34,6 @@ class Recorder:
 
     def __init__(self) -> None:
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
-        self.dropped_copies = 0
-        """Copies beyond MAX_COPIES, and copies that came after their record had left."""
         self.touched: list[tuple[UnitRecord, Copy]] = []
         """Units of the datagram at hand, in wire order, with the copy that it carried."""
         self.connection = 0
@@ -94,6 +92,7 @@ class Recorder:
     def adopt(self, space: Ledger, record: UnitRecord, seq: int) -> None:
         """Count a unit that stood apart with those of its space, as number `seq`."""
         record.seq = seq
+        record.extra.pop("apart", None)
         if record.outcome == "unknown":
             record.settled_ns = None
         self._records.setdefault(id(space), {})[seq] = record
@@ -122,11 +121,13 @@ class Recorder:
             if resend.attempts is not None and space.sender_near is not False:
                 sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
                 copy.attempts_left = max(0, resend.attempts - sent)
+        if _full(record):
+            newest = self._records.get(id(space), {}).get(record.seq, record)
+            record = self._continued(space, record.seq, record) if _full(newest) else newest
+        if "continued" in record.extra:
+            record.settled_ns = time_ns
         self.touched.append((record, copy))
-        if len(record.copies) < MAX_COPIES:
-            record.copies.append(copy)
-        else:
-            self.dropped_copies += 1
+        record.copies.append(copy)
         return copy
 
     def late(
@@ -138,13 +139,30 @@ class Recorder:
         frame: int,
         time_ns: int,
         due_ns: int,
-    ) -> Copy | None:
-        """Add a copy of a unit that is settled already; return it, None where that has left."""
+    ) -> Copy:
+        """Add a copy of a unit that is settled already; return it."""
         record = self._records.get(id(space), {}).get(seq)
         if record is None:
-            self.dropped_copies += 1
-            return None
+            record = self._continued(space, seq, None)
         return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
+
+    def _continued(self, space: Ledger, seq: int, before: UnitRecord | None) -> UnitRecord:
+        """Open a record for further copies of a unit whose own has left or is forgotten."""
+        wire_seq = seq & (1 << space.rule.bits) - 1
+        record = UnitRecord(
+            self.connection, space.direction, space.rule.name, wire_seq, seq, None,
+            [], None, None, None, False, "unknown", None,
+        )  # fmt: skip
+        record.extra["continued"] = None
+        if before is not None:
+            record.type, record.outcome = before.type, before.outcome
+            record.acked_frame = before.acked_frame
+            record.acked_time_ns = before.acked_time_ns
+            first = before.copies[0].frame
+            record.extra["continued"] = before.extra.get("continued", first)
+        self.pending.append(record)
+        self._records.setdefault(id(space), {})[seq] = record
+        return record
 
     def acked(self, record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
         """Note the first acknowledgement; an ambiguous one tells no round trip."""
@@ -156,19 +174,23 @@ class Recorder:
         record.outcome = "acked"
         record.settled_ns = time_ns
 
-    def dropped(self, record: UnitRecord, outcome: str) -> None:
-        """Note the end of a unit that was not acknowledged."""
+    def dropped(self, record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
+        """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
         record.outcome = outcome
+        record.lost = lost or None
         record.settled_ns = record.copies[-1].time_ns
 
-    def gap(self, space: Ledger, low: int, high: int, frame: int, time_ns: int) -> None:
-        """Note skipped numbers."""
-        count = high - low + 1
-        text = f"{space.rule.name} {low}" if count == 1 else f"{space.rule.name} {low} to {high}"
+    def gap(
+        self, space: Ledger, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+    ) -> None:
+        """Note skipped numbers, `stride` apart."""
+        text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
+        data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
+        if stride > 1:
+            data["step"] = stride
         event = ConnectionEvent(
-            self.connection, "gap", time_ns, frame, space.direction, f"{text} not seen",
-            {"space": space.rule.name, "first_seq": low, "last_seq": high},
-        )  # fmt: skip
+            self.connection, "gap", time_ns, frame, space.direction, f"{text} not seen", data
+        )
         self.pending.append(event)
         self._gaps.setdefault(id(space), deque(maxlen=MAX_GAPS)).append(event)
 
@@ -214,13 +236,21 @@ class Recorder:
                     held = now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
                 if held and len(pending) <= MAX_PENDING:
                     return
-            yield pending.popleft()
+            pending.popleft()
+            if isinstance(head, UnitRecord):
+                head.told = True
+            yield head
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield everything that is left, in order of time and frame."""
         left = sorted(self.pending, key=_moment)
         self.pending.clear()
         yield from left
+
+
+def _full(record: UnitRecord) -> bool:
+    """Return whether a further copy needs another record."""
+    return record.told or len(record.copies) >= MAX_COPIES
 
 
 def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:

@@ -162,6 +162,7 @@ class Repeated(Acknowledged):
         record = None
         if self.recorder is not None:
             record = self.recorder.apart(self, seq, seq & self._mask, type_, frame, time_ns)
+            record.extra["apart"] = True
             self.recorder.dropped(record, "unknown")
         unit = self.current = Unit(time_ns, content, time_ns + self.delay_ns, frame, record)
         return unit

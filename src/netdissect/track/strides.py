@@ -2,7 +2,9 @@
 
 Ticks of a server that sends every so many ticks are such numbers. The step is taken from the
 numbers themselves; it holds as long as one of the last numbers was acknowledged, because a sender
-that is not answered changes it.
+that is not answered changes it. Whether acknowledgements reach the sender, the capture beside their
+receiver cannot tell: a number that the slow sender would send too is judged by the one behind it.
+Next to the sender nothing is missing: what it leaves out it has not sent.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ __all__ = ["StridedSpace"]
 class StridedSpace(Space):
     """Units of one direction, and the numbers between them that never came."""
 
-    __slots__ = ("acked_at", "acked_before", "lost", "stride", "taken")
+    __slots__ = ("_open", "acked_at", "acked_before", "lost", "stride", "taken")
 
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
@@ -37,10 +39,13 @@ class StridedSpace(Space):
         """Newest number when the last acknowledgement came; None = none came yet."""
         self.taken = 0
         """Units in order at the last step of more than one."""
+        self._open: tuple[list[int], int, int] | None = None
+        """(numbers left out, frame, time) of the last longer step, while it is not judged."""
 
     def _advance(self, last: int, seq: int, frame: int, time_ns: int) -> None:
         """Take a newer number; note those that should have come before it."""
         super()._advance(last, seq, frame, time_ns)
+        self._judge(seq - last)
         in_order, before = self.units - self.out_of_order, self.taken + 1
         self.taken = in_order
         if self.acked != self.acked_before:
@@ -59,28 +64,50 @@ class StridedSpace(Space):
             return
         if step == stride or step % stride or step > reach:
             return
-        lacking = range(last + stride, seq, stride)
-        self.lost += len(lacking)
+        lacking = list(range(last + stride, seq, stride))
         missing = self.missing
         missing.update(lacking)
         if len(missing) > MAX_MISSING:
             for old in sorted(missing)[: len(missing) - MAX_MISSING // 2]:
                 missing.discard(old)
-        if self.recorder is not None:
-            self.recorder.gap(self, lacking[0], lacking[-1], frame, time_ns)
+        self._open = (lacking, frame, time_ns)
+        slow = self.rule.slow_step
+        if not slow or seq % slow:
+            self._judge(0)
+
+    def _judge(self, step: int) -> None:
+        """Count what the last longer step has left out, unless its sender went over to slow steps:
+        then `step`, the next one, is such a step too.
+        """
+        if self._open is None:
+            return
+        lacking, frame, time_ns = self._open
+        self._open = None
+        missing = self.missing
+        slow = self.rule.slow_step
+        if slow and step >= slow and step % slow == 0:
+            missing.difference_update(lacking)
+            self.stride = slow
+            return
+        lost = [seq for seq in lacking if seq in missing]
+        self.lost += len(lost)
+        if lost and self.recorder is not None and not self.sender_near:
+            self.recorder.gap(self, lost[0], lost[-1], frame, time_ns, self.stride)
 
     def _came(self, seq: int) -> None:
         """Take a number that came late."""
         super()._came(seq)
-        self.lost -= 1
+        if self._open is None or seq not in self._open[0]:
+            self.lost -= 1
 
     def restart(self) -> None:
         """Begin a new epoch."""
         super().restart()
         self.stride = 0
+        self._open = None
         self.acked_at = None
         self.taken = self.units - self.out_of_order
 
     def report(self) -> SpaceReport:
         """Return the figures; `never_seen` are the numbers that did not come."""
-        return replace(super().report(), never_seen=max(0, self.lost))
+        return replace(super().report(), never_seen=0 if self.sender_near else max(0, self.lost))

@@ -93,6 +93,7 @@ SNAPSHOT: Final = SpaceRule(
     ack=AckRule.EXACT,
     consecutive=False,
     stride_reach=150,
+    slow_step=50,
     restarts_at_will=True,
     duplicate_window_ms=0.0,
 )
