@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from netdissect.model.packets import StreamPiece
-from netdissect.protocols.framing import LengthPrefixed
+from netdissect.protocols.framing import LengthPrefixed, Prefix
 
 
-def framer(width=2, limit=100, **more):
-    return LengthPrefixed(width, limit, fault="bad-length", **more)
+def framer(width=2, limit=100, *, signed=False, telling=1, fits=lambda _: True):
+    prefix = Prefix(width, limit, telling, fits, re.compile(rb"(?=.)", re.DOTALL), is_signed=signed)
+    return LengthPrefixed(prefix, fault="bad-length")
 
 
 def cut(stream, sizes):
@@ -82,4 +85,14 @@ def test_any_octets_stay_in_bounds(pieces) -> None:
     made = framer(2, 10)
     for frame, data in enumerate(pieces):
         made.feed(StreamPiece(0, data, (frame,)))
-        assert len(made._buffer) <= 8 * 10 + 2
+        assert len(made._buffer) <= 16 * 1024 + 50
+
+
+def test_behind_a_gap_messages_in_a_row_are_looked_for() -> None:
+    texts = [b"m%d" % number for number in range(60)]
+    stream = b"".join(len(text).to_bytes(2, "little") + text for text in texts)
+    made = framer(telling=3, fits=lambda octets: octets[:1] == b"m")
+    pieces = cut(b"rest" + stream, [1] * 400)
+    pieces[0] = pieces[0]._replace(gap_octets=1)
+    assert [octets for octets, _, _, _ in messages(made, pieces)] == texts
+    assert made.skipped == 4

@@ -36,6 +36,10 @@ class Claim:
     """Endpoints whose dialect is only the likeliest of several that fit what it has sent so far."""
     forced: bool = False
     """True where the user names the dialects: nothing that is seen changes them."""
+    waits: bool = False
+    """True where what comes next may tell more: it takes no flow while more may come."""
+    attempt: bool = False
+    """True where the flow's first datagram asks for a connection, whatever its octets look like."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ __all__ = [
     "roles",
 ]
 
-SAMPLE_SIZES: Final = frozenset({1, 2, 3, 4, 6, 8, 12, 16})
+SAMPLE_SIZES: Final = frozenset({1, 2, 3, 4, 6, 8, 12, 16, 32, 64})
 """Numbers of datagrams of a flow at which it is put to the protocols."""
 PORT_BONUS: Final = 10
 """Added to a claim where a port is the protocol's own."""
@@ -63,7 +63,7 @@ def best_claim(
         except Exception as bug:  # noqa: BLE001 - the others may still know the flow
             on_fault(protocol, bug)
             continue
-        if claim is None:
+        if claim is None or claim.waits:
             continue
         if ports[0] in protocol.default_ports or ports[1] in protocol.default_ports:
             reason = "one of the ports is the protocol's own"
@@ -83,18 +83,19 @@ def forced_claim(
     """Return the claim of a decode-as rule, or None while the sample may still tell more."""
     reason = f"decode-as rule for {rule.transport} port {rule.port}"
     claim = rule.protocol.recognise(sample, rule.transport, final=final)
-    if claim is not None and claim.score >= STRONG:
+    if claim is not None and claim.score >= STRONG and not claim.waits:
         claim = replace(claim, score=100, reasons=(reason, *claim.reasons))
         return claim if rule.dialect is None else named(claim, rule.dialect)
     if rule.dialect is None and not final:
         return None
+    known = (None, None) if claim is None else claim.dialects
     client = None
     if (ports[0] == rule.port) != (ports[1] == rule.port):
         client = 1 if ports[0] == rule.port else 0
     return Claim(
         protocol=rule.protocol.name,
         score=100,
-        dialects=(rule.dialect, rule.dialect),
+        dialects=known if rule.dialect is None else (rule.dialect, rule.dialect),
         client=client,
         roles_from="port" if client is not None else "first_frame",
         reasons=(reason,),

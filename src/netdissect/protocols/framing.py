@@ -2,18 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from re import Pattern
+from typing import Final
+
 from netdissect.model.packets import StreamPiece
 from netdissect.protocols.base import Framed
 
-__all__ = ["LengthPrefixed"]
+__all__ = ["LengthPrefixed", "Prefix", "chain_start"]
+
+_MAX_LOST: Final = 16 * 1024
+"""Octets searched for the start of a message; beyond, the first half of them is given up."""
+_GROWTH: Final = 64
+"""Octets that come before the next search, at least: a piece can be one octet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """How messages follow their own length in a stream."""
+
+    width: int
+    """Octets of the length, little endian; it does not count itself."""
+    limit: int
+    """Largest message, octets."""
+    telling: int
+    """So many messages in a row that could be the protocol's are no chance."""
+    fits: Callable[[bytes], bool]
+    """Whether octets could be a message."""
+    begins: Pattern[bytes]
+    """Matches, without taking anything, wherever a length and a message could begin."""
+    is_signed: bool = False
+    """A length with the top bit set is negative."""
+
+    def length(self, data: bytes | bytearray, place: int) -> int:
+        """Return the length that stands at a place."""
+        return int.from_bytes(data[place : place + self.width], "little", signed=self.is_signed)
+
+
+def chain_start(data: bytes, prefix: Prefix) -> int | None:
+    """Return where `prefix.telling` messages in a row begin, or fewer that fill the octets exactly;
+    None where nothing does.
+    """
+    for match in prefix.begins.finditer(data):
+        start = place = match.start()
+        count = 0
+        while count < prefix.telling and place + prefix.width < len(data):
+            length = prefix.length(data, place)
+            end = place + prefix.width + length
+            if not 0 < length <= prefix.limit or end > len(data):
+                break
+            if not prefix.fits(data[place + prefix.width : end]):
+                break
+            place = end
+            count += 1
+        if count >= prefix.telling or (count and not start and place == len(data)):
+            return start
+    return None
 
 
 class LengthPrefixed:
     """Messages that follow their own length, little endian; the length does not count itself.
 
     Holds at most one message: `limit` octets and the prefix. After an impossible length or a gap in
-    the stream the start of the next message is not known: octets are skipped until a piece begins
-    with a plausible length, which is where senders put message starts.
+    the stream the start of the next message is not known: octets are skipped up to messages in a
+    row that could be the protocol's.
     """
 
     __slots__ = (
@@ -21,33 +74,32 @@ class LengthPrefixed:
         "_end",
         "_fault",
         "_frames",
-        "_is_signed",
         "_limit",
         "_lost",
-        "_width",
+        "_prefix",
+        "_search_at",
         "skipped",
     )  # fmt: skip
 
-    def __init__(self, width: int, limit: int, *, fault: str, signed: bool = False) -> None:
+    def __init__(self, prefix: Prefix, *, fault: str) -> None:
         """Make a framer.
 
         Args:
-            width: octets of the prefix.
-            limit: largest message; a longer one is taken as it is up to 8 times this, and beyond
-                that its length counts as impossible.
+            prefix: a message longer than its limit is taken as it is up to 8 times that, and beyond
+                its length counts as impossible.
             fault: catalogue code of an impossible length.
-            signed: a length with the top bit set is negative.
 
         """
-        self._width = width
-        self._limit = 8 * limit
+        self._prefix = prefix
+        self._limit = 8 * prefix.limit
         self._fault = fault
-        self._is_signed = signed
         self._buffer = bytearray()
         self._end = 0
         """Stream offset behind the buffer."""
         self._frames: list[int] = []
         self._lost = False
+        self._search_at = 0
+        """Octets held at which the next message is looked for again."""
         self.skipped = 0
         """Octets that belong to no message that could be found."""
 
@@ -56,34 +108,50 @@ class LengthPrefixed:
         if piece.gap_octets:
             self._drop()
             self._lost = True
-        buffer = self._buffer
-        if self._lost:
-            if not self._plausible(piece.data):
-                self.skipped += len(piece.data)
-                return []
-            self._lost = False
-        buffer += piece.data
+        self._buffer += piece.data
         self._end = piece.offset + len(piece.data)
         self._frames.extend(piece.frames)
+        if self._lost and not self._found(piece.data):
+            return []
         return self._cut()
+
+    def _found(self, newest: bytes) -> bool:
+        """Look for the start of a message in what is held; give up what lies before it."""
+        buffer = self._buffer
+        start: int | None = None
+        if chain_start(newest, self._prefix) == 0:
+            start = len(buffer) - len(newest)
+            del self._frames[:-1]
+        elif len(buffer) >= self._search_at:
+            start = chain_start(bytes(buffer), self._prefix)
+            self._search_at = len(buffer) + len(buffer) // 4 + _GROWTH
+        self._lost = start is None
+        if start is None:
+            start = len(buffer) // 2 if len(buffer) > _MAX_LOST else 0
+        self.skipped += start
+        del buffer[:start]
+        return not self._lost
 
     def finish(self) -> list[Framed]:
         """Return an incomplete message at the end of the stream, marked as truncated."""
-        if len(self._buffer) <= self._width:
+        if self._lost:
+            self.skipped += len(self._buffer)
+            self._drop()
+        if len(self._buffer) <= self._prefix.width:
             return []
-        rest = bytes(self._buffer[self._width :])
+        rest = bytes(self._buffer[self._prefix.width :])
         frames = tuple(dict.fromkeys(self._frames))
         self._drop()
         return [(rest, frames, ("truncated",), self._end - len(rest))]
 
     def _cut(self) -> list[Framed]:
-        buffer, width = self._buffer, self._width
+        buffer, width = self._buffer, self._prefix.width
         found: list[Framed] = []
         start = 0
         size = len(buffer)
         base = self._end - size
         while size - start >= width:
-            length = int.from_bytes(buffer[start : start + width], "little", signed=self._is_signed)
+            length = self._prefix.length(buffer, start)
             if length == 0:
                 start += width  # Releases skip an empty message.
                 continue
@@ -111,9 +179,4 @@ class LengthPrefixed:
     def _drop(self) -> None:
         self._buffer.clear()
         self._frames.clear()
-
-    def _plausible(self, data: bytes) -> bool:
-        if len(data) < self._width:
-            return False
-        length = int.from_bytes(data[: self._width], "little", signed=self._is_signed)
-        return 0 < length <= self._limit
+        self._search_at = 0

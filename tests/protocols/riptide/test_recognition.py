@@ -123,7 +123,7 @@ def test_answers_of_another_number_prove_nothing() -> None:
     for ping in range(4):
         ask = (0x4 | ping << 4 | 20 << 12).to_bytes(4, "little")
         sample += [(1, ping * SECOND, ask), (0, ping * SECOND + 9, b"\x94\x09")]
-    assert recognise(sample, "udp", final=True) is None
+    assert recognise(sample, "udp", final=True).score < STRONG
 
 
 def test_hints_of_a_claim_put_the_dialects_by_direction() -> None:
@@ -131,3 +131,54 @@ def test_hints_of_a_claim_put_the_dialects_by_direction() -> None:
     sample += [(1, 9, bytes.fromhex("11001000200000"))]  # a 2.1 client, which is endpoint 1
     claim = recognise(sample, "udp", final=False)
     assert PROTOCOL.initial_hints(claim).dialects == ("riptide-2.1", "riptide-2.1/2.2")
+
+
+def middle(ids, *, bits=False):
+    """Return reliable messages and their acks from the middle of a connection."""
+    sample = []
+    for place, number in enumerate(ids):
+        at = place * 20_000_000
+        if bits:
+            message = (7 | number << 4 | 5 << 20 | 7 << 28).to_bytes(5, "little")
+            ack = (1 | number << 4 | 0xFFFF << 20).to_bytes(5, "little")
+        else:
+            message = b"\x07" + number.to_bytes(2, "little") + b"\x05\x00\x07"
+            ack = b"\x01" + number.to_bytes(2, "little") + b"\xff\xff"
+        sample += [(0, at, message), (1, at + 1_000_000, ack)]
+    return sample
+
+
+def test_whole_octets_are_not_taken_for_bits() -> None:
+    # Shifted by four bits, messages and acks agree as well: every number is a multiple of 16.
+    claim = recognise(middle(range(0x141, 0x151)), "udp", final=True)
+    assert claim.score >= STRONG
+    assert claim.dialects == ("riptide-2.0/2.1dev", "riptide-2.0/2.1dev")
+    claim = recognise(middle(range(0x141, 0x151), bits=True), "udp", final=True)
+    assert claim.dialects == ("riptide-2.1/2.2", "riptide-2.2")
+
+
+def test_what_tells_the_byte_packings_apart_is_waited_for() -> None:
+    sample = middle(range(0x141, 0x149))
+    assert recognise(sample, "udp", final=False).waits
+    ask = (0, 10**9, b"\x05\x07\x14\x00")
+    claim = recognise([*sample, ask], "udp", final=False)
+    assert (claim.score >= STRONG, claim.dialects) == (True, ("riptide-2.0", "riptide-2.0"))
+    ask = (0, 10**9, b"\x04\x07\x14\x00")
+    assert recognise([*sample, ask], "udp", final=False).dialects[0] == "riptide-2.1dev"
+
+
+def test_a_connect_with_data_and_one_reject_prove_nothing() -> None:
+    # Two datagrams of a counter look the same.
+    assert recognise([(0, 0, b"\x03\x01"), (1, 5, b"\x04\x02")], "udp", final=True).score < STRONG
+    assert recognise([(0, 0, b"\x03"), (1, 5, b"\x04\x03")], "udp", final=True).score >= STRONG
+
+
+@pytest.mark.parametrize("cut", [3, 17, 40])
+def test_a_stream_is_found_from_its_middle(cut) -> None:
+    streams = [b"", b""]
+    for side, _, octets in middle(range(0x141, 0x155), bits=True):
+        streams[side] += len(octets).to_bytes(4, "little") + octets
+    sample = [(side, 0, stream[cut:]) for side, stream in enumerate(streams)]
+    claim = recognise(sample, "tcp", final=True)
+    assert claim.score >= STRONG
+    assert claim.dialects[1] == "riptide-2.2"

@@ -302,3 +302,20 @@ def test_counted_types_are_those_listed() -> None:
                 if event[0] in (Ev.MESSAGE, Ev.UNIT):
                     kind = event[1]
                     assert kind in row.message_types or kind == "Empty" or "Invalid" in kind
+
+
+def test_what_the_byte_packings_number_differently_decides_them() -> None:
+    undecided = "riptide-2.0/2.1dev"
+    for payload, direction, dialect in (
+        ("05071400", 0, "riptide-2.0"),
+        ("04071400", 0, "riptide-2.1dev"),
+        ("02130000001200", 1, "riptide-2.0"),
+        ("01130000001200", 1, "riptide-2.1dev"),
+        ("0601000001000000", 1, "riptide-2.1dev"),
+    ):
+        events = scan(bytes.fromhex(payload), direction, Hints((undecided, undecided)))
+        assert events[0] == (Ev.HINTS, Hints((dialect, dialect)))
+        assert events[1:] == scan(bytes.fromhex(payload), direction, Hints((dialect, dialect)))
+    plain = bytes.fromhex("071300e9030600")
+    events = scan(plain, 0, Hints((undecided, undecided)))
+    assert events == scan(plain, 0, Hints(("riptide-2.0", "riptide-2.0")))

@@ -35,10 +35,12 @@ DEFAULT_PORT = 7777
 
 
 def message_layer(data: bytes, dialect: str) -> type[Layer]:
-    """Return the layer of the message in `data`; the dialect "riptide-2.1/2.2" counts as bits."""
+    """Return the layer of the message in `data`; the dialect "riptide-2.1/2.2" counts as bits,
+    "riptide-2.0/2.1dev" as 2.0.
+    """
     if not data:
         return bits.RiptideEmpty
-    if dialect == "riptide-2.0":
+    if dialect in ("riptide-2.0", "riptide-2.0/2.1dev"):
         return octets.BYTE_LAYERS_20.get(data[0], octets.Riptide20Invalid)
     if dialect == "riptide-2.1dev":
         return octets.BYTE_LAYERS_21DEV.get(data[0], octets.Riptide21devInvalid)

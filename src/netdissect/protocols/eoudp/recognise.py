@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from netdissect.model.claims import STRONG, Claim, Sample
+from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
 from netdissect.wire.eoudp import LITTLE, NO_NUL, consumes, text_reading
 from netdissect.wire.eoudp_names import COMMANDS, command_name, plausible_timestamp
@@ -207,8 +207,8 @@ def _client(sides: Sequence[_Side]) -> tuple[int | None, str]:
 def claim(sample: Sequence[Sample], *, final: bool) -> Claim | None:
     """Return the claim on a flow, None where not one datagram fits a dialect.
 
-    A claim that leaves the client or a dialect open stays below STRONG while more may tell, so that
-    what was undecided is read again with what is then known.
+    A claim that leaves the client or a dialect open waits while more may tell, so that what was
+    undecided is read again with what is then known.
     """
     sides = (_Side(), _Side())
     for endpoint, _time, payload in sample:
@@ -228,8 +228,6 @@ def claim(sample: Sequence[Sample], *, final: bool) -> Claim | None:
     open_ = client is None or any(
         doubt and side.fitting for doubt, side in zip(doubtful, sides, strict=True)
     )
-    if open_ and not final and total < _LAST_SAMPLE:
-        score = min(score, STRONG - 1)
     return Claim(
         "eoudp",
         score,
@@ -238,6 +236,7 @@ def claim(sample: Sequence[Sample], *, final: bool) -> Claim | None:
         basis,
         _reasons(sides, total),
         doubtful,
+        waits=open_ and not final and total < _LAST_SAMPLE,
     )
 
 

@@ -14,13 +14,12 @@ from netdissect.protocols.riptide.names import (
     BYTES_20,
     BYTES_21DEV,
     CODES,
-    SIZE_LIMIT_20,
-    SIZE_LIMIT_21,
     TYPES_20,
     TYPES_21,
     UNDECIDED,
+    UNDECIDED_BYTES,
 )
-from netdissect.protocols.riptide.recognition import recognise
+from netdissect.protocols.riptide.recognition import PREFIXES, recognise
 from netdissect.protocols.riptide.rules import POLICIES
 from netdissect.protocols.riptide.scan import scan
 
@@ -38,6 +37,9 @@ class Riptide(Protocol):
         DialectRow(BYTES_20, "2.0.0: whole octets, AckExtra, no Notify", TYPES_20),
         DialectRow(BYTES_21DEV, "2.1 snapshots of 2023: whole octets, Notify", TYPES_21),
         DialectRow(UNDECIDED, "2.1 or 2.2: no ack has told them apart", TYPES_21),
+        DialectRow(
+            UNDECIDED_BYTES, "2.0 or 2.1dev: no type has told them apart", (*TYPES_20, "Notify")
+        ),
     )
     transports = ("udp", "tcp")
     default_ports = (7777,)
@@ -65,6 +67,11 @@ class Riptide(Protocol):
         """Return the rules of a dialect."""
         return POLICIES.get(dialect, POLICIES[UNDECIDED])
 
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints of a new connection; where nothing tells its dialect, none is said."""
+        first, second = (name or UNDECIDED for name in claim.dialects)
+        return Hints((second, first) if claim.client == 1 else (first, second))
+
     def next_hints(self, hints: Hints) -> Hints:
         """Return fresh hints: another release may come from the same address and port."""
         first, second = (UNDECIDED if name in BITS else name for name in hints.dialects)
@@ -73,9 +80,8 @@ class Riptide(Protocol):
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer: u16 lengths in 2.0, i32 lengths from 2.1dev on. Source: section 5."""
         del direction
-        if dialect == BYTES_20:
-            return LengthPrefixed(2, SIZE_LIMIT_20, fault="riptide-tcp-length")
-        return LengthPrefixed(4, SIZE_LIMIT_21, fault="riptide-tcp-length", signed=True)
+        packing = dialect if dialect in PREFIXES else UNDECIDED
+        return LengthPrefixed(PREFIXES[packing], fault="riptide-tcp-length")
 
 
 PROTOCOL = Riptide()

@@ -20,6 +20,7 @@ __all__ = [
     "TYPES_20",
     "TYPES_21",
     "UNDECIDED",
+    "UNDECIDED_BYTES",
 ]
 
 BYTES_20: Final = "riptide-2.0"
@@ -27,6 +28,8 @@ BYTES_21DEV: Final = "riptide-2.1dev"
 BITS: Final = ("riptide-2.1", "riptide-2.2")
 UNDECIDED: Final = "riptide-2.1/2.2"
 """Bit packing, before an ack has told 2.1 from 2.2."""
+UNDECIDED_BYTES: Final = "riptide-2.0/2.1dev"
+"""Byte packing, before a type that the two number differently has told them apart."""
 
 _RELIABLE_CLASS: Final = ("Reliable", "Welcome", "ClientConnected", "ClientDisconnected")
 TYPES_20: Final = (

@@ -7,26 +7,38 @@ hypothesis with the most evidence wins, a message that no release would send end
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import itemgetter
+from re import compile as compile_
 from typing import Any, Final
 
 from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Claim, Sample
+from netdissect.protocols.framing import Prefix, chain_start
 from netdissect.protocols.riptide.names import (
     BITS,
     BYTES_20,
     BYTES_21DEV,
+    SIZE_LIMIT_20,
+    SIZE_LIMIT_21,
     TYPES_20,
     TYPES_21,
     UNDECIDED,
+    UNDECIDED_BYTES,
 )
 
-__all__ = ["recognise"]
+__all__ = ["PREFIXES", "recognise"]
 
 _SECOND: Final = 1_000_000_000
-_PREFIX_OCTETS: Final = {BYTES_20: 2, BYTES_21DEV: 4, UNDECIDED: 4}
 _MAX_FRAME: Final = 65535
+_MAX_SEARCHED: Final = 8192
+"""Stream octets in which the first messages are looked for where the start is none."""
+_THOROUGH: Final = 64
+_EARLY: Final = (16, 32)
+"""Pieces of stream at which the middle is searched: each time that so many have come, and early
+enough that no weaker claim comes before.
+"""
 _MAX_SAMPLE_OCTETS: Final = 64 * 1024
 """Stream octets looked at per direction."""
 
@@ -36,13 +48,30 @@ WELCOME_BACK: Final = 98
 HEARTBEATS: Final = 75
 MORE_HEARTBEATS: Final = 89
 ACKED_THRICE: Final = 72
+CHAINED: Final = 75
 REJECTED: Final = 60
 REJECTED_THRICE: Final = 66
 PENDING: Final = 60
 KNOCKS: Final = 60
 """Scores of the evidence in section 10, in its order of strength; see `model.claims.STRONG`."""
+LIKELY: Final = 20
+"""Every message could be Riptide's, nothing proves it: enough where a user says that it is."""
 _PAIRS_NEEDED: Final = 3
+_CHAIN: Final = 8
+_ACKS_IN_CHAIN: Final = 2
+"""Messages, and different Acks among them, that a stream is known by."""
+_KICKED: Final = 4
+_NIBBLE: Final = 16
+"""Numbers that bit packing would read in whole octets are multiples of this."""
+_TELLING: Final = 2
+"""Numbers from which on such a coincidence counts."""
 
+_NUMBERED: Final = frozenset(
+    {"Reliable", "Welcome", "ClientConnected", "ClientDisconnected", "Ack", "Notify", "Heartbeat"}
+)
+"""Types whose first value in bit packing is a number that counts up."""
+
+_BYTES: Final = frozenset({BYTES_20, BYTES_21DEV})
 
 _Reader = Callable[[bytes, int, int], tuple[Any, ...] | None]
 
@@ -87,45 +116,95 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     if not final and len({side for side, _, _ in sample}) == 1:
         return None  # All that convinces early needs both sides.
     best: Claim | None = None
+    doubt = False
+    thorough = final or len(sample) in _EARLY or not len(sample) % _THOROUGH
     for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
-        framed = _frames(sample, _PREFIX_OCTETS[packing]) if transport == "tcp" else list(sample)
+        framed = (
+            _frames(sample, PREFIXES[packing], thorough=thorough)
+            if transport == "tcp"
+            else list(sample)
+        )
         if not framed:
             continue
         for client in (0, 1):
-            claim = _judge(framed, packing, client, final=final)
-            if claim is not None and (best is None or claim.score > best.score):
-                best = claim
+            claim = _judge(framed, packing, client, transport, final=final)
+            if claim is None:
+                continue
+            if best is None or claim.score > best.score:
+                best, doubt = claim, False
+            elif claim.score == best.score and {packing, best.dialects[0]} == _BYTES:
+                doubt = True
+    if best is not None and doubt:
+        # Nothing that the two number differently has come.
+        return replace(best, waits=not final, dialects=(UNDECIDED_BYTES, UNDECIDED_BYTES))
     return best
 
 
-def _frames(sample: Sequence[Sample], width: int) -> list[Sample]:
-    """Return the length-prefixed messages of both streams; nothing where one does not fit."""
+def _frames(sample: Sequence[Sample], prefix: Prefix, *, thorough: bool) -> list[Sample]:
+    """Return the length-prefixed messages of both streams, in the order in which they were whole;
+    nothing where a stream has none at its start, or where `thorough` in its middle.
+    """
     streams = (bytearray(), bytearray())
-    framed: list[Sample] = []
+    ends: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
     for side, time_ns, octets in sample:
-        stream = streams[side]
-        stream += octets[: _MAX_SAMPLE_OCTETS - len(stream)]
-        while len(stream) >= width:
-            length = int.from_bytes(stream[:width], "little")
-            if not 0 < length <= _MAX_FRAME:
+        streams[side].extend(octets[: _MAX_SAMPLE_OCTETS - len(streams[side])])
+        ends[side].append((len(streams[side]), time_ns))
+    framed: list[Sample] = []
+    for side, stream in enumerate(streams):
+        messages = _cut(bytes(stream), prefix, thorough=thorough)
+        if stream and not messages:
+            return []
+        arrivals = iter(ends[side])
+        end, time_ns = 0, 0
+        for start, stop in messages:
+            while end < stop:
+                end, time_ns = next(arrivals)
+            framed.append((side, time_ns, bytes(stream[start:stop])))
+    return sorted(framed, key=itemgetter(1))
+
+
+def _cut(stream: bytes, prefix: Prefix, *, thorough: bool) -> list[tuple[int, int]]:
+    """Return where the messages of a stream begin and end."""
+    found = _messages_from(stream, 0, prefix)
+    if found or not thorough:
+        return found
+    first = chain_start(stream[:_MAX_SEARCHED], prefix)
+    return [] if first is None else _messages_from(stream, first, prefix)
+
+
+def _messages_from(stream: bytes, place: int, prefix: Prefix) -> list[tuple[int, int]]:
+    """Return where the messages from a place on begin and end; nothing where one is impossible."""
+    found: list[tuple[int, int]] = []
+    while place + prefix.width <= len(stream):
+        start = place + prefix.width
+        place = start + prefix.length(stream, place)
+        if not start < place <= start + _MAX_FRAME:
+            return []
+        if place <= len(stream):
+            if not prefix.fits(stream[start:place]):
                 return []
-            if len(stream) < width + length:
-                break
-            framed.append((side, time_ns, bytes(stream[width : width + length])))
-            del stream[: width + length]
-    return framed
+            found.append((start, place))
+    return found
 
 
-def _judge(sample: Sequence[Sample], packing: str, client: int, *, final: bool) -> Claim | None:
+def _judge(
+    sample: Sequence[Sample], packing: str, client: int, transport: str, *, final: bool
+) -> Claim | None:
     messages = _messages(sample, packing, client)
     evidence = _Evidence()
     _handshake(messages, client, evidence)
     if messages and len(messages) == len(sample):
+        if packing == UNDECIDED and _shifted(messages):
+            return None
         _heartbeats(messages, client, evidence)
         _acks(messages, evidence)
         _refusal(messages, client, evidence, final=final)
+        if transport == "tcp":
+            _chain(messages, evidence)
         if final:
             _knocks(messages, client, evidence)
+            if not evidence.score:
+                evidence.add(LIKELY, "every message could be one of Riptide's")
     if not evidence.score:
         return None
     first, second = _dialects(messages, packing)
@@ -149,6 +228,17 @@ def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[_Mess
             break
         found.append(message)
     return found
+
+
+def _possible(packing: str) -> Callable[[bytes], bool]:
+    """Return what tells whether octets could be a message of a packing, from either side."""
+
+    def fits(octets: bytes) -> bool:
+        return any(
+            _message(octets, packing, 0, 0, from_client=side) is not None for side in (False, True)
+        )
+
+    return fits
 
 
 def _message(
@@ -187,10 +277,12 @@ def _plausible(  # noqa: PLR0911 - one line per message type
     if type_ in ("ClientConnected", "ClientDisconnected"):
         return size == 5 and not from_client  # noqa: PLR2004 - whole message
     if type_ == "Reject":
-        reasons = 6 if packing == BYTES_20 else 5
-        return not from_client and values[1] < reasons
+        custom = 5 if packing == BYTES_20 else 4
+        plain = size == 2 and not (padded and octets[1] >> 4)  # noqa: PLR2004 - type and reason
+        return not from_client and (values[1] == custom or (plain and values[1] < custom))
     if type_ == "Disconnect":
-        return size == 1 if from_client else size >= 2  # noqa: PLR2004 - type and reason
+        # Data follows one reason only.
+        return size == 1 if from_client else size == 2 or (size > 2 and values[1] == _KICKED)  # noqa: PLR2004
     if type_ == "Connect":
         return from_client or size == 1
     return size >= 3  # noqa: PLR2004 - type and number, or type and message id
@@ -256,6 +348,24 @@ def _acks(messages: list[_Message], evidence: _Evidence) -> None:
         evidence.add(ACKED_THRICE, "reliable messages acknowledged, and Notify ids that count up")
 
 
+def _chain(messages: list[_Message], evidence: _Evidence) -> None:
+    """Frames in a row on both streams that all hold a message, Acks of exact size among them."""
+    sides = {message.side for message in messages}
+    acks = len({message.octets for message in messages if message.type in ("Ack", "AckExtra")})
+    if len(sides) > 1 and acks >= _ACKS_IN_CHAIN and len(messages) >= _CHAIN:
+        evidence.add(CHAINED, f"{len(messages)} frames in a row hold one message each")
+
+
+def _shifted(messages: list[_Message]) -> bool:
+    """Return whether whole octets are read as bits here: all numbers are multiples of 16.
+
+    A first octet of 10 or less is a type of byte packing; in bit packing its high half is the low
+    half of the number.
+    """
+    numbers = {message.values[1] for message in messages if message.type in _NUMBERED}
+    return len(numbers) >= _TELLING and not any(number % _NIBBLE for number in numbers)
+
+
 def _notify_steps(messages: list[_Message]) -> int:
     """Return how often a Notify carries the id after that of the one before from its side."""
     steps = 0
@@ -293,7 +403,7 @@ def _refusal(messages: list[_Message], client: int, evidence: _Evidence, *, fina
         copies = len({message.octets for message in rejects}) == 1 and len(rejects)
         if copies == 3:  # noqa: PLR2004 - 2.1 and later send it three times
             evidence.add(REJECTED_THRICE, "Connect refused by three equal Rejects")
-        elif final or echoes:
+        elif echoes or (final and len(messages[0].octets) == 1):
             evidence.add(REJECTED, "Connect refused by a Reject")
     elif final:
         evidence.add(PENDING, "Connect echoed with one octet, which means pending")
@@ -330,3 +440,19 @@ def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:
         if not message.values[3]:
             found[message.side] = BITS[1] if len(message.octets) == 5 else BITS[0]  # noqa: PLR2004
     return found[0], found[1]
+
+
+PREFIXES: Final = {
+    UNDECIDED: Prefix(
+        4, SIZE_LIMIT_21, 3, _possible(UNDECIDED), compile_(rb"(?s)(?=.[\0-\4]\0\0)"),
+        is_signed=True,
+    ),
+    BYTES_20: Prefix(
+        2, SIZE_LIMIT_20, 4, _possible(BYTES_20), compile_(rb"(?s)(?=.[\0-\4][\0-\n])")
+    ),
+    BYTES_21DEV: Prefix(
+        4, SIZE_LIMIT_21, 3, _possible(BYTES_21DEV), compile_(rb"(?s)(?=.[\0-\4]\0\0[\0-\n])"),
+        is_signed=True,
+    ),
+}  # fmt: skip
+"""Packing -> how its messages stand in a stream. Source: section 5."""

@@ -15,7 +15,13 @@ from netdissect.model.policy import (
     StateMachine,
     TimeoutRule,
 )
-from netdissect.protocols.riptide.names import BITS, BYTES_20, BYTES_21DEV, UNDECIDED
+from netdissect.protocols.riptide.names import (
+    BITS,
+    BYTES_20,
+    BYTES_21DEV,
+    UNDECIDED,
+    UNDECIDED_BYTES,
+)
 
 __all__ = ["POLICIES"]
 
@@ -142,7 +148,7 @@ def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
 
 
 POLICIES: Final = {
-    BYTES_20: _policy(BYTES_20, _RELIABLE_20),
+    **{dialect: _policy(dialect, _RELIABLE_20) for dialect in (BYTES_20, UNDECIDED_BYTES)},
     **{
         dialect: _policy(dialect, _RELIABLE_21, _NOTIFY)
         for dialect in (BYTES_21DEV, *BITS, UNDECIDED)

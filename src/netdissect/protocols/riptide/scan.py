@@ -20,6 +20,7 @@ from netdissect.protocols.riptide.names import (
     TYPES_20,
     TYPES_21,
     UNDECIDED,
+    UNDECIDED_BYTES,
 )
 
 __all__ = ["CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "scan"]
@@ -55,6 +56,15 @@ _WHOLE_ID: Final = 14
 """In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
 _HEARTBEAT_S2C: Final = 2
 _MISENCODED_STOP: Final = 80
+
+_TELLING: Final = {
+    (1, 0, 7): BYTES_21DEV, (1, 1, 7): BYTES_21DEV, (2, 0, 7): BYTES_20, (2, 1, 7): BYTES_20,
+    (2, 0, 1): BYTES_21DEV, (2, 1, 1): BYTES_21DEV, (3, 0, 1): BYTES_20, (4, 0, 4): BYTES_21DEV,
+    (5, 0, 4): BYTES_20, (5, 0, 1): BYTES_21DEV, (6, 0, 1): BYTES_20,
+}  # fmt: skip
+"""(Type, direction, octets) of messages that only one of the byte packings has. Section 1.2."""
+_NOTIFY_21DEV: Final = 6
+_MIN_NOTIFY: Final = 6
 
 Scanner: TypeAlias = Callable[[bytes, int, Hints], list[Event]]
 
@@ -390,6 +400,20 @@ def _byte_notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     ]
 
 
+def _undecided_bytes(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Read a message of 2.0 or 2.1dev, and learn from its type which of them it is."""
+    size = len(payload)
+    dialect = _TELLING.get((payload[0], direction, size))
+    if dialect is None and payload[0] == _NOTIFY_21DEV and size >= _MIN_NOTIFY:
+        dialect = BYTES_21DEV
+    if dialect is None:
+        return _TABLES[BYTES_20][payload[0]](payload, direction, hints)
+    learnt = Hints((dialect, dialect), hints.extra)
+    events = _TABLES[dialect][payload[0]](payload, direction, learnt)
+    # The rules of the dialect must be in force before its units are counted.
+    return [(_HINTS, learnt), *events]
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
@@ -450,6 +474,7 @@ _TABLES: dict[str, tuple[Scanner, ...]] = {
     BYTES_21DEV: _by_octet(TYPES_21, "Riptide21dev", REJECT_REASONS),
     **dict.fromkeys(BITS, _BITS_TABLE),
     UNDECIDED: _by_nibble({**_BITS_OWN, "Ack": _undecided_ack}),
+    UNDECIDED_BYTES: (_undecided_bytes,) * 256,
 }
 """Dialect -> scanner by the first octet."""
-_BYTE_DIALECTS: Final = frozenset({BYTES_20, BYTES_21DEV})
+_BYTE_DIALECTS: Final = frozenset({BYTES_20, BYTES_21DEV, UNDECIDED_BYTES})

@@ -1,0 +1,170 @@
+"""Traffic of no known protocol, much of it shaped like one: what recognition has to leave alone."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from struct import pack
+
+__all__ = ["STREAMS", "UDP", "datagrams", "lines"]
+
+SECOND = 1_000_000_000
+
+Row = tuple[int, int, bytes]
+"""(side, time in ns, octets)."""
+
+
+def little_counters(rng: random.Random) -> Iterator[bytes]:
+    """A counter of one to four octets and a few small ones behind it."""
+    width, size = rng.choice((1, 2, 3, 4)), rng.randrange(1, 12)
+    first, top = rng.randrange(4), rng.choice((2, 4, 8, 16, 32))
+    for number in range(first, first + 80):
+        tail = bytes(rng.randrange(top) for _ in range(size))
+        yield number.to_bytes(width, "little") + tail
+
+
+def one_small_message(rng: random.Random) -> Iterator[bytes]:
+    """A counter, a flag, a length that fits and a small body: the shape of many home-made games."""
+    order = rng.choice(("little", "big"))
+    for number in range(rng.randrange(3), 80):
+        body = bytes(rng.randrange(6) for _ in range(rng.randrange(1, 9)))
+        yield number.to_bytes(2, order) + bytes([rng.randrange(3), len(body)]) + body
+
+
+def game_counters(rng: random.Random) -> Iterator[bytes]:
+    """Type, sequence, acknowledgement, bit field, position: what games tend to send."""
+    seq, ack = rng.randrange(65536), rng.randrange(65536)
+    for _ in range(80):
+        seq, ack = (seq + 1) & 0xFFFF, (ack + rng.randrange(3)) & 0xFFFF
+        head = pack("<BHHI", rng.randrange(8), seq, ack, 0xFFFFFFFF)
+        yield head + pack("<fff", rng.random() * 90, rng.random() * 9, rng.random() * 90)
+
+
+def acknowledged_counters(rng: random.Random) -> Iterator[bytes]:
+    """Three octets of type and number that the other side repeats."""
+    kind = rng.randrange(16)
+    for number in range(40):
+        yield bytes([kind]) + number.to_bytes(2, "little") + bytes(rng.randrange(5))
+        yield bytes([kind ^ 1]) + number.to_bytes(2, "little")
+
+
+def rtp(rng: random.Random) -> Iterator[bytes]:
+    seq, stamp, source = rng.randrange(65536), rng.randrange(1 << 31), rng.randrange(1 << 32)
+    for _ in range(80):
+        seq, stamp = (seq + 1) & 0xFFFF, stamp + 160
+        yield pack(">BBHII", 0x80, 0, seq, stamp, source) + rng.randbytes(160)
+
+
+def quic(rng: random.Random) -> Iterator[bytes]:
+    name = rng.randbytes(8)
+    yield b"\xc3\x00\x00\x00\x01\x08" + name + b"\x00\x00\x44\x9e" + rng.randbytes(1180)
+    for _ in range(79):
+        yield bytes([0x40 | rng.randrange(64)]) + name + rng.randbytes(rng.randrange(20, 1200))
+
+
+def dns(rng: random.Random) -> Iterator[bytes]:
+    for _ in range(40):
+        number = rng.randrange(65536)
+        name = bytes([6]) + rng.randbytes(6).hex()[:6].encode() + b"\x03com\x00\x00\x01\x00\x01"
+        yield pack(">HHHHHH", number, 0x0100, 1, 0, 0, 0) + name
+        answer = b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x01\x2c\x00\x04" + rng.randbytes(4)
+        yield pack(">HHHHHH", number, 0x8180, 1, 1, 0, 0) + name + answer
+
+
+def ascii_lines(rng: random.Random) -> Iterator[bytes]:
+    words = ("PING", "PONG", "status", "ok", "move 3 4", "MSG hello there", "rcon say hi")
+    for number in range(80):
+        yield f"{rng.choice(words)} {number}\n".encode()
+
+
+def zeros(rng: random.Random) -> Iterator[bytes]:
+    size = rng.randrange(1, 30)
+    for _ in range(80):
+        yield bytes(size)
+
+
+def small_octets(rng: random.Random) -> Iterator[bytes]:
+    for _ in range(80):
+        yield bytes(rng.randrange(8) for _ in range(rng.randrange(1, 24)))
+
+
+def random_octets(rng: random.Random) -> Iterator[bytes]:
+    for _ in range(80):
+        yield rng.randbytes(rng.choice((1, 2, 4, 5, 7, 12, rng.randrange(1, 200))))
+
+
+UDP: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
+    make.__name__: make
+    for make in (
+        little_counters, one_small_message, game_counters, acknowledged_counters, rtp, quic, dns,
+        ascii_lines, zeros, small_octets, random_octets,
+    )
+}  # fmt: skip
+"""Name -> what makes the payloads of one flow."""
+
+
+def datagrams(name: str, seed: int) -> list[Row]:
+    """Return one flow of a kind; a third of them are heard from one side alone."""
+    rng = random.Random(f"{name} {seed}")
+    sides = rng.choice(((0, 1), (0, 1), (0, 0)))
+    gap = rng.choice((1, 20, 50, 1000)) * 1_000_000
+    return [
+        (sides[number % 2], number * gap + rng.randrange(gap), payload)
+        for number, payload in enumerate(UDP[name](rng))
+    ]
+
+
+def json_scalars(rng: random.Random) -> Iterator[bytes]:
+    """One JSON value a line, scalars and names among them."""
+    values = ("true", "false", "null", "1", "0", "12.5", '"ok"', "[]", "{}")
+    for _ in range(60):
+        yield rng.choice(values).encode() + b"\n"
+
+
+def words_and_scalars(rng: random.Random) -> Iterator[bytes]:
+    """A name on one line and a number on the next, as many metrics and command protocols do."""
+    names = ("get", "load", "temperature", "x", "count", "OK", "status", "next", "queue")
+    for number in range(30):
+        yield rng.choice(names).encode() + b"\n"
+        yield rng.choice((str(number), "0", "1.5", "true", "null", '"up"')).encode() + b"\n"
+
+
+def json_objects(rng: random.Random) -> Iterator[bytes]:
+    for number in range(40):
+        yield json.dumps({"id": number, "method": rng.choice(("add", "get"))}).encode() + b"\n"
+
+
+def chat(rng: random.Random) -> Iterator[bytes]:
+    words = ("HELLO", "250 ok", "hello", "bye", "yes", "no", "QUIT", "1", "42")
+    for _ in range(60):
+        yield rng.choice(words).encode() + b"\n"
+
+
+def short_lengths(rng: random.Random) -> Iterator[bytes]:
+    """Frames with a length of two octets before them, of another protocol."""
+    for _ in range(40):
+        body = rng.randbytes(rng.randrange(1, 30))
+        yield pack(">H", len(body)) + body
+
+
+def noise(rng: random.Random) -> Iterator[bytes]:
+    for _ in range(40):
+        yield rng.randbytes(rng.randrange(1, 200))
+
+
+STREAMS: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
+    make.__name__: make
+    for make in (json_scalars, words_and_scalars, json_objects, chat, short_lengths, noise)
+}
+"""Name -> what makes the pieces of one stream."""
+
+
+def lines(name: str, seed: int) -> list[Row]:
+    """Return the pieces of a TCP connection of a kind, sent by both sides in turn or by one."""
+    rng = random.Random(f"{name} {seed}")
+    other = rng.randrange(2)
+    return [
+        (number % 2 * other, number * SECOND // 50, octets)
+        for number, octets in enumerate(STREAMS[name](rng))
+    ]
