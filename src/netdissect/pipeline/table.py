@@ -684,7 +684,7 @@ def _messages_alone(events: list[Event]) -> list[Event]:
 
 def _nothing_new(events: list[Event]) -> list[Event]:
     """Return the events of a datagram that began no connection after all."""
-    return [event for event in events if event[0] != Ev.RESTART]
+    return [event for event in events if event[:2] != (Ev.RESTART, "?")]
 
 
 def _no_faults(events: list[Event]) -> list[Event]:

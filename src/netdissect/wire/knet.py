@@ -122,6 +122,10 @@ class Phase:
     """A DisconnectAck was seen."""
     DEAF: Final = 7
     """The client has got what makes it read nothing more."""
+    ASKING: Final = 8
+    """The client's first datagram is its connect datagram, whatever it looks like."""
+    RETURNING: Final = 9
+    """A client datagram came after the end: a new client's first, or a late copy."""
 
 
 class Progress(NamedTuple):
@@ -136,6 +140,10 @@ class Progress(NamedTuple):
     """Datagrams looked at for it."""
     strangers: int = 0
     """Messages among them that belong to no known application."""
+    opener: int | None = None
+    """Checksum of the client's first message datagram: a copy of it opens nothing."""
+    contrary: tuple[int, int] = (0, 0)
+    """Control messages of each direction that only another dialect numbers so."""
 
 
 def message_type(message_id: int, dialect: str) -> str:

@@ -38,6 +38,11 @@ FINDINGS: Final = (
         " receiver drops the connection object over a PacketAck and ignores the others.",
     ),
     (
+        "knet-dialect-revised", "NOTE", "protocol", "another dialect than assumed",
+        "Control messages have the numbers of another dialect: those before it were read in the"
+        " wrong one, so acknowledgements and pings of this direction until here are unknown.",
+    ),
+    (
         "knet-tcp-length", "ERROR", "malformed", "impossible length of a TCP message",
         "The length of a kNet message over TCP is 1 to 10485760. The receiver closes the"
         " connection; what follows cannot be told apart any more.",

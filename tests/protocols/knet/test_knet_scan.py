@@ -14,7 +14,8 @@ from agreement import assert_sound, captures, mutations, payloads, udp_payloads
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.events import Ev
-from netdissect.pipeline import analyze
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
 from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.framing import VleFramer
@@ -303,3 +304,116 @@ def test_a_stream_is_taken_up_behind_a_gap() -> None:
     assert framer.feed(Piece(b"xyz\xff\x00", 100, gap=90)) == []  # type: ignore[arg-type]
     found = framer.feed(Piece(b"\x02\x01\x09", 105))  # type: ignore[arg-type]
     assert found[0][0] == b"\x01\x09"
+
+
+# -- who speaks what -------------------------------------------------------------------------------
+
+
+def built(number: int, *messages: bytes, reliable: int | None = None) -> bytes:
+    """Return a datagram of messages; `reliable`: their base."""
+    head = bytes([number & 63 | (0x40 if reliable is not None else 0), number >> 6 & 255, 0])
+    if reliable is None:
+        bodies = [len(m).to_bytes(2, "little") + m for m in messages]
+    else:
+        head += reliable.to_bytes(2, "little")
+        bodies = [
+            (len(m) | 0x1000).to_bytes(2, "little") + bytes([delta]) + m
+            for delta, m in enumerate(messages)
+        ]
+    return head + b"".join(bodies)
+
+
+def test_each_direction_has_its_dialect() -> None:
+    """A client of 2010 at a server of 2.x: their control messages differ by one."""
+    acks = [b"\x03" + bytes([n, 0, 0]) + bytes(4) for n in range(1, 4)]
+    sample = [(0, 0, bytes(8)), (1, 10, built(1, b"\x01\x01", b"\x01\x02"))]
+    sample += [
+        (0, 1000 + n, built(n, b"\x00" + bytes([n]), acks[n], reliable=n)) for n in range(3)
+    ]
+    sample += [
+        (1, 2000 + n, built(2 + n, b"\x04" + bytes([n, 0, 0]) + bytes(4), b"\x14hi", reliable=n))
+        for n in range(3)
+    ]
+    claim = PROTOCOL.recognise(sample, "udp", final=True)
+    assert claim is not None
+    assert (claim.client, claim.dialects) == (0, ("knet-2010", "knet-2.x"))
+
+
+def test_a_wrong_dialect_is_taken_back() -> None:
+    known = hints("knet-2.x")
+    for number in range(2):
+        events = scan(built(9 + number, b"\x03\x05\0\0" + bytes(4)), 0, known)
+        known = next(event[1] for event in events if event[0] == Ev.HINTS)
+    assert known.dialects == ("knet-2010", "knet-2.x")
+    assert "knet-dialect-revised" in [event[1] for event in events]
+    assert any(e[0] == Ev.ACK for e in scan(built(11, b"\x03\x05\0\0" + bytes(4)), 0, known))
+
+
+def opened(connect: bytes, *more: tuple[int, bytes]) -> list[tuple[int, int, bytes]]:
+    rows = [
+        (0, connect),
+        (1, built(1, b"\x01\x01", b"\x01\x02")),
+        (0, built(1, b"\x02\x01", b"\x02\x02")),
+        (0, built(2, b"\x01\x01")),
+        (1, built(2, b"\x02\x01")),
+        *more,
+    ]
+    return [(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)]
+
+
+def fed(rows: list[tuple[int, int, bytes]]) -> Any:
+    key = bytes([10, 0, 0, 1, 10, 0, 0, 2]) + b"\xc3\x50\x09\x29"
+    keys = key, reverse_key(key)
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(
+        (PacketKind.UDP, frame, 10**9 + at, keys[side], octets, None, ())
+        for frame, (side, at, octets) in enumerate(rows, 1)
+    )
+    pipeline.finish()
+    return list(pipeline.reports)
+
+
+@pytest.mark.parametrize(
+    "connect", [bytes(8), b"hello", built(77, b"\x14some"), built(1, b"\x14app data")]
+)
+def test_the_connect_datagram_is_told_by_its_position(connect: bytes) -> None:
+    (report,) = fed(opened(connect))
+    assert report.handshake == "accepted"
+    assert report.messages[0] == {"PingReply": 2, "PingRequest": 1}
+    numbers = next(s for s in report.spaces if s.space == "datagram" and not s.direction)
+    assert (numbers.units, numbers.first_seq) == (2, 1)
+
+
+def test_where_the_connect_datagram_was_lost_the_first_one_counts() -> None:
+    rows = opened(b"")[1:]
+    rows[0:1] = [(0, 0, built(1, b"\x14early")), (1, 5, built(1, b"\x01\x01", b"\x01\x02"))]
+    del rows[2]
+    (report,) = fed(rows)
+    assert report.messages[0]["msg_20"] == 1
+
+
+ENDED = (
+    (0, built(3, b"\xff\xff\xff\xff\xff"[:0] + b"\xff\xff\xff\xff", reliable=0)),
+    (1, built(3, b"\xfe\xff\xff\xff")),
+)
+
+
+@pytest.mark.parametrize("late", [(0,), (0, 2), (2,)])
+def test_a_late_copy_begins_no_connection(late: tuple[int, ...]) -> None:
+    rows = opened(bytes(8), *ENDED)
+    at = rows[-1][1]
+    rows += [(side, at + 300_000_000 + n, octets) for n, (side, _, octets) in
+             enumerate(rows[place] for place in late)]  # fmt: skip
+    (report,) = fed(rows)
+    assert report.state == "closed"
+
+
+@pytest.mark.parametrize("connect", [bytes(8), built(77, b"\x14some")])
+def test_a_new_client_on_the_same_addresses_begins_one(connect: bytes) -> None:
+    rows = opened(bytes(8), *ENDED)
+    at = rows[-1][1]
+    again = opened(connect, (0, built(3, b"\x14more", reliable=0)))
+    again[2] = (0, again[2][1], built(1, b"\x02\x01", b"\x02\x02", b"\x14new"))
+    first, second = fed([*rows, *((side, at + 10**9 + t, octets) for side, t, octets in again)])
+    assert (first.state, second.handshake) == ("closed", "accepted")
+    assert second.datagrams == (4, 2)

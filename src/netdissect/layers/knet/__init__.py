@@ -72,7 +72,8 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     if request.direction != Direction.S2C and request.dialect != SPECIFICATION:
         phase = getattr(request.hints, "phase", None)
         start = phase == Phase.START or (phase is None and _is_text(payload))
-        if payload == NULL_CONNECT or (start and not parses(payload, request.dialect)):
+        asks = payload == NULL_CONNECT or phase == Phase.ASKING
+        if asks or (start and not parses(payload, request.dialect)):
             return datagrams.KnetConnect
     return datagram_layer(request.dialect)
 

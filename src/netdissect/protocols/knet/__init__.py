@@ -25,7 +25,7 @@ from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
+from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, Phase, Progress
 
 __all__ = ["PROTOCOL", "Knet"]
 
@@ -83,6 +83,11 @@ class Knet(Protocol):
         if hints.dialects[direction] == "knet-tcp":
             return scan_stream(payload, direction, hints)
         return scan(payload, direction, hints)
+
+    def initial_hints(self, claim: Claim) -> Hints:
+        """Return the hints of a new connection; its first datagram may be known to ask for it."""
+        hints = super().initial_hints(claim)
+        return Hints(hints.dialects, Progress(Phase.ASKING)) if claim.attempt else hints
 
     def over(self, transport: str) -> Protocol:
         """Return what tracks the protocol over a transport, whatever dialect it is said to be."""

@@ -54,6 +54,10 @@ _PING_OCTETS: Final = 2
 _ID_OCTETS: Final = 4
 """Contents of control messages with their message ID."""
 _RATE_OCTETS: Final = 2
+_ACK_CONTENT: Final = 8
+"""A PacketAck with its message ID."""
+_CONTRARY: Final = 2
+"""Control messages of another dialect's numbering that show that it is spoken."""
 _FEWEST: Final = 2
 """Fragments of a transfer at least."""
 _TYPES_KEPT: Final = 4096
@@ -227,9 +231,36 @@ def control(
             return
         events.append((_PROBE if kind == PING_REQUEST else _REPLY, "ping", content[-1]))
     elif kind == FLOW_CONTROL:
-        flow_control(content, hints.dialects[direction], events)
+        _flow_control(content, direction, hints, events)
     else:
         _end(kind, size, numbers, direction, hints, events)
+
+
+def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Event]) -> None:
+    """Add what a FlowControlRequest means, or what it is in the dialect that has another message of
+    this number: the PacketAck of 2010, the PingReply of 2.x. Sections 1 and 4.1.
+    """
+    dialect = hints.dialects[direction]
+    legacy = dialect == LEGACY
+    form = len(content) == _PING_OCTETS if legacy else (
+        len(content) == _ACK_CONTENT and not content[3] & 0xC0
+    )
+    progress: Progress = hints.extra or Progress()
+    if not form or dialect == SPECIFICATION:
+        flow_control(content, dialect, events)
+        return
+    seen = list(progress.contrary)
+    seen[direction] += 1
+    dialects = list(hints.dialects)
+    if seen[direction] < _CONTRARY:
+        flow_control(content, dialect, events)
+    else:
+        dialects[direction] = "knet-2.x" if legacy else LEGACY
+        seen[direction] = 0
+        text = f"reads as {dialects[direction]} from here on, not as {dialect}"
+        events.append((_NOTE, "knet-dialect-revised", text))
+    learnt = progress._replace(contrary=(seen[0], seen[1]))
+    events.append((_HINTS, Hints((dialects[0], dialects[1]), learnt)))
 
 
 def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:

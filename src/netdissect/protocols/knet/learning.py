@@ -57,7 +57,9 @@ def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
     looked = progress.looked_at + 1
     enough = looked >= DATAGRAMS_LOOKED_AT or (strangers >= STRANGERS and not evidence)
     phase = Phase.OPEN if enough else progress.phase
-    learnt = Progress(phase, progress.closing, evidence, looked, strangers)
+    learnt = progress._replace(
+        phase=phase, evidence=evidence, looked_at=looked, strangers=strangers
+    )
     return Hints(hints.dialects, learnt)
 
 

@@ -7,7 +7,7 @@ for it. Source: docs/protocols/knet.md section 13.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from netdissect.dissect.readers import knet as read
@@ -16,6 +16,7 @@ from netdissect.protocols.knet.datagrams import READERS, Reader
 from netdissect.wire.knet import (
     DISCONNECT,
     DISCONNECT_ACK,
+    FLOW_CONTROL,
     LEGACY,
     NULL_CONNECT,
     PACKET_ACK,
@@ -35,13 +36,23 @@ ATTEMPTS: Final = 62
 TCP_OPENING: Final = 64
 TCP_PINGS: Final = 85
 """Scores of the evidence in section 13; see `model.claims.STRONG`."""
+WEIGHTS: Final = {
+    PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 3, DISCONNECT: 3, DISCONNECT_ACK: 3,
+}  # fmt: skip
+"""What a well-formed control message weighs: one of eight octets is less often chance than two."""
+_RELIABLE_WEIGHT: Final = 1
+_ENOUGH: Final = 4
+_FEWEST: Final = 3
+"""Weight and consistent datagrams of a conversation: two are chance too often."""
+_DIALECTS: Final = ("knet-2.x", LEGACY)
 _MODULUS: Final = 1 << PACKET_ID_BITS
 _STEP: Final = 64
 """PacketIDs of one sender advance by less than this from one captured datagram to the next."""
+_PING_STEP: Final = 8
 _ATTEMPTS_NEEDED: Final = 3
 _MAX_STREAM: Final = 64 * 1024
 _CONTROL_SIZES: Final = {PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 7, DISCONNECT: 0,
-                         DISCONNECT_ACK: 0}  # fmt: skip
+                         DISCONNECT_ACK: 0, FLOW_CONTROL: 2}  # fmt: skip
 _ACK_WINDOW_NS: Final = 1_000_000_000
 
 
@@ -49,46 +60,120 @@ _ACK_WINDOW_NS: Final = 1_000_000_000
 class _Datagram:
     """A datagram that passes all tests."""
 
+    position: int
     side: int
     time_ns: int
     number: int
+    first: bool
+    """Whether it has the number with which a sender begins."""
     reliable: bool
     base: int | None
     controls: list[tuple[str, bytes]]
     """(name, payload) of its control messages."""
-    messages: int
+    octets: bytes
 
 
 @dataclass(slots=True)
-class _Sides:
-    """What one dialect makes of a sample."""
+class _Side:
+    """What one dialect makes of what one side has sent."""
 
+    how: Reader
     datagrams: list[_Datagram] = field(default_factory=list)
     odd: list[tuple[int, int, bytes]] = field(default_factory=list)
     """(position, side, octets) of what did not pass."""
+    signs: int = 0
+    """Control messages that no other dialect numbers so."""
+
+
+@dataclass(slots=True)
+class _Both:
+    """What both sides have sent, each read in its own dialect."""
+
+    hows: tuple[Reader, Reader]
+    datagrams: list[_Datagram]
+    odd: list[tuple[int, int, bytes]]
+    doubtful: tuple[bool, bool]
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-    """Return the best claim on a flow, or None. Pure."""
+    """Return the claim on a flow, or None. Pure."""
     if transport == "tcp":
         return _stream(sample)
-    best: Claim | None = None
-    for dialect in ("knet-2.x", LEGACY):
-        how = READERS[dialect]
-        sides = _Sides()
-        for position, (side, time_ns, octets) in enumerate(sample):
-            found = _read(octets, how, side, time_ns)
-            if found is None:
-                sides.odd.append((position, side, octets))
-            else:
-                sides.datagrams.append(found)
-        claim = _judge(sides, len(sample), how, final=final)
-        if claim is not None and (best is None or claim.score > best.score):
-            best = claim
-    return best
+    found = _dialects(sample)
+    if found is None:
+        return None
+    claim = _judge(found, len(sample), final=final)
+    if claim is None or claim.client is None:
+        return claim
+    return _with_attempt(claim, found, final=final)
 
 
-def _read(octets: bytes, how: Reader, side: int, time_ns: int) -> _Datagram | None:
+def _dialects(sample: Sequence[Sample]) -> _Both | None:
+    """Return the sample with each side read in the dialect that fits it best; None where next to
+    nothing fits any.
+    """
+    ways = [[_side(sample, side, READERS[name]) for name in _DIALECTS] for side in (0, 1)]
+    chosen = [max(way, key=_fit) for way in ways]
+    doubtful = [_fit(way[0]) == _fit(way[1]) for way in ways]
+    for side in (0, 1):
+        if doubtful[side] and not doubtful[1 - side]:
+            # A side that says nothing of its own speaks as the other does.
+            name = chosen[1 - side].how.dialect
+            chosen[side] = ways[side][_DIALECTS.index(name)]
+    datagrams = sorted(chosen[0].datagrams + chosen[1].datagrams, key=_position)
+    if not datagrams:
+        return None
+    odd = sorted(chosen[0].odd + chosen[1].odd)
+    return _Both((chosen[0].how, chosen[1].how), datagrams, odd, (doubtful[0], doubtful[1]))
+
+
+def _side(sample: Sequence[Sample], side: int, how: Reader) -> _Side:
+    """Return what a dialect makes of one side."""
+    made = _Side(how)
+    for position, (sender, time_ns, octets) in enumerate(sample):
+        if sender != side:
+            continue
+        found = _read(octets, how, position, side, time_ns)
+        if found is None:
+            made.odd.append((position, side, octets))
+            continue
+        made.datagrams.append(found)
+        sign = PING_REQUEST if how.legacy else PING_REPLY
+        made.signs += sum(name in (sign, PACKET_ACK) for name, _ in found.controls)
+    return made
+
+
+def _fit(side: _Side) -> tuple[int, int]:
+    """Return how well a dialect fits: `max` takes the first of equals, which is 2.x."""
+    return len(side.datagrams), side.signs
+
+
+def _position(found: _Datagram) -> int:
+    return found.position
+
+
+def _with_attempt(claim: Claim, found: _Both, *, final: bool) -> Claim:
+    """Return the claim with what the first datagram is: before the server has spoken, the client's
+    is its connect datagram, also where it parses as messages. Section 5.1.
+    """
+    if any(place == 0 and side == claim.client for place, side, _ in found.odd):
+        return replace(claim, attempt=True)
+    mine = [one for one in found.datagrams if one.side == claim.client]
+    if not mine or mine[0].position:
+        return claim
+    first = mine[0].octets
+    if any(one.first and one.octets != first for one in mine[1:]):
+        return replace(claim, attempt=True)
+    speaks = any(one.side != claim.client and one.first for one in found.datagrams)
+    if speaks and len(mine) == 1 and not final:
+        # The next one will tell whether the numbers go on from this one.
+        return replace(claim, waits=True)
+    return claim
+
+
+def _read(
+    octets: bytes, how: Reader, position: int, side: int, time_ns: int
+) -> _Datagram | None:
     """Return a datagram that is well formed and consistent in itself, else None."""
     values = how.datagram(octets, 0, len(octets))
     if values is None or not values[5]:
@@ -108,7 +193,10 @@ def _read(octets: bytes, how: Reader, side: int, time_ns: int) -> _Datagram | No
         if control:
             controls.append(control)
     number = high << 6 | low
-    return _Datagram(side, time_ns, number, bool(reliable), base, controls, len(messages))
+    first = number == how.first_id or not (how.legacy or number)
+    return _Datagram(
+        position, side, time_ns, number, first, bool(reliable), base, controls, octets
+    )
 
 
 def _message(message: tuple[Any, ...], how: Reader) -> tuple[str, bytes] | tuple[()] | None:
@@ -132,93 +220,108 @@ def _message(message: tuple[Any, ...], how: Reader) -> tuple[str, bytes] | tuple
     return name, payload
 
 
-def _judge(sides: _Sides, size: int, how: Reader, *, final: bool) -> Claim | None:
-    """Return the claim that one dialect's reading of the sample supports."""
+def _judge(found: _Both, size: int, *, final: bool) -> Claim | None:
+    """Return the claim that the reading of the sample supports."""
     score, client = 0, None
     reasons: list[str] = []
     roles = "protocol"
     for rule in (_opening, _acknowledged, _conversation):
-        points, reason, who = rule(sides, size, how)
+        points, reason, who = rule(found, size)
         if points:
             score = max(score, points)
             reasons.append(reason)
             client = who if client is None else client
     if not score and final:
-        score, reason, client = _attempts(sides, size, how)
+        score, reason, client = _attempts(found, size)
         reasons.append(reason)
         roles = "first_frame"
     if not score:
         return None
-    if any(place == 0 and side == client for place, side, _ in sides.odd):
+    if any(place == 0 and side == client for place, side, _ in found.odd):
         roles = "handshake"
     if client is None:
         # Both sides send the same kinds of messages: ports may tell.
         roles = "first_frame"
+    first, second = found.hows
     return Claim(
         protocol="knet",
         score=score,
-        dialects=(how.dialect, how.dialect),
+        dialects=(first.dialect, second.dialect),
         client=client,
         roles_from=roles,
         reasons=tuple(reasons),
+        doubtful=found.doubtful,
     )
 
 
-def _opening(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | None]:
+def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
     """Look for a server's first datagram with pings 1 and 2, perhaps both answered."""
     del size
-    for found in sides.datagrams:
-        asked = [payload for name, payload in found.controls if name == PING_REQUEST]
-        first = found.number == how.first_id or (not how.legacy and found.number == 0)
-        if not first or asked[:2] != [b"\x01", b"\x02"]:
+    for one in found.datagrams:
+        asked = [payload for name, payload in one.controls if name == PING_REQUEST]
+        if not one.first or asked[:2] != [b"\x01", b"\x02"]:
             continue
-        client = 1 - found.side
+        client = 1 - one.side
         answers = {
             payload
-            for other in sides.datagrams
+            for other in found.datagrams
             if other.side == client
             for name, payload in other.controls
             if name == PING_REPLY
         }
         if answers >= {b"\x01", b"\x02"}:
             return OPENING_ANSWERED, "the server's pings 1 and 2 are answered", client
-        return OPENING, f"PacketID {found.number} holds pings 1 and 2", client
+        return OPENING, f"PacketID {one.number} holds pings 1 and 2", client
     return 0, "", None
 
 
-def _acknowledged(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | None]:
+def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
     """PacketAcks that name reliable datagrams of the other side soon after they were sent."""
-    del how
-    if 3 * len(sides.datagrams) < 2 * size:
+    if 3 * len(found.datagrams) < 2 * size:
         return 0, "", None
+    sent = {(one.side, one.number): one.time_ns for one in found.datagrams if one.reliable}
     named = 0
-    for found in sides.datagrams:
-        for name, payload in found.controls:
+    for one in found.datagrams:
+        for name, payload in one.controls:
             if name == PACKET_ACK:
-                base = int.from_bytes(payload[:3], "little")
-                named += any(
-                    other.side != found.side and other.reliable and other.number == base
-                    and 0 <= found.time_ns - other.time_ns < _ACK_WINDOW_NS
-                    for other in sides.datagrams
-                )  # fmt: skip
-    if named and _rising(sides.datagrams):
+                at = sent.get((1 - one.side, int.from_bytes(payload[:3], "little")))
+                named += at is not None and 0 <= one.time_ns - at < _ACK_WINDOW_NS
+    if named and _rising(found.datagrams):
         return ACKNOWLEDGED, f"{named} PacketAcks name datagrams of the other side", None
     return 0, "", None
 
 
-def _conversation(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | None]:
-    """Two consistent datagrams or more, one with a control message, PacketIDs in small steps."""
-    del how
-    datagrams = sides.datagrams
-    controls = sum(bool(found.controls) for found in datagrams)
-    doubtful = [found for found in sides.odd if found[2] != NULL_CONNECT and found[0] > 0]
-    runs = _runs(datagrams)
-    if len(datagrams) < 2 or not controls or not runs or 4 * len(doubtful) > size:  # noqa: PLR2004
+def _conversation(found: _Both, size: int) -> tuple[int, str, int | None]:
+    """Consistent datagrams, control messages among them, PacketIDs and pings in small steps."""
+    datagrams = found.datagrams
+    controls = sum(bool(one.controls) for one in datagrams)
+    if len(datagrams) < _FEWEST or not controls:
         return 0, "", None
-    if not _rising(datagrams):
+    doubtful = [one for one in found.odd if one[2] != NULL_CONNECT and one[0] > 0]
+    weight = sum(
+        _RELIABLE_WEIGHT * one.reliable + sum(WEIGHTS.get(name, 0) for name, _ in one.controls)
+        for one in datagrams
+    )
+    if weight < _ENOUGH or not _runs(datagrams) or 4 * len(doubtful) > size:
+        return 0, "", None
+    if not _rising(datagrams) or not _pings_rise(datagrams):
         return 0, "", None
     reason = f"{len(datagrams)} consistent datagrams, {controls} with control messages"
     return CONVERSATION, reason, None
+
+
+def _pings_rise(datagrams: list[_Datagram]) -> bool:
+    """Return whether the pings that a side asks are numbered in small steps."""
+    last: list[int | None] = [None, None]
+    for one in datagrams:
+        for name, payload in one.controls:
+            if name != PING_REQUEST:
+                continue
+            before, number = last[one.side], payload[0]
+            if before is not None and _PING_STEP < (number - before) % 256 < 256 - _PING_STEP:
+                return False
+            last[one.side] = number
+    return True
 
 
 def _rising(datagrams: list[_Datagram]) -> bool:
@@ -247,20 +350,23 @@ def _runs(datagrams: list[_Datagram]) -> int:
     return runs
 
 
-def _attempts(sides: _Sides, size: int, how: Reader) -> tuple[int, str, int | None]:
+def _attempts(found: _Both, size: int) -> tuple[int, str, int | None]:
     """Look for an unanswered client: a connect datagram, then datagrams from the first ID on."""
-    datagrams = sides.datagrams
-    senders = {found.side for found in datagrams}
-    numbers = [found.number for found in datagrams]
-    wanted = list(range(how.first_id, how.first_id + len(numbers)))
-    if len(senders) != 1 or len(numbers) < _ATTEMPTS_NEEDED or numbers != wanted:
+    datagrams = found.datagrams
+    sender = datagrams[0].side
+    numbers = [one.number for one in datagrams]
+    first = found.hows[sender].first_id
+    alone = all(one.side == sender for one in datagrams)
+    if not alone or len(numbers) < _ATTEMPTS_NEEDED or numbers != list(
+        range(first, first + len(numbers))
+    ):
         return 0, "", None
-    reliable = [found.base for found in datagrams if found.reliable]
-    others = [found for found in sides.odd if found[1] != datagrams[0].side or found[0] > 0]
+    reliable = [one.base for one in datagrams if one.reliable]
+    others = [one for one in found.odd if one[1] != sender or one[0] > 0]
     if others or not reliable or reliable[0] != 0 or size - len(datagrams) > 1:
         return 0, "", None
     reason = f"{len(numbers)} datagrams numbered from the first PacketID on"
-    return ATTEMPTS, reason, datagrams[0].side
+    return ATTEMPTS, reason, sender
 
 
 # -- TCP -------------------------------------------------------------------------------------------

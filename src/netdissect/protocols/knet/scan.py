@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from zlib import crc32
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
@@ -107,7 +108,7 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
             *_with(_events(values, payload, direction, hints), hints, phase=Phase.LEARNING),
         ]
     first = READERS[hints.dialects[0]].first_id
-    if values is None:
+    if values is None or hints.extra.phase == Phase.ASKING:
         if not payload:
             return broken(payload, direction, hints)
         events: list[Event] = [(_STATE, "connect", None)]
@@ -127,6 +128,8 @@ def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints
         if payload == NULL_CONNECT:
             return []
         events = _events(values, payload, direction, hints)
+        if values is not None and hints.extra.opener is None:
+            events = _with(events, hints, opener=crc32(payload))
         early = (_NOTE, "knet-early-data", "the server has not answered yet")
         return parts_last([*events, early])
     events = [event for event in _events(values, payload, direction, hints) if event[0] != _RESTART]
@@ -140,6 +143,9 @@ def _learning(values: Values | None, payload: bytes, direction: int, hints: Hint
     events = _events(values, payload, direction, hints)
     if any(event[0] == _HINTS for event in events):
         return events
+    if not direction and hints.extra.opener is None and _is_first(values, hints):
+        hints = learnt = Hints(hints.dialects, hints.extra._replace(opener=crc32(payload)))
+        events.append((_HINTS, hints))
     learnt = learning.learn(values, direction, hints)
     if learnt is hints:
         return events
@@ -152,8 +158,8 @@ def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hint
         return _events(values, payload, direction, hints)
     if values is None:
         return _unreadable(payload, direction, hints)
-    if _first_id(values) == READERS[hints.dialects[0]].first_id:
-        return [(_RESTART, "*")]
+    if _is_first(values, hints) and crc32(payload) != hints.extra.opener:
+        return [(_RESTART, "*"), (_HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
     back = Phase.OPEN if hints.extra.closing is None else Phase.DISCONNECTING
     return _with(_events(values, payload, direction, hints), hints, phase=back)
 
@@ -179,10 +185,47 @@ def _closing(values: Values | None, payload: bytes, direction: int, hints: Hints
 
 
 def _closed(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Take a datagram after the end. Section 5.6: it makes a new connection object."""
-    if not direction and payload and values is None:
-        return [(_RESTART, "*")]
-    return _closing(values, payload, direction, hints)
+    """Take a datagram after the end. Section 5.6: it makes a new connection object.
+
+    Whether a new client sent it, only what follows can tell: network copies come late, too.
+    """
+    if direction or not payload:
+        return _closing(values, payload, direction, hints)
+    return _held(values, payload, direction, hints)
+
+
+def _held(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a datagram that waits for what follows it."""
+    events = _closing(values, payload, direction, hints) if values is not None else (
+        [(_NOTE, "knet-connect-again", "eight zero octets")]
+        if payload == NULL_CONNECT
+        else broken(payload, direction, hints)
+    )
+    learnt = Hints(hints.dialects, hints.extra._replace(phase=Phase.RETURNING))
+    kept = [event for event in events if event[0] != _HINTS]
+    return parts_last([(_RESTART, "?"), *kept, (_HINTS, learnt)])
+
+
+def _returning(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Take a datagram after one that came behind the end of its connection."""
+    if values is None:
+        if direction or not payload:
+            return _closing(values, payload, direction, hints)
+        return _held(values, payload, direction, hints)
+    first = _is_first(values, hints)
+    if direction:
+        # A server's opening is the new connection's, if there is one.
+        return _held(values, payload, direction, hints) if first else _closing(
+            values, payload, direction, hints
+        )
+    if first and crc32(payload) != hints.extra.opener:
+        return [(_RESTART, "*"), (_HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
+    return _with(_closing(values, payload, direction, hints), hints, phase=Phase.CLOSED)
+
+
+def _is_first(values: Values, hints: Hints) -> bool:
+    """Return whether a datagram has the number with which its sender begins."""
+    return _first_id(values) == READERS[hints.dialects[0]].first_id
 
 
 _PHASES: Final = {
@@ -194,6 +237,8 @@ _PHASES: Final = {
     Phase.DISCONNECTING: _closing,
     Phase.CLOSED: _closed,
     Phase.DEAF: _deaf,
+    Phase.ASKING: _start,
+    Phase.RETURNING: _returning,
 }
 _ANSWERS: Final = (_ACK, _REPLY)
 
