@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from netdissect.wire.strictjson import Json, read_json
 
-__all__ = ["JAVA_CLASSES", "Verdict", "is_class_line", "judge"]
+__all__ = ["JAVA_CLASSES", "Verdict", "could_be_class", "is_class_line", "judge", "of_class"]
 
 JAVA_CLASSES: Final = frozenset(
     (
@@ -22,6 +22,12 @@ JAVA_CLASSES: Final = frozenset(
     )
 )
 """Simple names of Java's own classes and arrays, which need no schema."""
+_NUMBERS: Final = frozenset(
+    (
+        "Byte", "Short", "Integer", "Long", "Float", "Double", "BigInteger", "BigDecimal", "byte",
+        "short", "int", "long", "float", "double",
+    )
+)
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*|\$[\w$]*")
 _WORDS: Final = frozenset({"true", "false", "null"})
 """JSON values that look like identifiers."""
@@ -49,6 +55,24 @@ def is_class_line(text: str) -> bool:
     while text.endswith("[]"):
         text = text[:-2]
     return _IDENTIFIER.fullmatch(text) is not None
+
+
+def could_be_class(text: str) -> bool:
+    """Return whether a line could name a class: an identifier that is no JSON value itself."""
+    return is_class_line(text) and text not in _WORDS
+
+
+def of_class(name: str, value: Any) -> bool:
+    """Return whether a JSON value is one of the Java class or array that a line names."""
+    if name.endswith("[]"):
+        return isinstance(value, list)
+    if isinstance(value, bool):
+        return name in ("Boolean", "boolean")
+    if isinstance(value, str):
+        return name in ("String", "Character", "char", "Date")
+    if isinstance(value, (int, float)):
+        return name in _NUMBERS
+    return isinstance(value, (list, dict)) and name in JAVA_CLASSES
 
 
 def judge(class_line: bytes, body: bytes) -> Verdict:

@@ -17,7 +17,7 @@ from netdissect.protocols.netplay.shape import (
     values_of,
 )
 from netdissect.wire.netplay import RESERVED
-from netdissect.wire.netplay_text import is_class_line
+from netdissect.wire.netplay_text import could_be_class, of_class
 from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
 from netdissect.wire.strictjson import read_json
 
@@ -101,6 +101,7 @@ def _text(stream: bytes) -> _Verdict | None:
     """Judge pairs of a class line and a line of strict JSON."""
     lines = stream.split(b"\n", 2 * MAX_JUDGED)
     pairs = good = objects = 0
+    typed: set[tuple[str, str]] = set()
     for first, second in zip(lines[0:-1:2], lines[1:-1:2], strict=False):
         pairs += 1
         try:
@@ -108,14 +109,18 @@ def _text(stream: bytes) -> _Verdict | None:
         except UnicodeDecodeError:
             continue
         read = read_json(body)
-        if is_class_line(name) and read.valid:
+        if read.valid and could_be_class(name):
             good += 1
-            objects += isinstance(read.value, dict)
+            objects += isinstance(read.value, dict) and bool(read.value)
+            if of_class(name, read.value):
+                typed.add((name, body))
         elif pairs == 1:
             return None
     if not good or 2 * good < pairs:
         return None
-    plain = 70 if good == pairs and good > 2 else 40  # noqa: PLR2004 - three values in a row
+    # Names and scalars by turns are what many protocols of lines look like: Java's own classes
+    # with values of theirs are not.
+    plain = 70 if good == pairs and len(typed) > 2 else 40  # noqa: PLR2004 - three values
     score = 90 if objects else plain
     return _Verdict(TEXT, score, f"{good} class lines with a line of JSON each")
 
@@ -196,7 +201,7 @@ def _middle(stream: bytes) -> _Verdict | None:
     """Look for messages behind the start: the capture may have begun inside the connection."""
     first = stream.find(b"\n") + 1
     pair = find_pair(stream, first) if first else None
-    if pair is not None and stream[pair[0] : pair[1]].rstrip().endswith(b"}"):
+    if pair is not None and _names_an_object(stream[pair[0] : pair[1]]):
         return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} octets")
     for dialect in (BIN3, BIN1, BIN2):
         shape = _SHAPES[dialect]
@@ -207,11 +212,18 @@ def _middle(stream: bytes) -> _Verdict | None:
     return None
 
 
+def _names_an_object(pair: bytes) -> bool:
+    """Return whether a pair of lines is a class and an object with something in it."""
+    name, body = pair.decode().splitlines()[:2]
+    value = read_json(body).value
+    return could_be_class(name) and isinstance(value, dict) and bool(value)
+
+
 def _found_late(frames: list[bytes], dialect: str, position: int) -> _Verdict:
     """Judge frames from the middle of a stream."""
     if dialect != BIN3:
         dialect = _dialect_of_bodies(frames) or BIN1
     values = PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES
-    known = sum(fits(frame, values) for frame in frames) > 1
+    known = sum(fits(frame, values) for frame in set(frames)) > 1
     score = 70 if known else _PER_FRAME[min(_weight(frames) - 1, len(_PER_FRAME) - 1)]
     return _Verdict(dialect, score, f"messages of {dialect} after {position} octets")

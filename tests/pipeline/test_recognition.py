@@ -1,0 +1,97 @@
+"""Who speaks what, on every piece of every capture, and on traffic of nobody's."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from pathlib import Path
+
+import pytest
+
+from foreign import STREAMS, UDP, datagrams, lines
+from netdissect.flow import Decapsulator
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.pipeline import Options, Pipeline
+from packetbuild import A4, B4, frame, ipv4, tcp
+from windows import Score, Whole, score
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+ALL = sorted(CAPTURES.glob("*/*.pcap*"))
+SOME = [
+    path
+    for path in ALL
+    if path.name.startswith(
+        (
+            "udp_2.0.0_clean", "udp_2.0.0_lossy", "udp_2.1dev_clean", "udp_2.2.0_clean",
+            "udp_2.1.2client", "tcp_2.2.1_split", "knet2010_loss", "udp_rmn_over", "late_resend_k",
+            "tw07_two", "text_", "bin1_lossy",
+        )
+    )
+]  # fmt: skip
+SECOND = 1_000_000_000
+CLIENT = bytes([10, 0, 0, 1, 10, 0, 0, 2]) + b"\xc3\x50\x13\x89"
+
+
+def total(paths) -> Score:
+    return reduce(add, (score(f"{p.parent.name}/{p.name}", Whole(p)) for p in paths))
+
+
+def test_some_captures_from_anywhere() -> None:
+    found = total(SOME)
+    assert not found.wrong
+    assert found.claimed >= 0.99 * found.busy
+
+
+@pytest.mark.slow
+def test_all_captures_from_anywhere() -> None:
+    found = total(ALL)
+    assert found.windows > 2000
+    assert not found.wrong
+    assert found.claimed >= 0.99 * found.busy, found.missed
+
+
+def reports(packets):
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(packets)
+    pipeline.finish()
+    return list(pipeline.reports)
+
+
+def of_udp(rows):
+    keys = CLIENT, reverse_key(CLIENT)
+    return [
+        (PacketKind.UDP, number, SECOND + at, keys[side], payload, None, ())
+        for number, (side, at, payload) in enumerate(rows, 1)
+    ]
+
+
+def of_tcp(rows):
+    frames, seqs = [], [1000, 5000]
+    for number, (side, at, payload) in enumerate(rows, 1):
+        ports = {"sport": 5001, "dport": 50000} if side else {"sport": 50000, "dport": 5001}
+        segment = tcp(payload, seq=seqs[side], ack=seqs[1 - side], flags=0x18, **ports)
+        packet = ipv4(segment, 6, src=B4, dst=A4) if side else ipv4(segment, 6)
+        frames.append(frame(number, packet, time_ns=SECOND + at))
+        seqs[side] += len(payload)
+    return Decapsulator().packets(frames)
+
+
+def claimed(kinds, seeds):
+    for seed in seeds:
+        for name in kinds:
+            for length in (2, 3, 5, 80):
+                made = (
+                    of_udp(datagrams(name, seed)[:length])
+                    if name in UDP
+                    else of_tcp(lines(name, seed)[:length])
+                )
+                yield from (f"{name} {seed} {length}: {found.explain}" for found in reports(made))
+
+
+def test_traffic_of_nobody_is_left_alone() -> None:
+    assert not list(claimed([*UDP, *STREAMS], range(6)))
+
+
+@pytest.mark.slow
+def test_much_traffic_of_nobody_is_left_alone() -> None:
+    assert not list(claimed([*UDP, *STREAMS], range(6, 600)))
