@@ -453,9 +453,14 @@ class Pipeline:
         if scope != "*":
             self._track(flow, connection, (direction, frame, time_ns, payload), events)
             return
+        told = next((event[1] for event in events if event[0] == Ev.HINTS), None)
+        if connection.forced and told is not None and told.dialects != connection.hints.dialects:
+            # The user knows better: it is a strange datagram of the same connection.
+            self._track(flow, connection, (direction, frame, time_ns, payload), events)
+            return
         held, flow.held = flow.held, []
         self._report(flow, time_ns)
-        hints = flow.protocol.next_hints(connection.hints)
+        hints = told or flow.protocol.next_hints(connection.hints)
         if connection.forced:
             hints = Hints(connection.hints.dialects, hints.extra)
         self._begin(flow, hints, connection.roles_from, (frame, frame))

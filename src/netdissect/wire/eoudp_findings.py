@@ -47,6 +47,12 @@ FINDINGS: Final = (
         ),
     ),
     (
+        "eoudp-wrong-direction", "WARN", "protocol", "message of the other side",
+        (
+            "Only servers accept connections. A CONNECT_ACCEPT from a client changes nothing."
+        ),
+    ),
+    (
         "eoudp-important-value", "WARN", "protocol", "important flag is neither 0 nor 1",
         "Receivers take any value but 0 as true and acknowledge the message.",
     ),
@@ -72,7 +78,7 @@ FINDINGS: Final = (
         "eoudp-far-id", "WARN", "sequence", "id above what a sender can count",
         (
             "Senders count in a signed 32-bit number that starts at 0: an id from 2^31 up is no "
-            "id of theirs."
+            "id of theirs. It is tracked all the same where it goes on from the one before."
         ),
     ),
     (

@@ -21,7 +21,6 @@ __all__ = ["POLICIES", "SPACE"]
 SPACE: Final = "command"
 """The one counter per direction: every message takes a number, those to be acknowledged are units.
 """
-
 _OPEN: Final = ("JOINED", "CONNECTED")
 _OVER: Final = ("CLOSED", "TIMED_OUT")
 
@@ -71,6 +70,7 @@ _BURST_GUARD_MS: Final = 60_000.0
 
 _LATE: Final = SpaceRule(
     name=SPACE,
+    # Ids have 64 bits; a sender counts in 32, and over its top the low ones go on.
     bits=32,
     ack=AckRule.EXACT,
     # No release has a timer; the re-sending branch repeats once per tick and every copy takes a

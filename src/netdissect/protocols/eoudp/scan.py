@@ -45,7 +45,16 @@ _READ_ACCEPT: _Reader = read.read_EoudpConnectAccept
 _READ_DIGITS: _Reader = read.read_EoudpConnectAcceptText
 
 FAR_ID: Final = 1 << 31
-"""Senders count in a signed 32-bit number: an id from here on is none of theirs."""
+"""The programs count in a signed 32-bit number from 0 on: an id from here on is odd."""
+_LOW: Final = 0xFFFFFFFF
+"""What of an id is compared: over the top of a 32-bit counter the low bits go on."""
+_BELOW_ZERO: Final = (1 << 64) - FAR_ID
+"""How such a counter looks behind its top."""
+_NEAR: Final = 1 << 16
+_STRAY: Final = -1
+"""Stands for an id that goes on from no other: it may be one octet gone wrong."""
+_STRANGERS: Final = 8
+"""Datagrams of one other dialect from which on a direction speaks that one."""
 _CLOCK_LOW: Final = 1.0e12
 _CLOCK_HIGH: Final = 2.2e12
 _PACKET_INFO: Final = 0x00
@@ -96,6 +105,11 @@ class Learnt(NamedTuple):
     """True once the server has accepted the client."""
     undecided: tuple[bool, bool] = (False, False)
     """Directions whose dialect is a guess."""
+    far: tuple[int, int] = (0, 0)
+    """Last id of each direction that is wider than 32 bits."""
+    strangers: tuple[tuple[str, int], tuple[str, int]] = (("", 0), ("", 0))
+    """The dialect of the last datagrams of each direction that were not in its own, and how many.
+    """
 
 
 Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
@@ -109,9 +123,14 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     size = len(payload)
     head = reader(payload, 0, size)
     if head is None:
-        return [(_NOTE, "truncated", f"{size} octets, the header of {row.name} has {row.start}")]
+        text = f"{size} octets, the header of {row.name} has {row.start}"
+        return _mismatch(row, [(_NOTE, "truncated", text)], payload, direction, hints)
     if head[-2] + head[-1] != size:
-        return _mismatch(row, head, payload, direction, hints)
+        text = f"size field {head[-2]}, {size - row.start} octets of content"
+        notes: list[Event] = [(_NOTE, "eoudp-size-mismatch", text)]
+        if size > RECEIVE_LIMIT:
+            notes += _oddities(row, head[1], 0, 0, size)
+        return _mismatch(row, notes, payload, direction, hints)
     if flagged:
         command, stamp, number, flag, _, start = head
     else:
@@ -120,6 +139,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     if not lengths_at:
         return _document(row, head, payload, direction, hints)
     events: list[Event] = []
+    learnt = None
     if (
         flag > 1
         or number >= FAR_ID
@@ -127,11 +147,11 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
         or not (_CLOCK_LOW <= stamp < _CLOCK_HIGH)
     ):
         events += _oddities(row, stamp, number, flag, size)
-    learnt = None
+        number, learnt = _counted(number, direction, hints)
     if (number <= 1 or hints.extra.openers[direction] is None) and command != _ACCEPT:
-        learnt = _epoch(events, row, payload, number, direction, hints)
+        learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
     name = _NAMES[command] if command != _DISCONNECT else type_name(row.name, command, size - start)
-    if command == _ACCEPT or number >= FAR_ID:
+    if command == _ACCEPT or number < 0:
         # The server accepts with the id 0 of a counter that it then throws away.
         events.append((_MESSAGE, name))
     elif not flag:
@@ -205,13 +225,17 @@ def _remark(row: Row, command: int, size: int) -> list[Event]:
 
 
 def _mismatch(
-    row: Row, head: tuple[Any, ...], payload: bytes, direction: int, hints: Hints
+    row: Row, notes: list[Event], payload: bytes, direction: int, hints: Hints
 ) -> list[Event]:
-    """Take a datagram whose size field does not fit: another dialect, or a broken one.
+    """Take a datagram that is cut or whose size field does not fit: another dialect, or a broken
+    one, of which `notes` say what is wrong.
 
     Receivers drop it and count nothing. A guessed dialect gives way to the one that fits.
     """
     found, sure = decided(payload)
+    begun = None if found is None else _other_release(found, payload, direction, hints, sure=sure)
+    if begun is not None:
+        return [(_RESTART, "*"), (_HINTS, begun)]
     if found is not None and hints.extra.undecided[direction] and found != row.name:
         dialects = list(hints.dialects)
         dialects[direction] = found
@@ -224,13 +248,35 @@ def _mismatch(
         events = scan(payload, direction, learnt)
         # The new dialect's rules must be in force before its units are counted.
         return events if events[-1][0] == _HINTS else [(_HINTS, learnt), *events]
-    text = f"size field {head[-2]}, {len(payload) - row.start} octets of content"
-    notes: list[Event] = [(_NOTE, "eoudp-size-mismatch", text)]
     if found is not None:
         notes.append((_NOTE, "eoudp-other-dialect", f"it is a datagram of {found}"))
-    elif len(payload) > RECEIVE_LIMIT:
-        notes += _oddities(row, head[1], 0, 0, len(payload))
+        if sure:
+            notes.append((_HINTS, _stranger(found, direction, hints)))
     return notes
+
+
+def _other_release(
+    found: str, payload: bytes, direction: int, hints: Hints, *, sure: bool
+) -> Hints | None:
+    """Return the hints of a new connection where another release has taken over the addresses: it
+    asks for a connection, or many datagrams and no PACKET_INFO between them are of it.
+    """
+    name, count = hints.extra.strangers[direction]
+    asks = payload[0] == _CONNECT and not direction and hints.extra.openers[0] is not None
+    if not asks and not (sure and name == found and count + 1 >= _STRANGERS):
+        return None
+    pair = (hints.dialects[0], found) if direction else (found, found)
+    # Nothing of the other side's has been heard yet.
+    return Hints(pair, Learnt(undecided=(bool(direction), not direction)))
+
+
+def _stranger(found: str, direction: int, hints: Hints) -> Hints:
+    """Return the hints after one more datagram of another dialect."""
+    name, count = hints.extra.strangers[direction]
+    strangers = list(hints.extra.strangers)
+    strangers[direction] = (found, count + 1 if name == found else 1)
+    learnt = hints.extra._replace(strangers=(strangers[0], strangers[1]))
+    return Hints(hints.dialects, learnt)
 
 
 # -- epochs ----------------------------------------------------------------------------------------
@@ -298,28 +344,50 @@ def _packet_info(
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((_CLOCK, stamp))
-    return None
+    if not hints.extra.strangers[direction][1]:
+        return None
+    # What speaks its dialect every second has not been replaced.
+    strangers = list(hints.extra.strangers)
+    strangers[direction] = ("", 0)
+    return Hints(hints.dialects, hints.extra._replace(strangers=(strangers[0], strangers[1])))
 
 
 def _acknowledge(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
-    del direction, hints
     values = _READ_ACK(payload, start, len(payload))
     if values is not None:
-        events.append(_ack_of(values[0]))
+        events += _acks(values[0], direction, hints)
     return None
 
 
-def _ack_of(number: int) -> Event:
-    if number >= FAR_ID:
-        return (_NOTE, "eoudp-far-id", f"acknowledges id {number}: above what a sender can count")
-    return (_ACK, SPACE, number, 0)
+def _counted(number: int, direction: int, hints: Hints) -> tuple[int, Hints | None]:
+    """Return an id as it is compared with others, or _STRAY, and what was learnt of it."""
+    if number <= _LOW or number >= _BELOW_ZERO:
+        return number & _LOW, None
+    far = hints.extra.far
+    near = abs(number - far[direction]) < _NEAR
+    far = (far[0], number) if direction else (number, far[1])
+    learnt = Hints(hints.dialects, hints.extra._replace(far=far))
+    return (number & _LOW if near else _STRAY), learnt
+
+
+def _acks(number: int, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of an acknowledged id."""
+    if number < FAR_ID:
+        return [(_ACK, SPACE, number, 0)]
+    text = f"acknowledges id {number}: above what a sender can count"
+    named, _ = _counted(number, 1 - direction, hints)
+    note: Event = (_NOTE, "eoudp-far-id", text)
+    return [note] if named < 0 else [note, (_ACK, SPACE, named, 0)]
 
 
 def _accept(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
+    if not direction:
+        events.append((_NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
+        return None
     index = None
     values = _READ_ACCEPT(payload, start, len(payload))
     if values is not None and values[-1] == len(payload):
@@ -356,6 +424,11 @@ def _connect(
     if direction:
         return None
     extra: Learnt = hints.extra
+    if payload != extra.connect and extra.connect:
+        found, sure = decided(payload)
+        if sure and found is not None and found != row_of(hints.dialects[0]).name:
+            events.insert(0, (_RESTART, "*"))
+            return _other_release(found, payload, direction, hints, sure=True)
     events.append((_STATE, "connect", None))
     if payload == extra.connect:
         return None
@@ -405,15 +478,15 @@ def _document(
     if flag > 1 or number >= FAR_ID or size > RECEIVE_LIMIT or not plausible:
         events += _oddities(row, stamp, number, flag if row.flagged else 0, size)
     extra = hints.extra
-    learnt = None
+    number, learnt = _counted(number, direction, hints)
     if command in _RFC01_ONLY:
-        learnt = _revision(row, command, name, hints)
+        learnt = _revision(row, command, name, learnt or hints) or learnt
     if extra.order is None and name in _TEXTS:
         learnt = _order(name, content, learnt or hints) or learnt
     if number <= row.first_id + 1 or extra.openers[direction] is None:
         learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
     type_ = name.removeprefix("UNKNOWN_")
-    if number >= FAR_ID:
+    if number < 0:
         events.append((_MESSAGE, type_))
     elif flag:
         # Server copies carry a fresh time stamp, so it is no part of what is compared.
@@ -458,7 +531,10 @@ def _meaning(
     content = payload[row.start :]
     order = hints.extra.order or number_order(name, content, None)
     if name == "ACK" and len(content) == 8:  # noqa: PLR2004
-        events.append(_ack_of(Struct(f"{order}Q").unpack_from(content)[0]))
+        named = Struct(f"{order}Q").unpack_from(content)[0]
+        events += _acks(named, direction, hints)
+    elif name == "CONNECT_ACCEPT" and not direction:
+        events.append((_NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
     elif name == "CONNECT_ACCEPT":
         index = Struct(f"{order}Q").unpack(content)[0] if len(content) == 8 else None  # noqa: PLR2004
         return _accepted(events, index, hints)
