@@ -450,12 +450,10 @@ class Pipeline:
                 self._hit("MAX_HELD")
                 self.release(flow, direction, last=1)
             return
-        if scope != "*":
-            self._track(flow, connection, (direction, frame, time_ns, payload), events)
-            return
         told = next((event[1] for event in events if event[0] == Ev.HINTS), None)
-        if connection.forced and told is not None and told.dialects != connection.hints.dialects:
-            # The user knows better: it is a strange datagram of the same connection.
+        other = told is not None and told.dialects != connection.hints.dialects
+        if scope != "*" or (connection.forced and other):
+            # Where the user knows better it is a strange datagram of the same connection.
             self._track(flow, connection, (direction, frame, time_ns, payload), events)
             return
         held, flow.held = flow.held, []
