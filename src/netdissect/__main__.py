@@ -1,14 +1,24 @@
-"""`python -m netdissect` is the `netdissect` command."""
+"""The `netdissect` command, and `python -m netdissect`."""
 
 import os
 import sys
 
-# Python looks for modules in the current folder first; the next import would run what lies there.
-# This file imports nothing before that, not even `__future__`, that is not part of the interpreter.
-if sys.path and sys.path[0] in {"", os.getcwd()}:  # noqa: PTH109 - pathlib lies outside of it
+# Python looks for modules in the current folder first; the next imports would run what lies there.
+# Nothing is imported before that, not even `__future__`, but what the interpreter has already.
+if sys.path and sys.path[0] in {"", os.getcwd()}:  # noqa: PTH109 - pathlib is no such module
     del sys.path[0]
 
-from netdissect.cli import main  # see above
+import signal
+
+
+def run() -> None:
+    """Run the command; until it looks for signals itself, one ends it without a word."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: os._exit(128 + number))
+    from netdissect.cli import main  # noqa: PLC0415 - takes a tenth of a second
+
+    main()
+
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -151,7 +151,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("netdissect.lookup.protocol_infos", stop)
     result = invoke("protocols")
-    assert result.exit_code == 1
+    assert result.exit_code == 130
     assert "Traceback" not in result.output
 
 

@@ -164,7 +164,7 @@ def test_a_terminated_run_leaves_no_target_and_writes_its_account(tmp_path: Path
         while not cases.exists() or not cases.stat().st_size:
             assert run_.poll() is None
         run_.send_signal(signal.SIGTERM)
-        assert run_.wait(30) == 0
+        assert run_.wait(30) == 143
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["ended"] == "interrupted"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:

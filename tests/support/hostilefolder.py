@@ -11,9 +11,10 @@ PROGRAMS = (
     "tshark", "dumpcap", "tcpdump", "python", "python3", "sh", "bash", "gcc", "cc", "ld", "objdump",
     "ldconfig", "uname", "sudo", "less", "more", "git", "xdg-open", "stty", "tput", "getcap", "ip",
 )  # fmt: skip
+# Those that Python itself imports for `-m` (contextlib and what that imports) are not among them.
 MODULES = (
     "__future__", "typing", "click", "rich", "scapy", "pyshark", "lxml", "zstandard", "asyncio",
-    "subprocess", "tomllib", "json", "sitecustomize", "usercustomize", "config",
+    "signal", "enum", "subprocess", "tomllib", "json", "sitecustomize", "usercustomize", "config",
 )  # fmt: skip
 
 

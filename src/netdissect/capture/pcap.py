@@ -19,6 +19,8 @@ from netdissect.capture.account import Ledger
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mypy_extensions import i64
+
     from netdissect.capture.source import Window
     from netdissect.model.packets import Frame
 
@@ -70,6 +72,11 @@ def pcap_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
             return
 
 
+def _time_ns(seconds: i64, fraction: i64, scale: i64) -> i64:
+    """Return a time of 32-bit numbers: it fits 63 bits, so native arithmetic has room for it."""
+    return seconds * _NS_PER_S + fraction * scale
+
+
 class _Records:
     """Reads the records of one file, whose frames it numbers."""
 
@@ -100,7 +107,7 @@ class _Records:
                 need = header + captured
                 break
             number += 1
-            time_ns = seconds * _NS_PER_S + fraction * scale
+            time_ns = _time_ns(seconds, fraction, scale)
             batch.append((number, time_ns, link, data[start:stop], wire))
             pos = stop
         window.pos = pos

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.capture.account import MAX_TEXT, Ledger
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
@@ -88,7 +88,9 @@ class _Interface:
 
     def time_ns(self, ticks: int) -> int:
         """Return the time of a time stamp, held between the epoch and the year 2262."""
-        time_ns = ticks * self.ns_per_tick or ticks * _NS_PER_S // self.ticks_per_s
+        # A large product: see ARCHITECTURE.md.
+        wide: Any = ticks
+        time_ns: int = wide * self.ns_per_tick or wide * _NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), _MAX_TIME_NS)
 
     def add_packet_drops(self, count: int) -> None:
@@ -137,7 +139,8 @@ class _Section:
         if len(self.interfaces) >= MAX_INTERFACES:
             raise _DamageError(f"more than {MAX_INTERFACES} interfaces in one section")
         link, _, snap_length = Struct(self.order + "HHI").unpack_from(data, pos)
-        name, resolution, offset = "", 6, 0
+        name, resolution = "", 6
+        offset: Any = 0  # as in `time_ns`
         for code, value in self.options(data, pos + 8, end):
             if code == _IF_NAME:
                 name = _text(value)

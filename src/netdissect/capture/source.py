@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from netdissect.model.errors import CaptureFileError
+from netdissect.system.interrupt import check, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,7 +115,7 @@ class Window:
 class RawInput:
     """The file below, counted: one call of `read` is one system call and returns what is there."""
 
-    __slots__ = ("_file", "_owned", "_read", "position", "total")
+    __slots__ = ("_fd", "_file", "_owned", "_read", "position", "total")
 
     def __init__(self, file: IO[bytes], *, owned: bool) -> None:
         self._file = file
@@ -122,11 +123,14 @@ class RawInput:
         self._read: Callable[[int], bytes | None] = getattr(file, "read1", file.read)
         self.position = 0
         """Octets read of the underlying file."""
-        self.total = _size(file)
-        """Size of the underlying file in octets; None for a pipe."""
+        self._fd, self.total = _size(file)
+        """Descriptor, -1 for none; size of the underlying file in octets, None for a pipe."""
 
     def read(self) -> bytes:
         """Return the next octets, at most READ_OCTETS; b"" at the end."""
+        if self.total is None and self._fd >= 0:
+            wait(self._fd)
+        check()
         data = self._read(READ_OCTETS) or b""
         self.position += len(data)
         return data
@@ -178,12 +182,13 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:
     return RawInput(source, owned=False)
 
 
-def _size(file: IO[bytes]) -> int | None:
+def _size(file: IO[bytes]) -> tuple[int, int | None]:
     try:
-        status = os.fstat(file.fileno())
+        fd = file.fileno()
+        status = os.fstat(fd)
     except (OSError, AttributeError, ValueError):
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+        return -1, None
+    return fd, status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _chunks(head: bytes, raw: RawInput) -> Iterator[bytes]:

@@ -20,6 +20,7 @@ from netdissect._version import __version__
 from netdissect.cli.errors import ClosedOutputError, report
 from netdissect.model.errors import did_you_mean
 from netdissect.render.safe import safe
+from netdissect.system import interrupt
 
 __all__ = ["COMMANDS", "cli", "main"]
 
@@ -154,11 +155,16 @@ class Group(click.Group):
             return super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
         try:
             status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            interrupt.check()
+            interrupt.ending()
             sys.stdout.flush()
         except Exception as error:  # noqa: BLE001 - the one place that reports every failure
+            interrupt.ending()
             status = report(error, debug="--debug" in words, live="-" in words)
         except KeyboardInterrupt:
+            interrupt.ending()
             status = report(KeyboardInterrupt(), debug=False, live="-" in words)
+        interrupt.ended()
         sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -237,4 +243,5 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole run
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    interrupt.install()
     cli.main(prog_name="netdissect")

@@ -20,6 +20,7 @@ from netdissect.model.errors import (
     UsageError,
 )
 from netdissect.render.safe import safe
+from netdissect.system import interrupt
 
 __all__ = ["EXIT", "ClosedOutputError", "report"]
 
@@ -70,7 +71,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         if not live:
             _say("interrupted")
-        return EXIT.DONE if live else EXIT.FAILURE
+        return EXIT.DONE if live else interrupt.status()
     if isinstance(error, click.ClickException):
         shown = io.StringIO()
         error.show(shown)

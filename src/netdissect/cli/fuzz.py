@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.system.interrupt import at_once, check
 
 __all__ = ["command"]
 
@@ -121,7 +119,7 @@ def command(
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
 
     progress = _Progress(cases, shown=not quiet)
-    with _interruptible():
+    with at_once():
         report = fuzz_target(
             protocol,
             Target.parse(target, own_host=i_own_this_host),
@@ -143,18 +141,9 @@ def command(
         print_json([{"schema": 1, **report.to_json()}])
     else:
         _show(report, make_screen(color, width))
+    check()
     if report.findings:
         raise click.exceptions.Exit(EXIT.FOUND)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let SIGTERM end a run as Ctrl-C does: the target that `exec:` runs is ended, too."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Progress:

@@ -13,6 +13,7 @@ from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import AccessError, NetdissectError
 from netdissect.render.safe import safe
+from netdissect.system import interrupt
 
 if TYPE_CHECKING:
     from netdissect.pipeline.live import LiveFeed
@@ -55,6 +56,8 @@ class LiveSession(Session):
         """Let Ctrl-C and its kin end the capture, and the second one its output as well."""
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._signalled)
+        if interrupt.take():  # while the capture was opened
+            self._signalled(signal.SIGINT, None)
         return self
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:

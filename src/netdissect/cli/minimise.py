@@ -11,6 +11,7 @@ from netdissect.cli import options
 from netdissect.cli.failures import monitors_of, target_of, trust_folder
 from netdissect.cli.output import print_json
 from netdissect.render.safe import safe
+from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]
 
@@ -75,14 +76,15 @@ def command(
         if live:
             click.echo(f"\r{done} trials, {left} steps left\x1b[K", err=True, nl=False)
 
-    result, path = minimise_failure(
-        failure,
-        where,
-        monitors=watchers,
-        trials=trials,
-        answer_seconds=answer,
-        progress=progress,
-    )
+    with at_once():
+        result, path = minimise_failure(
+            failure,
+            where,
+            monitors=watchers,
+            trials=trials,
+            answer_seconds=answer,
+            progress=progress,
+        )
     if live:
         click.echo(err=True)
     if as_json:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netdissect.render.console import Screen
+from netdissect.system.interrupt import check
 
 __all__ = ["make_screen", "print_json"]
 
@@ -28,6 +29,7 @@ def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int
     write = sys.stdout.write
     shown = 0
     for row in rows:
+        check()
         write(dump(row) + "\n")
         shown += 1
         if flush:

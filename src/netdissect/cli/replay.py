@@ -11,6 +11,7 @@ from netdissect.cli.errors import EXIT
 from netdissect.cli.failures import monitors_of, target_of, trust_folder
 from netdissect.cli.output import print_json
 from netdissect.render.safe import safe
+from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]
 
@@ -54,7 +55,8 @@ def command(
     failure = load_failure(folder)
     where = target_of(failure, target, own_host=i_own_this_host)
     watchers = monitors_of(failure, monitors, trusted=trust_folder)
-    verdict, sent = replay_failure(failure, where, monitors=watchers, exact=exact)
+    with at_once():
+        verdict, sent = replay_failure(failure, where, monitors=watchers, exact=exact)
     if as_json:
         row = {
             "schema": 1,

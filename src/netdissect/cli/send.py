@@ -10,6 +10,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.encode import fields_of
 from netdissect.cli.output import make_screen, print_json
+from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]
 
@@ -75,16 +76,17 @@ def command(
     driver = driver_class(protocol, transport, dialect)
     name = full_dialect(driver, dialect)
     octets = encode_text(protocol, name, driver.transport, message, fields_of(fields))
-    result = exchange(
-        protocol,
-        where,
-        octets,
-        dialect=name,
-        wait=wait,
-        session=not no_session,
-        live=not exact,
-        transport=driver.transport,
-    )
+    with at_once():
+        result = exchange(
+            protocol,
+            where,
+            octets,
+            dialect=name,
+            wait=wait,
+            session=not no_session,
+            live=not exact,
+            transport=driver.transport,
+        )
     rows = [(0, result.sent), *[(1, answer) for answer in result.answers[:_MAX_ANSWERS]]]
     for direction, payload in rows:
         _show(

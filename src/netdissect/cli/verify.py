@@ -10,6 +10,7 @@ from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Match, Session, select
+from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]
 
@@ -42,7 +43,8 @@ def command(
 
     with Session(file, quiet=quiet) as session:
         deque(session.reader, maxlen=0)
-        result = compare(file, frames=_frames(file, display_filter))
+        with at_once():
+            result = compare(file, frames=_frames(file, display_filter))
         if as_json:
             print_json(json.difference(item) for item in result.differences)
         else:

@@ -31,6 +31,8 @@ from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.table import Pipeline
+from netdissect.system.interrupt import check, wait
+from netdissect.system.parent import Lifeline
 
 __all__ = ["MAX_SHARES", "MIN_OCTETS", "analyze_shares", "processes_for", "share_of"]
 
@@ -157,6 +159,7 @@ class _Child:
 
     pid: int
     pipe: IO[bytes]
+    line: Lifeline
 
     @classmethod
     def start(cls, path: str, options: Options, share: tuple[int, int], wanted: bool) -> _Child:  # noqa: FBT001 - private
@@ -164,14 +167,17 @@ class _Child:
         receive, send = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        line = Lifeline()
         pid = os.fork()
         if pid:
             os.close(send)
-            return cls(pid, os.fdopen(receive, "rb"))
-        os.close(receive)
+            line.keep()
+            return cls(pid, os.fdopen(receive, "rb"), line)
         logging.getLogger("netdissect").disabled = True  # the first process names each plug-in once
         status = 1
         try:
+            line.depend()
+            os.close(receive)
             with open_capture(path) as reader, os.fdopen(send, "wb") as out:
                 part = _part(reader, options, share, wanted)
                 reports, part.analysis.connections = part.analysis.connections, Reports()
@@ -185,6 +191,7 @@ class _Child:
     def part(self) -> _Part:
         """Wait for the part; its reports stay in the pipe."""
         with _complaint():
+            wait(self.pipe.fileno())
             # The octets come from a process of our own, over a pipe that nobody else holds.
             part: _Part = pickle.load(self.pipe)  # noqa: S301
         return part
@@ -197,6 +204,7 @@ class _Child:
     def end(self) -> None:
         """Close the pipe and reap the process; one that still runs is ended first."""
         self.pipe.close()
+        self.line.cut()
         done, _ = os.waitpid(self.pid, os.WNOHANG)
         if not done:
             os.kill(self.pid, signal.SIGKILL)
@@ -209,6 +217,7 @@ def _complaint() -> Iterator[None]:
     try:
         yield
     except (EOFError, pickle.UnpicklingError):
+        check()
         raise RuntimeError("a process that analysed a share of the capture failed") from None
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from netdissect.render.safe import safe
+from netdissect.system.interrupt import check
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -174,6 +175,7 @@ class Screen:
 
     def line(self, *segments: tuple[str, str], cut: bool = False) -> None:
         """Print one line; with `cut`, no longer than the screen is wide."""
+        check()
         parts: Iterable[tuple[str, str]] = segments
         if cut and (width := self.width) < UNLIMITED:
             parts = _cut(segments, width)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from statistics import median
+from typing import Any
 
 from netdissect.model.intervals import Interval
 from netdissect.model.packets import SIDES
@@ -195,10 +196,14 @@ class Intervals:
         index = self._index(time_ns)
         row = self._rows.get((index, direction))
         if row is None:
-            start = (self.start_ns or 0) + index * self.span_ns
+            start = self._start(index)
             row = self._rows[index, direction] = Interval(start, self.span_ns, direction)
             self._last = max(self._last, index)
         return row
+
+    def _start(self, index: int) -> int:
+        wide: Any = index  # a large product: see ARCHITECTURE.md
+        return (self.start_ns or 0) + int(wide * self.span_ns)
 
     def rows(self) -> list[Interval]:
         """Return every span of both directions in time, empty ones included. Ends the counting."""
@@ -214,7 +219,7 @@ class Intervals:
             for direction in (0, 1):
                 row = self._rows.get((index, direction))
                 if row is None:
-                    row = Interval(self.start_ns + index * self.span_ns, self.span_ns, direction)
+                    row = Interval(self._start(index), self.span_ns, direction)
                 samples = self._rtts.get((index, direction))
                 if samples:
                     row.rtt_ms = median(samples)

@@ -39,7 +39,7 @@ class Cursor:
 
     def take(self, octets: int) -> bytes:
         """Read whole octets, re-aligned where the position is no octet boundary."""
-        if octets < 0 or 8 * octets > self.left:
+        if octets < 0 or octets > self.left >> 3:
             raise OutOfData(f"{octets} octets wanted, {self.left // 8} left")
         start, self.position = self.position, self.position + 8 * octets
         if start & 7:

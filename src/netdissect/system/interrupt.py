@@ -1,0 +1,178 @@
+"""Ctrl-C and its kin, for commands: a flag that the loops look at between two batches or two lines.
+
+An exception out of a signal handler may come anywhere: half-way through a line of output, or where
+compiled arithmetic takes it for a lack of memory. So the handler only notes the signal. Loops call
+`check`, waits are `wait`, and what does nothing but wait for others says `at_once`. Where nobody
+looks for PATIENCE_S, an exception ends the command after all.
+
+Library users who never call `install` keep their own handlers, and nothing here does anything.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+__all__ = [
+    "SIGNALS",
+    "Interrupted",
+    "at_once",
+    "check",
+    "ended",
+    "ending",
+    "install",
+    "status",
+    "take",
+    "uninstall",
+    "wait",
+]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENCE_S = 1.0
+"""Seconds that a command has to look at the flag."""
+LAST_S = 5.0
+"""Seconds that it then has for its last output, which nobody may be reading."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has come.
+
+    A kind of its own, because Python kills itself with SIGINT at its end where a plain
+    KeyboardInterrupt has passed through `exec` of a text, as dataclasses use it. Source: CPython
+    Python/pythonrun.c, run_eval_code_obj.
+    """
+
+
+class _State:
+    """What this process was told."""
+
+    number: int | None = None
+    """The first signal; None before it."""
+    eager = 0
+    """How many blocks of `at_once` are open."""
+    over = False
+    """Whether the command is ending: no signal disturbs that any more."""
+    before: dict[int, Any] | None = None
+    """Handlers to put back; None while none of ours is in place."""
+    woken = -1
+    """What `wait` polls; the handler writes to the other end."""
+    wake = -1
+
+
+_state = _State()
+
+
+def install() -> None:
+    """Let signals set the flag from now on. Only in the main thread of a program of ours."""
+    if _state.before is None:
+        _state.woken, _state.wake = os.pipe()
+        for end in (_state.woken, _state.wake):
+            os.set_blocking(end, False)
+        _state.before = {each: signal.signal(each, _noted) for each in SIGNALS}
+        _state.before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _unheard)
+
+
+def uninstall() -> None:
+    """Put the handlers back that were there before, and forget what came."""
+    if _state.before is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in _state.before.items():
+            signal.signal(number, handler)
+        os.close(_state.woken)
+        os.close(_state.wake)
+        _state.number, _state.eager, _state.over = None, 0, False
+        _state.before, _state.woken, _state.wake = None, -1, -1
+
+
+def check() -> None:
+    """Raise Interrupted where a signal has come."""
+    if _state.number is not None and not _state.over:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise Interrupted
+
+
+def take() -> bool:
+    """Return whether a signal has come, and forget it: the caller does what it asks for."""
+    told = _state.number is not None
+    _state.number = None
+    if told:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return told
+
+
+def wait(fd: int) -> None:
+    """Wait until there is something to read, or raise Interrupted where a signal comes."""
+    if _state.before is None:
+        return  # reading itself will wait
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    poll.register(_state.woken, select.POLLIN)
+    while True:
+        check()
+        ready = {found for found, _ in poll.poll()}
+        if fd in ready:
+            return
+        with suppress(BlockingIOError):  # another process may have emptied the shared pipe
+            os.read(_state.woken, 1)
+
+
+@contextmanager
+def at_once() -> Iterator[None]:
+    """Let a signal raise Interrupted wherever it comes: for code that waits and prints
+    nothing.
+    """
+    check()
+    _state.eager += 1
+    try:
+        yield
+    finally:
+        _state.eager -= 1
+
+
+def ending() -> None:
+    """Say that the command ends: further signals do not disturb its last output."""
+    _state.over = True
+    if _state.number is not None:
+        signal.setitimer(signal.ITIMER_REAL, LAST_S)
+
+
+def ended() -> None:
+    """Say that all output is out: a signal that comes while the interpreter goes changes nothing.
+
+    The interpreter puts the system's handlers back before it ends, which would end it otherwise.
+    """
+    if _state.before is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*SIGNALS, signal.SIGALRM})
+
+
+def status() -> int:
+    """Return the exit status of an interrupted command: 128 and the number of the signal."""
+    return 128 + (signal.SIGINT if _state.number is None else _state.number)
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    del frame
+    again = _state.number is not None
+    if not again:
+        _state.number = number
+        with suppress(OSError):
+            os.write(_state.wake, b"!")
+    if not _state.over and (again or _state.eager):
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        raise Interrupted
+    if not again:
+        signal.setitimer(signal.ITIMER_REAL, LAST_S if _state.over else PATIENCE_S, PATIENCE_S)
+
+
+def _unheard(number: int, frame: FrameType | None) -> None:
+    """End what did not look at the flag, or cannot write its last lines: nobody reads them."""
+    del number, frame
+    if _state.over:
+        os._exit(status())
+    raise Interrupted

@@ -1,0 +1,263 @@
+"""A command that is interrupted, whenever that is: its exit status, whole lines, no process left."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fuzzing import free_target, server_command
+from livetraffic import needs_capture
+from netdissect.system.programs import find
+
+ROOT = Path(__file__).resolve().parents[2]
+LOSSY = ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+LIMIT_S = 60
+_SUBREAPER = 36
+"""PR_SET_CHILD_SUBREAPER: whoever a command leaves becomes our child. Source: prctl(2)."""
+_CAUGHT = 1 << (signal.SIGTERM - 1)
+
+
+def grown(path: Path, datagrams: int) -> Path:
+    """Write a capture that holds another one again and again, each time later."""
+    head, body = LOSSY.read_bytes()[:24], LOSSY.read_bytes()[24:]
+    with path.open("wb") as file:
+        file.write(head)
+        count, later = 0, 0
+        while count < datagrams:
+            at = 0
+            while at < len(body):
+                seconds, micro, size, wire = struct.unpack_from("<IIII", body, at)
+                file.write(struct.pack("<IIII", seconds + later, micro, size, wire))
+                file.write(body[at + 16 : at + 16 + size])
+                at += 16 + size
+                count += 1
+            later += 100
+    return path
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return grown(tmp_path_factory.mktemp("signals") / "long.pcap", 5_000)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a capture for which several processes pay."""
+    return grown(tmp_path_factory.mktemp("signals") / "large.pcap", 320_000)
+
+
+@pytest.fixture(autouse=True)
+def orphans() -> Iterator[None]:
+    """See to it that a process that a command leaves is found, and fail where there is one."""
+    if sys.platform != "linux":
+        pytest.skip("only Linux tells whose processes are left")
+    library = ctypes.CDLL(None)
+    library.prctl(_SUBREAPER, 1, 0, 0, 0)
+    before = children()
+    yield
+    end = time.monotonic() + LIMIT_S / 4
+    while left := children() - before:
+        for pid in left:
+            with_zombies = os.waitpid(pid, os.WNOHANG)
+            del with_zombies
+        assert time.monotonic() < end, [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in left]
+        time.sleep(0.01)
+    library.prctl(_SUBREAPER, 0, 0, 0, 0)
+
+
+def children() -> set[int]:
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        found.update(map(int, (task / "children").read_text().split()))
+    return found
+
+
+def ready(process: subprocess.Popen[bytes]) -> None:
+    """Wait until the command has its signal handlers: the interpreter itself starts before."""
+    while process.poll() is None:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next((line for line in status.splitlines() if line.startswith("SigCgt")), "")
+        if caught and int(caught.split()[1], 16) & _CAUGHT:
+            return
+        time.sleep(0.001)
+
+
+def start(words: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "netdissect", *words],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+    )  # fmt: skip
+
+
+def interrupted(
+    words: list[str], delay_s: float, number: int = signal.SIGINT
+) -> tuple[int, bytes, bytes]:
+    """Run a command and send it a signal after a while; return how it ended and what it said."""
+    with start(words) as process:
+        ready(process)
+        time.sleep(delay_s)
+        process.send_signal(number)
+        out, said = process.communicate(timeout=LIMIT_S)
+    return process.returncode, out, said
+
+
+def commands(capture: Path, folder: Path) -> dict[str, list[str]]:
+    """Return a run of every command that takes some time; `connections` of several processes."""
+    file = str(capture)
+    rows = {
+        "anomalies": ["--content"], "connections": ["--json"], "follow": ["1", "--json"],
+        "info": [], "ladder": ["1"], "read": ["--json"], "show": ["4000"],
+        "stats": ["--interval", "1s"], "timeline": ["--json"], "verify": [],
+    }  # fmt: skip
+    found = {name: [name, file, *more] for name, more in rows.items()}
+    found["lines"] = ["read", file]
+    found["doctor"] = ["doctor"]
+    found["fields"] = ["fields"]
+    found["sniff-file"] = ["sniff", "-r", file, "-w", str(folder / "out.pcapng")]
+    found["sniff"] = ["sniff", "-i", "lo", "-f", "udp port 9", "-a", "duration:30"]
+    target = free_target()
+    found["fuzz"] = [
+        "fuzz", "riptide", "--target", str(target), "--cases", "100000", "--rate", "0",
+        "--out", str(folder / "run"), "--monitor", server_command("riptide", target),
+    ]  # fmt: skip
+    return found
+
+
+NAMES = (
+    "anomalies", "connections", "follow", "info", "ladder", "read", "show", "stats", "timeline",
+    "verify", "lines", "doctor", "fields", "sniff-file", "sniff", "fuzz",
+)  # fmt: skip
+LIVE = {"sniff", "sniff-file"}
+
+
+def judge(name: str, words: list[str], whole: bytes, delay_s: float, folder: Path) -> None:
+    for left in folder.glob("*/*.json*"):
+        left.unlink()
+    status, out, said = interrupted(words, delay_s)
+    assert status == 130 or (status == 0 and (name in LIVE or out == whole)), (status, said)
+    assert b"Traceback" not in said, said.decode()
+    assert b"fatal" not in said
+    assert out in {b"", whole} or out.endswith(b"\n"), out[-200:]
+    if name not in LIVE | {"fuzz", "doctor"}:
+        assert whole.startswith(out)
+    if "--json" in words:
+        for line in out.splitlines():
+            json.loads(line)
+
+
+def whole_output(name: str, words: list[str]) -> tuple[bytes, float]:
+    """Return what a command prints when it is left alone, and how long that takes, seconds."""
+    if name in {"fuzz", "sniff"}:
+        return b"", 2.0
+    begin = time.monotonic()
+    with start(words) as process:
+        ready(process)
+        begin = time.monotonic()
+        out, _ = process.communicate(timeout=10 * LIMIT_S)
+    assert process.returncode == 0
+    return out, time.monotonic() - begin
+
+
+def many(name: str, capture: Path, folder: Path, count: int) -> None:
+    if name == "verify" and find("tshark") is None:
+        pytest.skip("takes tshark")
+    words = commands(capture, folder)[name]
+    whole, takes_s = whole_output(name, words)
+    chance = random.Random(name)
+    for _ in range(count):
+        judge(name, words, whole, chance.uniform(0, takes_s), folder)
+
+
+@needs_capture
+@pytest.mark.parametrize("name", ["connections", "read", "timeline", "sniff", "fuzz"])
+def test_a_signal_ends_a_command_with_a_whole_line(
+    name: str, capture: Path, tmp_path: Path
+) -> None:
+    many(name, capture, tmp_path, 1)
+
+
+@needs_capture
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_two_hundred_signals(name: str, capture: Path, tmp_path: Path) -> None:
+    many(name, capture, tmp_path, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_workers_end_with_their_command(number: int, large: Path) -> None:
+    words = ["connections", str(large), "--json"]
+    chance = random.Random(number)
+    for _ in range(10):
+        status, _, said = interrupted(words, chance.uniform(0.2, 3), number)
+        assert status == (-number if number == signal.SIGKILL else 128 + number), said
+
+
+def test_a_command_that_waits_for_its_input_ends_at_once() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "netdissect", "connections", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(LOSSY.read_bytes()[:2000])
+        process.stdin.flush()
+        ready(process)
+        time.sleep(0.3)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=LIMIT_S)
+    assert time.monotonic() - begin < 5
+    assert process.returncode in {0, 143}
+
+
+RAISES = """
+import random, signal, sys, time
+from netdissect import analyze
+
+class Stop(Exception):
+    pass
+
+def handler(*_):
+    raise Stop
+
+signal.signal(signal.SIGALRM, handler)
+chance, stopped = random.Random(1), 0
+for _ in range(int(sys.argv[2])):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.0005, 0.04))
+        while True:
+            analyze(sys.argv[1])
+    except Stop:
+        stopped += 1
+print(stopped)
+"""
+
+
+def raises(path: Path, count: int) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", RAISES, str(path), str(count)],
+        capture_output=True, check=False, timeout=10 * LIMIT_S,
+    )  # fmt: skip
+    assert (run.returncode, run.stdout) == (0, b"%d\n" % count), run.stderr.decode()
+
+
+def test_a_handler_of_a_library_user_may_raise(capture: Path) -> None:
+    raises(capture, 50)
+
+
+@pytest.mark.slow
+def test_a_handler_may_raise_a_thousand_times(capture: Path) -> None:
+    raises(capture, 1000)
+    for path in sorted((ROOT / "captures").glob("*/*.pcap*"))[::5]:
+        raises(path, 50)

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from netdissect.system import interrupt
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    before = [signal.getsignal(each) for each in (*interrupt.SIGNALS, signal.SIGALRM)]
+    interrupt.install()
+    yield
+    interrupt.uninstall()
+    assert [signal.getsignal(each) for each in (*interrupt.SIGNALS, signal.SIGALRM)] == before
+
+
+@pytest.mark.parametrize("number", interrupt.SIGNALS)
+def test_a_signal_is_seen_where_it_is_looked_for(number: int) -> None:
+    interrupt.check()
+    os.kill(os.getpid(), number)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.check()
+    assert interrupt.status() == 128 + number
+
+
+def test_the_second_one_does_not_wait() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert interrupt.status() == 143
+
+
+def test_what_only_waits_is_interrupted_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt), interrupt.at_once():
+        os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), interrupt.at_once():
+        pytest.fail("the signal came before")
+
+
+def test_where_nobody_looks_an_exception_comes_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupt, "PATIENCE_S", 0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        threading.Event().wait(30)
+    interrupt._state.number = None
+
+
+def test_waiting_for_a_pipe_ends_with_its_octets_or_with_a_signal() -> None:
+    read, write = os.pipe()
+    os.write(write, b"x")
+    interrupt.wait(read)
+    os.read(read, 1)
+    timer = threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.wait(read)
+    timer.join()
+    os.close(read)
+    os.close(write)
+
+
+def test_nothing_disturbs_the_end() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    interrupt.ending()
+    for number in interrupt.SIGNALS:
+        os.kill(os.getpid(), number)
+    interrupt.check()
+
+
+def test_a_caller_can_take_the_signal_for_itself() -> None:
+    assert not interrupt.take()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert interrupt.take()
+    interrupt.check()

@@ -1,0 +1,90 @@
+"""Copies of the process end with it, by whatever signal it ends."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 20
+SCRIPT = """
+import os, sys, time
+from netdissect.system.parent import Lifeline
+line = Lifeline(by_signal=sys.argv[1] == "signal")
+pid = os.fork()
+if not pid:
+    line.depend()
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+    os._exit(0)
+line.keep()
+time.sleep(60)
+"""
+ANALYSIS = """
+import os, sys, time
+from netdissect.pipeline import parallel
+from netdissect import analyze
+main = os.getpid()
+def part(*_):
+    if os.getpid() != main:
+        print(os.getpid(), flush=True)
+    time.sleep(60)
+parallel._part = part
+if sys.argv[1] == "command":
+    parallel.MIN_OCTETS = 0
+    os.sched_getaffinity = lambda _: {0, 1}
+    from netdissect.cli import main as command
+    sys.argv[1:] = ["connections", sys.argv[2]]
+    command()
+analyze(sys.argv[2], processes=2)
+"""
+CAPTURE = str(Path(__file__).parents[2] / "captures" / "riptide" / "udp_2.2.1_clean.pcap")
+
+
+def dies_with_its_parent(script: str, words: list[str], number: int) -> int:
+    """Kill a process by a signal; return its status once its copy is gone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as parent:
+        assert parent.stdout is not None
+        copy = os.pidfd_open(int(parent.stdout.readline()))
+        parent.send_signal(number)
+        status = parent.wait(LIMIT_S)
+        assert select.select([copy], [], [], LIMIT_S)[0], "the copy goes on"
+        os.close(copy)
+    return status
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("way", ["signal", "pipe"])
+def test_a_copy_ends_with_its_parent(way: str, number: int) -> None:
+    if way == "signal" and sys.platform != "linux":
+        pytest.skip("only Linux has a death signal")
+    assert dies_with_its_parent(SCRIPT, [way], number) == -number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_worker_ends_with_the_program_of_a_library_user(number: int) -> None:
+    assert dies_with_its_parent(ANALYSIS, ["library", CAPTURE], number) == -number
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_worker_ends_with_its_command(number: int) -> None:
+    status = dies_with_its_parent(ANALYSIS, ["command", CAPTURE], number)
+    assert status == (-number if number == signal.SIGKILL else 128 + number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a death signal")
+def test_a_copy_whose_parent_is_gone_already_does_not_begin() -> None:
+    script = SCRIPT.replace("line.depend()", "time.sleep(0.2); line.depend()").replace(
+        "line.keep()\ntime.sleep(60)", "line.keep()"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, "signal"], capture_output=True, timeout=LIMIT_S, check=False
+    )
+    assert run.stdout == b""
