@@ -54,11 +54,13 @@ ROOMS: dict[str, set[str]] = {
         "model",
         "wire",
     },
+    "join": {"capture", "flow", "model", "pipeline", "track"},
     "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
     "verify": {"capture", "flow", "model", "pipeline", "protocols"},
     "cli": {
         "pipeline",
         "lookup",
+        "join",
         "verify",
         "filters",
         "render",

@@ -37,6 +37,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "follow": ("follow", "Show the reliable messages of a connection in order, once each."),
     "fuzz": ("fuzz", "Send mutated messages to a server of yours, and watch it."),
     "info": ("info", "Show the facts of a capture file and the protocols in it."),
+    "join": ("join", "Join captures of one conversation: what the network between them did."),
     "ladder": ("ladder", "Draw a connection as a diagram of two lanes."),
     "man": ("man", "Print the manual page of a command."),
     "minimise": ("minimise", "Find the fewest steps that still make a target fail."),

@@ -1,0 +1,99 @@
+"""`netdissect join`: what the network between two captures did to each datagram."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import FILE
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices
+
+if TYPE_CHECKING:
+    from netdissect.join import Link
+
+__all__ = ["command"]
+
+
+@click.command("join")
+@click.argument("files", nargs=-1, required=True, metavar="A B [C ...]", type=FILE)
+@click.option(
+    "-w",
+    "--write",
+    "target",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write all frames by one clock to a pcapng file, with their fates as comments.",
+)
+@click.option("--datagrams", is_flag=True, help="With --json also an object per frame compared.")
+@options.json_output
+@options.analysis
+@options.screen
+def command(
+    files: tuple[str, ...],
+    target: str | None,
+    datagrams: bool,
+    as_json: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Join captures of one conversation: what the network between them did.
+
+    Finds by what they carry which datagrams are the same, and from that how the clocks relate;
+    prints per direction true loss, copies, reordering, one-way delay, and what resends were for.
+    Captures that do not belong together are refused.
+
+    \b
+    netdissect join client.pcap server.pcap
+    """
+    del quiet, verbose
+    from netdissect.join import close_all, join_all, write_joined  # noqa: PLC0415
+
+    if len(files) < 2:  # noqa: PLR2004 - nothing to join
+        raise click.UsageError("two captures are needed, the second of the other side")
+    if "-" in files:
+        raise click.UsageError("captures are read more than once: name files, not `-`")
+    if datagrams and not as_json:
+        raise click.UsageError("--datagrams is for --json")
+    links = join_all(files, options=choices.options())
+    try:
+        if target is not None:
+            write_joined(files, links, target)
+        if as_json:
+            print_json(_objects(links, datagrams=datagrams))
+        elif target != "-":
+            _show(links, make_screen(color, width))
+        cut = any(
+            info.truncated_at is not None for link in links for info in link.joined.report.captures
+        )
+    finally:
+        close_all(links)
+    return EXIT.CUT_SHORT if cut else EXIT.DONE
+
+
+def _objects(links: list[Link], *, datagrams: bool) -> Iterator[dict[str, Any]]:
+    from netdissect.export import join  # noqa: PLC0415
+
+    for link in links:
+        captures = (link.first, link.second)
+        yield from join.joined(link.joined.report, captures)
+        for side in (0, 1) if datagrams else ():
+            for frame, row in link.joined.fates(side):
+                yield join.fate(captures[side], frame, row)
+
+
+def _show(links: list[Link], screen: Any) -> None:
+    from netdissect.render.join import capture_letter, show_join  # noqa: PLC0415
+
+    for index, link in enumerate(links):
+        if index:
+            screen.line()
+        letters = (capture_letter(link.first), capture_letter(link.second))
+        show_join(screen, link.joined.report, letters)

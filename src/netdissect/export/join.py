@@ -1,0 +1,140 @@
+"""The shapes of `join --json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from netdissect.export.json import SCHEMA
+from netdissect.export.json import _round as rounded
+from netdissect.export.json import _rtt as rtt
+from netdissect.model.joined import (
+    Fate,
+    FateRow,
+    JoinedConnection,
+    JoinReport,
+    StreamReport,
+    WayReport,
+)
+from netdissect.model.packets import Direction
+
+__all__ = ["fate", "joined"]
+
+
+def joined(report: JoinReport, captures: tuple[int, int] = (0, 1)) -> Iterator[dict[str, Any]]:
+    """Yield an object for the two captures, then one per conversation."""
+    clock = report.clock
+    yield {
+        "schema": SCHEMA,
+        "kind": "captures",
+        "captures": list(captures),
+        "files": [info.path for info in report.captures],
+        "same_place": report.same_place,
+        "overlap_ms": rounded(report.overlap_ms),
+        "clock": {
+            "offset_ms": rounded(clock.offset_ms),
+            "bound_ms": rounded(clock.bound_ms),
+            "drift_ppm": rounded(clock.drift_ppm),
+            "drift_bound_ppm": rounded(clock.drift_bound_ppm),
+            "least_delay_ms": [rounded(value) for value in clock.least_delay_ms],
+            "anchors": clock.anchors,
+            "contradicting": clock.contradicting,
+            "steps": [
+                {"capture": captures[capture], "frame": frame, "ms": rounded(span)}
+                for capture, frame, span in clock.steps
+            ],
+        },
+        "apart": list(report.apart),
+        "limits_hit": report.limits_hit,
+    }
+    for conversation in report.conversations:
+        yield _conversation(conversation, captures)
+
+
+def _conversation(one: JoinedConnection, captures: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "kind": "conversation",
+        "number": one.number,
+        "how": one.kind,
+        "transport": one.transport,
+        "protocol": one.protocol,
+        "captures": list(captures),
+        "connections": [list(numbers) for numbers in one.connections],
+        "ends": [[list(pair) for pair in ends] for ends in one.ends],
+        "client_capture": None if one.client is None else captures[one.client],
+        "ways": [
+            {"direction": _direction(one, index), **_way(way, captures)}
+            for index, way in enumerate(one.ways)
+        ],
+        "streams": [
+            {"direction": _direction(one, index), **_stream(stream, captures)}
+            for index, stream in enumerate(one.streams)
+        ],
+    }
+
+
+def _direction(one: JoinedConnection, index: int) -> str | None:
+    return None if one.client is None else Direction(index).label
+
+
+def _way(way: WayReport, captures: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "sender_capture": captures[way.sender],
+        "sent": way.sent,
+        "delivered": way.delivered,
+        "lost": way.lost,
+        "outside": way.outside,
+        "unseen": way.unseen,
+        "doubtful": way.doubtful,
+        "ambiguous": way.ambiguous,
+        "arrived": way.arrived,
+        "copies": way.copies,
+        "appeared": way.appeared,
+        "reordered": way.reordered,
+        "loss_share": rounded(way.loss_share),
+        "delay_ms": rtt(way.delay),
+        "jitter_ms": rounded(way.jitter_ms),
+        "burst_count": way.burst_count,
+        "bursts": [burst._asdict() for burst in way.bursts],
+        "retransmissions": {
+            "needed": way.resends.needed,
+            "spurious": way.resends.spurious,
+            "unknown": way.resends.unknown,
+            "copied": way.resends.copied,
+            "spaces": {
+                space: dict(zip(("needed", "spurious", "copied", "unknown"), counts, strict=True))
+                for space, counts in way.resends.spaces.items()
+            },
+        },
+    }
+
+
+def _stream(stream: StreamReport, captures: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "sender_capture": captures[stream.toward],
+        "octets": list(stream.octets),
+        "equal": stream.equal,
+        "differs_at": stream.differs_at,
+        "delay_ms": rtt(stream.delay),
+    }
+
+
+def fate(capture: int, frame: int, row: FateRow) -> dict[str, Any]:
+    """Return what became of one frame."""
+    shown = {
+        "schema": SCHEMA,
+        "kind": "datagram",
+        "capture": capture,
+        "frame": frame,
+        "common_ns": row.common_ns,
+        "fate": row.fate.label,
+        "partner": row.partner,
+        "delay_ms": rounded(row.delay_ms),
+        "ambiguous": row.ambiguous,
+    }
+    if row.fate in {Fate.ARRIVED, Fate.COPY}:
+        shown["reordered"] = row.reordered
+    elif row.fate is Fate.DELIVERED:
+        shown["copied"] = row.copied
+    return shown

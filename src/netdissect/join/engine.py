@@ -1,0 +1,251 @@
+"""Joins two captures: reads both for a sample, fits their clocks, reads both again side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.join.clock import Clock
+from netdissect.join.matching import Matcher
+from netdissect.join.pairing import (
+    MAX_DELAY_NS,
+    MAX_SLACK_NS,
+    SAME_PLACE_NS,
+    NotJoinedError,
+    Pairing,
+    delay_of,
+    pair,
+    pair_streams,
+)
+from netdissect.join.ranges import Extent
+from netdissect.join.sample import FlowName, Sample, take_sample
+from netdissect.join.streams import MAX_APART_NS, Streams, stream_anchors, stream_pairs
+from netdissect.join.table import FateTable
+from netdissect.join.tokens import NO_LIMIT, Tokens
+from netdissect.join.weigh import Chances, Delays
+from netdissect.model.joined import Fate
+from netdissect.model.packets import Frame
+
+__all__ = ["Matched", "match"]
+
+
+@dataclass(slots=True)
+class Matched:
+    """Two captures, datagram by datagram."""
+
+    samples: tuple[Sample, Sample]
+    pairing: Pairing
+    tables: tuple[FateTable, FateTable]
+    chances: dict[int, Chances]
+    matcher: Matcher
+    streams: list[tuple[Streams, int]]
+    """TCP connections that carry one stream, with the way of the first side's."""
+
+    def close(self) -> None:
+        """Free the tables."""
+        for table in self.tables:
+            table.close()
+
+
+def match(path_a: str, path_b: str) -> Matched:
+    """Return what became of each datagram between two captures.
+
+    Raises:
+        CaptureError: a file is missing, unreadable or no capture.
+        NotJoinedError: the captures are not of one conversation.
+
+    """
+    paths = (path_a, path_b)
+    tokens, samples = _sampled(paths)
+    tokens, samples, pairing = _paired(paths, tokens, samples)
+    chances = {toward: _chances(samples, pairing, toward) for toward in (1, -1)}
+    tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
+    matcher = Matcher(pairing, chances, tables)
+    sides = [_sights(path, capture, tokens, pairing.clock) for capture, path in enumerate(paths)]
+    _side_by_side(sides, matcher)
+    matcher.finish()
+    _outside(samples, pairing.clock, chances, tables)
+    return Matched(samples, pairing, tables, chances, matcher, _streams(samples, pairing))
+
+
+def _sampled(paths: tuple[str, str]) -> tuple[Tokens, tuple[Sample, Sample]]:
+    tokens = Tokens()
+    samples = (take_sample(paths[0], tokens), take_sample(paths[1], tokens))
+    if tokens.shortest < NO_LIMIT:
+        tokens = Tokens(tokens.shortest)
+        samples = (take_sample(paths[0], tokens), take_sample(paths[1], tokens))
+    return tokens, samples
+
+
+def _paired(
+    paths: tuple[str, str], tokens: Tokens, samples: tuple[Sample, Sample]
+) -> tuple[Tokens, tuple[Sample, Sample], Pairing]:
+    """Return how the captures fit, by whole packets; TCP also by what no firewall or translator
+    rewrites, or by its streams.
+    """
+    resolution = _resolution(samples)
+    try:
+        return tokens, samples, pair(*samples, resolution_ns=resolution)
+    except NotJoinedError as error:
+        if not all(any(flow.tcp for flow in sample.flows.values()) for sample in samples):
+            raise
+        why = error
+    loose = Tokens(tokens.limit, loose=True)
+    resampled = (take_sample(paths[0], loose), take_sample(paths[1], loose))
+    try:
+        return loose, resampled, pair(*resampled, resolution_ns=resolution)
+    except NotJoinedError:
+        anchors = stream_anchors(stream_pairs(*samples, set()))
+        if not anchors:
+            raise why from None
+    return tokens, samples, pair_streams(*samples, anchors, resolution_ns=resolution)
+
+
+def _streams(samples: tuple[Sample, Sample], pairing: Pairing) -> list[tuple[Streams, int]]:
+    """Return the TCP connections that are one stream, with +1 where the first side's octets go from
+    A to B.
+    """
+    taken = {
+        (capture, name)
+        for group in pairing.groups
+        for capture in (0, 1)
+        for name in group.ways[capture]
+    }
+    found: list[tuple[Streams, int]] = []
+    clock = pairing.clock
+    for streams in stream_pairs(*samples, taken):
+        delays: dict[int, list[int]] = {0: [], 1: []}
+        for anchor in stream_anchors([streams]):
+            way = int(anchor.flow_a != streams[0][0].number)
+            there = clock.common(1, anchor.frame_b, anchor.b_ns)
+            delays[way].append(there - clock.common(0, anchor.frame_a, anchor.a_ns))
+        told = [delay if way == 0 else -delay for way in (0, 1) for delay in delays[way]]
+        if told and max(map(abs, told)) <= MAX_APART_NS:
+            found.append((streams, 1 if median(told) >= 0 else -1))
+    return found
+
+
+def _resolution(samples: tuple[Sample, Sample]) -> int:
+    """Return by how much a difference of times may be off because a file keeps microseconds."""
+    return sum(1 if sample.info.nanosecond else 1000 for sample in samples)
+
+
+def _chances(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> Chances:
+    """Return what the sample tells of one direction."""
+    sender = 0 if toward > 0 else 1
+    sending, receiving = samples[sender], samples[1 - sender]
+    flows = [
+        {
+            samples[capture].flows[name].number
+            for group in pairing.groups
+            for name, way in group.ways[capture].items()
+            if way == toward and name in samples[capture].flows
+        }
+        for capture in (sender, 1 - sender)
+    ]
+    delays = [toward * delay_of(a, pairing.clock) for a in pairing.anchors if a.toward == toward]
+    lags: list[int] = []
+    sent = lost = copied = 0
+    for name, count in sending.counts.items():
+        if count != 1 or sending.sights[name][0][2] not in flows[0]:
+            continue
+        sent += 1
+        theirs = [sight for sight in receiving.sights.get(name, ()) if sight[2] in flows[1]]
+        lost += not theirs
+        if len(theirs) > 1:
+            copied += 1
+            lags.append(theirs[1][1] - theirs[0][1])
+    slack = SAME_PLACE_NS if pairing.same_place else _resolution(samples)
+    usual = max(delays, default=0)
+    return Chances(
+        delays=Delays(delays, MAX_DELAY_NS, usual),
+        lags=Delays(lags, MAX_DELAY_NS),
+        lost=(lost + 1) / (sent + 20),
+        copied=(copied + 1) / (sent + 100),
+        slack_ns=max(slack, MAX_SLACK_NS),
+    )
+
+
+_Sighting = tuple[int, int, FlowName, int, int, Extent | None]
+"""(common time, capture, flow, frame, name, sequence numbers)."""
+
+
+def _sights(path: str, capture: int, tokens: Tokens, clock: Clock) -> Iterator[list[_Sighting]]:
+    """Yield what travels in one capture, in lists."""
+    plain = capture == 0 and not clock.steps[0]
+    with open_capture(path) as reader:
+        batch: list[Frame] = []
+
+        def watched() -> Iterator[list[Frame]]:
+            nonlocal batch
+            for frames in reader.batches():
+                batch = frames
+                yield frames
+
+        for packets in Decapsulator().batches(watched()):
+            found: list[_Sighting] = []
+            for packet in packets:
+                name = tokens.of(packet, batch)
+                if name is not None:
+                    frame, time_ns = packet[1], packet[2]
+                    common = time_ns if plain else clock.common(capture, frame, time_ns)
+                    segment = packet[5]
+                    if segment is None:
+                        found.append((common, capture, (False, packet[3]), frame, name, None))
+                        continue
+                    extent = (
+                        (segment.seq, segment.payload_length) if segment.payload_length else None
+                    )
+                    found.append((common, capture, (True, packet[3]), frame, name, extent))
+            if found:
+                yield found
+
+
+def _side_by_side(sides: list[Iterator[list[_Sighting]]], matcher: Matcher) -> None:
+    """Give the datagrams of both captures to the matcher, in order of common time."""
+    take = matcher.take
+    lists = [next(side, None) for side in sides]
+    at = [0, 0]
+    while lists[0] is not None and lists[1] is not None:
+        first, second = lists[0], lists[1]
+        i, j = at
+        while i < len(first) and j < len(second):
+            if first[i][0] <= second[j][0]:
+                common, capture, flow, frame, name, extent = first[i]
+                i += 1
+            else:
+                common, capture, flow, frame, name, extent = second[j]
+                j += 1
+            take(capture, flow, frame, common, name, extent)
+        at = [i, j]
+        for side in (0, 1):
+            if at[side] == len(lists[side] or ()):
+                lists[side], at[side] = next(sides[side], None), 0
+    for side in (0, 1):
+        rest = lists[side]
+        while rest is not None:
+            for common, capture, flow, frame, name, extent in rest[at[side] :]:
+                take(capture, flow, frame, common, name, extent)
+            rest, at[side] = next(sides[side], None), 0
+
+
+def _outside(
+    samples: tuple[Sample, Sample],
+    clock: Clock,
+    chances: dict[int, Chances],
+    tables: tuple[FateTable, FateTable],
+) -> None:
+    """Say of what is missing where the other capture did not run that it does not know."""
+    for capture in (0, 1):
+        other = 1 - capture
+        start, end = samples[other].span(clock, other)
+        going = chances[1 if capture == 0 else -1].delays.quantile(0.5)
+        coming = chances[-1 if capture == 0 else 1].delays.quantile(0.5)
+        table = tables[capture]
+        for frame, (fate, _, _, _, _, common) in table.rows():
+            away = {Fate.LOST: going, Fate.APPEARED: -coming}.get(Fate(fate))
+            if away is not None and not start <= common + away <= end:
+                table.fate(frame, Fate.OUTSIDE)

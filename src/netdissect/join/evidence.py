@@ -1,0 +1,123 @@
+"""What the trackers add to the fates of frames: what resends were for, and that something arrived
+although the other capture does not have it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from netdissect.join.table import AMBIGUOUS, ANSWERED, SENT_AGAIN, FateTable
+from netdissect.model.joined import Fate, ResendReport
+from netdissect.model.reports import ConnectionEvent, UnitRecord
+
+__all__ = ["Evidence"]
+
+MISSES: Final = 3
+"""So many datagrams that were there unseen show that a capture misses some."""
+_RARE: Final = 1e-3
+"""Chance of seeing no answer to a missed datagram at which a capture is held to miss none."""
+
+_Key = tuple[int, int]
+"""(connection of the sender's capture, direction)."""
+
+
+class Evidence:
+    """Reads the timeline of one capture and what became of its frames.
+
+    Args:
+        table: fates of the frames of this capture.
+
+    """
+
+    def __init__(self, table: FateTable) -> None:
+        self._table = table
+        self.resends: dict[_Key, ResendReport] = defaultdict(ResendReport)
+        """What the resends of each direction were for, as far as this capture is next to its
+        sender; and copies by the network, where it is next to its receiver.
+        """
+        self.unseen = 0
+        """Frames sent here that have arrived although the other capture lacks them; flagged."""
+        self.answered = 0
+        """Units sent here of which acknowledgement and arrival were both seen."""
+
+    def read(self, timeline: Iterable[UnitRecord | ConnectionEvent]) -> None:
+        """Take a whole timeline."""
+        for item in timeline:
+            if isinstance(item, UnitRecord):
+                self._unit(item)
+
+    def _unit(self, unit: UnitRecord) -> None:
+        rows = [self._table.row(copy.frame) for copy in unit.copies]
+        fates = [row[0] for row in rows]
+        if fates[0] in _ARRIVALS:
+            self._received(unit, fates)
+            return
+        if len(fates) > 1:
+            self._sent_again(unit, rows)
+        arrived = Fate.DELIVERED in fates
+        if unit.outcome != "acked":
+            return
+        if arrived:
+            self.answered += 1
+        elif all(fate in (Fate.LOST, Fate.OUTSIDE) for fate in fates):
+            before = [
+                copy.frame for copy in unit.copies if copy.time_ns <= (unit.acked_time_ns or 0)
+            ]
+            row = self._table.row(before[0]) if len(before) == 1 else None
+            if row is not None and row[0] == Fate.LOST and not row[1] & (AMBIGUOUS | SENT_AGAIN):
+                self.unseen += 1
+                self._table.flag(before[0], ANSWERED)
+
+    def _received(self, unit: UnitRecord, fates: list[int]) -> None:
+        copied = sum(fate == Fate.COPY for fate in fates)
+        if copied:
+            self._add(unit, "copied", copied)
+
+    def _sent_again(
+        self, unit: UnitRecord, rows: list[tuple[int, int, int, int, int, int]]
+    ) -> None:
+        arrived, open_ = False, False
+        for index, (copy, row) in enumerate(zip(unit.copies, rows, strict=True)):
+            fate, flags = row[0], row[1]
+            if index and copy.kind != "duplicate":
+                says = "spurious" if arrived else "unknown" if open_ else "needed"
+                self._add(unit, says, 1)
+                if says == "needed":
+                    for earlier in unit.copies[:index]:
+                        self._table.flag(earlier.frame, SENT_AGAIN)
+            if flags & AMBIGUOUS or fate not in (Fate.DELIVERED, Fate.LOST):
+                open_ = True
+            arrived = arrived or (fate == Fate.DELIVERED and not flags & AMBIGUOUS)
+
+    def _add(self, unit: UnitRecord, name: str, count: int) -> None:
+        report = self.resends[unit.connection, unit.direction]
+        setattr(report, name, getattr(report, name) + count)
+        counts = dict(zip(_KINDS, report.spaces.get(unit.space, (0, 0, 0, 0)), strict=True))
+        counts[name] += count
+        report.spaces[unit.space] = (
+            counts["needed"],
+            counts["spurious"],
+            counts["copied"],
+            counts["unknown"],
+        )
+
+    def misses(self, appeared: int, sent: int) -> bool:
+        """Return whether the other capture misses some of what was there.
+
+        Args:
+            appeared: arrivals here that it has nobody sending.
+            sent: arrivals here that it has.
+
+        """
+        if self.unseen >= MISSES:
+            return True
+        if appeared < MISSES:
+            return False
+        share = appeared / (appeared + sent)
+        return (1 - share) ** self.answered > _RARE or self.unseen > 0
+
+
+_KINDS: Final = ("needed", "spurious", "copied", "unknown")
+_ARRIVALS: Final = frozenset({int(Fate.ARRIVED), int(Fate.COPY), int(Fate.APPEARED)})

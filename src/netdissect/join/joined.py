@@ -1,0 +1,376 @@
+"""Two captures of one conversation, joined: the report, and what became of each frame."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Final, Self
+
+from netdissect.join.clock import Clock, ClockPiece
+from netdissect.join.engine import Matched, match
+from netdissect.join.evidence import Evidence
+from netdissect.join.matching import Lane
+from netdissect.join.pairing import NotJoinedError
+from netdissect.join.streams import compare
+from netdissect.join.summary import add_up
+from netdissect.join.table import AMBIGUOUS, ANSWERED, COPIED, REORDERED, SENT_AGAIN, TableRow
+from netdissect.model.joined import (
+    ClockReport,
+    Fate,
+    FateRow,
+    JoinedConnection,
+    JoinReport,
+    ResendReport,
+    StreamReport,
+    WayReport,
+)
+from netdissect.model.packets import flow_endpoints
+from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline import Options, Pipeline, Recorder, iter_timeline
+from netdissect.pipeline.reports import Reports
+
+__all__ = ["Joined", "join"]
+
+_NOBODY: Final = FateRow(Fate.APART, None, None, False, False, False, 0)
+
+
+class Joined:
+    """Two captures, joined. Close it, or use it as a context manager: it may hold files."""
+
+    def __init__(self, paths: tuple[str, str], matched: Matched, options: Options | None) -> None:
+        self.paths = paths
+        self._matched = matched
+        self.lanes: list[Lane] = matched.matcher.lanes
+        """The flows compared, as rows of the tables name them."""
+        self.clock: Clock = matched.pairing.clock
+        self.tables = matched.tables
+        self.reports: list[Reports] = []
+        """All connections of each capture."""
+        self._evidence: list[Evidence] = []
+        limits: dict[str, int] = {}
+        for capture in (0, 1):
+            self._track(capture, options, limits)
+        self._judge()
+        self.report = self._reported(limits)
+        """Everything in figures."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free what it holds."""
+        self._matched.close()
+        for reports in self.reports:
+            reports.close()
+
+    # -- frame by frame ----------------------------------------------------------------------------
+
+    def fate(self, capture: int, frame: int) -> FateRow:
+        """Return what became of a frame of the first (0) or second (1) capture."""
+        row = self.tables[capture].row(frame)
+        return self._row(capture, row) if row[0] else _NOBODY
+
+    def fates(self, capture: int) -> Iterator[tuple[int, FateRow]]:
+        """Yield (frame, what became of it) of all frames of a capture that were compared."""
+        for frame, row in self.tables[capture].rows():
+            yield frame, self._row(capture, row)
+
+    def common_ns(self, capture: int, frame: int, time_ns: int) -> int:
+        """Return a time of a capture by the clock of the first one."""
+        return self.clock.common(capture, frame, time_ns)
+
+    def _row(self, capture: int, row: TableRow) -> FateRow:
+        fate, flags, _, lane, partner, common = row
+        delay = None
+        if partner:
+            away = self.tables[1 - capture].row(partner)[5] - common
+            sends = (self.lanes[lane].toward > 0) == (capture == 0)
+            delay = (away if sends else -away) / 1e6
+        return FateRow(
+            Fate(fate),
+            partner or None,
+            delay,
+            bool(flags & AMBIGUOUS),
+            bool(flags & COPIED),
+            bool(flags & REORDERED),
+            common,
+        )
+
+    # -- making it ---------------------------------------------------------------------------------
+
+    def _track(self, capture: int, options: Options | None, limits: dict[str, int]) -> None:
+        """Let the tracker say what the units of a capture were, beside what became of them."""
+        recorder = Recorder()
+        pipeline = Pipeline(options, recorder=recorder)
+        evidence = Evidence(self.tables[capture])
+        evidence.read(iter_timeline(self.paths[capture], pipeline=pipeline))
+        self._evidence.append(evidence)
+        self.reports.append(pipeline.reports)
+        for limit, count in pipeline.limits_hit.items():
+            limits[limit] = limits.get(limit, 0) + count
+
+    def _judge(self) -> None:
+        """Take back what was no loss: the other capture has missed it."""
+        same_place = self._matched.pairing.same_place
+        for capture in (0, 1):
+            table = self.tables[capture]
+            evidence = self._evidence[capture]
+            appeared = came = 0
+            for _, row in table.rows():
+                appeared += row[0] == Fate.APPEARED
+                came += row[0] == Fate.ARRIVED
+            misses = evidence.misses(appeared, came)
+            if not (misses or same_place or evidence.unseen):
+                continue
+            for frame, row in table.rows():
+                if row[0] != Fate.LOST:
+                    continue
+                if same_place or row[1] & ANSWERED:
+                    table.fate(frame, Fate.UNSEEN)
+                elif misses and not row[1] & SENT_AGAIN:
+                    table.fate(frame, Fate.DOUBTFUL)
+
+    def _reported(self, limits: dict[str, int]) -> JoinReport:
+        matched = self._matched
+        matcher, samples = matched.matcher, matched.samples
+        bounds = {
+            "MAX_FLOWS": sum(sample.flows_left_out for sample in samples),
+            "MAX_JUMPS": sum(sample.jumps_left_out for sample in samples),
+            "MAX_WAITING": matcher.settled_early,
+            "MAX_WEIGHED": matcher.too_many_equal,
+        }
+        limits.update({name: count for name, count in bounds.items() if count})
+        ways = add_up(self.tables, self.lanes, len(matched.pairing.groups))
+        known = _Known(self)
+        conversations = [known.conversation(number, both) for number, both in enumerate(ways)]
+        conversations += known.proxied(compare(self.paths, matched.streams, self.clock))
+        conversations.sort(key=lambda one: known.order[id(one)])
+        for number, one in enumerate(conversations, 1):
+            one.number = number
+        spans = [sample.span(self.clock, capture) for capture, sample in enumerate(samples)]
+        overlap = min(spans[0][1], spans[1][1]) - max(spans[0][0], spans[1][0])
+        compared = [
+            sum(way.sent for both in ways for way in both if way.sender == c)
+            + sum(way.arrived for both in ways for way in both if way.sender != c)
+            for c in (0, 1)
+        ]
+        return JoinReport(
+            captures=(samples[0].info, samples[1].info),
+            clock=_clock_report(self.clock),
+            same_place=matched.pairing.same_place,
+            overlap_ms=max(0, overlap) / 1e6,
+            conversations=conversations,
+            reports=known.reports,
+            apart=(
+                samples[0].datagrams - compared[0],
+                samples[1].datagrams - compared[1],
+            ),
+            limits_hit=limits,
+        )
+
+
+class _Known:
+    """Which connections the joined conversations are."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+        self._matched = joined._matched  # noqa: SLF001 - its other half
+        self._evidence = joined._evidence  # noqa: SLF001
+        self.order: dict[int, int] = {}
+        """Conversation, by identity -> first frame in the first capture."""
+        self.reports: tuple[list[ConnectionReport], list[ConnectionReport]] = ([], [])
+        self._groups: tuple[dict[tuple[str, str, str], int], ...] = ({}, {})
+        """(transport, source, destination) -> group, of each capture."""
+        self._toward: dict[tuple[int, str, str, str], int] = {}
+        for lane in joined.lanes:
+            name = _text(lane.flow)
+            self._groups[lane.capture][name] = lane.group
+            self._toward[lane.capture, *name] = lane.toward
+        self._members: dict[int, tuple[list[ConnectionReport], list[ConnectionReport]]]
+        self._members = defaultdict(lambda: ([], []))
+        self._loners: tuple[dict[tuple[str, str, str], list[ConnectionReport]], ...] = ({}, {})
+        for capture in (0, 1):
+            for report in joined.reports[capture]:
+                name = (report.transport, report.client, report.server)
+                group = self._groups[capture].get(name)
+                if group is not None:
+                    self._members[group][capture].append(report)
+                    self.reports[capture].append(report)
+                elif report.transport == "tcp":
+                    self._loners[capture].setdefault(name, []).append(report)
+
+    def conversation(self, group: int, ways: tuple[WayReport, WayReport]) -> JoinedConnection:
+        """Return one that was compared datagram by datagram."""
+        members = self._members[group]
+        lanes = [lane for lane in self._joined.lanes if lane.group == group]
+        client = self._client(members)
+        ordered = [ways[client or 0], ways[1 - (client or 0)]]
+        for direction, way in enumerate(ordered):
+            way.resends = self._resends(members, direction, way.sender, client)
+        ends = tuple(self._ends(capture, members[capture], lanes) for capture in (0, 1))
+        same = {frozenset(pair) for pair in ends[0]} == {frozenset(pair) for pair in ends[1]}
+        kind = "routed" if same else "relayed"
+        found = JoinedConnection(
+            number=0,
+            kind="same place" if self._matched.pairing.same_place else kind,
+            transport="tcp" if lanes[0].flow[0] else "udp",
+            connections=([r.connection for r in members[0]], [r.connection for r in members[1]]),
+            protocol=next((r.protocol for side in members for r in side), None),
+            ends=(ends[0], ends[1]),
+            client=client,
+            ways=ordered,
+        )
+        flows = self._matched.samples[0].flows
+        numbers = [flows[lane.flow].number for lane in lanes if lane.flow in flows]
+        self.order[id(found)] = min(numbers, default=0)
+        return found
+
+    def _client(self, members: tuple[list[ConnectionReport], list[ConnectionReport]]) -> int | None:
+        """Return which capture is next to the client."""
+        for capture in (0, 1):
+            for report in members[capture]:
+                name = (capture, report.transport, report.client, report.server)
+                return 0 if self._toward[name] > 0 else 1
+        return None
+
+    def _resends(
+        self,
+        members: tuple[list[ConnectionReport], list[ConnectionReport]],
+        direction: int,
+        sender: int,
+        client: int | None,
+    ) -> ResendReport:
+        """Return what resends were for, as the sender's capture shows, and what was copied, as the
+        receiver's does.
+        """
+        found = ResendReport()
+        spaces: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        for capture in (0, 1) if client is not None else ():
+            for report in members[capture]:
+                told = self._evidence[capture].resends.get((report.connection, direction))
+                if told is None:
+                    continue
+                for space, counts in told.spaces.items():
+                    for index, count in enumerate(counts):
+                        if (index == _COPIED) != (capture == sender):
+                            spaces[space][index] += count
+        for space, (needed, spurious, copied, unknown) in spaces.items():
+            found.needed += needed
+            found.spurious += spurious
+            found.copied += copied
+            found.unknown += unknown
+            found.spaces[space] = (needed, spurious, copied, unknown)
+        return found
+
+    def _ends(
+        self, capture: int, members: list[ConnectionReport], lanes: list[Lane]
+    ) -> list[tuple[str, str]]:
+        """Return the (client, server) addresses of a conversation in one capture."""
+        if members:
+            return list(dict.fromkeys((report.client, report.server) for report in members))
+        there = [lane for lane in lanes if lane.capture == capture and lane.toward > 0]
+        found = [_text(lane.flow)[1:] for lane in there]
+        return [(source, destination) for source, destination in found]
+
+    def proxied(self, streams: list[list[StreamReport]]) -> list[JoinedConnection]:
+        """Return those that are one stream in two TCP connections."""
+        found = []
+        for (sides, toward), told in zip(self._matched.streams, streams, strict=True):
+            names = [_text((True, sides[capture][0].key)) for capture in (0, 1)]
+            members: tuple[list[ConnectionReport], list[ConnectionReport]] = ([], [])
+            swapped = False
+            for capture, (kind, source, destination) in enumerate(names):
+                loners = self._loners[capture]
+                swapped = (kind, destination, source) in loners
+                members[capture].extend(loners.get((kind, source, destination), []))
+                members[capture].extend(loners.get((kind, destination, source), []))
+                self.reports[capture].extend(members[capture])
+            from_client = told if not swapped else told[::-1]
+            one = JoinedConnection(
+                number=0,
+                kind="proxied",
+                transport="tcp",
+                connections=(
+                    [r.connection for r in members[0]],
+                    [r.connection for r in members[1]],
+                ),
+                protocol=next((r.protocol for side in members for r in side), None),
+                ends=(
+                    self._ends_of(members[0], names[0]),
+                    self._ends_of(members[1], names[1]),
+                ),
+                client=(0 if toward > 0 else 1) ^ swapped,
+                streams=from_client,
+            )
+            self.order[id(one)] = sides[0][0].number
+            found.append(one)
+        return found
+
+    def _ends_of(
+        self, members: list[ConnectionReport], name: tuple[str, str, str]
+    ) -> list[tuple[str, str]]:
+        known = list(dict.fromkeys((report.client, report.server) for report in members))
+        return known or [(name[1], name[2])]
+
+
+_COPIED: Final = 2
+
+
+def _text(flow: tuple[bool, bytes]) -> tuple[str, str, str]:
+    """Return (transport, source, destination)."""
+    source, destination = flow_endpoints(flow[1])
+    return "tcp" if flow[0] else "udp", str(source), str(destination)
+
+
+def _clock_report(clock: Clock) -> ClockReport:
+    first = clock.pieces[0]
+    steps = [
+        (capture, frame, span / 1e6) for capture in (0, 1) for frame, span in clock.steps[capture]
+    ]
+    bounds = [piece.bound_ns for piece in clock.pieces]
+    least = [_least(clock.pieces, way) for way in (0, 1)]
+    return ClockReport(
+        offset_ms=first.offset_ns / 1e6,
+        bound_ms=None if None in bounds else max(b for b in bounds if b is not None) / 1e6,
+        drift_ppm=first.drift * 1e6,
+        drift_bound_ppm=first.drift_bound * 1e6,
+        least_delay_ms=(least[0], least[1]),
+        anchors=sum(piece.anchors for piece in clock.pieces),
+        contradicting=sum(piece.contradicting for piece in clock.pieces),
+        steps=tuple(steps),
+    )
+
+
+def _least(pieces: tuple[ClockPiece, ...], way: int) -> float | None:
+    found = [piece.least_ns[way] for piece in pieces]
+    known = [value for value in found if value is not None]
+    return min(known) / 1e6 if known else None
+
+
+def join(first: str, second: str, *, options: Options | None = None) -> Joined:
+    """Return two captures of one conversation, joined.
+
+    Args:
+        first: path of a capture. Each is read three times, so neither can be a pipe.
+        second: path of the other.
+        options: decode-as rules and the like.
+
+    Raises:
+        CaptureError: a file is missing, unreadable or no capture.
+        NotJoinedError: the captures are not of one conversation, or too little shows that they are.
+
+    """
+    try:
+        matched = match(first, second)
+    except NotJoinedError as error:
+        raise NotJoinedError(f"{first} and {second} do not belong together: {error}") from None
+    return Joined((first, second), matched, options)

@@ -1,0 +1,60 @@
+"""More than two captures: each further one is joined with an earlier one that it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from netdissect.join.joined import Joined, join
+from netdissect.join.pairing import NotJoinedError
+from netdissect.pipeline import Options
+
+__all__ = ["Link", "close_all", "join_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two of several captures, joined."""
+
+    first: int
+    """Place of the earlier capture among those given."""
+    second: int
+    joined: Joined
+
+
+def join_all(paths: Sequence[str], *, options: Options | None = None) -> list[Link]:
+    """Return captures joined one by one, each with the first of the earlier ones that it fits.
+
+    Args:
+        paths: two captures or more.
+        options: decode-as rules and the like.
+
+    Raises:
+        CaptureError: a file is missing, unreadable or no capture.
+        NotJoinedError: a capture fits none of the earlier ones.
+
+    """
+    links: list[Link] = []
+    try:
+        for second in range(1, len(paths)):
+            links += [_linked(paths, second, options)]
+    except BaseException:
+        close_all(links)
+        raise
+    return links
+
+
+def _linked(paths: Sequence[str], second: int, options: Options | None) -> Link:
+    for first in range(second):
+        try:
+            return Link(first, second, join(paths[first], paths[second], options=options))
+        except NotJoinedError:
+            if first == second - 1:
+                raise
+    raise NotJoinedError(f"{paths[second]} has no other capture to be joined with")
+
+
+def close_all(links: Sequence[Link]) -> None:
+    """Free what joined captures hold."""
+    for link in links:
+        link.joined.close()

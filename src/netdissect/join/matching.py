@@ -1,0 +1,294 @@
+"""The second pass: every datagram of one capture finds itself in the other.
+
+What is sent and what arrives wait under the name of what they carry until nothing more can belong
+to them. One datagram of a name needs no thought; several are weighed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from netdissect.join.pairing import MAX_DELAY_NS, Pairing
+from netdissect.join.ranges import Extent, Ranges, Sight
+from netdissect.join.sample import FlowName
+from netdissect.join.table import AMBIGUOUS, COPIED, FateTable
+from netdissect.join.weigh import Chances, weigh
+from netdissect.model.joined import Fate
+
+__all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher"]
+
+MAX_WAITING = 200_000
+"""Datagrams that wait at once; beyond, the oldest are settled early."""
+MAX_GROUP = 64
+"""Equal datagrams that wait together; beyond, what is older than a usual delay is settled early."""
+MAX_WEIGHED: Final = 16
+"""Equal datagrams of one side that are weighed against each other; of more within one delay, all
+are ambiguous, and the first is told of the first."""
+
+
+@dataclass(slots=True)
+class _Equal:
+    """Datagrams of one name."""
+
+    sent: list[Sight] = field(default_factory=list)
+    arrived: list[Sight] = field(default_factory=list)
+    last_ns: int = 0
+
+
+_Place = tuple["Channel", bool, int]
+"""(channel of a flow, whether it sends there, its lane)."""
+
+
+class Channel:
+    """One direction between the captures, of one group of flows."""
+
+    __slots__ = ("chances", "equals", "longest_ns", "ranges", "receiver", "sender")
+
+    def __init__(self, toward: int, chances: Chances, tables: tuple[FateTable, FateTable]) -> None:
+        self.sender = 0 if toward > 0 else 1
+        """Capture next to the sender."""
+        self.receiver = 1 - self.sender
+        self.chances = chances
+        self.longest_ns = max(2 * chances.delays.quantile(1.0), 5_000_000)
+        """Usual delays are shorter."""
+        self.equals: dict[int, _Equal] = {}
+        self.ranges = Ranges(tables[self.sender], tables[self.receiver])
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One flow of one capture, as the tables name it: by its place in `Matcher.lanes`."""
+
+    capture: int
+    flow: FlowName
+    group: int
+    """Number of its group."""
+    toward: int
+    """+1: from A to B; -1: from B to A."""
+
+
+class Matcher:
+    """Writes what became of every datagram into the tables of both captures."""
+
+    def __init__(
+        self,
+        pairing: Pairing,
+        chances: dict[int, Chances],
+        tables: tuple[FateTable, FateTable],
+    ) -> None:
+        self.tables = tables
+        self.settled_early = 0
+        """Datagrams settled early because of MAX_WAITING."""
+        self.too_many_equal = 0
+        """Datagrams in clusters too large to weigh."""
+        self._queue: deque[tuple[int, Channel, int]] = deque()
+        self.lanes: list[Lane] = []
+        self._lookup: tuple[dict[FlowName, _Place], dict[FlowName, _Place]] = ({}, {})
+        self._channels: list[Channel] = []
+        for number, group in enumerate(pairing.groups):
+            channels = {toward: Channel(toward, chances[toward], tables) for toward in (1, -1)}
+            self._channels += channels.values()
+            for capture in (0, 1):
+                for name, toward in group.ways[capture].items():
+                    sends = (toward > 0) == (capture == 0)
+                    self._lookup[capture][name] = (channels[toward], sends, len(self.lanes))
+                    self.lanes.append(Lane(capture, name, number, toward))
+
+    def take(
+        self,
+        capture: int,
+        flow: FlowName,
+        frame: int,
+        common_ns: int,
+        name: int,
+        extent: Extent | None,
+    ) -> None:
+        """Take one datagram; both captures' come nearly in order of common time.
+
+        Args:
+            capture: 0 for A, 1 for B.
+            flow: its flow.
+            frame: its frame.
+            common_ns: its time.
+            name: what it carries.
+            extent: of a TCP segment with data.
+
+        """
+        place = self._lookup[capture].get(flow)
+        if place is None:
+            return
+        channel, sends, lane = place
+        equal = channel.equals.get(name)
+        if equal is None:
+            equal = channel.equals[name] = _Equal()
+        (equal.sent if sends else equal.arrived).append((common_ns, frame, lane, extent))
+        equal.last_ns = max(equal.last_ns, common_ns)
+        queue = self._queue
+        queue.append((common_ns, channel, name))
+        while queue[0][0] < common_ns - MAX_DELAY_NS:
+            self._expire()
+        if len(queue) > MAX_WAITING:
+            self.settled_early += 1
+            self._expire(early=True)
+
+    def finish(self) -> None:
+        """Settle what still waits."""
+        while self._queue:
+            self._expire()
+        for channel in self._channels:
+            channel.ranges.settle()
+
+    def _expire(self, *, early: bool = False) -> None:
+        """Settle the datagrams of a name when the last of them has waited long enough."""
+        since_ns, channel, name = self._queue.popleft()
+        equal = channel.equals.get(name)
+        if equal is None:
+            return
+        if equal.last_ns <= since_ns:
+            del channel.equals[name]
+            self._settle(channel, equal)
+        elif early or len(equal.sent) + len(equal.arrived) > MAX_GROUP:
+            self._settle_old(channel, equal, since_ns)
+
+    def _settle_old(self, channel: Channel, equal: _Equal, since_ns: int) -> None:
+        """Settle the leading datagrams of a name, up to a pause longer than a usual delay."""
+        times = sorted([time for time, *_ in equal.sent] + [time for time, *_ in equal.arrived])
+        limit = None
+        for before, after in pairwise(times):
+            if before > since_ns + MAX_DELAY_NS // 2:
+                break
+            if after - before > channel.longest_ns:
+                limit = after
+        if limit is None:
+            if len(times) <= 4 * MAX_GROUP:
+                return
+            limit = times[len(times) // 2]
+        old = _Equal(
+            [s for s in equal.sent if s[0] < limit], [s for s in equal.arrived if s[0] < limit]
+        )
+        equal.sent = [s for s in equal.sent if s[0] >= limit]
+        equal.arrived = [s for s in equal.arrived if s[0] >= limit]
+        self._settle(channel, old)
+
+    def _settle(self, channel: Channel, equal: _Equal) -> None:
+        sent, arrived = equal.sent, equal.arrived
+        if len(sent) == 1 and len(arrived) <= 1:
+            if not arrived:
+                self._sent(channel, sent[0], None, flags=0)
+            elif arrived[0][0] - sent[0][0] >= -channel.chances.slack_ns:
+                self._sent(channel, sent[0], arrived[0][1], flags=0)
+                self._arrived(channel, arrived[0], sent[0][1], Fate.ARRIVED, flags=0)
+            else:
+                self._sent(channel, sent[0], None, flags=0)
+                self._arrived(channel, arrived[0], 0, Fate.APPEARED, flags=0)
+            return
+        sent.sort()
+        arrived.sort()
+        for some_sent, some_arrived in _clusters(sent, arrived, channel):
+            self._weigh(channel, some_sent, some_arrived)
+
+    def _weigh(self, channel: Channel, sent: list[Sight], arrived: list[Sight]) -> None:
+        if not sent or not arrived:
+            for sight in sent:
+                self._sent(channel, sight, None, flags=0)
+            for sight in arrived:
+                self._arrived(channel, sight, 0, Fate.APPEARED, flags=0)
+            return
+        if max(len(sent), len(arrived)) > MAX_WEIGHED:
+            self._in_order(channel, sent, arrived)
+            return
+        reading = weigh(
+            [time for time, *_ in sent], [time for time, *_ in arrived], channel.chances
+        )
+        firsts: dict[int, int] = {}
+        copied: set[int] = set()
+        for index, who in enumerate(reading.sender):
+            flags = AMBIGUOUS if reading.doubtful_arrived[index] else 0
+            if who < 0:
+                self._arrived(channel, arrived[index], 0, Fate.APPEARED, flags=flags)
+            elif reading.first[index]:
+                firsts[who] = arrived[index][1]
+                self._arrived(channel, arrived[index], sent[who][1], Fate.ARRIVED, flags=flags)
+            else:
+                copied.add(who)
+                self._arrived(channel, arrived[index], sent[who][1], Fate.COPY, flags=flags)
+        for index, sight in enumerate(sent):
+            flags = AMBIGUOUS if reading.doubtful_sent[index] else 0
+            flags |= COPIED if index in copied else 0
+            self._sent(channel, sight, firsts.get(index), flags=flags)
+
+    def _in_order(self, channel: Channel, sent: list[Sight], arrived: list[Sight]) -> None:
+        """Tell the first of the first, and that it is a guess: there are too many to weigh."""
+        self.too_many_equal += len(sent) + len(arrived)
+        waiting = deque(sent)
+        for sight in arrived:
+            if waiting and sight[0] - waiting[0][0] >= -channel.chances.slack_ns:
+                source = waiting.popleft()
+                self._sent(channel, source, sight[1], flags=AMBIGUOUS)
+                self._arrived(channel, sight, source[1], Fate.ARRIVED, flags=AMBIGUOUS)
+            else:
+                self._arrived(channel, sight, 0, Fate.APPEARED, flags=AMBIGUOUS)
+        for sight in waiting:
+            self._sent(channel, sight, None, flags=AMBIGUOUS)
+
+    def _sent(self, channel: Channel, sight: Sight, partner: int | None, *, flags: int) -> None:
+        fate = Fate.LOST if partner is None else Fate.DELIVERED
+        self.tables[channel.sender].set(
+            sight[1],
+            fate,
+            flags=flags,
+            lane=sight[2],
+            partner=partner or 0,
+            common_ns=sight[0],
+        )
+        if sight[3] is not None:
+            channel.ranges.sent(sight)
+            if partner is None:
+                channel.ranges.missing(sight)
+
+    def _arrived(
+        self, channel: Channel, sight: Sight, partner: int, fate: Fate, *, flags: int
+    ) -> None:
+        if fate is Fate.APPEARED:
+            channel.ranges.found(sight)
+        self.tables[channel.receiver].set(
+            sight[1],
+            fate,
+            flags=flags,
+            lane=sight[2],
+            partner=partner,
+            common_ns=sight[0],
+        )
+
+
+def _clusters(
+    sent: list[Sight], arrived: list[Sight], channel: Channel
+) -> list[tuple[list[Sight], list[Sight]]]:
+    """Return the datagrams of a name, parted where no usual delay reaches across.
+
+    What arrived with nobody who sent it just before is put to the latest ones that lack an arrival,
+    else to the latest ones.
+    """
+    slack = channel.chances.slack_ns
+    events = [(sight[0], 0, sight) for sight in sent]
+    events += [(sight[0] + slack, 1, sight) for sight in arrived]
+    events.sort()
+    found: list[tuple[list[Sight], list[Sight]]] = []
+    reach = None
+    for time, side, sight in events:
+        if side == 0:
+            if reach is None or time > reach:
+                found.append(([], []))
+            found[-1][0].append(sight)
+            reach = time + channel.longest_ns
+        elif reach is None:
+            found.append(([], [sight]))
+        elif time <= reach:
+            found[-1][1].append(sight)
+        else:
+            lacking = [part for part in found if len(part[0]) > len(part[1])]
+            (lacking or found)[-1][1].append(sight)
+    return found

@@ -1,0 +1,241 @@
+"""The first pass: a bounded sample of what a capture holds, and where and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from netdissect.capture import CaptureReader, open_capture
+from netdissect.flow import Decapsulator
+from netdissect.join.clock import Clock
+from netdissect.join.tokens import NO_LIMIT, Tokens, choice
+from netdissect.model.packets import FlowKey, Frame, Packet, PacketKind
+from netdissect.model.reports import CaptureInfo
+
+__all__ = ["MAX_SAMPLED", "MAX_SIGHTS", "Flow", "FlowName", "Sample", "Sight", "take_sample"]
+
+MAX_SAMPLED = 65_536
+"""Names kept of one capture; beyond, half of them are left out, the same half in the other one."""
+MAX_SIGHTS = 64
+"""Sights kept of one name; further ones are counted only."""
+MAX_FLOWS = 50_000
+"""Flows told apart; the packets of further ones are not compared."""
+MAX_JUMPS = 4096
+"""Places where the clock of a capture may have been set that are remembered."""
+MAX_MARKS = 2048
+"""Places of one TCP direction at which two streams are compared in time."""
+EARLY: Final = 16
+"""Packets of each flow that are always in the sample, so that short flows are compared too."""
+JUMP_NS: Final = 200_000_000
+"""A pause this long, or any step back, is a place where the clock may have been set."""
+PREFIX: Final = 64
+"""Octets of a TCP stream that tell whether two streams may be one."""
+_ALL: Final = 0xFFFFFFFF
+
+_TCP_KINDS: Final = (PacketKind.TCP, PacketKind.TCP_STREAM)
+
+Sight = tuple[int, int, int]
+"""(frame, time in ns, number of the flow)."""
+
+
+FlowName = tuple[bool, FlowKey]
+"""(TCP?, key)."""
+
+
+@dataclass(slots=True)
+class Flow:
+    """One direction of a conversation in one capture."""
+
+    number: int
+    key: FlowKey
+    tcp: bool
+    packets: int = 0
+    """Packets that were named."""
+    first_ns: int = 0
+    last_ns: int = 0
+    prefix: bytearray = field(default_factory=bytearray)
+    """First octets of a TCP stream."""
+    octets: int = 0
+    """Octets of a TCP stream that were captured in order."""
+    marks: list[tuple[int, int, int]] = field(default_factory=list)
+    """(end in the stream, frame, time) of TCP segments with new octets, thinned out evenly."""
+    stride: int = 1
+    """One of so many segments is a mark."""
+
+    @property
+    def name(self) -> FlowName:
+        """Return what the flow is looked up by."""
+        return self.tcp, self.key
+
+
+@dataclass(slots=True)
+class Sample:
+    """What is remembered of one capture."""
+
+    info: CaptureInfo
+    flows: dict[FlowName, Flow] = field(default_factory=dict)
+    """In order of first packet."""
+    sights: dict[int, list[Sight]] = field(default_factory=dict)
+    """Name -> its first sights."""
+    counts: dict[int, int] = field(default_factory=dict)
+    """Name -> how often it was seen, where more often than its sights are kept."""
+    choices: dict[int, int] = field(default_factory=dict)
+    """Name -> number by which it was chosen; -1 for the first packets of a flow."""
+    ends: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+    """(frame, time) of its first and its last frame."""
+    mask: int = 0
+    """Names are in the sample whose number has none of these bits."""
+    jumps: list[tuple[int, int]] = field(default_factory=list)
+    """(frame, time since the frame before it in ns) where the clock may have been set."""
+    jumps_left_out: int = 0
+    flows_left_out: int = 0
+    backwards: int = 0
+    """Frames with an earlier time than the frame before them."""
+    shortest: int = NO_LIMIT
+    """Captured octets of the most severely cut payload."""
+    datagrams: int = 0
+    """Packets that were named."""
+
+    def halve(self) -> None:
+        """Leave half of the names out; the first ones of each flow stay while there is room."""
+        while len(self.counts) > MAX_SAMPLED // 2 and self.mask < _ALL:
+            self.mask = self.mask * 2 + 1
+            self._forget(
+                [
+                    name
+                    for name, number in self.choices.items()
+                    if number >= 0 and number & self.mask
+                ]
+            )
+        if len(self.counts) > MAX_SAMPLED // 2:
+            self._forget(list(self.counts)[MAX_SAMPLED // 2 :])
+
+    def _forget(self, names: list[int]) -> None:
+        for name in names:
+            del self.counts[name], self.choices[name], self.sights[name]
+
+    def once(self, name: int) -> Sight | None:
+        """Return the sight of a name that was seen once."""
+        return self.sights[name][0] if self.counts.get(name) == 1 else None
+
+    def span(self, clock: Clock, capture: int) -> tuple[int, int]:
+        """Return the common times of its first and its last frame."""
+        return clock.common(capture, *self.ends[0]), clock.common(capture, *self.ends[1])
+
+    def flow_list(self) -> list[Flow]:
+        """Return the flows by number."""
+        return list(self.flows.values())
+
+
+def take_sample(path: str, tokens: Tokens) -> Sample:
+    """Return the sample of a capture.
+
+    Raises:
+        CaptureError: the file is missing, unreadable or no capture.
+
+    """
+    with open_capture(path) as reader:
+        sample = Sample(reader.info)
+        sampler = _Sampler(sample, tokens)
+        for packets in Decapsulator().batches(sampler.watched(reader)):
+            sampler.take(packets)
+        sample.shortest = tokens.shortest
+    return sample
+
+
+class _Sampler:
+    """Fills a sample."""
+
+    def __init__(self, sample: Sample, tokens: Tokens) -> None:
+        self._sample = sample
+        self._tokens = tokens
+        self._batch: list[Frame] = []
+
+    def watched(self, reader: CaptureReader) -> Iterator[list[Frame]]:
+        """Yield the batches of frames, and note where the clock may have been set."""
+        last_ns: int | None = None
+        sample = self._sample
+        for batch in reader.batches():
+            self._batch = batch
+            if batch:
+                first = sample.ends[0] if sample.ends[0][0] else batch[0][:2]
+                sample.ends = (first, batch[-1][:2])
+            for frame in batch:
+                time_ns = frame[1]
+                if last_ns is not None and not 0 <= time_ns - last_ns < JUMP_NS:
+                    sample.backwards += time_ns < last_ns
+                    self._jump(frame[0], time_ns - last_ns)
+                last_ns = time_ns
+            yield batch
+
+    def _jump(self, frame: int, span_ns: int) -> None:
+        jumps = self._sample.jumps
+        jumps.append((frame, span_ns))
+        if len(jumps) > MAX_JUMPS:
+            kept = sorted(jumps, key=lambda jump: -abs(jump[1]))[: MAX_JUMPS // 2]
+            self._sample.jumps_left_out += len(jumps) - len(kept)
+            jumps[:] = sorted(kept)
+
+    def take(self, packets: list[Packet]) -> None:
+        """Take the packets of one batch."""
+        sample, of = self._sample, self._tokens.of
+        flows, counts = sample.flows, sample.counts
+        for packet in packets:
+            tcp = packet[0] in _TCP_KINDS
+            key = (tcp, packet[3])
+            flow = flows.get(key)
+            if flow is None:
+                flow = self._new_flow(key, packet[2])
+                if flow is None:
+                    continue
+            segment = packet[5]
+            if segment is not None and segment.stream:
+                _mark(flow, packet)
+            name = of(packet, self._batch)
+            if name is None:
+                continue
+            flow.packets += 1
+            flow.last_ns = packet[2]
+            sample.datagrams += 1
+            count = counts.get(name)
+            if count is not None:
+                counts[name] = count + 1
+                if count < MAX_SIGHTS:
+                    sample.sights[name].append((packet[1], packet[2], flow.number))
+                continue
+            self._first(name, flow, packet)
+
+    def _first(self, name: int, flow: Flow, packet: Packet) -> None:
+        sample = self._sample
+        number = -1 if flow.packets <= EARLY else choice(packet)
+        if number >= 0 and number & sample.mask:
+            return
+        sample.counts[name] = 1
+        sample.choices[name] = number
+        sample.sights[name] = [(packet[1], packet[2], flow.number)]
+        if len(sample.counts) > MAX_SAMPLED:
+            sample.halve()
+
+    def _new_flow(self, key: FlowName, time_ns: int) -> Flow | None:
+        sample = self._sample
+        if len(sample.flows) >= MAX_FLOWS:
+            sample.flows_left_out += 1
+            return None
+        flow = sample.flows[key] = Flow(len(sample.flows), key[1], key[0], first_ns=time_ns)
+        return flow
+
+
+def _mark(flow: Flow, packet: Packet) -> None:
+    """Note what of a TCP stream became readable, and when."""
+    segment = packet[5]
+    for piece in segment.stream if segment is not None else ():
+        if len(flow.prefix) < PREFIX and piece.offset == len(flow.prefix):
+            flow.prefix += piece.data[: PREFIX - len(flow.prefix)]
+        end = piece.offset + len(piece.data)
+        flow.octets = end
+        if packet[1] % flow.stride == 0 or not flow.marks:
+            flow.marks.append((end, packet[1], packet[2]))
+            if len(flow.marks) > MAX_MARKS:
+                flow.stride *= 2
+                flow.marks[:] = flow.marks[::2]

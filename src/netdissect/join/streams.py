@@ -1,0 +1,211 @@
+"""TCP connections that a proxy carries on: one stream in other segments, so no segment has a fate.
+
+Such connections are compared as streams, octet by octet, and in time by when an octet was first
+seen.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.join.clock import Anchor, Clock
+from netdissect.join.sample import Flow, FlowName, Sample
+from netdissect.model.joined import StreamReport
+from netdissect.model.packets import reverse_key
+from netdissect.track.reservoir import RttReservoir
+
+__all__ = ["MAX_AHEAD_OCTETS", "Streams", "compare", "stream_anchors", "stream_pairs"]
+
+MAX_AHEAD_OCTETS = 4 * 1024 * 1024
+"""Octets of one stream that wait for those of the other; beyond, the comparison ends there."""
+MAX_APART_NS: Final = 10_000_000_000
+"""Two connections of one stream begin within this, by a common clock."""
+_ALIKE: Final = 8
+"""Octets that two streams must have in common to be taken for one."""
+
+Streams = tuple[tuple[Flow, Flow | None], tuple[Flow, Flow | None]]
+"""Of each capture the flow of one direction, in the order of A's, and that of the other."""
+
+
+def stream_pairs(a: Sample, b: Sample, taken: set[tuple[int, FlowName]]) -> list[Streams]:
+    """Return the TCP connections whose streams begin alike in both directions.
+
+    Args:
+        a: sample of the first capture.
+        b: sample of the second.
+        taken: (capture, flow) of what was found as datagrams.
+
+    """
+    found: list[Streams] = []
+    ours = _conversations(a, 0, taken)
+    theirs = _conversations(b, 1, taken)
+    for conversation in ours:
+        alike = [
+            other
+            for other in theirs
+            if _alike(conversation[0], other[0]) and _alike(conversation[1], other[1])
+        ]
+        octets = sum(len(flow.prefix) for flow in conversation if flow is not None)
+        if alike and octets >= _ALIKE:
+            start = conversation[0].first_ns
+            nearest = min(alike, key=lambda other: abs(other[0].first_ns - start))
+            theirs.remove(nearest)
+            found.append((conversation, nearest))
+    return found
+
+
+def _conversations(
+    sample: Sample, capture: int, taken: set[tuple[int, FlowName]]
+) -> list[tuple[Flow, Flow | None]]:
+    """Return TCP conversations: (flow of the side that began, flow back)."""
+    found: dict[FlowName, tuple[Flow, Flow | None]] = {}
+    for name, flow in sample.flows.items():
+        if not flow.tcp or (capture, name) in taken:
+            continue
+        back = (True, reverse_key(flow.key))
+        if back in found:
+            found[back] = (found[back][0], flow)
+        else:
+            found[name] = (flow, None)
+    return list(found.values())
+
+
+def _alike(one: Flow | None, other: Flow | None) -> bool:
+    ours, theirs = (bytes(flow.prefix) if flow is not None else b"" for flow in (one, other))
+    size = min(len(ours), len(theirs))
+    return ours[:size] == theirs[:size] and (size > 0 or not ours or not theirs)
+
+
+def stream_anchors(pairs: list[Streams]) -> list[Anchor]:
+    """Return when both captures first saw an octet, for some octets; which way it goes is open."""
+    found: list[Anchor] = []
+    for ours, theirs in pairs:
+        for one, other in zip(ours, theirs, strict=True):
+            if one is not None and other is not None:
+                found += _marks(one, other)
+    return found
+
+
+def _marks(one: Flow, other: Flow) -> Iterator[Anchor]:
+    """Yield for each octet that ends a segment on one side when the other side had it."""
+    for swap, (first, second) in enumerate(((one, other), (other, one))):
+        ends = [mark[0] for mark in second.marks]
+        if second.stride > 1:
+            continue
+        for end, frame, time_ns in first.marks:
+            index = bisect_left(ends, end)
+            if index == len(ends):
+                break
+            _, frame_there, there_ns = second.marks[index]
+            here, there = (frame, time_ns), (frame_there, there_ns)
+            a, b = (there, here) if swap else (here, there)
+            yield Anchor(*a, *b, one.number, other.number, 0)
+
+
+@dataclass(slots=True)
+class _Way:
+    """One direction of a stream while it is compared."""
+
+    toward: int
+    waiting: list[bytearray] = field(default_factory=lambda: [bytearray(), bytearray()])
+    octets: list[int] = field(default_factory=lambda: [0, 0])
+    compared: int = 0
+    differs_at: int | None = None
+    ended: bool = False
+    """Comparing has ended: a gap, or too much to wait for."""
+
+    def feed(self, capture: int, data: bytes, gap: int) -> None:
+        """Take octets of one capture."""
+        self.octets[capture] += len(data) + gap
+        if gap:
+            self.ended = True
+        if self.ended or self.differs_at is not None:
+            return
+        self.waiting[capture] += data
+        one, other = self.waiting
+        size = min(len(one), len(other))
+        if one[:size] != other[:size]:
+            same = next(i for i in range(size) if one[i] != other[i])
+            self.differs_at = self.compared + same
+        self.compared += size
+        del one[:size], other[:size]
+        self.ended = max(len(one), len(other)) > MAX_AHEAD_OCTETS
+
+    def report(self, flows: tuple[Flow | None, Flow | None], clock: Clock) -> StreamReport:
+        """Return what was found."""
+        sender = 0 if self.toward > 0 else 1
+        if self.differs_at is None and not self.ended and self.octets[0] != self.octets[1]:
+            self.differs_at = min(self.octets)
+        equal = None if self.ended and self.differs_at is None else self.differs_at is None
+        delays = RttReservoir()
+        if flows[0] is not None and flows[1] is not None:
+            for anchor in _marks(flows[0], flows[1]):
+                there = clock.common(1, anchor.frame_b, anchor.b_ns)
+                here = clock.common(0, anchor.frame_a, anchor.a_ns)
+                delays.add(self.toward * (there - here))
+        return StreamReport(
+            sender, (self.octets[0], self.octets[1]), equal, self.differs_at, delays.summary()
+        )
+
+
+def compare(
+    paths: tuple[str, str], pairs: list[tuple[Streams, int]], clock: Clock
+) -> list[list[StreamReport]]:
+    """Return both directions of each pair of connections: A's first side's, then the other's.
+
+    Args:
+        paths: the captures.
+        pairs: with +1 where what the first side sends goes from A to B, else -1.
+        clock: the relation of their clocks.
+
+    """
+    ways = [(_Way(toward), _Way(-toward)) for _, toward in pairs]
+    lookup: tuple[dict[bytes, _Way], dict[bytes, _Way]] = ({}, {})
+    for number, (streams, _) in enumerate(pairs):
+        for capture in (0, 1):
+            for side in (0, 1):
+                first = streams[capture][0]
+                key = reverse_key(first.key) if side else first.key
+                lookup[capture][key] = ways[number][side]
+    sides = [_octets(path, capture, lookup[capture], clock) for capture, path in enumerate(paths)]
+    heads = [next(side, None) for side in sides]
+    while any(heads):
+        turn = 0 if heads[1] is None or (heads[0] and heads[0][0] <= heads[1][0]) else 1
+        head = heads[turn]
+        if head is not None:
+            head[1].feed(turn, head[2], head[3])
+        heads[turn] = next(sides[turn], None)
+    found: list[list[StreamReport]] = []
+    for number, (streams, _) in enumerate(pairs):
+        found.append(
+            [
+                ways[number][side].report((streams[0][side], streams[1][side]), clock)
+                for side in (0, 1)
+            ]
+        )
+    return found
+
+
+def _octets(
+    path: str, capture: int, ways: dict[bytes, _Way], clock: Clock
+) -> Iterator[tuple[int, _Way, bytes, int]]:
+    """Yield (common time, direction, octets, octets missing before them) of the streams."""
+    known: dict[bytes, int] = defaultdict(int)
+    with open_capture(path) as reader:
+        for packets in Decapsulator(skip_udp=lambda _: True).batches(reader.batches()):
+            for packet in packets:
+                segment, way = packet[5], ways.get(packet[3])
+                if segment is None or way is None:
+                    continue
+                known[packet[3]] = known[packet[3]] or segment.connection
+                if segment.connection != known[packet[3]]:
+                    continue
+                common = clock.common(capture, packet[1], packet[2])
+                for piece in segment.stream:
+                    yield common, way, piece.data, piece.gap_octets

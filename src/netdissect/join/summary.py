@@ -1,0 +1,133 @@
+"""Adds up what became of the frames: per direction of each joined conversation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from netdissect.join.matching import Lane
+from netdissect.join.table import AMBIGUOUS, REORDERED, FateTable
+from netdissect.model.joined import Burst, Fate, WayReport
+from netdissect.track.reservoir import RttReservoir
+
+__all__ = ["MAX_BURSTS", "add_up"]
+
+MAX_BURSTS = 10
+"""Runs of lost datagrams that are listed, the longest; all are counted."""
+
+_SENT: Final = {
+    int(Fate.DELIVERED): "delivered",
+    int(Fate.LOST): "lost",
+    int(Fate.OUTSIDE): "outside",
+    int(Fate.UNSEEN): "unseen",
+    int(Fate.DOUBTFUL): "doubtful",
+}
+
+
+@dataclass(slots=True)
+class _Way:
+    """One direction of a group while it is added up."""
+
+    report: WayReport
+    delays: RttReservoir = field(default_factory=RttReservoir)
+    last_delay: int | None = None
+    changes: int = 0
+    changed_ns: int = 0
+    runs: dict[int, list[int]] = field(default_factory=dict)
+    """Lane -> (first frame, last frame, datagrams, start, end) of the run of losses at hand."""
+    newest: dict[int, int] = field(default_factory=dict)
+    """Lane of the sender -> latest frame of it that has arrived."""
+
+
+def add_up(
+    tables: tuple[FateTable, FateTable], lanes: list[Lane], groups: int
+) -> list[tuple[WayReport, WayReport]]:
+    """Return, per group, what travels from the first capture to the second and back; also flag
+    what came out of order.
+    """
+    ways = [(_Way(WayReport(0)), _Way(WayReport(1))) for _ in range(groups)]
+    for capture in (0, 1):
+        table, other = tables[capture], tables[1 - capture]
+        for frame, row in table.rows():
+            lane = lanes[row[3]]
+            sender = 0 if lane.toward > 0 else 1
+            way = ways[lane.group][sender]
+            if sender == capture:
+                _sent(way, frame, row)
+            else:
+                _arrived(way, table, other, frame, row)
+        for pair in ways:
+            for lane_number in list(pair[capture].runs):
+                _end_run(pair[capture], lane_number)
+    return [(_report(one), _report(other)) for one, other in ways]
+
+
+def _sent(way: _Way, frame: int, row: tuple[int, int, int, int, int, int]) -> None:
+    fate, flags, _, lane, _, common = row
+    report = way.report
+    report.sent += 1
+    name = _SENT[fate]
+    setattr(report, name, getattr(report, name) + 1)
+    report.ambiguous += flags & AMBIGUOUS
+    if fate == Fate.LOST:
+        run = way.runs.get(lane)
+        if run is None:
+            way.runs[lane] = [frame, frame, 1, common, common]
+        else:
+            run[1], run[2], run[4] = frame, run[2] + 1, common
+    elif lane in way.runs:
+        _end_run(way, lane)
+
+
+def _end_run(way: _Way, lane: int) -> None:
+    first, last, count, start, end = way.runs.pop(lane)
+    if count < 2:  # noqa: PLR2004 - one alone is no burst
+        return
+    report = way.report
+    report.burst_count += 1
+    report.bursts.append(Burst(first, last, count, start, end))
+    if len(report.bursts) > 2 * MAX_BURSTS:
+        report.bursts = _longest(report.bursts)
+
+
+def _longest(bursts: list[Burst]) -> list[Burst]:
+    return sorted(bursts, key=lambda burst: (-burst.datagrams, burst.first_frame))[:MAX_BURSTS]
+
+
+def _arrived(
+    way: _Way,
+    table: FateTable,
+    other: FateTable,
+    frame: int,
+    row: tuple[int, int, int, int, int, int],
+) -> None:
+    fate, _, _, _, partner, common = row
+    report = way.report
+    report.arrived += 1
+    if fate == Fate.COPY:
+        report.copies += 1
+        return
+    if fate != Fate.ARRIVED:
+        report.appeared += fate == Fate.APPEARED
+        return
+    sent = other.row(partner)
+    lane = sent[3]
+    if partner < way.newest.get(lane, 0):
+        report.reordered += 1
+        table.flag(frame, REORDERED)
+    else:
+        way.newest[lane] = partner
+    delay = common - sent[5]
+    way.delays.add(delay)
+    if way.last_delay is not None:
+        way.changes += 1
+        way.changed_ns += abs(delay - way.last_delay)
+    way.last_delay = delay
+
+
+def _report(way: _Way) -> WayReport:
+    report = way.report
+    report.delay = way.delays.summary()
+    report.jitter_ms = way.changed_ns / way.changes / 1e6 if way.changes else None
+    report.bursts = _longest(report.bursts)
+    return report

@@ -1,0 +1,98 @@
+"""What became of every frame of a capture, 20 octets each: in memory for small captures, else in a
+file without a name. So memory does not grow with a capture.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from struct import Struct
+from tempfile import TemporaryFile
+from typing import IO, Final, TypeAlias
+
+__all__ = [
+    "AMBIGUOUS",
+    "ANSWERED",
+    "COPIED",
+    "MAX_IN_MEMORY",
+    "REORDERED",
+    "SENT_AGAIN",
+    "FateTable",
+    "TableRow",
+]
+
+MAX_IN_MEMORY = 2_000_000
+"""Octets of a table in memory; a larger one lies in a file."""
+
+AMBIGUOUS: Final = 1
+"""Flag: equal datagrams cannot be told apart; what is said is the likeliest."""
+COPIED: Final = 2
+"""Flag of a sender's datagram: the network copied it."""
+REORDERED: Final = 4
+"""Flag of a first arrival: one of the same flow that was sent later came before it."""
+
+SENT_AGAIN: Final = 8
+"""Flag of a sender's datagram: what it carried was sent again, nothing of it having arrived."""
+ANSWERED: Final = 16
+"""Flag of a sender's datagram that the other capture lacks: its receiver has answered it."""
+
+TableRow: TypeAlias = tuple[int, int, int, int, int, int]
+"""(`Fate`, flags, 0, lane, frame of the same datagram in the other capture or 0, common time)."""
+
+_RECORD: Final = Struct("<BBHIIq")
+
+
+class FateTable:
+    """Row per frame of one capture."""
+
+    def __init__(self, frames: int) -> None:
+        self.frames = frames
+        size = max(1, frames + 1) * _RECORD.size
+        self._file: IO[bytes] | None = None
+        self._octets: bytearray | mmap.mmap
+        if size <= MAX_IN_MEMORY:
+            self._octets = bytearray(size)
+        else:
+            self._file = TemporaryFile()  # noqa: SIM115 - it lives as long as the table
+            self._file.truncate(size)
+            self._octets = mmap.mmap(self._file.fileno(), size)
+
+    def set(
+        self, frame: int, fate: int, *, flags: int, lane: int, partner: int, common_ns: int
+    ) -> None:
+        """Write the row of a frame."""
+        _RECORD.pack_into(
+            self._octets, frame * _RECORD.size, fate, flags, 0, lane, partner, common_ns
+        )
+
+    def flag(self, frame: int, flags: int) -> None:
+        """Add flags to the row of a frame."""
+        self._octets[frame * _RECORD.size + 1] |= flags
+
+    def fate(self, frame: int, fate: int) -> None:
+        """Change what became of a frame."""
+        self._octets[frame * _RECORD.size] = fate
+
+    def row(self, frame: int) -> TableRow:
+        """Return the row of a frame, from 1; of one that does not exist an empty one."""
+        if not 0 < frame <= self.frames:
+            return (0, 0, 0, 0, 0, 0)
+        row: TableRow = _RECORD.unpack_from(self._octets, frame * _RECORD.size)
+        return row
+
+    def rows(self) -> Iterator[tuple[int, TableRow]]:
+        """Yield (frame, row) of all compared frames, in order."""
+        size = _RECORD.size
+        unpack = _RECORD.unpack_from
+        for frame in range(1, self.frames + 1):
+            row: TableRow = unpack(self._octets, frame * size)
+            if row[0]:
+                yield frame, row
+
+    def close(self) -> None:
+        """Free the file."""
+        if isinstance(self._octets, mmap.mmap):
+            self._octets.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

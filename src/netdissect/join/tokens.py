@@ -1,0 +1,96 @@
+"""Names what a packet carries, so that the same packet has the same name in another capture.
+
+Addresses, ports, hop limits and checksums are left out: relays and NAT change them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from zlib import crc32
+
+from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
+from netdissect.model.packets import Frame, Packet, PacketKind, TcpSegment
+
+__all__ = ["NO_LIMIT", "Tokens"]
+
+NO_LIMIT: Final = 1 << 30
+"""Captured octets compared where no datagram was cut."""
+
+_UDP: Final = int(PacketKind.UDP)
+_TCP: Final = int(PacketKind.TCP)
+
+
+class Tokens:
+    """Makes the names of the packets of one capture.
+
+    Args:
+        limit: octets of a payload that are compared; captures with other snap lengths are compared
+            by what the shorter one holds, and by the length on the wire.
+        loose: leave out what a firewall or a translator between IPv4 and IPv6 rewrites in TCP
+            headers: IP identification, options and window.
+
+    """
+
+    __slots__ = ("limit", "loose", "shortest")
+
+    def __init__(self, limit: int = NO_LIMIT, *, loose: bool = False) -> None:
+        self.limit = limit
+        self.loose = loose
+        self.shortest = NO_LIMIT
+        """Captured octets of the most severely cut payload so far."""
+
+    def of(self, packet: Packet, batch: list[Frame]) -> int | None:
+        """Return the name of a packet; None where it is none that travels: an ICMP error, octets
+        released later, a second sight on another interface.
+
+        Args:
+            packet: what `flow` found.
+            batch: the frames it was found in, for the length of a payload that was cut.
+
+        """
+        kind, number, _, _, payload, segment, faults = packet
+        if kind == _UDP:
+            if not faults and self.limit == NO_LIMIT:
+                return hash(payload)
+            if CAPTURE_DUPLICATE in faults:
+                return None
+            length = len(payload)
+            if SNAPPED in faults:
+                self.shortest = min(self.shortest, length)
+                length = _stated_length(number, length, batch)
+            return hash((length, payload[: self.limit]))
+        if kind != _TCP or segment is None or CAPTURE_DUPLICATE in faults:
+            return None
+        if SNAPPED in faults:
+            self.shortest = min(self.shortest, len(payload))
+        return self._segment(segment, payload)
+
+    def _segment(self, segment: TcpSegment, payload: bytes) -> int:
+        facts = (
+            segment.seq,
+            segment.ack,
+            segment.flags,
+            segment.payload_length,
+            payload[: self.limit],
+        )
+        if self.loose:
+            return hash(facts)
+        return hash((facts, segment.window, segment.ip_id, segment.timestamps))
+
+
+def choice(packet: Packet) -> int:
+    """Return a number by which both captures sample the same packets, the same in every run."""
+    segment = packet[5]
+    if segment is None:
+        return crc32(packet[4][:64])
+    return crc32(b"%d %d" % (segment.seq, segment.ack))
+
+
+def _stated_length(number: int, captured: int, batch: list[Frame]) -> int:
+    """Return the payload length that the UDP header of a cut datagram states."""
+    index = number - batch[0][0]
+    if not 0 <= index < len(batch):
+        return captured
+    data = batch[index][3]
+    start = len(data) - captured - 4
+    return int.from_bytes(data[start : start + 2], "big") - 8 if start >= 0 else captured

@@ -1,0 +1,207 @@
+"""Two captures joined, for people: clocks, then both directions of each conversation."""
+
+from __future__ import annotations
+
+from netdissect.model.joined import (
+    ClockReport,
+    JoinedConnection,
+    JoinReport,
+    ResendReport,
+    StreamReport,
+    WayReport,
+)
+from netdissect.render.console import Screen
+from netdissect.render.safe import safe
+from netdissect.render.units import arrow_of, direction_style, duration, octets, percent, rtt_range
+
+__all__ = ["capture_letter", "show_join"]
+
+_SHOWN_BURSTS = 3
+_LIMITS = {
+    "MAX_FLOWS": "packets of flows beyond the most that are told apart were not compared",
+    "MAX_WAITING": "datagrams were settled early, too many waited at once",
+    "MAX_WEIGHED": "equal datagrams were too many within one delay to be weighed",
+}
+_KINDS = {
+    "relayed": "relayed: other addresses or ports on the two sides",
+    "routed": "routed: the same addresses on both sides",
+    "proxied": "proxied: one stream in two TCP connections, so no segment has a fate of its own",
+    "same place": "seen twice at the same place",
+}
+
+
+def capture_letter(index: int) -> str:
+    """Return what a capture is called: A, B ..."""
+    return chr(ord("A") + index)
+
+
+def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A", "B")) -> None:
+    """Print two captures, joined."""
+    width = max(len(info.path) for info in report.captures)
+    for letter, info in zip(letters, report.captures, strict=True):
+        screen.line(
+            (f"{letter}  ", "title"),
+            (f"{safe(info.path):<{width}}", ""),
+            (f"  {info.frames} frames", "dim"),
+        )
+    for line in _clock_lines(report.clock, letters):
+        screen.line((line, ""))
+    screen.line((f"Both ran for {duration(report.overlap_ms)}.", ""))
+    if report.same_place:
+        screen.line(
+            ("Both were taken at the same place: what one of them lacks is not loss.", "note")
+        )
+    for count, letter in zip(report.apart, letters, strict=True):
+        if count:
+            screen.line((f"{count} datagrams of {letter} are in no flow of the other.", "dim"))
+    for limit, what in _LIMITS.items():
+        if limit in report.limits_hit:
+            screen.line((f"{report.limits_hit[limit]} {what} ({limit}).", "note"))
+    for conversation in report.conversations:
+        _conversation(screen, conversation, letters)
+
+
+def _clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
+    side = "ahead of" if clock.offset_ms >= 0 else "behind"
+    found = [
+        f"The clock of {letters[1]} is {_exact(abs(clock.offset_ms))} {side} that of {letters[0]}, "
+        + (
+            "with no bound: only one direction was seen, and its least delay counts as none."
+            if clock.bound_ms is None
+            else f"at most {_exact(clock.bound_ms)} off"
+            f" (least delays {duration(clock.least_delay_ms[0])} and"
+            f" {duration(clock.least_delay_ms[1])})."
+        )
+    ]
+    drift = "no drift found" if not clock.drift_ppm else f"drift {clock.drift_ppm:+.1f} ppm"
+    found.append(
+        f"{drift[0].upper()}{drift[1:]}, at most {clock.drift_bound_ppm:.1f} ppm off; from "
+        f"{clock.anchors} datagrams"
+        + (f", {clock.contradicting} of which contradict." if clock.contradicting else ".")
+    )
+    found += [
+        f"The clock of {letters[capture]} was set by {_exact(span)} before frame {frame}."
+        for capture, frame, span in clock.steps
+    ]
+    return found
+
+
+def _exact(milliseconds: float) -> str:
+    """Return a span with microseconds where it is short, seconds where it is long."""
+    if milliseconds < 1000:  # noqa: PLR2004 - a second
+        return f"{milliseconds:.3f} ms"
+    return f"{milliseconds / 1000:,.6f} s"
+
+
+def _conversation(screen: Screen, one: JoinedConnection, letters: tuple[str, str]) -> None:
+    screen.line()
+    screen.line(
+        (f"{one.number}  ", "title"),
+        (one.protocol or one.transport, "protocol"),
+        (f"  {_KINDS[one.kind]}", "dim"),
+    )
+    for capture, letter in enumerate(letters):
+        numbers = ", ".join(f"#{number}" for number in one.connections[capture]) or "-"
+        ends = "; ".join(
+            f"{screen.name(client)} → {screen.name(server)}" for client, server in one.ends[capture]
+        )
+        screen.line((f"   {letter} {numbers}  ", "dim"), (ends, ""))
+    for direction, stream in enumerate(one.streams):
+        _stream(screen, direction, stream)
+    for direction, way in enumerate(one.ways):
+        _way(screen, one, direction, way, letters)
+
+
+def _title(one: JoinedConnection, direction: int, sender: int, letters: tuple[str, str]) -> str:
+    """Return who sends to whom."""
+    places = f"{letters[sender]} to {letters[1 - sender]}"
+    if one.client is None:
+        return places
+    return f"{'server to client' if direction else 'client to server'}, {places}"
+
+
+def _way(
+    screen: Screen,
+    one: JoinedConnection,
+    direction: int,
+    way: WayReport,
+    letters: tuple[str, str],
+) -> None:
+    style = direction_style(direction)
+    screen.line(
+        (f"   {arrow_of(direction)} ", style),
+        (_title(one, direction, way.sender, letters), style),
+    )
+    fates = [f"{way.delivered} delivered", f"{way.lost} lost ({percent(way.loss_share)})"]
+    other = letters[1 - way.sender]
+    fates += [
+        text
+        for count, text in (
+            (way.outside, f"{way.outside} while {other} did not run"),
+            (way.unseen, f"{way.unseen} arrived but missed by {other}"),
+            (way.doubtful, f"{way.doubtful} lost or missed by {other}"),
+        )
+        if count
+    ]
+    screen.line((f"     {way.sent} sent: {', '.join(fates)}", ""))
+    more = [
+        f"{count} {text}"
+        for count, text in (
+            (way.copies, "copied by the network"),
+            (way.reordered, "out of order"),
+            (way.appeared, "that nobody was seen sending"),
+            (way.ambiguous, "ambiguous: equal datagrams that cannot be told apart"),
+        )
+        if count
+    ]
+    if more:
+        screen.line((f"     {', '.join(more)}", ""))
+    if way.delay.samples:
+        p95 = duration(way.delay.p95)
+        screen.line(
+            (f"     one-way delay {_range(way)}, p95 {p95}, jitter {duration(way.jitter_ms)}", "")
+        )
+    _bursts(screen, way)
+    if any((way.resends.needed, way.resends.spurious, way.resends.unknown, way.resends.copied)):
+        screen.line((f"     {_resends(way.resends)}", ""))
+
+
+def _range(way: WayReport) -> str:
+    return rtt_range(way.delay.minimum, way.delay.p50, way.delay.maximum)
+
+
+def _bursts(screen: Screen, way: WayReport) -> None:
+    if not way.burst_count:
+        return
+    shown = [
+        f"{burst.datagrams} in frames {burst.first_frame} to {burst.last_frame}"
+        f" ({duration((burst.end_ns - burst.start_ns) / 1e6)})"
+        for burst in way.bursts[:_SHOWN_BURSTS]
+    ]
+    more = f"; {way.burst_count} in all" if way.burst_count > len(shown) else ""
+    screen.line((f"     lost one after the other: {', '.join(shown)}{more}", ""))
+
+
+def _resends(resends: ResendReport) -> str:
+    told = f"retransmissions: {resends.needed} needed, {resends.spurious} spurious"
+    if resends.unknown:
+        told += f", {resends.unknown} of which it cannot be told"
+    if resends.copied:
+        told += f"; {resends.copied} further copies were the network's"
+    return told
+
+
+def _stream(screen: Screen, direction: int, stream: StreamReport) -> None:
+    style = direction_style(direction)
+    sent = stream.octets[stream.toward]
+    arrived = stream.octets[1 - stream.toward]
+    if stream.equal:
+        says = f"{octets(sent)}, the same on both sides"
+    elif stream.equal is None:
+        says = f"{octets(sent)} and {octets(arrived)}; a gap in a capture leaves open whether equal"
+    else:
+        says = f"{octets(sent)} and {octets(arrived)}, differing from octet {stream.differs_at} on"
+    screen.line((f"   {arrow_of(direction)} ", style), (says, style))
+    if stream.delay.samples:
+        middle = rtt_range(stream.delay.minimum, stream.delay.p50, stream.delay.maximum)
+        screen.line((f"     an octet takes {middle}, p95 {duration(stream.delay.p95)}", ""))

@@ -1,0 +1,348 @@
+"""What captures of two machines are really like: other clocks, cards, snap lengths and addresses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from netdissect.join import (
+    NotJoinedError,
+    join,
+    join_all,
+    matching,
+    pairing,
+    sample,
+    weigh,
+    write_joined,
+)
+from netdissect.join.joined import Joined
+from netdissect.model.joined import Fate
+from twocaptures import (
+    CAPTURES,
+    ethernet,
+    fragmented,
+    jittered,
+    over_ipv6,
+    padded,
+    records,
+    rewritten,
+    shifted,
+    snapped,
+    stepped,
+    thinned,
+    with_ip,
+    with_port,
+)
+
+LOSSY = (
+    CAPTURES / "teeworlds" / "tw07_loss_client_side.pcap",
+    CAPTURES / "teeworlds" / "tw07_loss_server_side.pcap",
+)
+TCP = (
+    CAPTURES / "netplay" / "bin1_lossy__client_side.pcap",
+    CAPTURES / "netplay" / "bin1_lossy__server_side.pcap",
+)
+KNET = (
+    CAPTURES / "knet" / "udp_loss8.client.pcap",
+    CAPTURES / "knet" / "udp_loss8.server.pcap",
+)
+S = 1_000_000_000
+
+
+def fates(found: Joined) -> list[dict[int, tuple[Fate, int | None]]]:
+    return [
+        {frame: (row.fate, row.partner) for frame, row in found.fates(capture)}
+        for capture in (0, 1)
+    ]
+
+
+@cache
+def as_shipped(pair: tuple[Path, Path]) -> list[dict[int, tuple[Fate, int | None]]]:
+    with join(str(pair[0]), str(pair[1])) as found:
+        return fates(found)
+
+
+def counts(found: Joined) -> Counter[Fate]:
+    return Counter(row.fate for capture in (0, 1) for _, row in found.fates(capture))
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    offset=st.integers(-(10**9) * S // 10, 10**8 * S),
+    drift=st.sampled_from([0.0, 200e-6, -200e-6, 37e-6]),
+    pair=st.sampled_from([LOSSY, KNET, TCP]),
+    nanosecond=st.booleans(),
+)
+def test_an_injected_clock_is_found_within_the_printed_bound(
+    tmp_path: Path, offset: int, drift: float, pair: tuple[Path, Path], nanosecond: bool
+) -> None:
+    there = rewritten(pair[1], tmp_path / "b.pcap", shifted(offset, drift), nanosecond=nanosecond)
+    with join(str(pair[0]), there) as found:
+        bound = (found.report.clock.bound_ms or 0) * 1e6
+        start = records(pair[1])[0][0]
+        for place in (0, 5 * S, 11 * S):
+            by_b = start + place + offset + round(place * drift)
+            assert abs(found.common_ns(1, 1, by_b) - (start + place)) <= bound
+        told = found.report.clock
+        assert abs(told.drift_ppm - drift * 1e6) <= told.drift_bound_ppm
+        lost = Counter(fate for fate, _ in fates(found)[0].values())[Fate.LOST]
+    assert lost == Counter(fate for fate, _ in as_shipped(pair)[0].values())[Fate.LOST]
+
+
+@pytest.mark.parametrize("span", [10 * S, -10 * S])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_clock_that_is_set_by_ten_seconds(tmp_path: Path, span: int, which: int) -> None:
+    paths = [str(path) for path in LOSSY]
+    paths[which] = rewritten(LOSSY[which], tmp_path / "stepped.pcap", stepped(500, span))
+    with join(paths[0], paths[1]) as found:
+        ((capture, frame, by_ms),) = found.report.clock.steps
+        assert (capture, frame) == (which, 501)
+        assert abs(by_ms - span / 1e6) < 100
+        shipped = as_shipped(LOSSY)
+        for mine, was in zip(fates(found), shipped, strict=True):
+            assert {frame: told for frame, told in mine.items() if told != was[frame]} == {}
+
+
+def test_drift_over_a_long_capture_is_found(tmp_path: Path) -> None:
+    """Stretched to ten minutes, 200 ppm are 120 ms, more than any delay."""
+    start = min(records(path)[0][0] for path in KNET)
+
+    def stretched(found: list[tuple[int, bytes, int]]) -> list[tuple[int, bytes, int]]:
+        return [
+            (time + (time - start) // (S // 10) * 4 * S, data, wire) for time, data, wire in found
+        ]
+
+    ours = rewritten(KNET[0], tmp_path / "a.pcap", stretched)
+    theirs = rewritten(KNET[1], tmp_path / "b.pcap", stretched, shifted(3 * S, 200e-6))
+    with join(ours, theirs) as found:
+        told = found.report.clock
+        assert abs(told.drift_ppm - 200) <= told.drift_bound_ppm <= 100
+        assert counts(found)[Fate.DELIVERED] > 800
+
+
+@pytest.mark.parametrize("pair", [LOSSY, TCP], ids=["udp", "tcp"])
+def test_snap_lengths_and_trailers_change_nothing(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    ours = rewritten(pair[0], tmp_path / "a.pcap", snapped(90))
+    theirs = rewritten(pair[1], tmp_path / "b.pcap", padded(4), snapped(120))
+    with join(ours, theirs) as found:
+        shipped = as_shipped(pair)
+        mine = fates(found)
+        ambiguous = {
+            (capture, frame)
+            for capture in (0, 1)
+            for frame, row in found.fates(capture)
+            if row.ambiguous
+        }
+        for capture in (0, 1):
+            for frame, fate in mine[capture].items():
+                assert fate == shipped[capture][frame] or (capture, frame) in ambiguous
+        assert len(ambiguous) < 40
+
+
+@pytest.mark.parametrize("pair", [LOSSY, KNET, TCP], ids=["teeworlds", "knet", "tcp"])
+def test_what_a_capture_misses_is_no_loss(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    """The server's side misses a twentieth: what was answered was there."""
+    theirs = rewritten(pair[1], tmp_path / "b.pcap", thinned(0.05, 7))
+    with join(str(pair[0]), theirs) as found:
+        shipped = as_shipped(pair)[0]
+        told = dict(found.fates(0))
+    wrong = [
+        frame
+        for frame, row in told.items()
+        if row.fate is Fate.LOST and shipped[frame][0] is Fate.DELIVERED
+    ]
+    truly = sum(fate is Fate.LOST for fate, _ in shipped.values())
+    missed = [frame for frame, row in told.items() if row.fate in {Fate.UNSEEN, Fate.DOUBTFUL}]
+    assert any(row.fate is Fate.UNSEEN for row in told.values())
+    assert all(shipped[f][0] is Fate.DELIVERED for f in missed if told[f].fate is Fate.UNSEEN)
+    assert len(wrong) <= 0.1 * truly
+    assert len(missed) >= len(wrong)
+
+
+def test_a_nat_that_rebinds_is_one_conversation(tmp_path: Path) -> None:
+    port = int.from_bytes(records(LOSSY[1])[0][1][34:36], "big")
+    theirs = rewritten(LOSSY[1], tmp_path / "b.pcap", with_port(port, 61_111, since=500))
+    with join(str(LOSSY[0]), theirs) as found:
+        (one,) = found.report.conversations
+        assert len(one.ends[1]) == 2
+        assert fates(found) == as_shipped(LOSSY)
+
+
+def test_clients_that_share_an_upstream_port(tmp_path: Path) -> None:
+    """A relay may use one port for all clients: then the server's side is one flow."""
+    ours = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+    theirs = CAPTURES / "riptide" / "udp_2.2.1_lossy_serverleg.pcap"
+    port = int.from_bytes(records(ours)[0][1][34:36], "big")
+    split = rewritten(ours, tmp_path / "a.pcap", with_port(port, 50_000, since=400))
+    with join(split, str(theirs)) as found:
+        (one,) = found.report.conversations
+        assert len(one.ends[0]) >= 1
+        assert sum(way.sent for way in one.ways) == 560 + 553
+
+
+@pytest.mark.parametrize("pair", [LOSSY, TCP], ids=["udp", "tcp"])
+def test_ipv4_beside_ipv6(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    theirs = rewritten(pair[1], tmp_path / "b.pcap", with_ip(over_ipv6))
+    with join(str(pair[0]), theirs) as found:
+        told = [Counter(fate for fate, _ in side.values()) for side in fates(found)]
+    assert told == [Counter(fate for fate, _ in side.values()) for side in as_shipped(pair)]
+
+
+def test_fragments_on_one_side(tmp_path: Path) -> None:
+    theirs = rewritten(LOSSY[1], tmp_path / "b.pcap", with_ip(fragmented))
+    with join(str(LOSSY[0]), theirs) as found:
+        told = Counter(fate for fate, _ in fates(found)[0].values())
+    assert told == Counter(fate for fate, _ in as_shipped(LOSSY)[0].values())
+
+
+def test_twice_the_same_place_says_so(tmp_path: Path) -> None:
+    again = rewritten(LOSSY[0], tmp_path / "b.pcap", jittered(9_000, 3), thinned(0.02, 4))
+    with join(str(LOSSY[0]), again) as found:
+        assert found.report.same_place
+        assert {one.kind for one in found.report.conversations} == {"same place"}
+        assert all(way.lost == 0 for one in found.report.conversations for way in one.ways)
+        assert counts(found)[Fate.UNSEEN] > 0
+    with join(str(KNET[0]), str(KNET[0])) as found:
+        assert found.report.same_place
+
+
+def test_segments_that_a_card_joins_are_found_by_their_octets(tmp_path: Path) -> None:
+    """Large receive offload: neighbouring segments of one direction become one record."""
+
+    def joined_segments(found: list[tuple[int, bytes, int]]) -> list[tuple[int, bytes, int]]:
+        out: list[tuple[int, bytes, int]] = []
+        for time, data, wire in found:
+            last = out[-1][1] if out else b""
+            if (
+                last[26:38] == data[26:38]
+                and body(data)
+                and body(last)
+                and int.from_bytes(last[38:42], "big") + len(body(last))
+                == int.from_bytes(data[38:42], "big")
+            ):
+                whole = last + body(data)
+                size = len(whole) - 14
+                whole = whole[:16] + size.to_bytes(2, "big") + whole[18:]
+                out[-1] = (time, whole, len(whole))
+            else:
+                out.append((time, data, wire))
+        return out
+
+    def body(frame: bytes) -> bytes:
+        end = 14 + int.from_bytes(frame[16:18], "big")
+        return frame[34 + (frame[46] >> 4) * 4 : end]
+
+    pair = (
+        CAPTURES / "netplay" / "text_lossy__client_side.pcap",
+        CAPTURES / "netplay" / "text_lossy__server_side.pcap",
+    )
+    theirs = rewritten(pair[1], tmp_path / "b.pcap", joined_segments)
+    joined = len(records(pair[1])) - len(records(Path(theirs)))
+    assert joined > 0
+    with join(str(pair[0]), theirs) as found:
+        mine = Counter(fate for fate, _ in fates(found)[0].values())
+    shipped = Counter(fate for fate, _ in as_shipped(pair)[0].values())
+    assert mine[Fate.LOST] == shipped[Fate.LOST]
+    assert mine[Fate.DELIVERED] == shipped[Fate.DELIVERED]
+
+
+STRANGERS = [
+    ("riptide/udp_2.2.1_lossy_clientleg", "riptide/udp_2.2.1_poorconnection_loss_serverleg"),
+    ("knet/udp_malformed_to_client.client", "knet/udp_malformed_to_server.server"),
+    ("knet/udp_disconnectack_lost.client", "knet/udp_blackout_c2s_zombie.server"),
+    ("knet/udp_connect_lost.client", "knet/udp_disconnect_lost.server"),
+    ("teeworlds/tw07_loss_client_side", "teeworlds/tw07_blackout_server_side"),
+    ("netplay/bin1_lossy__client_side", "netplay/bin2_lossy__server_side"),
+    ("knet/tcp_rst.client", "knet/tcp_malformed_length.server"),
+    ("riptide/udp_2.2.1_clean", "riptide/udp_main_clean"),
+    ("eoudp/late_clean", "netplay/bin1_lossy__client_side"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), STRANGERS)
+def test_strangers_are_refused(one: str, other: str) -> None:
+    with pytest.raises(NotJoinedError, match="do not belong together"):
+        join(str(CAPTURES / f"{one}.pcap"), str(CAPTURES / f"{other}.pcap"))
+
+
+def test_captures_whose_times_are_far_apart_need_more_to_be_believed(tmp_path: Path) -> None:
+    """A handful of datagrams that anybody may have sent prove nothing a day later."""
+    few = CAPTURES / "knet" / "udp_close_before_ack.client.pcap"
+    theirs = few.with_name("udp_close_before_ack.server.pcap")
+    with join(str(few), str(theirs)):
+        pass
+    with pytest.raises(NotJoinedError, match="s apart"):
+        join(str(few), rewritten(theirs, tmp_path / "b.pcap", shifted(86_400 * S)))
+
+
+def test_bounds_are_counted_and_keep_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = as_shipped(LOSSY)
+    monkeypatch.setattr(matching, "MAX_WAITING", 50)
+    with join(str(LOSSY[0]), str(LOSSY[1])) as found:
+        assert found.report.limits_hit["MAX_WAITING"] > 100
+        mine = fates(found)
+    same = sum(mine[0][frame] == fate for frame, fate in shipped[0].items())
+    assert same > 0.98 * len(shipped[0])
+    monkeypatch.undo()
+    monkeypatch.setattr(sample, "MAX_SAMPLED", 200)
+    with join(str(LOSSY[0]), str(LOSSY[1])) as found:
+        assert fates(found) == shipped
+    monkeypatch.setattr(sample, "MAX_FLOWS", 1)
+    with join(str(LOSSY[0]), str(LOSSY[1])) as found:
+        assert found.report.limits_hit["MAX_FLOWS"] > 500
+
+
+def test_too_many_equal_datagrams_are_ambiguous_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twins = CAPTURES / "eoudp" / "mid_lossy_client.pcap"
+    monkeypatch.setattr(matching, "MAX_WEIGHED", 1)
+    with join(str(twins), str(twins.with_name("mid_lossy_server.pcap"))) as found:
+        assert found.report.limits_hit["MAX_WEIGHED"] > 400
+        assert sum(way.ambiguous for way in found.report.conversations[0].ways) > 500
+
+
+def test_weighing_prefers_the_delay_and_not_the_order() -> None:
+    usual = weigh.Delays([20_000_000 + 10_000 * step for step in range(200)], 10 * S, 30_000_000)
+    chances = weigh.Chances(usual, weigh.Delays([], 10 * S, 1), 0.05, 0.01, 100_000)
+    told = weigh.weigh([0, 50_000_000], [71_000_000], chances)
+    assert told.sender == (1,)
+    assert told.doubtful_sent == (False, False)
+    told = weigh.weigh([0, 40_000], [21_000_000], chances)
+    assert told.doubtful_sent == (True, True)
+
+
+def test_three_captures_and_one_file_of_all(tmp_path: Path) -> None:
+    middle = rewritten(LOSSY[0], tmp_path / "middle.pcap", shifted(5 * S), jittered(9_000, 3))
+    paths = [str(LOSSY[0]), middle, str(LOSSY[1])]
+    links = join_all(paths)
+    assert [(link.first, link.second) for link in links] == [(0, 1), (0, 2)]
+    target = tmp_path / "joined.pcapng"
+    written = write_joined(paths, links, target)
+    for link in links:
+        link.joined.close()
+    assert written == sum(len(records(Path(path))) for path in paths)
+    times = [time for time, _, _ in records(target)]
+    assert times == sorted(times)
+    text = target.read_bytes()
+    assert b"lost" in text
+    assert b"delivered, C frame" in text
+
+
+def test_ethernet_frames_are_as_they_were() -> None:
+    """The helper that the tests above rest on."""
+    _, data, _ = records(LOSSY[0])[0]
+    assert ethernet(data[14:])[12:] == data[12:]
+    assert pairing.MAX_DELAY_NS == 10 * S

@@ -1,0 +1,139 @@
+"""Rewrites captures as another clock, card or network would have left them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import console_docs
+from netdissect.capture import open_capture
+from netdissect.capture.writer import PcapWriter
+from packetbuild import ipv4, ipv6, link_frame
+
+CAPTURES = console_docs.ROOT / "captures"
+Record = tuple[int, bytes, int]
+"""(time in ns, octets, length on the wire)."""
+Change = Callable[[list[Record]], Iterable[Record]]
+
+
+def records(path: Path) -> list[Record]:
+    with open_capture(path) as reader:
+        return [(time, data, wire) for _, time, _, data, wire in reader]
+
+
+def on_ethernet(path: Path) -> list[Record]:
+    """Return the records of a capture of Ethernet or of bare IP packets, on Ethernet."""
+    with open_capture(path) as reader:
+        found = [(time, link, data, wire) for _, time, link, data, wire in reader]
+    return [
+        (time, data, wire) if link == 1 else (time, ethernet(data), wire + 14)
+        for time, link, data, wire in found
+    ]
+
+
+def rewritten(path: Path, target: Path, *changes: Change, nanosecond: bool = True) -> str:
+    """Write a capture as Ethernet after some changes; return its path."""
+    found: Iterable[Record] = on_ethernet(path)
+    for change in changes:
+        found = list(change(list(found)))
+    with PcapWriter(target, 1, nanosecond=nanosecond) as writer:
+        for time, data, wire in found:
+            writer.write(time, data, wire)
+    return str(target)
+
+
+def shifted(offset_ns: int, drift: float = 0.0) -> Change:
+    def change(found: list[Record]) -> Iterable[Record]:
+        start = found[0][0]
+        for time, data, wire in found:
+            yield time + offset_ns + round((time - start) * drift), data, wire
+
+    return change
+
+
+def stepped(index: int, span_ns: int) -> Change:
+    """Set the clock by a span before a record."""
+    return lambda found: [
+        (time + (span_ns if place >= index else 0), data, wire)
+        for place, (time, data, wire) in enumerate(found)
+    ]
+
+
+def snapped(octets: int) -> Change:
+    return lambda found: [(time, data[:octets], wire) for time, data, wire in found]
+
+
+def padded(extra: int) -> Change:
+    """Add a trailer, as a capture with frame check sequences has it."""
+    return lambda found: [
+        (time, data + b"\xa5" * extra, wire + extra) for time, data, wire in found
+    ]
+
+
+def thinned(share: float, seed: int) -> Change:
+    """Leave records out, as a capture that cannot keep up does."""
+    chance = random.Random(seed)
+    return lambda found: [record for record in found if chance.random() >= share]
+
+
+def jittered(most_ns: int, seed: int) -> Change:
+    chance = random.Random(seed)
+    return lambda found: [
+        (time + chance.randrange(most_ns), data, wire) for time, data, wire in found
+    ]
+
+
+def with_ip(change: Callable[[int, bytes], Iterable[bytes]]) -> Change:
+    """Apply a change to the IP packet of each record of an Ethernet capture: it gets its place and
+    returns frames."""
+
+    def changed(found: list[Record]) -> Iterable[Record]:
+        for place, (time, data, _) in enumerate(found):
+            for frame in change(place, data[14:]):
+                yield time, frame, len(frame)
+
+    return changed
+
+
+def ethernet(packet: bytes) -> bytes:
+    return link_frame("ethernet", packet)[1]
+
+
+def over_ipv6(_: int, packet: bytes) -> Iterable[bytes]:
+    """Carry the payload of an IPv4 packet over IPv6, as a translator does."""
+    size = (packet[0] & 15) * 4
+    prefix = bytes.fromhex("0064ff9b") + bytes(8)
+    yield ethernet(
+        ipv6(packet[size:], packet[9], src=prefix + packet[12:16], dst=prefix + packet[16:20])
+    )
+
+
+def fragmented(place: int, packet: bytes) -> Iterable[bytes]:
+    """Cut a packet into IP fragments of 24 octets."""
+    body = packet[20:]
+    for start in range(0, len(body), 24):
+        more = 0x2000 if start + 24 < len(body) else 0
+        yield ethernet(
+            ipv4(
+                body[start : start + 24],
+                packet[9],
+                src=packet[12:16],
+                dst=packet[16:20],
+                ident=place & 0xFFFF,
+                bits=more | start // 8,
+            )
+        )
+
+
+def with_port(old: int, new: int, *, since: int = 0) -> Change:
+    """Replace a port from a record on, as a NAT that rebinds does."""
+
+    def port(place: int, packet: bytes) -> Iterable[bytes]:
+        if place >= since:
+            ports = [int.from_bytes(packet[20 + at : 22 + at], "big") for at in (0, 2)]
+            swapped = b"".join((new if was == old else was).to_bytes(2, "big") for was in ports)
+            packet = packet[:20] + swapped + packet[24:]
+        yield ethernet(packet)
+
+    return with_ip(port)
