@@ -86,7 +86,8 @@ def _info(protocol: Protocol) -> ProtocolInfo:
     probes: dict[str, None] = {}
     for row in protocol.dialects:
         policy = protocol.policy(row.name)
-        spaces.update(dict.fromkeys(space.name for space in policy.spaces))
+        rows = policy.spaces
+        spaces.update(dict.fromkeys(f"{s.name}[{s.key}]" if s.key else s.name for s in rows))
         probes.update(dict.fromkeys(probe.kind for probe in policy.probes))
     return ProtocolInfo(
         protocol.name,

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from scapy.fields import BitField, ConditionalField, Field, MayEnd
+from scapy.fields import BitEnumField, BitField, ConditionalField, Field, MayEnd
 
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.expr import E
@@ -55,6 +55,7 @@ from typing import Any, Final
 '''
 
 VARULONG_WINDOW_BITS = 80
+_BITS = (BitField, BitEnumField)
 
 
 class _Writer:
@@ -228,6 +229,8 @@ def _nul_string(writer: _Writer, field: Any) -> None:
 def _items(writer: _Writer, field: Any) -> None:
     item = f"read_{field.item.__name__}"
     local = writer.name(field)
+    if field.choose is not None:
+        raise TypeError(f"{writer.layer.__name__}.{field.name}: items of several layers")
     if field.reserve:
         raise TypeError(f"{writer.layer.__name__}.{field.name}: octets are reserved behind it")
     writer.put(f"{local} = []")
@@ -258,7 +261,7 @@ def _octet_body(writer: _Writer, fields: list[Any]) -> None:
     bits: list[Any] = []
     for outer in fields:
         field = outer.fld if isinstance(outer, MayEnd) else outer
-        if isinstance(field, BitField):
+        if isinstance(field, _BITS):
             writer.flush()
             bits.append(field)
             if sum(item.size for item in bits) % 8 == 0:
@@ -306,7 +309,7 @@ def _optional(writer: _Writer, field: Any) -> None:
         test = writer.condition(field.cond)
     writer.put(f"if {test}:")
     writer.indent += 1
-    if isinstance(inner, BitField):
+    if isinstance(inner, _BITS):
         _bits_big_endian(writer, [inner])
     else:
         _one(writer, inner)

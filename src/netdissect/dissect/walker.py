@@ -208,7 +208,7 @@ class Walker:
                 )
                 break
             child, inner, used = self.walk(
-                field.item,
+                field.layer(scope, data[position:]),
                 data[position:],
                 base=base + 8 * position,
                 outer=scope,

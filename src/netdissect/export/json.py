@@ -154,6 +154,7 @@ def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
         return None
     return {
         "space": facts.space,
+        **_space_key(facts.space),
         "wire_seq": facts.wire_seq,
         "seq": facts.seq,
         "reliable": facts.reliable,
@@ -209,9 +210,16 @@ def _rtt(summary: RttSummary) -> dict[str, Any]:
     }
 
 
+def _space_key(space: str) -> dict[str, Any]:
+    """Return the key of a space that has one: a number where it is one."""
+    key = space.partition("[")[2].removesuffix("]")
+    return {"key": int(key) if key.isdecimal() else key} if key else {}
+
+
 def _space(space: SpaceReport) -> dict[str, Any]:
     return {
         "space": space.space,
+        **_space_key(space.space),
         "direction": _label(space.direction),
         "units": space.units,
         "copies": space.copies,
@@ -303,6 +311,7 @@ def unit(record: UnitRecord) -> dict[str, Any]:
         "connection": record.connection,
         "direction": _label(record.direction),
         "space": record.space,
+        **_space_key(record.space),
         "wire_seq": record.wire_seq,
         "seq": record.seq,
         "type": record.type,

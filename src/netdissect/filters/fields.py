@@ -85,6 +85,12 @@ def _tracked(attribute: str) -> Getter:
     return _each(read)
 
 
+def _key(item: MessageRecord) -> int | None:
+    facts = item.reliability
+    key = "" if facts is None else facts.space.partition("[")[2].removesuffix("]")
+    return int(key) if key.isdecimal() else None
+
+
 def _is_kind(kind: str) -> Getter:
     def read(item: MessageRecord) -> bool | None:
         return True if item.reliability is not None and item.reliability.kind == kind else None
@@ -198,6 +204,7 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("msg.offset", "int", "first octet", _each(lambda item: item.offset), "octets"),
         _row("msg.length", "int", "length", _each(lambda item: item.length), "octets"),
         _row("msg.space", "str", "sequence space", _tracked("space")),
+        _row("msg.key", "int", "number of the sequence space, such as its channel", _each(_key)),
         _row("msg.seq", "int", "full sequence number", _tracked("seq")),
         _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
         _row("msg.kind", "str", "original, retransmission or duplicate", _tracked("kind")),

@@ -467,10 +467,11 @@ class Items(PacketListField):  # type: ignore[misc]
     """A list of one layer: `count` of them, or up to the end of the data (count None).
 
     A count larger than the data holds ends with the data; the walker then says so. `reserve` octets
-    at the end belong to the fields behind the list.
+    at the end belong to the fields behind the list. Where items are of several layers, `choose`
+    (fields, octets) names that of the next one, and `item` is what they have in common.
     """
 
-    __slots__ = ["count", "item", "reserve"]
+    __slots__ = ["choose", "count", "item", "reserve"]
 
     def __init__(
         self,
@@ -479,11 +480,17 @@ class Items(PacketListField):  # type: ignore[misc]
         count: Callable[[Any], int] | None = None,
         *,
         reserve: int = 0,
+        choose: Callable[[Any, bytes], type[Any]] | None = None,
     ) -> None:
         PacketListField.__init__(self, name, [], item, count_from=count, max_count=LIST_LIMIT)
         self.item = item
         self.count = count
         self.reserve = reserve
+        self.choose = choose
+
+    def layer(self, fields: Any, octets: bytes) -> type[Any]:
+        """Return the layer of the item at the start of `octets`."""
+        return self.item if self.choose is None else self.choose(fields, octets)
 
     def getfield(self, pkt: Any, s: bytes) -> Any:
         """Read the items, but none of the reserved octets.
@@ -496,7 +503,7 @@ class Items(PacketListField):  # type: ignore[misc]
         wanted = LIST_LIMIT if self.count is None else min(int(self.count(pkt)), LIST_LIMIT)
         items: list[Any] = []
         while rest and len(items) < wanted:
-            item = self.m2i(pkt, rest)
+            item = self.layer(pkt, rest)(rest, _parent=pkt)
             items.append(item)
             padding = item.getlayer(conf.padding_layer)
             left = b"" if padding is None else padding.load

@@ -63,7 +63,9 @@ class Ev(IntEnum):
     Scope a space name: it numbers that space afresh from here. Scope "*": a new connection begins
     with this datagram on the same address pair (its own report). Scope "?": it may begin here; the
     datagram is held and goes to the new connection if a "*" follows before anything else comes
-    from the same sender. "*" and "?" must be the first event of their datagram.
+    from the same sender. Scope "<": the datagram belongs to the connection before the present one,
+    which its peer still takes for alive; only where `Protocol.lives` says that they overlap. "*",
+    "?" and "<" must be the first event of their datagram.
     """
     NOTE = 12
     """(NOTE, code, detail): an annotation code of the catalogue found while scanning."""

@@ -33,6 +33,9 @@ class AckRule(Enum):
     """`base`, and for each set bit i the unit base + 1 + i."""
     CUMULATIVE = "cumulative"
     """`base` and everything before it (within half of the number space)."""
+    STAMPED = "stamped"
+    """`base` alone; `bits` is the stamp of the datagram that brought the copy which is answered.
+    The `content` of a UNIT is a pair of the stamp of its datagram and what the unit holds."""
     NONE = "none"
     """Units of this space are never acknowledged by the protocol (their loss shows only as gaps).
     """
@@ -59,6 +62,10 @@ class ResendRule:
     """Delay = max(floor_ms, rtt_factor x smoothed_rtt) once a round trip is known; 0 = the delay
     never depends on it.
     """
+    rtt_variances: float = 0.0
+    """Added to the delay: so many times the smoothed variance of the round trip."""
+    backoff: float = 1.0
+    """Each further copy waits so many times as long as the one before it."""
     floor_ms: float = 0.0
     """Smallest delay, milliseconds."""
     guard_ms: float = 0.0
@@ -121,6 +128,11 @@ class SpaceRule:
     """A second identical copy closer than this to the previous one, arriving at its receiver, is a
     network copy, milliseconds; 0 = the guard of `resend`. Without `resend` every further copy is
     the network's.
+    """
+    key: str = ""
+    """What tells the spaces apart that follow this rule, such as `channel`; "" = there is one. With
+    a key the rule is a template: events name its spaces `name[value]`, and each comes into being
+    when it is first named. Such spaces carry nothing and are carried by nothing.
     """
     burst: int = 1
     """Copies that a sender sends back to back on purpose; only those beyond can be the network's.
@@ -264,4 +276,8 @@ class Policy:
     rtt_smoothing: float = 0.0
     """Weight of a new sample in the peer's own smoothed round trip (0.3 for 0.7/0.3); 0 = the peers
     keep none.
+    """
+    variance_smoothing: float = 0.0
+    """Weight of a new deviation in the peer's own smoothed variance; it starts at half of the first
+    sample. 0 = the peers keep none.
     """

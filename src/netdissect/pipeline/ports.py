@@ -49,6 +49,8 @@ class Flow:
     """TCP: ordinal of the connection at hand on this 4-tuple."""
     held: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     """Datagrams (direction, frame, time, payload) that may begin a new connection."""
+    earlier: list[tuple[Connection, Assembler | None]] = field(default_factory=list)
+    """Connections of this address pair that may go on beside the present one, oldest first."""
     faults: tuple[Fault, ...] = ()
     """TCP: what the framer has found about the message at hand."""
 

@@ -281,7 +281,9 @@ class Records:
         for event in item.events:
             kind = event[0]
             unit = _taken(left, event) if kind in _NUMBERED else None
-            known = None if unit is None else _reliability(*unit, unit[0].space in reliable)
+            known = None if unit is None else _reliability(
+                *unit, unit[0].space.partition("[")[0] in reliable
+            )
             if kind in _NUMBERED and event[1] is None:
                 outer = known
             elif kind in _TYPED:

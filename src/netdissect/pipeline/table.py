@@ -31,10 +31,11 @@ from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import Analysis, Options
+from netdissect.pipeline.partly import messages_alone, no_faults, nothing_new
 from netdissect.pipeline.ports import Flow, Ignored, Port, Taker, WatchedPort
 from netdissect.pipeline.reports import Reports
 from netdissect.protocols import registry
-from netdissect.protocols.base import Protocol
+from netdissect.protocols.base import Assembler, Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 from netdissect.track.connection import Connection
 from netdissect.track.findings import TRACK_CODES, Findings
@@ -75,10 +76,6 @@ _LIMITS: Final = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
 """Datagrams, octets and packets (ICMP errors included) at which a UDP flow is judged for good."""
 _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
-_NOTE: Final = int(Ev.NOTE)
-_MESSAGE: Final = int(Ev.MESSAGE)
-_TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
-"""Events that count as a message, their type second."""
 
 
 class Pipeline:
@@ -226,7 +223,7 @@ class Pipeline:
             self._notes(connection, direction, frame, time_ns, faults)
             connection.lanes[direction].add("capture_duplicates", 1)
             if kind == _UDP:
-                self._unusual(flow, (direction, frame, time_ns, payload), _messages_alone)
+                self._unusual(flow, (direction, frame, time_ns, payload), messages_alone)
             elif segment is not None and segment.payload_length:
                 connection.segment(direction, frame, time_ns, 0)
 
@@ -453,11 +450,13 @@ class Pipeline:
         told = next((event[1] for event in events if event[0] == Ev.HINTS), None)
         other = told is not None and told.dialects != connection.hints.dialects
         if scope != "*" or (connection.forced and other):
+            if scope == "<" and flow.earlier:
+                connection = flow.earlier[-1][0]
             # Where the user knows better it is a strange datagram of the same connection.
             self._track(flow, connection, (direction, frame, time_ns, payload), events)
             return
         held, flow.held = flow.held, []
-        self._report(flow, time_ns)
+        self._report(flow, time_ns, flow.protocol.lives - 1)
         hints = told or flow.protocol.next_hints(connection.hints)
         if connection.forced:
             hints = Hints(connection.hints.dialects, hints.extra)
@@ -471,7 +470,7 @@ class Pipeline:
         mine = mine[:last] if last else mine
         for item in mine:
             flow.held.remove(item)
-            self._unusual(flow, item, _nothing_new)
+            self._unusual(flow, item, nothing_new)
         if mine and self.recorder is not None:
             self.recorder.touched.clear()
 
@@ -508,7 +507,7 @@ class Pipeline:
             self.recorder.connection = connection.number
             self.recorder.touched.clear()
         connection.datagram(direction, frame, time_ns, payload, events)
-        if events and events[-1][0] == Ev.PART:
+        if events and events[-1][0] == Ev.PART and connection is flow.connection:
             flow.assemble(direction, frame, time_ns, events)
         if self.observer is not None:
             shown = (frame, time_ns, payload, ())
@@ -563,7 +562,7 @@ class Pipeline:
         if SNAPPED not in faults:
             self._take(flow, direction, frame, time_ns, payload)
             return
-        self._unusual(flow, (direction, frame, time_ns, payload), _no_faults)
+        self._unusual(flow, (direction, frame, time_ns, payload), no_faults)
 
     def _notes(
         self, connection: Connection, direction: int, frame: int, time_ns: int,
@@ -585,15 +584,20 @@ class Pipeline:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def _report(self, flow: Flow, end_ns: int) -> None:
-        """Conclude the connection of a flow and hand its report on."""
+    def _report(self, flow: Flow, end_ns: int, kept: int = 0) -> None:
+        """Conclude the connections of a flow but the last `kept`, which go on beside a new one."""
         connection = flow.connection
-        if connection is None:
-            return
-        self._tcp_feeder.finish(flow)
-        flow.connection = None
-        if flow.assembler is not None:
-            for direction, events in enumerate(flow.assembler.finish()):
+        if connection is not None:
+            self._tcp_feeder.finish(flow)
+            flow.connection = None
+            flow.earlier.append((connection, flow.assembler))
+        while len(flow.earlier) > kept:
+            self._conclude(*flow.earlier.pop(0), end_ns)
+
+    def _conclude(self, connection: Connection, assembler: Assembler | None, end_ns: int) -> None:
+        """Conclude a connection and hand its report on."""
+        if assembler is not None:
+            for direction, events in enumerate(assembler.finish()):
                 if events:
                     at = connection.last_frame, connection.last_ns
                     connection.further(direction, *at, events)
@@ -610,7 +614,7 @@ class Pipeline:
             self._hit("MAX_REPORTS")
 
     def _end(self, flow: Flow, end_ns: int) -> None:
-        """Report a flow's connection and take the flow off the table."""
+        """Report a flow's connections and take the flow off the table."""
         for direction in (0, 1):
             self.release(flow, direction)
         self._report(flow, end_ns)
@@ -678,21 +682,6 @@ class Pipeline:
 
     def _hit(self, limit: str) -> None:
         self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1
-
-
-def _messages_alone(events: list[Event]) -> list[Event]:
-    """Return the messages of a second sight: nothing else of it counts."""
-    return [(_MESSAGE, event[1]) for event in events if event[0] in _TYPED and event[1]]
-
-
-def _nothing_new(events: list[Event]) -> list[Event]:
-    """Return the events of a datagram that began no connection after all."""
-    return [event for event in events if event[:2] != (Ev.RESTART, "?")]
-
-
-def _no_faults(events: list[Event]) -> list[Event]:
-    """Return the events of a datagram that the capture has cut: what is missing is no fault."""
-    return [event for event in events if event[0] not in (_NOTE, Ev.RESTART)]
 
 
 def _first_frame(flow: Flow) -> int:

@@ -127,6 +127,9 @@ class Protocol(ABC):
     """Ports that the programs use unless told otherwise. A weak hint: they add to a claim."""
     codes: tuple[CodeRow, ...] = ()
     """Rows of the catalogue for the NOTE events of `scan` and of the assembler."""
+    lives: int = 1
+    """Connections of one address pair that may go on side by side, told apart by what is on the
+    wire (RESTART "<"); 1 = the old one ends where the new one begins."""
     secrets: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     """Message type -> its fields that hold passwords."""
     layer_module: str | None = None

@@ -33,7 +33,7 @@ from netdissect.protocols.base import (
 __all__ = ["Foreign", "ForeignError", "admitted", "trial"]
 
 _FACTS = (
-    "title", "dialects", "transports", "default_ports", "codes", "secrets", "layer_module",
+    "title", "dialects", "transports", "default_ports", "codes", "lives", "secrets", "layer_module",
     "carrier", "drivers", "servers", "schema_formats", "field_aliases", "wireshark",
 )  # fmt: skip
 _TRIALS = (b"", b"\0", b"\xff", bytes(40), b"\xff" * 40, bytes(range(256)))

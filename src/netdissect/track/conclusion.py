@@ -243,8 +243,9 @@ def _limits(connection: Connection) -> dict[str, int]:
     places: list[Space | StreamHalf] = [*_spaces(connection)]
     if connection.stream is not None:
         places += connection.stream.halves
-    for space in places:
-        for name, count in space.limits.items():
+    limits = [space.limits for space in places] + [lane.limits for lane in connection.lanes]
+    for each in limits:
+        for name, count in each.items():
             hit[name] = hit.get(name, 0) + count
     return hit
 

@@ -136,9 +136,17 @@ class Connection:
                     lane.count(type_, time_ns, frame)
                 if kind:
                     _, _, space, wire_seq, labelled, content = event
-                    lane.spaces[space].unit(wire_seq, labelled, content, type_, frame, time_ns)
+                    target = lane.spaces.get(space)
+                    if target is None:
+                        target = lane.open(space)
+                    if target is not None:
+                        target.unit(wire_seq, labelled, content, type_, frame, time_ns)
             elif kind == _ACK:
-                self.lanes[1 - direction].spaces[event[1]].ack(event[2], event[3], frame, time_ns)
+                acked = self.lanes[1 - direction].spaces.get(event[1])
+                if acked is not None:
+                    acked.ack(event[2], event[3], frame, time_ns)
+                else:
+                    lane.template(event[1])
             elif kind == _NACK:
                 self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
             elif kind == _PLAIN_UNIT:
@@ -221,7 +229,9 @@ class Connection:
         _, type_, space, wire_seq, content = event
         if type_ is not None:
             lane.count(type_, time_ns, frame)
-        lane.spaces[space].plain_unit(wire_seq, content, type_, frame, time_ns)
+        target = lane.open(space)
+        if target is not None:
+            target.plain_unit(wire_seq, content, type_, frame, time_ns)
 
     def _numbered(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         _, type_, space, wire_seq = event
@@ -230,10 +240,14 @@ class Connection:
             lane.count(type_, time_ns, frame)
         else:
             cell.add(1, time_ns, frame)
-        lane.spaces[space].number(wire_seq, frame, time_ns)
+        target = lane.open(space)
+        if target is not None:
+            target.number(wire_seq, frame, time_ns)
 
     def _number(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        lane.spaces[event[1]].number(event[2], frame, time_ns)
+        target = lane.open(event[1])
+        if target is not None:
+            target.number(event[2], frame, time_ns)
 
     def _probe(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         if lane.probes[event[1]].ask(event[2], time_ns) and self.recorder is not None:
@@ -309,7 +323,7 @@ class Connection:
 
     def _restart(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         space = lane.spaces.get(event[1])
-        if space is None or not space.may_restart(time_ns):  # "*" and "?" are the pipeline's
+        if space is None or not space.may_restart(time_ns):  # "*", "?" and "<" are the pipeline's
             return
         seen = space.seen
         if seen and not space.rule.restarts_at_will:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from netdissect.model.policy import Policy, SpaceRule
+from netdissect.model.policy import AckRule, Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
@@ -13,13 +14,16 @@ from netdissect.track.probes import ProbeTrack
 from netdissect.track.recorder import Recorder
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
+from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
 from netdissect.track.vantage import Sight
 
-__all__ = ["MAX_COUNTERS", "MAX_TYPES", "Lane", "Seen"]
+__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "Lane", "Seen"]
 
 MAX_TYPES = 1024
 """Message types counted per direction; further ones count as `other`."""
+MAX_SPACES = 1024
+"""Spaces per direction, those of templates included; units of further ones are passed over."""
 MAX_COUNTERS = 256
 """Protocol counters kept per direction."""
 _MS: Final = 1_000_000
@@ -44,9 +48,9 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns",
+    __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns", "limits",
                  "messages", "octets", "policy", "probes", "silent", "smoothed_ms",
-                 "spaces", "timings")  # fmt: skip
+                 "spaces", "timings", "variance_ms")  # fmt: skip
 
     def __init__(
         self, policy: Policy, direction: int, findings: Findings, recorder: Recorder | None
@@ -66,6 +70,10 @@ class Lane:
         """Times that its sender states, by name."""
         self.smoothed_ms: float | None = None
         """Smoothed round trip that the sender of this direction works with."""
+        self.variance_ms = 0.0
+        """Its smoothed variance."""
+        self.limits: dict[str, int] = {}
+        """Named bound -> how often it was hit."""
         self.spaces: dict[str, Space] = {
             rule.name: _kind(rule, policy)(rule, direction, findings, recorder)
             for rule in policy.spaces
@@ -77,6 +85,31 @@ class Lane:
         self.carrier: CarrierSpace | None = next(carriers, None)
         """Space of the datagrams themselves, where they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction) for rule in policy.probes}
+
+    def open(self, name: str) -> Space | None:
+        """Return a space that has come into being, named `template[key]`; None for one too many."""
+        known = self.spaces.get(name)
+        if known is not None:
+            return known
+        template = self.template(name)
+        if len(self.spaces) >= MAX_SPACES:
+            self.limits["MAX_SPACES"] = self.limits.get("MAX_SPACES", 0) + 1
+            return None
+        rule = replace(template.rule, name=name)
+        space = _kind(rule, self.policy)(rule, self.direction, template.findings, template.recorder)
+        space.started, space.peer_seen = template.started, template.peer_seen
+        space.in_stream, space.on_sight = template.in_stream, template.on_sight
+        space.place(template.sender_near, template.receiver_near)
+        space.retime(self.smoothed_ms, self.variance_ms)
+        self.spaces[name] = space
+        return space
+
+    def template(self, name: str) -> Space:
+        """Return the template of a space that is not there yet; KeyError where it has none."""
+        template = self.spaces[name.partition("[")[0]]
+        if not template.rule.key:
+            raise KeyError(name)
+        return template
 
     def pair(self, other: Lane) -> None:
         """Make the other direction known to the spaces of this one."""
@@ -90,10 +123,12 @@ class Lane:
     def adopt(self, policy: Policy) -> None:
         """Take the rules of another dialect, now that it is known. Spaces keep their counts."""
         self.policy = policy
-        for rule in policy.spaces:
-            space = self.spaces.get(rule.name)
-            if space is not None and space.rule is not rule and space.rule.ack is rule.ack:
-                space.obey(rule, self.smoothed_ms)
+        rules = {rule.name: rule for rule in policy.spaces}
+        for name, space in self.spaces.items():
+            rule = rules.get(name.partition("[")[0])
+            if rule is not None and space.rule is not rule and space.rule.ack is rule.ack:
+                rule = rule if rule.name == name else replace(rule, name=name)
+                space.obey(rule, self.smoothed_ms, self.variance_ms)
 
     def measured(self, sample_ms: float) -> None:
         """Take a round trip that the sender of this direction has learnt."""
@@ -104,9 +139,14 @@ class Lane:
         smoothed = sample_ms
         if before is not None:
             smoothed = float(int((1 - weight) * before + weight * sample_ms))
+        share = self.policy.variance_smoothing
+        if share and before is None:
+            self.variance_ms = sample_ms / 2
+        elif share and before is not None:
+            self.variance_ms += share * (abs(sample_ms - before) - self.variance_ms)
         self.smoothed_ms = max(1.0, smoothed)
         for space in self.spaces.values():
-            space.retime(self.smoothed_ms)
+            space.retime(self.smoothed_ms, self.variance_ms)
 
     def count(self, type_: str, time_ns: int, frame: int) -> None:
         """Count one message."""
@@ -172,6 +212,8 @@ def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:
     """Return the class of the spaces that follow a rule."""
     if rule.in_order_receiver:
         return InOrderSpace
+    if rule.ack is AckRule.STAMPED:
+        return StampedSpace
     if rule.stride_reach:
         return StridedSpace
     if rule.timeout_ms:

@@ -190,7 +190,9 @@ class Ledger:
         """Number -> transmissions after its acknowledgement."""
         self._seqs: array[int] | None = None
 
-    def obey(self, rule: SpaceRule, smoothed_ms: float | None = None) -> None:
+    def obey(
+        self, rule: SpaceRule, smoothed_ms: float | None = None, variance_ms: float = 0.0
+    ) -> None:
         """Take the rules of a dialect, now that it is known."""
         self.rule = rule
         self.ack_rule: AckRule | None = rule.ack
@@ -214,21 +216,22 @@ class Ledger:
             made = Quality(quality)
             self._loss_quality = made if quality.measure == "loss" else None
             self._try_quality = made if quality.measure == "attempts" else None
-        self.retime(smoothed_ms)
+        self.retime(smoothed_ms, variance_ms)
 
     @property
     def quality(self) -> Quality | None:
         """Return the state of the quality rule, None where there is none."""
         return self._loss_quality or self._try_quality
 
-    def retime(self, smoothed_ms: float | None) -> None:
+    def retime(self, smoothed_ms: float | None, variance_ms: float = 0.0) -> None:
         """Recompute delay and guard for the round trip that the sender knows."""
         resend = self.rule.resend
         window_ms = self.rule.duplicate_window_ms
         if resend is not None:
             delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
             if smoothed_ms is not None and resend.rtt_factor:
-                delay_ms = max(resend.floor_ms, resend.rtt_factor * smoothed_ms)
+                delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
+                delay_ms = max(resend.floor_ms, delay_ms)
             if smoothed_ms is not None and resend.guard_rtt_factor:
                 guard_ms = resend.guard_rtt_factor * smoothed_ms
             self.delay_ns = int(delay_ms * _MS)

@@ -1,0 +1,110 @@
+"""A space whose acknowledgements say which copy of a unit they answer.
+
+Each datagram has a stamp of its sender's (the time it was sent at), and an acknowledgement repeats
+the stamp of the datagram that brought the copy. So every round trip is exact, also of units that
+were sent again; and a copy with a stamp that was seen before is the network's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from netdissect.model.policy import SpaceRule
+from netdissect.track.findings import Findings
+from netdissect.track.ledger import Unit
+from netdissect.track.recorder import Recorder
+from netdissect.track.space import Space
+from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
+
+__all__ = ["MAX_STAMPED", "StampedSpace"]
+
+MAX_STAMPED = 8192
+"""Units of one space whose stamps are remembered; beyond, the oldest are forgotten."""
+MAX_STAMPS: Final = 64
+"""Stamps of one unit that are remembered."""
+
+
+class StampedSpace(Space):
+    """Units of one direction with the stamps of their copies."""
+
+    __slots__ = ("stamps",)
+
+    def __init__(
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
+        super().__init__(rule, direction, findings, recorder)
+        self.stamps: dict[int, dict[int, int]] = {}
+        """Extended number -> stamp -> time of the copy with it."""
+
+    def unit(
+        self,
+        wire_seq: int,
+        labelled: bool | None,  # noqa: FBT001 - hot path, as in the event
+        content: Any,
+        type_: str | None,
+        frame: int,
+        time_ns: int,
+    ) -> None:
+        """Take one copy of a unit; `content` is a pair of its stamp and what it holds."""
+        stamp, inner = content
+        last = self.last
+        seq = -1 if last is None else self.extend(wire_seq)
+        known = self.stamps.get(seq)
+        if known is not None:
+            labelled = stamp not in known
+        super().unit(wire_seq, labelled, inner, type_, frame, time_ns)
+        if known is None:
+            seq = self.extend(wire_seq)
+            self.stamps[seq] = {stamp: time_ns}
+            if len(self.stamps) > MAX_STAMPED:
+                del self.stamps[next(iter(self.stamps))]
+        elif labelled and len(known) < MAX_STAMPS:
+            known[stamp] = time_ns
+            unit = self.outstanding.get(seq)
+            resend = self.rule.resend
+            if unit is not None and resend is not None:
+                unit.due_ns = time_ns + int(self.delay_ns * resend.backoff ** (unit.copies - 1))
+
+    def ack(self, base: int, bits: int, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a unit's copy with the stamp `bits`."""
+        last = self.last
+        if last is None or self.ack_rule is None:
+            return
+        seq = self.extend(base)
+        unit = self.outstanding.pop(seq, None)
+        if unit is not None:
+            self._answered(seq, unit, self.stamps.get(seq, {}).get(bits), frame, time_ns)
+        elif seq > last:
+            self._unsent(base, frame, time_ns)
+        elif seq in self.missing:
+            self._unseen(seq, frame, time_ns)
+
+    def _answered(
+        self, seq: int, unit: Unit, sent_ns: int | None, frame: int, time_ns: int
+    ) -> None:
+        """Settle a unit; `sent_ns`: when the copy that is answered came by, None = it was not
+        seen.
+        """
+        rtt = self.rtt
+        telling = False
+        sample = -1 if sent_ns is None else time_ns - sent_ns
+        if sample < 0:
+            rtt.ambiguous += 1
+        else:
+            lowest = rtt.lowest
+            rtt.add(sample)
+            telling = sample < lowest > NEAR_NS or rtt.samples == MIN_ANSWERS
+        self.acked += 1
+        self.remember(seq, unit)
+        if telling:
+            self._sight()
+        record = unit.record
+        if record is not None and self.recorder is not None:
+            self.recorder.acked(record, frame, time_ns, ambiguous=sample < 0)
+            if sample >= 0:
+                record.rtt_ms = sample / 1e6
+
+    def restart(self) -> None:
+        """Begin a new epoch."""
+        super().restart()
+        self.stamps.clear()
