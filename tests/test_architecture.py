@@ -29,6 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "craft": {"layers", "dissect", "protocols", "model", "wire"},
     "plot": {"model", "render"},
     "report": {"model", "render", "plot"},
+    "edit": {"capture", "flow", "model"},
     "fuzz": {
         "craft",
         "layers",
@@ -68,6 +69,8 @@ ROOMS: dict[str, set[str]] = {
         "craft",
         "plot",
         "report",
+        "edit",
+        "capture",
         "fuzz",
         "model",
         "system",

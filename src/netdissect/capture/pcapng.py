@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from netdissect.capture.source import Window
     from netdissect.model.packets import Frame
 
-__all__ = ["MAX_BLOCK_OCTETS", "MAX_INTERFACES", "SECTION_HEADER", "pcapng_batches"]
+__all__ = [
+    "MAX_BLOCK_OCTETS",
+    "MAX_INTERFACES",
+    "ORDERS",
+    "SECTION_HEADER",
+    "DamageError",
+    "Section",
+    "check_length",
+    "pcapng_batches",
+]
 
 SECTION_HEADER: Final = b"\x0a\x0d\x0d\x0a"
 """Type of the Section Header Block, the same in both byte orders."""
@@ -98,11 +107,11 @@ class _Interface:
         self.packet_drops = (self.packet_drops or 0) + count
 
 
-class _DamageError(Exception):
+class DamageError(Exception):
     """The block at the window's position cannot be read."""
 
 
-class _Section:
+class Section:
     """State of the section being read, and the readers of its byte order."""
 
     def __init__(self, order: str, ledger: Ledger) -> None:
@@ -137,7 +146,7 @@ class _Section:
     def add_interface(self, data: bytes, pos: int, end: int) -> None:
         """Read an Interface Description Block body."""
         if len(self.interfaces) >= MAX_INTERFACES:
-            raise _DamageError(f"more than {MAX_INTERFACES} interfaces in one section")
+            raise DamageError(f"more than {MAX_INTERFACES} interfaces in one section")
         link, _, snap_length = Struct(self.order + "HHI").unpack_from(data, pos)
         name, resolution = "", 6
         offset: Any = 0  # as in `time_ns`
@@ -207,7 +216,7 @@ class _Reader:
         self.number = 0
         self.time_ns = 0
         """Time of the latest frame: Simple Packet Blocks have none of their own."""
-        self.section: _Section = _Section("<", ledger)
+        self.section: Section = Section("<", ledger)
 
     def batches(self) -> Iterator[list[Frame]]:
         """Yield the frames in the lists that one read completed."""
@@ -218,10 +227,10 @@ class _Reader:
             need = _MIN_BLOCK
             while window.left >= need or window.fill(need):
                 batch: list[Frame] = []
-                damage: _DamageError | None = None
+                damage: DamageError | None = None
                 try:
                     need = self._walk(batch)
-                except _DamageError as error:
+                except DamageError as error:
                     damage = error
                 self.section.state_drops()
                 if batch:
@@ -230,7 +239,7 @@ class _Reader:
                 if damage is not None:
                     raise damage
             self.ledger.cut_short(window, "block", need)
-        except _DamageError as error:
+        except DamageError as error:
             self.ledger.damaged(window, str(error))
 
     def _walk(self, batch: list[Frame]) -> int:
@@ -288,16 +297,16 @@ class _Reader:
         kind, total = section.u32(data, pos), section.u32(data, pos + 4)
         if kind == _SECTION:
             return self._next_section()
-        _check_length(total)
+        check_length(total)
         size = (total + 3) & ~3
         if window.left < size:
             return size
         again = section.u32(data, pos + size - 4)
         if again != total:
-            raise _DamageError(f"block of type {kind} has two lengths: {total} and {again}")
+            raise DamageError(f"block of type {kind} has two lengths: {total} and {again}")
         body, end = pos + 8, pos + size - 4
         if end - body < _LEAST_BODY.get(kind, 0):
-            raise _DamageError(f"block of type {kind} is too short: {total} octets")
+            raise DamageError(f"block of type {kind} is too short: {total} octets")
         if kind == _INTERFACE:
             section.add_interface(data, body, end)
         elif kind == _STATISTICS:
@@ -324,7 +333,7 @@ class _Reader:
             interface = self._interface(index)
             self.time_ns = interface.time_ns(high << 32 | low)
         if captured > min(end - start, MAX_FRAME_OCTETS):
-            raise _DamageError(f"packet block says {captured} captured octets")
+            raise DamageError(f"packet block says {captured} captured octets")
         self.number += 1
         batch.append(
             (self.number, self.time_ns, interface.link, data[start : start + captured], wire)
@@ -339,7 +348,7 @@ class _Reader:
     def _interface(self, index: int) -> _Interface:
         interfaces = self.section.interfaces
         if index >= len(interfaces):
-            raise _DamageError(
+            raise DamageError(
                 f"packet names interface {index}, but only {len(interfaces)} are described"
             )
         return interfaces[index]
@@ -359,19 +368,19 @@ class _Reader:
         window = self.window
         data, pos = window.data, window.pos
         magic = data[pos + 8 : pos + 12]
-        if magic not in _ORDERS:
-            raise _DamageError(f"section header has byte-order mark {magic.hex()}")
+        if magic not in ORDERS:
+            raise DamageError(f"section header has byte-order mark {magic.hex()}")
         self.section.state_drops()
-        section = _Section(_ORDERS[magic], self.ledger)
+        section = Section(ORDERS[magic], self.ledger)
         total = section.u32(data, pos + 4)
-        _check_length(total)
+        check_length(total)
         if total < _MIN_BLOCK + _LEAST_BODY[_SECTION]:
-            raise _DamageError(f"section header is too short: {total} octets")
+            raise DamageError(f"section header is too short: {total} octets")
         size = (total + 3) & ~3
         if window.left < size:
             return size
         if section.u32(data, pos + size - 4) != total:
-            raise _DamageError("section header has two different lengths")
+            raise DamageError("section header has two different lengths")
         for code, value in section.options(data, pos + 24, pos + size - 4):
             if code == _COMMENT:
                 self.ledger.comment(_text(value))
@@ -380,15 +389,22 @@ class _Reader:
         return 0
 
 
-_ORDERS: Final = {
+ORDERS: Final = {
     _BYTE_ORDER_MAGIC.to_bytes(4, "little"): "<",
     _BYTE_ORDER_MAGIC.to_bytes(4, "big"): ">",
 }
+"""Byte-order mark of a section -> the order, as `struct` writes it."""
 
 
-def _check_length(total: int) -> None:
+def check_length(total: int) -> None:
+    """Refuse a length that no block has.
+
+    Raises:
+        DamageError: it is too short, or longer than is believed.
+
+    """
     if not _MIN_BLOCK <= total <= MAX_BLOCK_OCTETS:
-        raise _DamageError(f"block says {total} octets")
+        raise DamageError(f"block says {total} octets")
 
 
 def _text(value: bytes) -> str:

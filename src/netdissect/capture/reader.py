@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import Frame
 
-__all__ = ["CaptureError", "CaptureReader", "open_capture"]
+__all__ = ["CaptureError", "CaptureReader", "open_capture", "why_not"]
 
 _MAGIC_OCTETS: Final = 4
 
@@ -107,11 +107,12 @@ def open_capture(source: str | os.PathLike[str] | IO[bytes]) -> CaptureReader:
     magic = window.data[:_MAGIC_OCTETS]
     if magic not in MAGICS and magic != SECTION_HEADER:
         window.raw.close()
-        raise CaptureError(f"{path}: {_why_not(window)}")
+        raise CaptureError(f"{path}: {why_not(window)}")
     return CaptureReader(window, path)
 
 
-def _why_not(window: Window) -> str:
+def why_not(window: Window) -> str:
+    """Return why a file is no capture."""
     if window.fault is not None:
         return window.fault
     if not window.left:

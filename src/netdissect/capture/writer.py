@@ -11,7 +11,6 @@ import os
 import sys
 from contextlib import suppress
 from itertools import accumulate
-from pathlib import Path
 from struct import pack
 from typing import IO, TYPE_CHECKING, Self
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-__all__ = ["FLUSH_OCTETS", "PcapWriter", "PcapngWriter"]
+__all__ = ["FLUSH_OCTETS", "BlockWriter", "PcapWriter", "PcapngWriter"]
 
 FLUSH_OCTETS = 64 * 1024
 """Gathered octets that are written without being asked."""
@@ -44,7 +43,8 @@ class _Sink:
         elif os.fspath(target) == "-":
             self._file = sys.stdout.buffer
         else:
-            self._file = Path(target).open("wb", buffering=0)  # noqa: SIM115 - closed by close()
+            # Captures hold passwords: a new file is its owner's alone.
+            self._file = open(target, "wb", buffering=0, opener=_private)  # noqa: SIM115 - closed by close()
             self._owned = True
         self._gathered: list[bytes] = []
         self._octets = 0
@@ -111,6 +111,18 @@ class _Sink:
         with suppress(OSError):
             self._file.truncate(self._written)
             self._file.seek(self._written)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class BlockWriter(_Sink):
+    """Writes records and blocks that are ready."""
+
+    def write(self, raw: bytes) -> None:
+        """Add one whole record or block."""
+        self._put(raw)
 
 
 class PcapWriter(_Sink):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from netdissect.model.compare import ABSENT, Changed
 from netdissect.model.facts import Difference
 from netdissect.model.names import FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
@@ -13,6 +14,7 @@ from netdissect.render.safe import safe
 from netdissect.render.units import Clock, duration, octets
 
 __all__ = [
+    "show_changes",
     "show_checks",
     "show_comparison",
     "show_fields",
@@ -160,6 +162,26 @@ def _setting(value: Any) -> str:
 def _quoted(text: Any) -> str:
     """Return a TOML basic string."""
     return '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def show_changes(screen: Screen, rows: Iterable[tuple[str, Changed]]) -> None:
+    """Print what differs: a head for each place, then a line a field."""
+    last = None
+    for where, change in rows:
+        if where != last:
+            screen.line((where, "title"))
+            last = where
+        before, after = (_value(item) for item in (change.before, change.after))
+        name = change.path or "connection"
+        screen.line((f"  {name}  ", "name"), (before, "error"), (" → ", "dim"), (after, "good"))
+
+
+def _value(value: Any) -> str:
+    if value is ABSENT:
+        return "absent"
+    if isinstance(value, Mapping):
+        return "present"
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def show_checks(screen: Screen, found: Iterable[tuple[str, bool | None, str, str]]) -> None:

@@ -14,7 +14,7 @@ from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import SEVERITY_LETTERS, hex_views, tree_lines
 from netdissect.render.units import Clock, direction_style
 
-__all__ = ["ReadView", "record_title"]
+__all__ = ["ReadView", "frame_note", "record_title"]
 
 _ADDRESSES_FROM = 120
 """Screens at least this wide show both addresses on every line; narrower ones a number, explained
@@ -136,6 +136,21 @@ def _again(facts: Reliability, *, several: bool) -> str:
     origin = f" of #{facts.of_frame}" if facts.of_frame is not None else ""
     since = f", +{facts.since_ms / 1000:.3f} s" if facts.since_ms is not None else ""
     return f"  [{verb}{which}{origin}{since}]"
+
+
+def frame_note(record: DatagramRecord) -> str:
+    """Return what is known of a datagram in one line of plain text, for a comment in a capture."""
+    way = "" if record.direction is None else f" {Direction(record.direction).label}"
+    whose = "" if record.connection is None else f"#{record.connection}{way} "
+    name = record.dialect or record.protocol or record.transport
+    marks = "".join(text for text, _ in _marks(record, record.messages))
+    acked = [
+        item.reliability.acked_in
+        for item in record.messages
+        if item.reliability is not None and item.reliability.acked_in is not None
+    ]
+    ended = f"  [acknowledged in #{acked[0]}]" if acked else ""
+    return safe(f"{whose}{name}: {datagram_summary(record, record.messages)}{marks}{ended}")
 
 
 def record_title(record: DatagramRecord, clock: Clock) -> Line:

@@ -1,0 +1,245 @@
+"""The records of a capture as they stand in the file, for writing some of them again unchanged.
+
+The readers of `pcap` and `pcapng` hand on what a frame is; this one hands on where it came from:
+the whole record or block, the interface, and the options that nothing here understands. It believes
+what they believe and numbers frames as they do.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from struct import Struct
+from typing import IO, TYPE_CHECKING, Final, Self
+
+from netdissect.capture.account import Ledger
+from netdissect.capture.pcap import MAGICS, MAX_FRAME_OCTETS
+from netdissect.capture.pcapng import (
+    ORDERS,
+    SECTION_HEADER,
+    DamageError,
+    Section,
+    check_length,
+)
+from netdissect.capture.reader import why_not
+from netdissect.capture.source import CaptureError, open_window
+from netdissect.model.reports import CaptureInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+__all__ = ["INTERFACE", "OTHER", "PACKET", "SECTION", "Block", "BlockReader"]
+
+SECTION: Final = "section"
+"""A file header (pcap) or a section header (pcapng)."""
+INTERFACE: Final = "interface"
+"""The description of an interface (pcapng)."""
+PACKET: Final = "packet"
+"""One frame."""
+OTHER: Final = "other"
+"""Any other block: names, statistics, secrets, what nobody knows (pcapng)."""
+
+_PCAP_HEADER: Final = 24
+_MAGIC: Final = 4
+_LEAST: Final = 12
+_NS_PER_S: Final = 1_000_000_000
+_ENHANCED, _OLD, _SIMPLE = 6, 2, 3
+_INTERFACE: Final = 1
+_NO_TIME: Final = -1
+
+
+@dataclass(slots=True)
+class Block:
+    """One record or block."""
+
+    kind: str
+    """`SECTION`, `INTERFACE`, `PACKET` or `OTHER`."""
+    raw: bytes
+    """All of its bytes, header included."""
+    order: str
+    """Byte order of its numbers, as `struct` writes it."""
+    frame: int = 0
+    """Frame number from 1; 0 for what is no frame."""
+    time_ns: int = _NO_TIME
+    """Time since the Unix epoch; -1 for a frame without a time of its own (Simple Packet Block)."""
+    link: int = 0
+    """Link type of a frame."""
+    interface: int = 0
+    """Number of a frame's interface in its section."""
+    start: int = 0
+    """Offset of the captured bytes in `raw`."""
+    captured: int = 0
+    """How many there are."""
+    wire: int = 0
+    """Length of the frame on the wire in bytes."""
+    options: int = 0
+    """Offset of the options in `raw`; 0 where the block has no place for any."""
+
+    @property
+    def data(self) -> bytes:
+        """Return the captured bytes."""
+        return self.raw[self.start : self.start + self.captured]
+
+
+class BlockReader:
+    """The blocks of one capture, once, in file order. Use as a context manager and iterate."""
+
+    def __init__(self, source: str | os.PathLike[str] | IO[bytes]) -> None:
+        """Open a capture, whatever it is compressed by.
+
+        Raises:
+            CaptureError: the file is missing, unreadable or no capture.
+
+        """
+        path = source if isinstance(source, (str, os.PathLike)) else "<stream>"
+        try:
+            self._window = open_window(source)
+        except CaptureError as error:
+            raise CaptureError(f"{os.fspath(path)}: {error}") from error
+        self._window.fill(_MAGIC)
+        magic = self._window.data[:_MAGIC]
+        if magic not in MAGICS and magic != SECTION_HEADER:
+            self.close()
+            raise CaptureError(f"{os.fspath(path)}: {why_not(self._window)}")
+        self.path = os.fspath(path)
+        self.is_pcap = magic in MAGICS
+        """True for pcap, False for pcapng."""
+        self.nanosecond = self.is_pcap and MAGICS[magic][1] == 1
+        """pcap: whether its times count nanoseconds."""
+        self.damage: str | None = None
+        """What is wrong behind the last block, once all are read; None for a whole file."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, unless the caller opened it."""
+        self._window.raw.close()
+
+    def __iter__(self) -> Iterator[Block]:
+        return self._pcap() if self.is_pcap else self._pcapng()
+
+    def progress(self) -> tuple[int, int | None]:
+        """Return (bytes read of the underlying file, its size or None where it has none)."""
+        return self._window.raw.position, self._window.raw.total
+
+    def _take(self, size: int) -> bytes:
+        """Return the next bytes; fewer where the file ends, which is damage."""
+        window = self._window
+        if window.left < size and not window.fill(size):
+            if window.left or window.fault:
+                self.damage = window.fault or f"{window.left} of {size} bytes left"
+            return b""
+        raw = window.data[window.pos : window.pos + size]
+        window.pos += size
+        return raw
+
+    def _peek(self, size: int) -> bytes:
+        window = self._window
+        if window.left < size:
+            window.fill(size)
+        return window.data[window.pos : window.pos + size]
+
+    def _pcap(self) -> Iterator[Block]:
+        order, scale, header = MAGICS[self._window.data[:_MAGIC]]
+        raw = self._take(_PCAP_HEADER)
+        if not raw:
+            return
+        link = Struct(order + "I").unpack_from(raw, 20)[0] & 0xFFFF
+        yield Block(SECTION, raw, order)
+        unpack = Struct(order + "IIII").unpack_from
+        frame = 0
+        while len(head := self._peek(header)) == header:
+            seconds, fraction, captured, wire = unpack(head)
+            if captured > MAX_FRAME_OCTETS:
+                self.damage = f"record says {captured} captured bytes"
+                return
+            raw = self._take(header + captured)
+            if not raw:
+                return
+            frame += 1
+            time_ns = seconds * _NS_PER_S + fraction * scale
+            yield Block(PACKET, raw, order, frame, time_ns, link, 0, header, captured, wire)
+        self._take(header)
+
+    def _pcapng(self) -> Iterator[Block]:
+        section = Section("<", Ledger(CaptureInfo(path="", format="pcapng")))
+        frame = 0
+        try:
+            while len(head := self._peek(_LEAST)) == _LEAST:
+                if head[:_MAGIC] == SECTION_HEADER:
+                    section = Section(_order(head), section.ledger)
+                raw = self._take_block(section, head)
+                if not raw:
+                    return
+                block = self._block(section, raw, frame + 1)
+                frame = max(frame, block.frame)
+                yield block
+        except DamageError as error:
+            self.damage = str(error)
+            return
+        self._take(_LEAST)
+
+    def _take_block(self, section: Section, head: bytes) -> bytes:
+        """Return the block that begins with `head`; nothing where the file ends inside."""
+        total = section.u32(head, 4)
+        check_length(total)
+        size = (total + 3) & ~3
+        raw = self._take(size)
+        if raw and section.u32(raw, size - 4) != total:
+            raise DamageError("a block has two different lengths")
+        return raw
+
+    def _block(self, section: Section, raw: bytes, frame: int) -> Block:
+        kind = section.u32(raw, 0)
+        if raw[:_MAGIC] == SECTION_HEADER:
+            return Block(SECTION, raw, section.order)
+        if kind == _INTERFACE:
+            section.add_interface(raw, 8, len(raw) - 4)
+            return Block(INTERFACE, raw, section.order)
+        if kind == _SIMPLE:
+            return self._simple(section, raw, frame)
+        if kind not in {_ENHANCED, _OLD}:
+            return Block(OTHER, raw, section.order)
+        index, high, low, captured, wire = Struct(section.order + "IIIII").unpack_from(raw, 8)
+        if kind == _OLD:
+            index = Struct(section.order + "H").unpack_from(raw, 8)[0]
+        start, end = 28, len(raw) - 4
+        if captured > min(end - start, MAX_FRAME_OCTETS) or index >= len(section.interfaces):
+            raise DamageError(f"packet block says {captured} captured bytes of interface {index}")
+        interface = section.interfaces[index]
+        time_ns = interface.time_ns(high << 32 | low)
+        options = start + (captured + 3 & ~3) if kind == _ENHANCED else 0
+        link = interface.link
+        return Block(
+            PACKET, raw, section.order, frame, time_ns, link, index, start, captured, wire, options
+        )
+
+    @staticmethod
+    def _simple(section: Section, raw: bytes, frame: int) -> Block:
+        if not section.interfaces:
+            raise DamageError("packet names interface 0, but none is described")
+        wire = section.u32(raw, 8)
+        interface = section.interfaces[0]
+        captured = min(wire, len(raw) - 16, interface.snap_length or wire)
+        if captured > MAX_FRAME_OCTETS:
+            raise DamageError(f"packet block says {captured} captured bytes")
+        return Block(
+            PACKET, raw, section.order, frame, _NO_TIME, interface.link, 0, 12, captured, wire
+        )
+
+
+def _order(head: bytes) -> str:
+    mark = head[8:12]
+    if mark not in ORDERS:
+        raise DamageError(f"section header has byte-order mark {mark.hex()}")
+    return ORDERS[mark]

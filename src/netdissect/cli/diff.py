@@ -1,0 +1,160 @@
+"""`netdissect diff`: two frames, or two captures, field by field."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import offer_files
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Session
+from netdissect.model.compare import ABSENT, Changed, differences
+from netdissect.model.errors import UsageError
+from netdissect.model.reports import ConnectionReport
+
+__all__ = ["command"]
+
+_WHERE = frozenset({
+    "schema", "connection", "first_frame", "last_frame", "first_time_ns", "last_time_ns", "explain",
+})  # fmt: skip
+"""Keys of a report that say where it stands in its capture, not how it went."""
+_Row = tuple[str, Changed]
+
+
+@click.command("diff")
+@click.argument(
+    "words", nargs=-1, required=True, metavar="A B | FILE FRAME FRAME", shell_complete=offer_files
+)
+@options.json_output
+@options.analysis
+@options.screen
+def command(
+    words: tuple[str, ...],
+    as_json: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Compare two captures, connection by connection, or two frames of one, field by field.
+
+    Connections are paired by protocol and endpoints, then in their order. Frame numbers and times
+    do not count. Ends with status 7 where something differs.
+
+    \b
+    netdissect diff before.pcap after.pcap
+    netdissect diff game.pcap 41 44 --json
+    """
+    del verbose
+    if len(words) == 2:  # noqa: PLR2004 - two captures
+        rows, status = _captures(words[0], words[1], choices, quiet=quiet)
+    elif len(words) == 3 and all(word.isdecimal() and len(word) < 13 for word in words[1:]):  # noqa: PLR2004 - see metavar
+        rows, status = _frames(words[0], int(words[1]), int(words[2]), choices, quiet=quiet)
+    else:
+        raise UsageError("diff compares two captures (A B), or two frames of one (FILE 41 44)")
+    if as_json:
+        print_json(_object(*row) for row in rows)
+    else:
+        from netdissect.render.catalogs import show_changes  # noqa: PLC0415
+
+        show_changes(make_screen(color, width), rows)
+    return EXIT.FOUND if rows and status == EXIT.DONE else status
+
+
+def _object(where: str, change: Changed) -> dict[str, Any]:
+    shown: dict[str, Any] = {"schema": 1, "where": where, "field": change.path}
+    if change.before is not ABSENT:
+        shown["before"] = change.before
+    if change.after is not ABSENT:
+        shown["after"] = change.after
+    return shown
+
+
+def _frames(
+    file: str, first: int, second: int, choices: Choices, *, quiet: bool
+) -> tuple[list[_Row], int]:
+    from netdissect.export import json  # noqa: PLC0415
+
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    with Session(file, choices, quiet=quiet) as session:
+        for record in session.records():
+            if record.frame in {first, second}:
+                found[record.frame].append(json.shown(record))
+        status = session.status()
+        last = session.reader.info.frames
+    for frame in (first, second):
+        if frame not in found:
+            raise UsageError(f"frame {frame} holds no datagram; there are 1 to {last}")
+    kept = [[_plain(row) for row in found[frame]] for frame in (first, second)]
+    where = f"frames {first}, {second}"
+    return [(where, change) for change in differences(*(_sole(rows) for rows in kept))], status
+
+
+def _sole(rows: list[dict[str, Any]]) -> Any:
+    return rows[0] if len(rows) == 1 else rows
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """Return what a datagram says: neither where it stands nor its bytes as such."""
+    names = ("direction", "protocol", "dialect", "length", "fields", "annotations")
+    return {name: row[name] for name in names}
+
+
+def _captures(before: str, after: str, choices: Choices, *, quiet: bool) -> tuple[list[_Row], int]:
+    sides, statuses = [], []
+    for file in (before, after):
+        with Session(file, choices, quiet=quiet) as session:
+            sides.append(list(session.analysis().connections))
+            statuses.append(session.status())
+    rows = [
+        (where, change)
+        for where, left, right in _paired(*sides)
+        for change in differences(_figures(left), _figures(right))
+    ]
+    return rows, max(statuses)
+
+
+def _figures(report: ConnectionReport | None) -> Any:
+    from netdissect.export import json  # noqa: PLC0415
+
+    if report is None:
+        return ABSENT
+    return {name: value for name, value in json.connection(report).items() if name not in _WHERE}
+
+
+def _paired(
+    before: Iterable[ConnectionReport], after: Iterable[ConnectionReport]
+) -> Iterator[tuple[str, ConnectionReport | None, ConnectionReport | None]]:
+    """Yield (name, report, report) of connections that are one another's; None where one lacks."""
+    left, right = list(before), list(after)
+    for same in (_ends, _kind):
+        waiting: dict[Any, list[ConnectionReport]] = defaultdict(list)
+        for report in right:
+            waiting[same(report)].append(report)
+        rest = []
+        for report in left:
+            if waiting[same(report)]:
+                yield _name(report), report, waiting[same(report)].pop(0)
+            else:
+                rest.append(report)
+        left, right = rest, [report for reports in waiting.values() for report in reports]
+    yield from ((_name(report), report, None) for report in left)
+    yield from ((_name(report), None, report) for report in right)
+
+
+def _ends(report: ConnectionReport) -> tuple[str, ...]:
+    return report.protocol, report.transport, report.client, report.server
+
+
+def _kind(report: ConnectionReport) -> tuple[str, ...]:
+    return report.protocol, report.transport
+
+
+def _name(report: ConnectionReport) -> str:
+    return f"#{report.connection} {report.protocol} {report.client} → {report.server}"

@@ -1,0 +1,99 @@
+"""`netdissect export`: what is known of a capture, for other tools."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import FILE
+from netdissect.cli.editing import fit_to_write, say
+from netdissect.cli.session import Choices, Session
+from netdissect.model.errors import UsageError
+
+__all__ = ["command"]
+
+
+@click.command("export")
+@options.capture()
+@click.option(
+    "--pcapng-notes",
+    "notes",
+    metavar="FILE",
+    type=FILE,
+    help="The same frames as pcapng, each with a comment that Wireshark shows.",
+)
+@options.secrets
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    notes: str | None,
+    secrets: bool | None,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Write what is known of a capture for other tools.
+
+    With --pcapng-notes the frames, their times, interfaces and options stay as they are; comments
+    say which message a frame carries, what it repeats, and what was found. Names of endpoints, of
+    the settings and of players where an address has one, come as a block of names.
+
+    \b
+    netdissect export game.pcap --pcapng-notes noted.pcapng
+    tshark -r noted.pcapng -T fields -e frame.number -e frame.comment
+    """
+    del color, width, verbose
+    if notes is None:
+        raise UsageError("what to write? --pcapng-notes FILE")
+    if file == "-":
+        raise UsageError("export reads a capture twice: give a file, not `-`")
+    fit_to_write(notes, [file])
+    from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
+    from netdissect.edit import annotate  # noqa: PLC0415
+
+    with Session(file, choices, quiet=True) as session, BlockReader(file) as reader:
+        names = _names(session)
+        written, noted = annotate(reader, notes, _notes(session, secrets=bool(secrets)), names)
+    return say(
+        f"{written:,} frames written to {notes}, {noted:,} with a comment", [reader], quiet=quiet
+    )
+
+
+def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:
+    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.render.read import frame_note  # noqa: PLC0415
+
+    for record in session.records():
+        if record.protocol is not None:
+            yield record.frame, frame_note(record if secrets else masked(record))
+
+
+def _names(session: Session) -> dict[str, str]:
+    """Return address -> name: those that the settings give, and names that players gave."""
+    from netdissect.cli.settings import in_force  # noqa: PLC0415
+
+    found: dict[str, set[str]] = {}
+    with session.again(quiet=True) as ahead:
+        for report in ahead.analysis().connections:
+            name = report.identity.get("name")
+            if isinstance(name, str) and name:
+                found.setdefault(_address(report.client), set()).add(name)
+    names = {address: given.pop() for address, given in found.items() if len(given) == 1}
+    ends = Counter(_address(end) for end in in_force()["endpoints"])
+    for end, name in in_force()["endpoints"].items():
+        if ends[_address(end)] == 1:
+            names[_address(end)] = name
+    return {address: "-".join(name.split()) for address, name in names.items()}
+
+
+def _address(end: str) -> str:
+    """Return the address of `10.0.0.1:80`, `[::1]:80` or an address alone."""
+    if end.startswith("["):
+        return end[1:].partition("]")[0]
+    return end.rpartition(":")[0] if end.count(":") == 1 else end

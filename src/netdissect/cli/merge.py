@@ -1,0 +1,43 @@
+"""`netdissect merge`: several captures as one."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import offer_files
+from netdissect.cli.editing import fit_to_write, say, write_to
+
+__all__ = ["command"]
+
+
+@click.command("merge")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=offer_files)
+@write_to
+@options.screen
+def command(
+    files: tuple[str, ...], target: str, color: str, width: int | None, quiet: bool, verbose: bool
+) -> int:
+    """Join captures in order of time; the result is pcapng, whatever they are.
+
+    Each keeps its interfaces, the resolution of its times and the options of its packets.
+
+    \b
+    netdissect merge server-1.pcap server-2.pcapng.gz -w both.pcapng
+    """
+    del color, width, verbose
+    from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
+    from netdissect.edit import merge  # noqa: PLC0415
+
+    fit_to_write(target, files)
+    with ExitStack() as stack:
+        readers = [(file, stack.enter_context(BlockReader(file))) for file in files]
+        done = merge(readers, target)
+    text = f"{done.frames:,} frames of {done.interfaces:,} interfaces written to {target}"
+    if done.disordered:
+        text += f"; {done.disordered:,} are out of order in their own file"
+    if done.left_out:
+        text += f"; {done.left_out:,} blocks that are neither frame nor interface left out"
+    return say(text, [reader for _, reader in readers], quiet=quiet)

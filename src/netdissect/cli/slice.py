@@ -1,0 +1,142 @@
+"""`netdissect slice`: a part of a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.editing import fit_to_write, say, write_to
+from netdissect.cli.session import Choices, Match, Session, missing
+from netdissect.cli.spans import SPAN
+from netdissect.model.errors import UsageError
+from netdissect.model.packets import Packet, flow_endpoints
+
+__all__ = ["command"]
+
+
+@click.command("slice")
+@options.capture()
+@write_to
+@click.option("--frames", metavar="LIST", help="Frames by number: 1-100,250,300-.")
+@click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
+@click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
+@click.option(
+    "--connection",
+    "connections",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="All frames of a connection; may be given several times.",
+)
+@options.display_filter
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    target: str,
+    frames: str | None,
+    start: int | None,
+    end: int | None,
+    connections: tuple[int, ...],
+    display_filter: str | None,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Write a part of a capture, byte for byte: bytes, times, interfaces and options stay.
+
+    What is given together must hold together. The file keeps its format. Of a fragmented datagram
+    all pieces come along, of a connection over TCP every segment.
+
+    \b
+    netdissect slice game.pcap --connection 2 --from 3s --to 9s -w part.pcap
+    netdissect slice game.pcapng -Y 'anomaly == "retransmission"' -w resends.pcapng
+    """
+    del color, width, verbose
+    from netdissect.capture.blocks import Block, BlockReader  # noqa: PLC0415
+    from netdissect.edit import parse_frames, slice_capture  # noqa: PLC0415
+
+    if file == "-" and (connections or display_filter):
+        raise UsageError("--connection and -Y read a capture twice: give a file, not `-`")
+    fit_to_write(target, [file])
+    ranges = parse_frames(frames) if frames else []
+    chosen = _chosen(file, choices, connections, display_filter)
+    first_ns: list[int] = []
+
+    def wanted(block: Block) -> bool:
+        if not first_ns and block.time_ns >= 0:
+            first_ns.append(block.time_ns)
+        since = block.time_ns - first_ns[0] if first_ns else 0
+        return (
+            (start is None or since >= start)
+            and (end is None or since <= end)
+            and (
+                not ranges
+                or any(low <= block.frame <= (high or block.frame) for low, high in ranges)
+            )
+            and (chosen is None or chosen(block.frame))
+        )
+
+    with BlockReader(file) as reader:
+        read, written = slice_capture(reader, target, wanted)
+    return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=quiet)
+
+
+def _chosen(
+    file: str, choices: Choices, connections: tuple[int, ...], display_filter: str | None
+) -> Callable[[int], bool] | None:
+    """Return whether a frame belongs to the connections and matches the filter; None = all do."""
+    from netdissect.edit import FrameSet  # noqa: PLC0415
+
+    sets = []
+    if connections:
+        sets.append(FrameSet(_of_connections(file, choices, connections)))
+    if display_filter is not None:
+        sets.append(FrameSet(_matching(file, choices, display_filter)))
+    return (lambda frame: all(frame in each for each in sets)) if sets else None
+
+
+def _of_connections(file: str, choices: Choices, numbers: tuple[int, ...]) -> Iterator[int]:
+    """Yield the frames between the endpoints of connections, from the first to the last."""
+    from netdissect.edit import pieces  # noqa: PLC0415
+
+    with Session(file, choices, quiet=True) as session:
+        reports = session.analysis().connections
+        spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
+        for number in numbers:
+            report = reports.by_number(number)
+            if report is None:
+                raise missing(number, reports)
+            ends = frozenset({report.client, report.server})
+            spans.setdefault((report.transport, ends), []).append(
+                (report.first_frame, report.last_frame)
+            )
+
+    def wanted(packet: Packet) -> bool:
+        transport = "tcp" if packet[5] is not None else "udp"
+        ends = frozenset(map(str, flow_endpoints(packet[3])))
+        found = spans.get((transport, ends), ())
+        return any(first <= packet[1] <= last for first, last in found)
+
+    with Session(file, choices, quiet=True) as session:
+        yield from pieces(session.reader, wanted)
+
+
+def _matching(file: str, choices: Choices, text: str) -> Iterator[int]:
+    """Yield the frames of the datagrams and messages that match a filter."""
+    from netdissect.edit import FrameSet, pieces  # noqa: PLC0415
+
+    with Session(file, choices, quiet=True) as session:
+        match = Match.of(text, session)
+        found = FrameSet(
+            frame
+            for record in session.records()
+            if match.datagram(record, session.first_ns)
+            for frame in (record.frame, *record.frames)
+        )
+    with Session(file, choices, quiet=True) as session:
+        yield from pieces(session.reader, lambda packet: packet[1] in found)

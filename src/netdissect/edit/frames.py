@@ -1,0 +1,98 @@
+"""Sets of frame numbers, and the frames that belong together because a datagram came in pieces."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+
+from netdissect.flow import Decapsulator
+from netdissect.flow.ip import IP_READERS
+from netdissect.flow.links import LINK_READERS, skip_tags
+from netdissect.model.errors import UsageError
+from netdissect.model.packets import Frame, Packet
+
+__all__ = ["FrameSet", "parse_frames", "pieces"]
+
+MAX_PENDING = 4096
+"""Fragmented datagrams followed at once; of the oldest beyond, the pieces are not kept together."""
+_RANGE = re.compile(r"([0-9]{1,12})(?:(-)([0-9]{1,12})?)?")
+
+
+class FrameSet:
+    """A set of frame numbers: one bit a frame, so that a large capture costs little."""
+
+    __slots__ = ("_bits",)
+
+    def __init__(self, numbers: Iterable[int] = ()) -> None:
+        self._bits = bytearray()
+        for number in numbers:
+            self.add(number)
+
+    def add(self, number: int) -> None:
+        """Add a frame, counted from 1."""
+        place = number >> 3
+        if place >= len(self._bits):
+            self._bits.extend(bytes(place + 1 - len(self._bits) + (len(self._bits) >> 3)))
+        self._bits[place] |= 1 << (number & 7)
+
+    def __contains__(self, number: int) -> bool:
+        place = number >> 3
+        return place < len(self._bits) and bool(self._bits[place] >> (number & 7) & 1)
+
+    def __bool__(self) -> bool:
+        return any(self._bits)
+
+
+def parse_frames(text: str) -> list[tuple[int, int | None]]:
+    """Return the ranges of `1-100,250,300-` as (first, last); last None = to the end.
+
+    Raises:
+        UsageError: the text is no such list.
+
+    """
+    found: list[tuple[int, int | None]] = []
+    for word in text.split(","):
+        match = _RANGE.fullmatch(word.strip())
+        if match is None or (match[3] and int(match[3]) < int(match[1])) or not int(match[1]):
+            raise UsageError(f"frames are written 1-100,250,300-; {word.strip()!r} is no range")
+        last = int(match[3]) if match[3] else None if match[2] else int(match[1])
+        found.append((int(match[1]), last))
+    return found
+
+
+def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterator[int]:
+    """Yield the frames of the packets that are wanted, of a fragmented one all its pieces.
+
+    Frames come in no useful order: a fragment is known to belong once its datagram is whole.
+    """
+    pending: OrderedDict[bytes, list[int]] = OrderedDict()
+    at_hand: list[Frame] = []
+
+    def singly() -> Iterator[list[Frame]]:
+        for frame in frames:
+            at_hand[:] = [frame]
+            yield [frame]
+
+    for packets in Decapsulator().batches(singly()):
+        frame = at_hand[0] if at_hand else None
+        identity = None if frame is None else _fragment(frame)
+        if frame is not None and identity is not None:
+            pending.setdefault(identity, []).append(frame[0])
+            if len(pending) > MAX_PENDING:
+                pending.popitem(last=False)
+        for packet in packets:
+            if wanted(packet):
+                yield packet[1]
+                yield from pending.get(identity or b"", ())
+
+
+def _fragment(frame: Frame) -> bytes | None:
+    """Return what names the datagram that a frame holds a fragment of; None for a whole one."""
+    _, _, link, data, wire = frame
+    reader = LINK_READERS.get(link)
+    located = None if reader is None else skip_tags(data, reader(data))
+    if located is None or located[0] not in IP_READERS:
+        return None
+    header = IP_READERS[located[0]](data, located[1], max(wire, len(data)))
+    return header.fragment[0] if header is not None and header.fragment is not None else None

@@ -1,0 +1,105 @@
+"""The frames of a capture with a comment each: what netdissect knows, shown by Wireshark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from struct import pack
+from typing import IO
+
+from netdissect.capture.blocks import PACKET, SECTION, BlockReader
+from netdissect.capture.writer import BlockWriter
+from netdissect.edit.plain import COMMENT, Plain, block_bytes, option, options, section_header
+from netdissect.edit.slicing import unmeasured
+
+__all__ = ["annotate"]
+
+MAX_COMMENT_OCTETS = 4096
+"""Bytes of one comment at most."""
+MAX_NAMES = 1000
+"""Names written at most."""
+_PACKET, _NAMES = 6, 4
+_IPV4, _IPV6 = 1, 2
+
+
+def annotate(
+    reader: BlockReader,
+    target: str | os.PathLike[str] | IO[bytes],
+    comments: Iterator[tuple[int, str]],
+    names: Mapping[str, str] | None = None,
+) -> tuple[int, int]:
+    """Write a capture as pcapng, each frame with its comment; all else stays as it is.
+
+    Args:
+        reader: the capture, open; `damage` says afterwards whether it was whole.
+        target: a path, `-` for standard output, or an open binary file.
+        comments: (frame, text) in order of frames; several of one frame are several comments.
+        names: address -> name, for the block of names.
+
+    Returns:
+        (frames written, frames with a comment). A Simple Packet Block has no room for a comment.
+
+    Raises:
+        OSError: the target cannot be written; what is there ends with a whole block.
+
+    """
+    frames = noted = 0
+    upcoming = next(comments, None)
+    plain = Plain(Path(reader.path).name)
+    with BlockWriter(target) as writer:
+        if reader.is_pcap:
+            writer.write(section_header())
+        for block in reader:
+            if block.kind == SECTION:
+                if not reader.is_pcap:
+                    writer.write(unmeasured(block))
+                writer.write(_name_block(names or {}, "<" if reader.is_pcap else block.order))
+                continue
+            if block.kind != PACKET:
+                writer.write(block.raw)
+                continue
+            if reader.is_pcap and block.frame == 1:
+                writer.write(plain.of_pcap(block.link, 0, nanosecond=reader.nanosecond))
+            texts = []
+            while upcoming is not None and upcoming[0] <= block.frame:
+                texts += [upcoming[1]] if upcoming[0] == block.frame else []
+                upcoming = next(comments, None)
+            raw, order = (plain.packet(block), "<") if reader.is_pcap else (block.raw, block.order)
+            at = _options_at(raw) if reader.is_pcap else block.options
+            frames += 1
+            noted += bool(texts and at)
+            writer.write(_commented(raw, at, order, texts) if texts and at else raw)
+    return frames, noted
+
+
+def _options_at(raw: bytes) -> int:
+    captured = int.from_bytes(raw[20:24], "little")
+    return 28 + ((captured + 3) & ~3)
+
+
+def _commented(raw: bytes, at: int, order: str, texts: list[str]) -> bytes:
+    """Return an Enhanced Packet Block with comments behind the options that it has."""
+    kept = b"".join(
+        option(code, value, order) for code, value in options(raw, at, len(raw) - 4, order)
+    )
+    added = b"".join(
+        option(COMMENT, text.encode("utf-8", "replace")[:MAX_COMMENT_OCTETS], order)
+        for text in texts
+    )
+    return block_bytes(_PACKET, raw[8:at] + kept + added + b"\0\0\0\0", order)
+
+
+def _name_block(names: Mapping[str, str], order: str) -> bytes:
+    """Return a Name Resolution Block; nothing without names."""
+    records = b""
+    for address, name in list(names.items())[:MAX_NAMES]:
+        try:
+            found = ip_address(address)
+        except ValueError:
+            continue
+        kind = _IPV4 if found.version == 4 else _IPV6  # noqa: PLR2004 - of IP
+        text = name.encode("utf-8", "replace")[:255].replace(b"\0", b"")
+        records += option(kind, found.packed + text + b"\0", order)
+    return block_bytes(_NAMES, records + pack(f"{order}I", 0), order) if records else b""

@@ -1,0 +1,155 @@
+"""Blocks of any capture as blocks of one little-endian pcapng section.
+
+Numbers inside of options change their byte order with them; texts and bytes stay. Times keep the
+resolution of their interface, so none is rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct, pack, unpack_from
+
+from netdissect.capture.blocks import INTERFACE, PACKET, Block
+
+__all__ = ["COMMENT", "Plain", "block_bytes", "option", "options", "section_header"]
+
+COMMENT = 1
+_INTERFACE, _PACKET, _STATISTICS = 1, 6, 5
+_IF_NAME, _IF_DESCRIPTION, _IF_TSRESOL = 2, 3, 9
+_WIDE = {
+    _INTERFACE: frozenset({8, 14, 16, 17}),
+    _PACKET: frozenset({4, 5}),
+    _STATISTICS: frozenset({4, 5, 6, 7, 8}),
+}
+"""Block type -> options that hold one number of 64 bits."""
+_WORDS = {
+    _INTERFACE: frozenset[int](),
+    _PACKET: frozenset({2, 6}),
+    _STATISTICS: frozenset({2, 3}),
+}
+"""Block type -> options that hold numbers of 32 bits."""
+_SNAP_LENGTH = 262_144
+_FRACTION = 1_000_000
+_NS = 1_000_000_000
+
+
+def block_bytes(kind: int, body: bytes, order: str = "<") -> bytes:
+    """Return a block around a body of whole words."""
+    total = len(body) + 12
+    return pack(f"{order}II", kind, total) + body + pack(f"{order}I", total)
+
+
+def option(code: int, value: bytes, order: str = "<") -> bytes:
+    """Return one option, padded."""
+    return pack(f"{order}HH", code, len(value)) + value + b"\0" * (-len(value) % 4)
+
+
+def options(raw: bytes, start: int, end: int, order: str) -> Iterator[tuple[int, bytes]]:
+    """Yield (code, value) of the whole options between two offsets."""
+    unpack = Struct(f"{order}HH").unpack_from
+    while start + 4 <= end:
+        code, length = unpack(raw, start)
+        start += 4
+        if not code or start + length > end:
+            return
+        yield code, raw[start : start + length]
+        start += (length + 3) & ~3
+
+
+def section_header(comment: str = "") -> bytes:
+    """Return the header of a little-endian section of unknown length."""
+    body = pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
+    if comment:
+        body += option(COMMENT, comment.encode("utf-8", "replace")) + b"\0\0\0\0"
+    return block_bytes(0x0A0D0D0A, body)
+
+
+class Plain:
+    """Rewrites the blocks of one file.
+
+    Args:
+        name: what to call the interface of a pcap file, which has no name of its own.
+
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._numbers: list[int] = []
+        """Interface of the section at hand -> its number in what is written."""
+        self._ticks = _FRACTION
+        self.dropped = 0
+        """Blocks that belong to nothing that is written, or that nothing here understands."""
+
+    def of_pcap(self, link: int, number: int, *, nanosecond: bool) -> bytes:
+        """Return the description of the one interface of a pcap file."""
+        self._numbers = [number]
+        self._ticks = _NS if nanosecond else _FRACTION
+        resolution = option(_IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
+        named = option(_IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
+        body = pack("<HHI", link, 0, _SNAP_LENGTH) + named + resolution + b"\0\0\0\0"
+        return block_bytes(_INTERFACE, body)
+
+    def section(self) -> None:
+        """Forget the interfaces of the section before."""
+        self._numbers = []
+
+    def interface(self, block: Block, number: int) -> bytes:
+        """Return the description of an interface, which is `number` from now on."""
+        self._numbers.append(number)
+        link, reserved, snap = unpack_from(f"{block.order}HHI", block.raw, 8)
+        head = pack("<HHI", link, reserved, snap)
+        return block_bytes(_INTERFACE, head + self._options(block, 16, _INTERFACE))
+
+    def packet(self, block: Block) -> bytes:
+        """Return a frame as an Enhanced Packet Block."""
+        number = self._numbers[block.interface]
+        if block.raw[:4] == pack(f"{block.order}I", _PACKET) and block.options:
+            high, low = unpack_from(f"{block.order}II", block.raw, 12)
+            kept = self._options(block, block.options, _PACKET)
+        elif block.options or block.time_ns < 0:
+            high = low = 0
+            kept = b""
+        else:
+            # A record of pcap, or a Packet Block, whose time has the same two words.
+            high, low = self._time(block)
+            kept = b""
+        data = block.data
+        head = pack("<IIIII", number, high, low, len(data), block.wire)
+        return block_bytes(_PACKET, head + data + b"\0" * (-len(data) % 4) + kept)
+
+    def other(self, block: Block) -> bytes:
+        """Return statistics of an interface; nothing for a block that cannot be carried over."""
+        kind = unpack_from(f"{block.order}I", block.raw)[0]
+        index = unpack_from(f"{block.order}I", block.raw, 8)[0] if kind == _STATISTICS else 0
+        if kind != _STATISTICS or index >= len(self._numbers):
+            self.dropped += 1
+            return b""
+        times = unpack_from(f"{block.order}II", block.raw, 12)
+        head = pack("<III", self._numbers[index], *times)
+        return block_bytes(_STATISTICS, head + self._options(block, 20, _STATISTICS))
+
+    def rewrite(self, block: Block, number: int) -> bytes:
+        """Return any block but a section header; `number` is the next free interface."""
+        if block.kind == PACKET:
+            return self.packet(block)
+        return self.interface(block, number) if block.kind == INTERFACE else self.other(block)
+
+    def _time(self, block: Block) -> tuple[int, int]:
+        if block.start == 28:  # noqa: PLR2004 - a Packet Block; a record of pcap is shorter
+            high, low = unpack_from(f"{block.order}II", block.raw, 12)
+            return high, low
+        ticks = block.time_ns // (_NS // self._ticks)
+        return ticks >> 32 & 0xFFFFFFFF, ticks & 0xFFFFFFFF
+
+    @staticmethod
+    def _options(block: Block, start: int, kind: int) -> bytes:
+        parts = []
+        for code, value in options(block.raw, start, len(block.raw) - 4, block.order):
+            if block.order == ">" and code in _WIDE[kind]:
+                parts.append(option(code, value[::-1]))
+            elif block.order == ">" and code in _WORDS[kind]:
+                words = [value[at : at + 4][::-1] for at in range(0, len(value), 4)]
+                parts.append(option(code, b"".join(words)))
+            else:
+                parts.append(option(code, value))
+        return b"".join(parts) + b"\0\0\0\0" if parts else b""

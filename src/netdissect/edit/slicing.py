@@ -1,0 +1,59 @@
+"""A part of a capture, byte for byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from struct import pack_into
+from typing import IO
+
+from netdissect.capture.blocks import PACKET, SECTION, Block, BlockReader
+from netdissect.capture.writer import BlockWriter
+
+__all__ = ["slice_capture"]
+
+_SECTION_LENGTH = 16
+_UNKNOWN_LENGTH = -1
+
+
+def slice_capture(
+    reader: BlockReader,
+    target: str | os.PathLike[str] | IO[bytes],
+    wanted: Callable[[Block], bool],
+) -> tuple[int, int]:
+    """Write the frames that are wanted, in the format they have, and everything that is no frame.
+
+    Bytes, times, lengths, interfaces and options stay as they are; only the length that a section
+    of pcapng may state for itself is taken back, as it is true no more.
+
+    Args:
+        reader: the capture, open; `damage` says afterwards whether it was whole.
+        target: a path, `-` for standard output, or an open binary file.
+        wanted: tells of the block of a frame whether it is written.
+
+    Returns:
+        (frames read, frames written).
+
+    Raises:
+        OSError: the target cannot be written; what is there ends with a whole record.
+
+    """
+    read = written = 0
+    with BlockWriter(target) as writer:
+        for block in reader:
+            if block.kind == PACKET:
+                read += 1
+                if not wanted(block):
+                    continue
+                written += 1
+            writer.write(unmeasured(block) if block.kind == SECTION else block.raw)
+    return read, written
+
+
+def unmeasured(block: Block) -> bytes:
+    """Return a section header that does not say how long its section is."""
+    if len(block.raw) < _SECTION_LENGTH + 8 or block.raw[:4] != b"\x0a\x0d\x0d\x0a":
+        return block.raw
+    raw = bytearray(block.raw)
+    pack_into(f"{block.order}q", raw, _SECTION_LENGTH, _UNKNOWN_LENGTH)
+    return bytes(raw)

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import console_docs
+from netdissect.cli import cli
+
+LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+CLEAN = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_clean.pcap"
+
+
+def run(*words: object, status: int) -> Result:
+    result = CliRunner().invoke(cli, ["diff", *map(str, words)], prog_name="netdissect")
+    assert result.exit_code == status, result.stderr
+    return result
+
+
+def test_nothing_differs_from_itself() -> None:
+    assert run(LOSSY, LOSSY, status=0).stdout == ""
+    assert run(LOSSY, 80, 80, status=0).stdout == ""
+
+
+def test_two_frames_differ_field_by_field() -> None:
+    rows = [json.loads(line) for line in run(LOSSY, 80, 93, "--json", status=7).stdout.splitlines()]
+    changed = {row["field"]: (row.get("before"), row.get("after")) for row in rows}
+    assert changed["fields.sequence_id"] == (9, 10)
+    assert "fields.type_id" not in changed
+
+
+def test_a_capture_that_lost_a_datagram_differs_in_its_figures(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pcap"
+    words = ["slice", str(LOSSY), "-w", str(cut), "--frames", "1-79,81-"]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    rows = [json.loads(line) for line in run(LOSSY, cut, "--json", status=7).stdout.splitlines()]
+    changed = {row["field"]: (row.get("before"), row.get("after")) for row in rows}
+    before, after = changed["datagrams.s2c"]
+    assert before == after + 1
+    assert all(row["where"].startswith("#1 riptide 127.0.0.1") for row in rows)
+
+
+def test_connections_are_paired_in_order_where_their_endpoints_differ() -> None:
+    rows = [json.loads(line) for line in run(LOSSY, CLEAN, "--json", status=7).stdout.splitlines()]
+    assert {"client", "server"} <= {row["field"] for row in rows}
+    assert "absent" not in run(LOSSY, CLEAN, status=7).stdout.split("\n")[0]
+
+
+@pytest.mark.parametrize(
+    "words", [[LOSSY], [LOSSY, 1], [LOSSY, 1, 99999], [LOSSY, "a", "b"], [LOSSY, 1, 2, 3]]
+)
+def test_wrong_words(words: list[object]) -> None:
+    status = 3 if words == [LOSSY, 1] else 2
+    assert run(*words, status=status).stderr
