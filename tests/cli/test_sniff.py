@@ -334,3 +334,18 @@ def test_a_written_file_holds_the_frames_of_the_one_read(tmp_path: Path) -> None
         assert invoke("sniff", "-r", str(LOSSY), "-q", "-w", str(path)).exit_code == 0
         with open_capture(path) as copy, open_capture(LOSSY) as original:
             assert list(copy) == list(original)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_capture_on_a_pipe_that_stays_open(number: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "netdissect", "sniff", "-r", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        process.stdin.write(LOSSY.read_bytes()[:2000])
+        process.stdin.flush()
+        assert b"127.0.0.1" in process.stdout.readline()
+        process.send_signal(number)
+        process.wait(LIMIT_SECONDS)
+        process.communicate()
+    assert process.returncode == 0

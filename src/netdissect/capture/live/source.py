@@ -115,9 +115,7 @@ class PolledInput:
         self._grace_s = grace_s
         self.name = "<capture>"
 
-    def fileno(self) -> int:
-        """Return what is read."""
-        return self._fd
+    # No `fileno`: whoever reads this shall not wait for the descriptor alone.
 
     def read(self, size: int) -> bytes:
         """Return at least one octet and at most `size`; b"" at the end."""
