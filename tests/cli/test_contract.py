@@ -65,6 +65,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["plot", "acks", LOSSY, "--space", "vital"], 2, "known: notify, reliable"),
         (["plot", "acks", LOSSY, "-o", "picture.png"], 2, ".svg"),
         (["plot", "acks", LOSSY, "--from", "9m"], 2, "nothing to draw"),
+        (["report", "missing.pcap"], 3, "missing.pcap"),
         (["follow", LOSSY, "99"], 2, "there is no connection 99"),
         (["stats", LOSSY, "99"], 2, "there is no connection 99"),
         (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),

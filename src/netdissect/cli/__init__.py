@@ -17,7 +17,8 @@ from typing import Any
 import click
 
 from netdissect._version import __version__
-from netdissect.cli.errors import ClosedOutputError, report
+from netdissect.cli.errors import ClosedOutputError
+from netdissect.cli.errors import report as told  # `report` is a command's module, too
 from netdissect.model.errors import did_you_mean
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
@@ -48,6 +49,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
     "read": ("read", "Show the datagrams of a capture, one line each."),
     "replay": ("replay", "Send the steps of a failure again."),
+    "report": ("report", "Write one HTML file that says what happened, to send to a colleague."),
     "send": ("send", "Send one message built from fields and decode the answers."),
     "show": ("show", "Show one frame: every field with its place, and the octets."),
     "slice": ("slice", "Write a part of a capture, byte for byte."),
@@ -165,10 +167,10 @@ class Group(click.Group):
             sys.stdout.flush()
         except Exception as error:  # noqa: BLE001 - the one place that reports every failure
             interrupt.ending()
-            status = report(error, debug="--debug" in words, live="-" in words)
+            status = told(error, debug="--debug" in words, live="-" in words)
         except KeyboardInterrupt:
             interrupt.ending()
-            status = report(KeyboardInterrupt(), debug=False, live="-" in words)
+            status = told(KeyboardInterrupt(), debug=False, live="-" in words)
         interrupt.ended()
         sys.exit(status if isinstance(status, int) else 0)
 

@@ -28,6 +28,8 @@ class Gathered:
     gallery: Gallery
     scenes: dict[int, tuple[UnitRecord, Scene]] = field(default_factory=dict)
     """Connection -> its slowest unit, and the datagrams around it."""
+    other_datagrams: int = 0
+    """Datagrams of no known protocol."""
     ends: dict[int, Scene] = field(default_factory=dict)
     """Connection -> the datagram that ended it, where one did and it is remembered."""
 
@@ -103,6 +105,7 @@ def gather(
         if not isinstance(item, DatagramRecord):
             gallery.take(item)
     session.collect(pipeline)
+    found.other_datagrams = pipeline.other_datagrams
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
         for number, history in gallery.histories.items():
@@ -121,7 +124,7 @@ _STATES = ("timed_out", "rejected", "closed", "open")
 
 def _badness(report: ConnectionReport) -> tuple[float, ...]:
     """Return how bad a connection is: its worst findings, how it ended, what was sent again."""
-    severities = [bool(report.anomalies.get(label)) for label in ("error", "warn")]
+    severities = [bool(report.anomalies.get(label)) for label in ("error", "warn", "note")]
     state = report.state if report.state in _STATES else "open"
     copies = sum(space.copies for space in report.spaces)
     again = sum(space.retransmissions for space in report.spaces)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from netdissect.model.errors import UsageError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
-__all__ = ["make_screen", "print_json"]
+__all__ = ["make_screen", "print_json", "write_file"]
 
 
 def make_screen(color: str, width: int | None, *, flush: bool = False) -> Screen:
@@ -20,6 +22,21 @@ def make_screen(color: str, width: int | None, *, flush: bool = False) -> Screen
     return Screen(
         color=color, width=width, flush=flush, names=values["endpoints"], styles=values["colors"]
     )
+
+
+def write_file(path: str, text: str) -> int:
+    """Write a file that the user named and return its size in bytes.
+
+    Raises:
+        UsageError: there can be no such file.
+
+    """
+    octets = text.encode("utf-8", "backslashreplace")
+    try:
+        Path(path).write_bytes(octets)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+    return len(octets)
 
 
 def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int:

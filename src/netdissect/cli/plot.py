@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import make_screen, print_json, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
@@ -92,14 +92,10 @@ def command(
 ) -> int:
     """Draw a connection: in the terminal, or with -o as a picture or a table.
 
-    \b
-    acks       how long each unit waited for its acknowledgement
-    seq        sequence numbers around the slowest unit
-    rate       units a span: delivered, lost, sent again
-    rtt        round trips of units and probes
-    queue      units that wait for an acknowledgement
-    gaps       when each side was silent
-    snapshots  snapshots, where the protocol has them
+    Kinds: acks, how long each unit waited for its acknowledgement; seq, sequence numbers around the
+    slowest unit; rate, units a span with those lost and sent again; rtt, round trips of units and
+    probes; queue, units that wait for an acknowledgement; gaps, when each side was silent;
+    snapshots, where the protocol has them.
 
     Without a number the connection with the worst findings is drawn; `1,3` compares two. Times
     count from the first frame of the connection.
@@ -174,7 +170,7 @@ def _put(
         _on_screen(screen, drawn, height, plain=plain)
     else:
         text = _document(drawn, Path(output).suffix, f"{KINDS[drawn[0].kind][1]}")
-        Path(output).write_text(text, encoding="utf-8")
+        write_file(output, text)
 
 
 def _document(drawn: Sequence[Chart], ending: str, heading: str) -> str:

@@ -168,6 +168,7 @@ def _snapshots(history: History, wanted: Wanted) -> Iterable[Chart]:
         if tracks:
             chart = _acked(history, direction, tracks)
             chart.kind = "snapshots"
+            chart.series = [series for series in chart.series if series.shape != "probe"]
             chart.title = f"Snapshots until acknowledged, {way(direction)}"
             gaps = [
                 Point(gap.time_ns, None, gap.frame, gap.text, mark="unseen")
@@ -209,6 +210,7 @@ def _acked(history: History, direction: int, tracks: list[Track]) -> Chart:
         Series(first, "dot", role, one),
         Series("several copies, ambiguous", "box", "again", several),
     ]
+    chart.series += _probe_series(history, direction, role)
     if timer:
         chart.series.append(Series("resend timer", "steps", "bad", timer, dashed=True))
     for mark, name, colour in (

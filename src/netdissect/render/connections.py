@@ -26,7 +26,7 @@ from netdissect.render.units import (
     share,
 )
 
-__all__ = ["connection_brief", "show_connection", "show_connections"]
+__all__ = ["best_rtt", "connection_brief", "show_connection", "show_connections"]
 
 _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits."""
@@ -136,7 +136,7 @@ def _resent(spaces: Sequence[SpaceReport]) -> str:
     )
 
 
-def _best_rtt(report: ConnectionReport) -> RttSummary | None:
+def best_rtt(report: ConnectionReport) -> RttSummary | None:
     """Return the round trips with the most samples: probes first, they are answered at once.
 
     Next to one side only its own are whole, the other's are the time that it took to answer; and
@@ -157,12 +157,12 @@ def _whole(report: ConnectionReport, measured: ProbeReport | SpaceReport) -> boo
 
 
 def _rtt_text(report: ConnectionReport) -> str:
-    best = _best_rtt(report)
+    best = best_rtt(report)
     return "-" if best is None else rtt_range(best.minimum, best.p50, best.maximum)
 
 
 def _median(report: ConnectionReport) -> str:
-    best = _best_rtt(report)
+    best = best_rtt(report)
     return "-" if best is None or best.p50 is None else duration(best.p50)
 
 
@@ -210,7 +210,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
     ]
     for direction in Direction:
         yield from _direction_lines(report, direction, screen.width)
-    best = _best_rtt(report)
+    best = best_rtt(report)
     if best or any(report.anomalies.values()):
         found = _found(report)
         yield [("   RTT ", "dim"), (_rtt_text(report), ""), ("  found ", "dim"), *found]

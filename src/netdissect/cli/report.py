@@ -1,0 +1,151 @@
+"""`netdissect report`: a capture as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from netdissect._version import __version__
+from netdissect.cli import options
+from netdissect.cli.output import make_screen, write_file
+from netdissect.cli.session import Choices, Session
+from netdissect.model.errors import UsageError
+from netdissect.render.safe import safe
+
+if TYPE_CHECKING:
+    from netdissect.cli.gathering import Gathered
+    from netdissect.model.records import DatagramRecord
+    from netdissect.report.subject import Capture, Subject
+
+__all__ = ["MAX_TOLD", "capture_of", "command"]
+
+MAX_TOLD = 24
+"""Connections that get a part of their own at most."""
+
+
+@click.command("report")
+@options.capture()
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False),
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="The file to write.",
+)
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Words for addresses and names; no texts or bytes from packets.",
+)
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    output: str,
+    redact: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Write a report: one HTML file that says what happened.
+
+    The answer as the heading, six figures, plots on one time axis, findings, the slowest messages,
+    the story of the slowest of all, and one frame bit by bit. Several connections: a table of
+    verdicts, then a folded part each, the worst first. The file needs nothing from the network.
+
+    \b
+    netdissect report game.pcap -o report.html
+    """
+    del verbose
+    from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
+    from netdissect.report.document import document  # noqa: PLC0415
+
+    with Session(file, choices, quiet=quiet) as session:
+        found = gather(session, remember=True)
+        numbers = worst(session.reports)
+        missing = [number for number in numbers[:MAX_TOLD] if number not in found.gallery.histories]
+        if missing and not session.live:
+            with session.again(quiet=True) as once_more:
+                found = gather(once_more, set(numbers[:MAX_TOLD]), remember=True)
+        text = document(capture_of(session, found, numbers, redact=redact), redact=redact)
+        size = write_file(output, text)
+        screen = make_screen(color, width)
+        screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
+        return session.status()
+
+
+def capture_of(
+    session: Session, found: Gathered, numbers: Sequence[int], *, redact: bool
+) -> Capture:
+    """Return what the report says, worst connections first."""
+    from collections import Counter  # noqa: PLC0415
+
+    from netdissect import lookup  # noqa: PLC0415
+    from netdissect.report.redact import Redactor  # noqa: PLC0415
+    from netdissect.report.subject import Capture  # noqa: PLC0415
+    from netdissect.report.tables import MAX_ROWS  # noqa: PLC0415
+    from netdissect.report.verdict import verdict_of  # noqa: PLC0415
+
+    redactor = Redactor()
+    kinds: Counter[str] = Counter()
+    for report in session.reports:
+        kinds[verdict_of(report).line.partition(":")[0]] += 1
+    subjects = []
+    for place, number in enumerate(numbers[:MAX_ROWS]):
+        subject = _subject(session, found, number, told=place < MAX_TOLD)
+        subjects.append(redactor.subject(subject) if redact else subject)
+    return Capture(
+        "capture" if redact else safe(Path(session.file).name, 120),
+        session.reader.info,
+        subjects,
+        __version__,
+        lookup.catalogue(),
+        total=len(numbers),
+        kinds=kinds,
+        other_datagrams=found.other_datagrams,
+        limits=session.limits_hit,
+    )
+
+
+def _subject(session: Session, found: Gathered, number: int, *, told: bool) -> Subject:
+    """Return what is said of one connection; only those that are told have a part of their own."""
+    from netdissect.pipeline.secrets import masked  # noqa: PLC0415
+    from netdissect.report.subject import Subject  # noqa: PLC0415
+    from netdissect.report.verdict import verdict_of  # noqa: PLC0415
+
+    report = session.reports.by_number(number)
+    if report is None:
+        raise UsageError(f"there is no connection {number}")
+    subject = Subject(report, verdict_of(report))
+    if not told:
+        return subject
+    subject.history = found.gallery.histories.get(number)
+    worst, scene = found.scenes.get(number, (None, None))
+    if scene is not None:
+        subject.worst, subject.cut = worst, scene.cut
+        subject.scene = [masked(record) for record in scene.records()]
+    end = found.ends.get(number)
+    ending = [] if end is None else [masked(record) for record in end.records()]
+    subject.frame = _frame(subject, ending)
+    return subject
+
+
+def _frame(subject: Subject, ending: Sequence[DatagramRecord]) -> DatagramRecord | None:
+    """Return the frame that is shown bit by bit: the first copy of the slowest unit that was sent
+    again, else its first copy, else what ended the connection.
+    """
+    records = {record.frame: record for record in subject.scene}
+    if subject.worst is not None:
+        copies = subject.worst.copies
+        again = [copy.frame for copy in copies if copy.kind == "retransmission"]
+        for number in (*again, copies[0].frame):
+            if number in records:
+                return records[number]
+    return next(iter(ending), None)

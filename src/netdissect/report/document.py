@@ -1,0 +1,306 @@
+"""A report put together: the answer, six numbers, pictures, findings, messages, the story of the
+slowest, one frame bit by bit, and what the report rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from netdissect.model.packets import SIDES, Direction
+from netdissect.model.reports import UnitRecord
+from netdissect.plot.chart import Chart
+from netdissect.plot.charts import charts
+from netdissect.plot.history import took_ms
+from netdissect.plot.markup import Html, join, tag
+from netdissect.render.units import dialect_text, duration
+from netdissect.report import frame, ladder, tables
+from netdissect.report.page import figure, page, zoom_tools
+from netdissect.report.subject import Capture, Subject
+
+__all__ = ["MAX_BYTES", "document"]
+
+MAX_BYTES: Final = 2_000_000
+"""Size of a report at most, bytes."""
+_RESERVE = 40_000
+"""Of these for the page around the connections."""
+_ROW_BYTES = 700
+_MARKS = 3000
+"""Marks of one picture of the only connection; of several, each has fewer."""
+_FEW_MARKS = 900
+_MAX_PARTS = 24
+"""Connections with a part of their own at most."""
+
+
+def document(capture: Capture, *, redact: bool = False) -> str:
+    """Return a whole report as HTML."""
+    several = capture.total > 1
+    parts = _parts(capture, redact=redact)
+    first_ns = capture.info.first_time_ns or 0
+    span = (capture.info.last_time_ns or first_ns) - first_ns
+    about = f" report  {capture.name} · {capture.info.frames:,} frames · {duration(span / 1e6)}"
+    body = [
+        tag("a", "To the report", class_="skip", href="#main"),
+        tag(
+            "header",
+            tag("div", tag("b", "netdissect"), tag("span", about, class_="dim")),
+            _navigation(capture, several=several),
+            class_="top",
+        ),
+    ]
+    main = [*_overview(capture, first_ns), *parts] if several else parts
+    if not capture.subjects:
+        main = [tag("section", tag("h1", "No connection of a known protocol"), class_="verdict")]
+    main.append(_about(capture, redact=redact))
+    body.append(tag("main", *main, id="main"))
+    return page(f"netdissect report: {capture.name}", *body)
+
+
+def _navigation(capture: Capture, *, several: bool) -> Html:
+    links = [("connections", "Connections")] if several else []
+    if len(capture.subjects) == 1:
+        number = capture.subjects[0].report.connection
+        links = [(f"{name}-{number}", title) for name, title in _SECTIONS]
+    links.append(("about", "About"))
+    return tag("nav", *(tag("a", title, href=f"#{name}") for name, title in links),
+               aria_label="Sections")  # fmt: skip
+
+
+_SECTIONS = (
+    ("plots", "Plots"),
+    ("findings", "Findings"),
+    ("messages", "Messages"),
+    ("ladder", "Ladder"),
+    ("frame", "Frame"),
+)
+
+
+def _parts(capture: Capture, *, redact: bool) -> list[Html]:
+    """Return the parts of the worst connections, as many as there is room for; the others lose
+    their history.
+    """
+    several = len(capture.subjects) > 1
+    left = MAX_BYTES - _RESERVE - _ROW_BYTES * min(len(capture.subjects), tables.MAX_ROWS)
+    parts: list[Html] = []
+    for subject in capture.subjects:
+        if subject.history is None:
+            continue
+        full = len(parts) >= _MAX_PARTS
+        made = None if full else _part(capture, subject, folded=several, redact=redact)
+        size = 0 if made is None else len(made.encode("utf-8", "replace"))
+        if made is None or size > left:
+            subject.history = None
+            continue
+        left -= size
+        if several:
+            made = _folded(subject, made, opened=not parts)
+        parts.append(made)
+    return parts
+
+
+def _folded(subject: Subject, part: Html, *, opened: bool) -> Html:
+    report = subject.report
+    ends = f"  {report.protocol} · {report.client} → {report.server}"
+    summary = tag(
+        "summary",
+        tables.severity(subject.verdict.severity),
+        f" Connection {report.connection}: {subject.verdict.line}",
+        tag("span", ends, class_="dim"),
+    )
+    return tag("details", summary, part, id=f"c{report.connection}", open=opened)
+
+
+def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
+    """Yield the answer for several connections, and their table."""
+    worst = capture.subjects[0]
+    count = capture.total
+    heading = f"{count:,} connections. The worst, {worst.report.connection}: {worst.verdict.line}"
+    common = sorted(capture.kinds.items(), key=lambda row: -row[1])[:8]
+    kinds = "; ".join(f"{kind} ({number:,})" for kind, number in common)
+    yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
+    told = sum(subject.history is not None for subject in capture.subjects)
+    note = (
+        f"{told} of {count:,} have a part of their own below, the worst first."
+        if told < count
+        else ""
+    )
+    yield tag(
+        "section",
+        tag("h2", "Connections, worst first"),
+        _search("connections-q", "name, port, left"),
+        *tables.overview(capture.subjects, capture.total, first_ns),
+        tag("p", note, class_="dim") if note else None,
+        id="connections",
+    )
+
+
+def _search(name: str, example: str) -> Html:
+    return tag(
+        "p",
+        tag("label", "Search", for_=name),
+        tag("input", id=name, type="search", placeholder=example, autocomplete="off"),
+        tag("span", class_="count", role="status"),
+        class_="tools",
+        hidden=True,
+    )
+
+
+def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> Html:
+    """Return everything about one connection."""
+    report, history = subject.report, subject.history
+    zero = report.first_time_ns
+    name = str(report.connection)
+    found = [] if history is None else history.findings
+    table = tables.findings(report, found, capture.codes, zero)
+    story = _story(subject, zero, redact=redact)
+    sections = [
+        _verdict(subject, folded=folded),
+        tables.tiles(subject, f"ladder-{name}" if story else None),
+        _plots(subject, name, folded=folded),
+    ]
+    if table is not None:
+        box = tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Findings")
+        sections.append(tag("section", tag("h2", "Findings"), box, id=f"findings-{name}"))
+    units = [] if history is None else history.slowest()
+    if units:
+        total = sum(space.units for space in report.spaces)
+        title = "Messages, slowest first"
+        more = (
+            f"The {len(units):,} slowest of {total:,} numbered units."
+            if total > len(units)
+            else None
+        )
+        sections.append(
+            tag("section", tag("h2", title), _search(f"q-{name}", "17, notify, #221"),
+                tables.messages(units, zero), more and tag("p", more, class_="dim"),
+                id=f"messages-{name}")
+        )  # fmt: skip
+    if story is not None:
+        sections.append(story)
+    if subject.frame is not None:
+        sections.append(
+            tag("section", tag("h2", f"Frame {subject.frame.frame}, bit by bit"),
+                frame.shown(subject.frame, zero, redact=redact), id=f"frame-{name}")
+        )  # fmt: skip
+    return join(*sections)
+
+
+def _verdict(subject: Subject, *, folded: bool) -> Html:
+    report, verdict = subject.report, subject.verdict
+    transport, heading = report.transport.upper(), verdict.sentences[0]
+    return tag(
+        "section",
+        tag(
+            "p",
+            f"Connection {report.connection} · {dialect_text(report.dialects)} over {transport} · ",
+            tag("code", report.client), " → ", tag("code", report.server),
+            class_="conn",
+        ),
+        tag("h2", heading, class_="answer") if folded else tag("h1", heading),
+        *(tag("p", sentence, class_="lead") for sentence in verdict.sentences[1:]),
+        tag("p", tag("b", "Basis"), verdict.basis, class_="basis"),
+        class_="verdict",
+    )  # fmt: skip
+
+
+def _plots(subject: Subject, name: str, *, folded: bool) -> Html | None:
+    found = list(_charts(subject))
+    if not found:
+        return None
+    most = _FEW_MARKS if folded else _MARKS
+    figures = [
+        figure(chart, f"{chart.kind}-{name}-{index}", most=most)
+        for index, chart in enumerate(found)
+    ]
+    return tag("section", tag("h2", "What happened, in time"), zoom_tools(), *figures,
+               id=f"plots-{name}")  # fmt: skip
+
+
+def _charts(subject: Subject) -> Iterator[Chart]:
+    """Yield the pictures that are worth their room: both ways until acknowledged, numbers around
+    the slowest unit, rates, and silences and snapshots where there are any.
+    """
+    history = subject.history
+    if history is None:
+        return
+    acks = charts("acks", history)
+    yield from [chart for chart in acks if not chart.notes] or acks
+    way = Direction.C2S if subject.worst is None else Direction(subject.worst.direction)
+    space = None if subject.worst is None else subject.worst.space
+    for chart in charts("seq", history):
+        if chart.direction == way and space is not None and chart.said.startswith(space):
+            yield chart
+    yield from charts("rate", history)
+    yield from charts("snapshots", history)
+    yield from (chart for chart in charts("gaps", history) if chart.bands)
+
+
+def _story(subject: Subject, zero: int, *, redact: bool) -> Html | None:
+    """Return the ladder of the slowest unit, and what happened to it."""
+    unit = subject.worst
+    if unit is None or not subject.scene:
+        return None
+    title = _question(unit)
+    near = subject.report.vantage == SIDES[unit.direction]
+    drawn = ladder.drawn(subject.scene, zero, f"Sequence diagram: {title}", redact=redact)
+    box = tag("div", drawn, class_="scroll", tabindex="0", role="group",
+              aria_label="Ladder, scrolls sideways")  # fmt: skip
+    steps = tag(
+        "ol", *(tag("li", step) for step in ladder.story(unit, zero, near=near)), class_="story"
+    )
+    note = tag("p", "Datagrams between these are left out.", class_="dim") if subject.cut else None
+    return tag(
+        "section", tag("h2", title), tag("div", box, tag("div", steps, note), class_="two"),
+        id=f"ladder-{subject.report.connection}",
+    )  # fmt: skip
+
+
+def _question(unit: UnitRecord) -> str:
+    taken = took_ms(unit)
+    if taken is None:
+        return f"What became of {unit.space} {unit.seq}"
+    return f"Why {unit.space} {unit.seq} took {duration(taken)}"
+
+
+def _about(capture: Capture, *, redact: bool) -> Html:
+    info = capture.info
+    links = ", ".join(info.link_types)
+    first = (
+        f"Made by netdissect {capture.version} from one capture file ({info.format}, {links}) of "
+        f"{info.frames:,} frames; nothing was loaded from a network and nothing will be."
+    )
+    words = (
+        "A dash means not knowable from this capture, never zero. “Never seen” is a number of "
+        "which no copy is in the file; “lost” is said only where the place of the capture or the "
+        "protocol itself proves it. “~” stands before a time that may belong to another copy."
+    )
+    limits = [f"{name} ({count:,} times)" for name, count in capture.limits.items()]
+    told = [
+        "Addresses and names are replaced by words that stay the same throughout; texts and bytes "
+        "from packets are left out."
+        if redact
+        else None,
+        f"The file is cut short at offset {info.truncated_at:,}; everything before it was read."
+        if info.truncated_at is not None
+        else None,
+        f"The capture says that it lost {info.drops:,} packets." if info.drops else None,
+        f"{capture.other_datagrams:,} datagrams are of no known protocol."
+        if capture.other_datagrams
+        else None,
+        f"Bounds that were reached: {', '.join(limits)}." if limits else None,
+        *capture.notes,
+        *(
+            f"Connection {subject.report.connection} was seen at the {subject.report.vantage}: "
+            f"{subject.report.vantage_basis}."
+            for subject in capture.subjects[:4]
+            if subject.report.vantage_basis and subject.report.vantage in {"client", "server"}
+        ),
+    ]
+    return tag(
+        "section",
+        tag("h2", "About this report"),
+        tag("p", first),
+        tag("p", words),
+        *(tag("p", line) for line in told if line),
+        id="about",
+    )

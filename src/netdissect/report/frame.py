@@ -1,0 +1,100 @@
+"""One frame bit by bit: its fields with their places, and its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netdissect.model.dissection import Dissection, FieldNode
+from netdissect.model.records import DatagramRecord
+from netdissect.plot.markup import Html, join, tag
+from netdissect.render.hexdump import hex_rows
+from netdissect.render.tree import annotation_line, value_text
+from netdissect.render.units import dialect_text, seconds
+
+__all__ = ["MAX_BYTES", "MAX_FIELDS", "shown"]
+
+MAX_FIELDS = 120
+"""Fields of the tree that are shown."""
+MAX_BYTES = 512
+"""Bytes of each buffer that are shown."""
+_DEPTH = 8
+_VALUE = 240
+
+
+def shown(record: DatagramRecord, first_ns: int, *, redact: bool) -> Html:
+    """Return a frame: its fields on the left, its bytes on the right.
+
+    Args:
+        record: the frame.
+        first_ns: time zero.
+        redact: leave out texts and bytes.
+
+    """
+    tree = record.dissection
+    dialect = dialect_text((record.dialect or "", record.dialect or ""))
+    head: list[Html | str] = [
+        f"{record.src} → {record.dst} · {seconds(record.time_ns - first_ns)} s · {dialect}"
+    ]
+    for item in record.messages:
+        facts = item.reliability
+        if facts is not None and facts.kind in {"retransmission", "duplicate"}:
+            word = "sent again" if facts.kind == "retransmission" else "copied by the network"
+            text = f" · » {facts.space} {facts.seq} {word}, first in #{facts.of_frame}"
+            head.append(tag("span", text, class_="again"))
+    if tree is None:
+        return tag("p", *head)
+    table = tag(
+        "table",
+        tag("thead", tag("tr", *(tag("th", name) for name in ("At", "Size", "Field", "Value")))),
+        tag("tbody", *_fields(tree, redact=redact)),
+        class_="tree",
+    )
+    box = tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Fields")
+    found = [tag("p", "".join(text for text, _ in annotation_line(note, tree)))
+             for note in tree.annotations[:8] if not redact]  # fmt: skip
+    left = tag("div", tag("p", *head), box, *found)
+    if redact:
+        return left
+    octets = tag("pre", join(*_octets(tree)), class_="hex", tabindex="0",
+                 aria_label=f"Bytes of frame {record.frame}")  # fmt: skip
+    return tag("div", left, octets, class_="two even")
+
+
+def _fields(tree: Dissection, *, redact: bool) -> Iterator[Html]:
+    for count, (node, depth) in enumerate(_walk(tree.root, 0)):
+        if count == MAX_FIELDS:
+            yield tag("tr", tag("td", "… and more fields: netdissect show", colspan=4))
+            return
+        value = node.display if node.children else value_text(node.value, node.display)
+        if redact and isinstance(node.value, (str, bytes, bytearray)) and not node.children:
+            value = "left out"
+        octet, bit = divmod(node.bit_offset, 8)
+        real = not node.generated and node.bit_length
+        name = f"[{node.name}]" if node.generated else node.name
+        mark = "'" * node.buffer
+        yield tag(
+            "tr",
+            tag("td", f"{octet}.{bit}{mark}" if real else "", class_="n"),
+            tag("td", f"{node.bit_length} b" if real else "", class_="n"),
+            tag("td", tag("code", "\u00a0\u00a0" * min(depth, _DEPTH) + name)),
+            tag("td", value if len(value) <= _VALUE else value[:_VALUE] + "…"),
+        )
+
+
+def _walk(node: FieldNode, depth: int) -> Iterator[tuple[FieldNode, int]]:
+    yield node, depth
+    for child in node.children:
+        yield from _walk(child, depth + 1)
+
+
+def _octets(tree: Dissection) -> Iterator[str]:
+    for index, buffer in enumerate(tree.buffers[:4]):
+        title = "on the wire" if index == 0 else buffer.name
+        yield f"{len(buffer.data)} bytes {title}"
+        yield Html("\n")
+        for line in hex_rows(buffer.data[:MAX_BYTES], width=100):
+            yield "".join(text for text, _ in line)
+            yield Html("\n")
+        if len(buffer.data) > MAX_BYTES:
+            yield f"… {len(buffer.data) - MAX_BYTES} bytes more"
+            yield Html("\n")

@@ -1,0 +1,149 @@
+"""The ladder of one unit as SVG, and its story in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from netdissect.model.packets import SIDES, Direction
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import Copy, UnitRecord
+from netdissect.plot.history import took_ms
+from netdissect.plot.markup import Html, join, tag
+from netdissect.render.console import fit
+from netdissect.render.ladder import SILENCE_MS, Row, rows
+from netdissect.render.units import duration, seconds
+
+__all__ = ["drawn", "story"]
+
+_WIDTH, _LEFT, _RIGHT, _ROW = 720, 118, 640, 26
+_LABEL = 74
+_OUTCOMES = {
+    "acked": "acknowledged",
+    "unacked": "never acknowledged",
+    "given_up": "given up by its sender",
+    "unknown": "without an acknowledgement in this capture, which cannot tell more",
+}
+
+
+def drawn(records: Sequence[DatagramRecord], first_ns: int, name: str, *, redact: bool) -> Html:
+    """Return datagrams as a ladder.
+
+    Args:
+        records: what to draw, in time.
+        first_ns: time zero.
+        name: what it shows, for those who do not see it.
+        redact: types of messages instead of their contents.
+
+    """
+    made = rows((record, record.messages) for record in records)
+    types = {record.frame: _types(record) for record in records}
+    parts: list[Html] = []
+    top = 52
+    last: int | None = None
+    for row in made:
+        if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
+            silence = duration((row.time_ns - last) / 1e6)
+            parts.append(
+                _text(f"silence of {silence}", (_LEFT + _RIGHT) // 2, top, "tick", "middle")
+            )
+            top += _ROW
+        last = row.time_ns
+        label = types.get(row.frame or 0, "") if redact else row.label
+        parts += _arrow(row, label, top, first_ns)
+        top += _ROW
+    lanes = [tag("line", class_="lane", x1=x, x2=x, y1=30, y2=top - 12) for x in (_LEFT, _RIGHT)]
+    heads = [_text(SIDES[way], x, 18, "lab", "middle") for way, x in enumerate((_LEFT, _RIGHT))]
+    return tag(
+        "svg", *lanes, *heads, *parts, class_="ladder", viewBox=f"0 0 {_WIDTH} {top}", role="img",
+        aria_label=name,
+    )  # fmt: skip
+
+
+def _types(record: DatagramRecord) -> str:
+    """Return the types of a datagram's messages, with the numbers of their units."""
+    words = []
+    for item in record.messages:
+        facts = item.reliability
+        words.append(f"{item.type} ({facts.space} {facts.seq})" if facts else item.type)
+    return " | ".join(words)
+
+
+def _text(text: str, x: int, y: int, name: str, anchor: str) -> Html:
+    return tag("text", text, class_=name, x=x, y=y, text_anchor=anchor)
+
+
+def _arrow(row: Row, label: str, top: int, first_ns: int) -> Iterator[Html]:
+    yield _text(seconds(row.time_ns - first_ns), _LEFT - 10, top + 4, "tick", "end")
+    start, end = (_LEFT, _RIGHT) if row.direction == Direction.C2S else (_RIGHT, _LEFT)
+    sign, role = {
+        "resend": ("» ", "again"), "duplicate": ("○ ", "again"), "lost": ("✗ ", "bad"),
+    }.get(row.mark, ("", SIDES[row.direction or 0]))  # fmt: skip
+    back = -8 if row.direction == Direction.C2S else 8
+    path = f"M{start} {top}H{end}m{back} -4l{-back} 4l{back} 4"
+    yield tag("path", class_=f"msg {role}", d=path)
+    yield _text(sign + fit(label, _LABEL), (_LEFT + _RIGHT) // 2, top - 5, "mlab", "middle")
+    if row.frame is not None:
+        yield _text(f"#{row.frame}", _RIGHT + 10, top + 4, "tick", "start")
+
+
+def story(unit: UnitRecord, first_ns: int, *, near: bool) -> list[Html]:
+    """Return what happened to a unit, a sentence a step.
+
+    Args:
+        unit: the unit.
+        first_ns: time zero.
+        near: whether the capture was taken next to its sender.
+
+    """
+    first, steps = unit.copies[0], []
+    acked = unit.acked_time_ns
+    shown = [copy for copy in unit.copies[1:] if acked is None or copy.time_ns <= acked]
+    late = [copy for copy in unit.copies[1:] if acked is not None and copy.time_ns > acked]
+    steps.append(_step(first, first_ns, "sent for the first time."))
+    for before, copy in zip([first, *shown], shown[:_MAX_STEPS], strict=False):
+        steps.append(_step(copy, first_ns, _copied(copy, before)))
+    if len(shown) > _MAX_STEPS:
+        steps.append(join(f"… and {len(shown) - _MAX_STEPS:,} further copies."))
+    if acked is not None and unit.acked_frame is not None:
+        took = duration(took_ms(unit))
+        moment = seconds(acked - first_ns)
+        steps.append(
+            join(
+                tag("b", f"#{unit.acked_frame}"),
+                f" {moment} s: acknowledged, {took} after the first copy.",
+            )
+        )
+    else:
+        steps.append(join(f"It was {_OUTCOMES.get(unit.outcome, unit.outcome)}."))
+    for copy in late[:_MAX_STEPS]:
+        after = duration((copy.time_ns - (acked or 0)) / 1e6)
+        what = "copied by the network" if copy.kind == "duplicate" else "sent again"
+        needless = ": needless" if near and copy.kind != "duplicate" else ""
+        steps.append(_step(copy, first_ns, f"{what}, {after} after the acknowledgement{needless}."))
+    if unit.rtt_ambiguous and shown:
+        steps.append(
+            join("Which of the copies was acknowledged cannot be told: the acknowledgement names "
+                 "the number, not the copy.")
+        )  # fmt: skip
+    return steps
+
+
+_MAX_STEPS = 8
+"""Copies that are told one by one."""
+
+
+def _step(copy: Copy, first_ns: int, text: str) -> Html:
+    return join(tag("b", f"#{copy.frame}"), f" {seconds(copy.time_ns - first_ns)} s: {text}")
+
+
+def _copied(copy: Copy, before: Copy) -> str:
+    since = duration((copy.time_ns - before.time_ns) / 1e6)
+    if copy.kind == "duplicate":
+        return f"copied by the network, {since} after #{before.frame}."
+    text = f"sent again, {since} after #{before.frame}"
+    if copy.due_ns is not None:
+        late = (copy.time_ns - copy.due_ns) / 1e6
+        text += f"; its timer was due {duration(abs(late))} {'earlier' if late >= 0 else 'later'}"
+    if copy.attempts_left is not None:
+        text += f", {copy.attempts_left} attempts left"
+    return text + "."

@@ -1,0 +1,88 @@
+"""Reports that may be shown to strangers: addresses and names become words that stay the same
+throughout, texts and bytes from packets are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from netdissect.model.reports import ConnectionReport
+from netdissect.report.subject import Subject, Verdict
+
+__all__ = ["Redactor"]
+
+_QUOTED = re.compile(r"“[^”]*”")
+
+
+class Redactor:
+    """Gives every address and every name a word of its own."""
+
+    def __init__(self) -> None:
+        self._words: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def word(self, secret: str, kind: str) -> str:
+        """Return the word that stands for a secret: `client-1`."""
+        found = self._words.get(secret)
+        if found is None:
+            self._counts[kind] = number = self._counts.get(kind, 0) + 1
+            found = self._words[secret] = f"{kind}-{number}"
+        return found
+
+    def clean(self, text: str) -> str:
+        """Return a sentence without what is quoted in it and without any known secret."""
+        text = _QUOTED.sub("“…”", text)
+        for secret in sorted(self._words, key=len, reverse=True):
+            if secret:
+                text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", self._words[secret], text)
+        return text
+
+    def subject(self, subject: Subject) -> Subject:
+        """Return what is said of a connection without its secrets."""
+        report = self._report(subject.report)
+        records = [self._record(record) for record in subject.scene]
+        frame = None if subject.frame is None else self._record(subject.frame)
+        known = subject.verdict
+        verdict = Verdict(
+            self.clean(_without_reason(subject.report, known.line)),
+            tuple(self.clean(_without_reason(subject.report, text)) for text in known.sentences),
+            self.clean(known.basis),
+            known.severity,
+        )
+        return replace(subject, report=report, verdict=verdict, scene=records, frame=frame)
+
+    def _report(self, report: ConnectionReport) -> ConnectionReport:
+        client, server = self.word(report.client, "client"), self.word(report.server, "server")
+        for endpoint, known in ((report.client, client), (report.server, server)):
+            self._words.setdefault(endpoint.rpartition(":")[0].strip("[]"), known)
+        for value in _texts(report.identity):
+            self.word(value, "name")
+        return replace(report, client=client, server=server)
+
+    def _record(self, record: Any) -> Any:
+        source = self._words.get(record.src) or self.word(record.src, "host")
+        target = self._words.get(record.dst) or self.word(record.dst, "host")
+        return replace(record, src=source, dst=target)
+
+
+def _without_reason(report: ConnectionReport, text: str) -> str:
+    """Return a sentence without the reason that a side gave: it may be anything."""
+    for reason in ((report.close or {}).get("reason"), report.reject_reason):
+        if isinstance(reason, str) and reason:
+            text = text.replace(reason, "…")
+    return text
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)

@@ -1,0 +1,234 @@
+"""The tables of a report: figures, findings, messages, connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from netdissect.model.annotations import CodeRow
+from netdissect.model.packets import SIDES, Direction
+from netdissect.model.reports import Anomaly, ConnectionReport, SpaceReport, UnitRecord
+from netdissect.plot.history import took_ms
+from netdissect.plot.markup import Child, Html, join, tag
+from netdissect.render.connections import best_rtt
+from netdissect.render.tree import SEVERITY_LETTERS
+from netdissect.render.units import arrow_of, dialect_text, duration, percent, seconds, share
+from netdissect.report.subject import Subject
+
+__all__ = ["MAX_ROWS", "findings", "messages", "overview", "severity", "tiles"]
+
+MAX_ROWS = 1000
+"""Connections that are listed."""
+_FRAMES = 6
+"""Frames of one unit that are named."""
+
+
+def severity(label: str) -> Html:
+    """Return a severity as a letter in a box."""
+    return tag("b", SEVERITY_LETTERS[label], class_=f"sev {label}", title=label)
+
+
+def tiles(subject: Subject, worst: str | None) -> Html:
+    """Return the six numbers of a connection; `worst` is the id of what tells of the worst unit."""
+    report = subject.report
+    spaces = _reliable(subject)
+    units, acked = sum(space.units for space in spaces), sum(space.acked for space in spaces)
+    names = " and ".join(sorted({space.space for space in spaces}))
+    rows: list[tuple[str, str, Child]] = [
+        ("Acknowledged", f"{acked:,}", f"of {units:,} {names}" if units else "no such units"),
+        ("Sent again", *_both(report.spaces, "retransmissions", "»")),
+        ("Not acknowledged", *_both(report.spaces, "unacked", "✗")),
+        ("Never seen here", *_both(report.spaces, "never_seen", "○")),
+        ("Round trip", *_round_trip(report)),
+        ("Slowest", *_slowest(subject, worst)),
+    ]
+    return tag(
+        "section",
+        *(tag("dl", tag("dt", name), tag("dd", value, " ", tag("small", more)))
+          for name, value, more in rows),
+        class_="tiles",
+        aria_label="Numbers",
+    )  # fmt: skip
+
+
+def _reliable(subject: Subject) -> list[SpaceReport]:
+    """Return the spaces whose units are sent again until they are acknowledged, or stand for
+    them.
+    """
+    history = subject.history
+    if history is None:
+        return []
+    shown = {(track.direction, track.space) for way in Direction for track in history.shown(way)}
+    return [space for space in subject.report.spaces if (space.direction, space.space) in shown]
+
+
+def _both(spaces: Sequence[SpaceReport], name: str, sign: str) -> tuple[str, str]:
+    """Return a number for both directions, and each of them."""
+    ways = [
+        sum(getattr(space, name) for space in spaces if space.direction == way) for way in Direction
+    ]
+    if not spaces:
+        return "–", "no numbered units"
+    if not any(ways):
+        return "0", ""
+    return f"{sum(ways):,}", f"{sign} " + ", ".join(
+        f"{count:,} {arrow_of(way)}" for way, count in zip(Direction, ways, strict=True)
+    )
+
+
+def _round_trip(report: ConnectionReport) -> tuple[str, str]:
+    best = best_rtt(report)
+    if best is None or best.p50 is None:
+        return "–", "not to be seen from here"
+    value, _, unit = duration(best.p50).partition(" ")
+    low, high = duration(best.minimum), duration(best.maximum)
+    return value, f"{unit}, {low} to {high}"
+
+
+def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
+    slowest = subject.history.slowest()[:1] if subject.history is not None else []
+    if not slowest:
+        return "–", "no unit was acknowledged"
+    unit = slowest[0]
+    name: Child = f"{unit.space} {unit.seq}"
+    if worst is not None and subject.worst is not None and subject.worst.seq == unit.seq:
+        name = tag("a", name, href=f"#{worst}")
+    taken = took_ms(unit)
+    if taken is None:
+        return "✗", join(name, " was never acknowledged")
+    value, _, scale = duration(taken).partition(" ")
+    return value, join(f"{scale}, ", name)
+
+
+def findings(
+    report: ConnectionReport, found: Iterable[Anomaly], codes: Mapping[str, CodeRow], first_ns: int
+) -> Html | None:
+    """Return the findings of a connection as a table; None without any."""
+    firsts: dict[str, Anomaly] = {}
+    for one in found:
+        known = firsts.get(one.code)
+        if known is None or (one.frame or 0) < (known.frame or 0):
+            firsts[one.code] = one
+    rows = []
+    for code, one in sorted(firsts.items(), key=lambda row: (-row[1].severity, row[0])):
+        row = codes.get(code)
+        times = max(report.codes.get(code, 0), one.repeats)
+        where = f"#{one.frame}" if one.frame is not None else ""
+        if one.time_ns is not None:
+            where += f" at {seconds(one.time_ns - first_ns)[:-3]} s"
+        meaning = row.title[0].upper() + row.title[1:] + "." if row else one.message
+        way = "" if one.direction is None else SIDES[one.direction]
+        rows.append(
+            tag(
+                "tr",
+                tag(
+                    "td", severity(one.severity.label), f" {one.severity.label}", data_l="severity"
+                ),
+                tag("td", tag("code", code), data_l="code"),
+                tag("td", f"{times:,}", class_="n", data_l="times", data_v=times),
+                tag("td", where, data_l="first", data_v=one.frame or 0),
+                tag("td", way, data_l="side"),
+                tag("td", meaning, class_="w", data_l="means"),
+            )
+        )
+    if not rows:
+        return None
+    heads = (("Severity", ""), ("Code", ""), ("Times", "n"), ("First", ""), ("Side", ""),
+             ("Meaning", ""))  # fmt: skip
+    head = tag("tr", *(tag("th", name, class_=kind or None) for name, kind in heads))
+    return tag("table", tag("thead", head), tag("tbody", *rows), class_="cards")
+
+
+def messages(units: Sequence[UnitRecord], first_ns: int) -> Html:
+    """Return units as a table that can be sorted."""
+    heads = (("Sent", ""), ("Way", ""), ("Unit", ""), ("Type", ""), ("Copies", "n"), ("Took", "n"),
+             ("Outcome", ""))  # fmt: skip
+    head = tag("thead", tag("tr", *map(_sortable, heads), tag("th", "Frames")))
+    body = tag("tbody", *(_unit(unit, first_ns) for unit in units))
+    return tag("table", head, body, class_="cards sorts")
+
+
+def _sortable(head: tuple[str, str]) -> Html:
+    """Return the head of a column that the script can sort by."""
+    name, kind = head
+    order = "descending" if name == "Took" else "none"
+    button = tag("button", name, type="button", disabled=True)
+    return tag("th", button, class_=kind or None, aria_sort=order)
+
+
+def _unit(unit: UnitRecord, first_ns: int) -> Html:
+    first = unit.copies[0]
+    sent = (first.time_ns - first_ns) / 1e9
+    way = f"client {arrow_of(0)}" if unit.direction == Direction.C2S else f"server {arrow_of(1)}"
+    again = any(copy.kind == "retransmission" for copy in unit.copies)
+    copied = any(copy.kind == "duplicate" for copy in unit.copies)
+    sign = (" »" if again else "") + (" ○" if copied else "")
+    taken = took_ms(unit)
+    took = "–" if taken is None else ("~" if unit.rtt_ambiguous else "") + duration(taken)
+    frames = [f"#{copy.frame}" for copy in unit.copies[:_FRAMES]]
+    if len(unit.copies) > _FRAMES:
+        frames.append(f"… {len(unit.copies) - _FRAMES} more")
+    return tag(
+        "tr",
+        tag(
+            "td", tag("span", f"{sent:.3f}", class_="n"), " s", data_l="sent", data_v=f"{sent:.6f}"
+        ),
+        tag("td", way, data_l="way"),
+        tag("td", f"{unit.space} {unit.seq}", data_l="unit"),
+        tag("td", unit.type or "", data_l="type"),
+        tag(
+            "td", f"{len(unit.copies)}{sign}", class_="n", data_l="copies", data_v=len(unit.copies)
+        ),
+        tag("td", took, class_="n", data_l="took", data_v="" if taken is None else f"{taken:.4f}"),
+        tag("td", _outcome(unit), data_l="outcome"),
+        tag("td", ", ".join(frames), class_="f", data_l="frames"),
+    )
+
+
+def _outcome(unit: UnitRecord) -> Html:
+    if unit.outcome == "acked":
+        return join(tag("span", "✓", class_="good"), f" acknowledged in #{unit.acked_frame}")
+    if unit.extra.get("reported") == "lost":
+        return join(tag("span", "✗", class_="bad"), " reported lost")
+    if unit.outcome == "unknown":
+        return join("? unknown")
+    word = " given up" if unit.outcome == "given_up" else " never acknowledged"
+    return join(tag("span", "✗", class_="bad"), word)
+
+
+def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator[Html]:
+    """Yield the table of connections, worst first, and what it leaves out."""
+    rows = []
+    for subject in subjects:
+        report = subject.report
+        number = report.connection
+        name: Child = f"{number}"
+        if subject.history is not None:
+            name = tag("a", f"{number}", href=f"#c{number}")
+        copies = sum(space.copies for space in report.spaces)
+        again = sum(space.retransmissions for space in report.spaces)
+        resent = f"{again:,}" + (f" ({percent(share(again, copies))})" if again else "")
+        lasted = (report.last_time_ns - report.first_time_ns) / 1e6
+        since = report.first_time_ns - first_ns
+        way = join(tag("code", report.client), " → ", tag("code", report.server))
+        box = severity(subject.verdict.severity)
+        cells = [
+            tag("td", box, " ", name, data_l="connection", data_v=number),
+            tag("td", subject.verdict.line, class_="w", data_l="verdict"),
+            tag("td", dialect_text(report.dialects), data_l="protocol"),
+            tag("td", way, class_="w", data_l="between"),
+            tag("td", f"{seconds(since)[:-3]} s", class_="n", data_l="from", data_v=since),
+            tag("td", duration(lasted), class_="n", data_l="lasted", data_v=f"{lasted:.3f}"),
+            tag("td", resent, class_="n", data_l="sent again", data_v=again),
+        ]
+        rows.append(tag("tr", *cells))
+    heads = (("Connection", ""), ("Verdict", ""), ("Protocol", ""), ("Client → server", ""),
+             ("From", "n"), ("Lasted", "n"), ("Sent again", "n"))  # fmt: skip
+    yield tag(
+        "table",
+        tag("thead", tag("tr", *map(_sortable, heads))),
+        tag("tbody", *rows),
+        class_="cards sorts",
+    )
+    if total > len(subjects):
+        left = total - len(subjects)
+        yield tag("p", f"{left:,} connections more are not listed here.", class_="dim")

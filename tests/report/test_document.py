@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import gallery
+import hostile
+import written
+from netdissect.report.document import MAX_BYTES, document
+from netdissect.report.redact import Redactor
+from netdissect.report.verdict import verdict_of
+
+
+class _Page(HTMLParser):
+    """What a browser without the script makes of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.inline: dict[str, str] = {"style": "", "script": ""}
+        self._open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in {"meta", "input"}:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in self.inline:
+            self.inline[self._open[-1]] += data
+        else:
+            self.text += data
+
+
+def page(text: str) -> _Page:
+    parsed = _Page()
+    parsed.feed(text)
+    parsed.close()
+    assert parsed._open == []
+    return parsed
+
+
+@pytest.fixture(scope="module")
+def lossy() -> str:
+    return document(written.capture(gallery.LOSSY))
+
+
+def test_the_policy_allows_style_and_script_by_their_hashes_alone(lossy: str) -> None:
+    parsed = page(lossy)
+    policy = next(
+        attrs["content"] or ""
+        for tag, attrs in parsed.tags
+        if tag == "meta" and "http-equiv" in attrs
+    )
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'; ")
+    for name, text in parsed.inline.items():
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in policy
+    assert sum(tag == "style" for tag, _ in parsed.tags) == 1
+    assert sum(tag == "script" for tag, _ in parsed.tags) == 1
+    for tag, attrs in parsed.tags:
+        assert "style" not in attrs, tag
+        assert not any(name.startswith("on") for name in attrs)
+        assert not attrs.get("src")
+        assert (attrs.get("href") or "#").startswith("#")
+
+
+def test_the_answer_is_the_heading_and_all_is_there_without_a_script(lossy: str) -> None:
+    parsed = page(lossy)
+    assert re.findall(r"<h1>(.*?)</h1>", lossy) == [
+        "The client left in frame #1073 and said “Disconnected”."
+    ]
+    rows = [tag for tag, attrs in parsed.tags if tag == "tr" and "hidden" not in attrs]
+    assert len(rows) > 200
+    for words in ("Why reliable 17 took 257 ms", "Frame 221, bit by bit", "17 01 b0 7e",
+                  "90", "poor-quality", "About this report"):  # fmt: skip
+        assert words in parsed.text
+
+
+def test_every_picture_says_its_result(lossy: str) -> None:
+    pictures = re.findall(r'<svg id="[^"]*" class="plot".*?</svg>', lossy)
+    assert len(pictures) >= 4
+    for picture in pictures:
+        said = re.search(r"<desc[^>]*>(.*?)</desc>", picture)
+        assert said is not None
+        assert re.search(r"\d", said[1])
+    identifiers = re.findall(r' id="([^"]*)"', lossy)
+    assert len(identifiers) == len(set(identifiers))
+    links = set(re.findall(r'href="#([^"]*)"', lossy))
+    assert links <= set(identifiers)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [gallery.DARK, gallery.SNAPSHOTS, gallery.STREAM, "riptide/udp_2.0.0_noserver.pcap",
+     "knet/tcp_rst.client.pcap", "eoudp/decoys.pcap", "riptide/udp_2.0.0_reject_custom.pcap"],
+)  # fmt: skip
+def test_every_kind_of_capture_has_a_report(name: str) -> None:
+    text = document(written.capture(name))
+    parsed = page(text)
+    assert hostile.is_safe(parsed.text.replace("\n", " "))
+    assert len(text) < MAX_BYTES
+    assert sum(tag == "h1" for tag, _ in parsed.tags) == 1
+
+
+def test_a_report_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = written.capture("eoudp/late_three_clients.pcap")
+    whole = document(told)
+    monkeypatch.setattr("netdissect.report.document.MAX_BYTES", 150_000)
+    told = written.capture("eoudp/late_three_clients.pcap")
+    text = document(told)
+    assert (whole.count("<details "), text.count("<details ")) == (3, 2)
+    assert "2 of 3 have a part of their own" in text
+    assert len(text.encode()) < 150_000
+
+
+def test_a_redacted_report_names_nobody() -> None:
+    plain = document(written.capture(gallery.SNAPSHOTS))
+    text = document(written.capture(gallery.SNAPSHOTS, redact=True), redact=True)
+    assert "127.0.0.1" in plain
+    assert "127.0.0.1" not in text
+    assert "client-1" in text
+    assert "server-1" in text
+    assert Path(gallery.SNAPSHOTS).name not in text
+    assert "bytes on the wire" not in text
+    identity = [
+        value
+        for subject in written.capture(gallery.SNAPSHOTS).subjects
+        for value in re.findall(r"'([^']+)'", repr(subject.report.identity))
+    ]
+    assert identity
+    told = page(text).text
+    for value in identity:
+        assert (
+            not re.search(rf"(?<!\w){re.escape(value)}(?!\w)", told)
+            or value in plain.split("<main")[0]
+        )
+
+
+def test_words_of_a_redacted_report_stay_the_same() -> None:
+    names = Redactor()
+    assert names.word("10.0.0.1:5", "client") == "client-1"
+    assert names.word("10.0.0.2:5", "client") == "client-2"
+    assert names.word("10.0.0.1:5", "client") == "client-1"
+    assert names.clean("10.0.0.1:5 left and said “see you, Bob”.") == "client-1 left and said “…”."
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (gallery.LOSSY, "Left: Disconnected"),
+        (gallery.DARK, "Silent"),
+        ("riptide/udp_2.0.0_noserver.pcap", "No answer"),
+        ("knet/tcp_timeout.pcap", "Timed out"),
+        ("riptide/udp_2.0.0_reject_custom.pcap", "Rejected"),
+    ],
+)
+def test_verdicts_say_what_happened(name: str, line: str) -> None:
+    report = gallery.histories(name)[1].report
+    assert report is not None
+    verdict = verdict_of(report)
+    assert verdict.line.startswith(line)
+    assert len(verdict.sentences[0]) <= 120
+    assert verdict.sentences[0].endswith(".")
