@@ -265,6 +265,7 @@ def test_a_fault_in_recognition_leaves_the_flow_to_the_others(monkeypatch) -> No
     from netdissect.protocols.knet import PROTOCOL
 
     monkeypatch.setattr(type(PROTOCOL), "recognise", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(type(PROTOCOL), "may_stand_alone", lambda *_: True)
     found = []
     pipeline = Pipeline(Options(on_anomaly=found.append))
     pipeline.run(packets(HANDSHAKE))

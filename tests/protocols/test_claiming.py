@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
+from console_docs import ROOT
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
 from netdissect.model.claims import STRONG, Claim
+from netdissect.model.packets import PacketKind
 from netdissect.protocols import registry
 from netdissect.protocols.claiming import (
     PORT_BONUS,
@@ -28,12 +34,15 @@ class Toy:
         self.claim = claim
         self.default_ports = ports
 
+    def may_stand_alone(self, payload):
+        return True
+
     def recognise(self, sample, transport, *, final):
         return self.claim
 
 
 def best(*protocols, transport="udp", ports=(1, 2)):
-    return best_claim(protocols, [], transport, ports, final=False, on_fault=pytest.fail)
+    return best_claim(protocols, [(0, 0, b"x")], transport, ports, final=False, on_fault=pytest.fail)
 
 
 def test_the_strongest_claim_wins() -> None:
@@ -93,3 +102,30 @@ def test_a_rule_with_a_dialect_takes_it_at_once_and_overrules() -> None:
     claim = forced_claim(rule, handshake, (5000, 6000), final=False)
     assert claim.dialects == ("riptide-2.1", "riptide-2.1")
     assert len(claim.reasons) == 2
+
+
+def test_what_cannot_stand_alone_is_never_claimed_alone() -> None:
+    """The cheap test of one datagram holds to recognition, also on damaged datagrams."""
+    chance = random.Random(11)
+    payloads: dict[bytes, None] = {}
+    for path in sorted((ROOT / "captures").rglob("*.pcap"))[::3]:
+        with open_capture(path) as reader:
+            for packet in Decapsulator().packets(islice(reader, 120)):
+                if packet[0] == PacketKind.UDP:
+                    payloads[packet[4]] = None
+    for octets in list(payloads)[::7]:
+        changed = bytearray(octets or b"\0")
+        changed[chance.randrange(len(changed))] = chance.randrange(256)
+        payloads[bytes(changed)] = None
+    refused = 0
+    for protocol in registry.protocols():
+        if "udp" not in protocol.transports:
+            continue
+        for octets in payloads:
+            if protocol.may_stand_alone(octets):
+                continue
+            refused += 1
+            for final in (False, True):
+                claim = protocol.recognise([(0, 0, octets)], "udp", final=final)
+                assert claim is None or claim.score + PORT_BONUS < STRONG, (protocol.name, octets)
+    assert refused > len(payloads)

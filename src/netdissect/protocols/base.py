@@ -160,6 +160,13 @@ class Protocol(ABC):
         is one piece of stream as it became readable.
         """
 
+    def may_stand_alone(self, payload: bytes) -> bool:
+        """Return False where a flow that is this one datagram cannot be claimed: most flows of a
+        scan or an attack are such, so they are not put to `recognise`. Cheap and pure.
+        """
+        del payload
+        return True
+
     @abstractmethod
     def policy(self, dialect: str) -> Policy:
         """Return the rules of one dialect. For an unknown name: those of the first dialect."""

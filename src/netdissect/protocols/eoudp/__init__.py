@@ -8,7 +8,7 @@ from types import MappingProxyType
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol, Reading
-from netdissect.protocols.eoudp.recognise import claim
+from netdissect.protocols.eoudp.recognise import FIRST_BYTES, claim
 from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import Learnt, scan
@@ -36,6 +36,10 @@ class Eoudp(Protocol):
     carrier = "netdissect.craft.carriers.eoudp"
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})
+
+    def may_stand_alone(self, payload: bytes) -> bool:
+        """Return whether the first byte is a command of any dialect."""
+        return payload[:1] in FIRST_BYTES
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow; only UDP carries EOUDP."""

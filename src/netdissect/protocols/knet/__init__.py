@@ -70,6 +70,10 @@ class Knet(Protocol):
     )
     brief = staticmethod(brief)
 
+    def may_stand_alone(self, payload: bytes) -> bool:
+        """Return whether this may be a server's first datagram, the only one that tells."""
+        return len(payload) > 2 and payload[0] & 0x3F <= 1 and not payload[1] and not payload[2]  # noqa: PLR2004 - PacketID 0 or 1
+
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognise`."""
         return recognise(sample, transport, final=final)

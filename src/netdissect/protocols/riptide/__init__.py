@@ -59,6 +59,11 @@ class Riptide(Protocol):
     )
     scan = staticmethod(scan)
 
+    def may_stand_alone(self, payload: bytes) -> bool:
+        """Return False: every rule of `recognition` wants an answer or a repetition."""
+        del payload
+        return False
+
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognition`."""
         return recognise(sample, transport, final=final)

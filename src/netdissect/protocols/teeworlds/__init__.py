@@ -11,7 +11,7 @@ from netdissect.protocols.base import DialectRow, Fragment, Protocol
 from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
-from netdissect.protocols.teeworlds.recognition import recognise
+from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
 from netdissect.protocols.teeworlds.scan import scan
 from netdissect.wire.teeworlds import secrets, type_names
@@ -48,6 +48,10 @@ class Teeworlds(Protocol):
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.teeworlds:TeeworldsDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.teeworlds:TeeworldsServer"})
     secrets = MappingProxyType(secrets())
+
+    def may_stand_alone(self, payload: bytes) -> bool:
+        """See `recognition.may_stand_alone`."""
+        return may_stand_alone(payload)
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognition`."""

@@ -39,6 +39,7 @@ _FIRST: Final = (
     (516, bytes.fromhex("10000001"), D065, "0.6.5 connect with a client token"),
 )
 """First packets that no other protocol sends. Source: table of first packets."""
+_TELLING_SIZES: Final = frozenset({_ANSWER_OCTETS, *(length for length, *_ in _FIRST)})
 _PLAIN_CONNECT: Final = bytes.fromhex("10000001")
 
 
@@ -48,6 +49,11 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
         return None
     found = _handshake(sample, final=final) or _structure(sample) or _outside(sample)
     return found or (_answers(sample) if final else None)
+
+
+def may_stand_alone(payload: bytes) -> bool:
+    """Return whether one datagram may be a first packet, a token answer or connectionless."""
+    return len(payload) in _TELLING_SIZES or connless(payload) is not None
 
 
 # -- handshakes -----------------------------------------------------------------------------------
