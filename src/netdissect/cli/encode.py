@@ -90,7 +90,7 @@ def _lines() -> Iterator[dict[str, Any]]:
 
 def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
-    from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
+    from netdissect.craft.encode import encode_decoded, encode_whole  # noqa: PLC0415 - imports scapy
     from netdissect.craft.rebuild import can_rebuild, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
@@ -100,6 +100,9 @@ def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json
         if can_rebuild(protocol) and "type" not in row:
             kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
             octets = rebuild(protocol, name, carrier, row["fields"])
+        elif not {"type"} & (row.keys() | row["fields"].keys()):
+            kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
+            octets = encode_whole(protocol, name, carrier, row["fields"])
         else:
             kind = str(row.get("type") or row["fields"].get("type"))
             octets = encode_decoded(protocol, name, carrier, kind, row["fields"])

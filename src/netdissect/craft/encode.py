@@ -9,13 +9,14 @@ from typing import Any
 from scapy.volatile import RandBin, RandNum, RandString
 
 from netdissect.craft.layers import message_layer
-from netdissect.craft.wrapping import wrap
+from netdissect.craft.wrapping import root, wrap
+from netdissect.dissect.engine import Request
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import LsbTail, innermost
+from netdissect.layers.fields import Items, LsbTail, innermost
 from netdissect.model.errors import UsageError
 from netdissect.wire.bits import BitString
 
-__all__ = ["encode_decoded", "encode_text", "field_names"]
+__all__ = ["encode_decoded", "encode_text", "encode_whole", "field_names"]
 
 _TEXT_PREFIX = "text:"
 """Marks octets given as text; without it they are hexadecimal digits."""
@@ -87,6 +88,27 @@ def encode_decoded(
         raise UsageError(f"{name}: {error}") from error
 
 
+def encode_whole(
+    protocol: str, dialect: str, transport: str, values: Mapping[str, Any]
+) -> bytes:
+    """Return the octets of a payload all of whose fields are given as `decode --json` prints them.
+
+    Args:
+        protocol: name of the protocol.
+        dialect: full name of the dialect.
+        transport: `udp` or `tcp`.
+        values: the object `fields`.
+
+    Raises:
+        UsageError: a value that does not fit.
+    """
+    layer = root(protocol, b"", Request(dialect, None, transport))
+    try:
+        return _octets(_packet(layer, values))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UsageError(f"{layer.__name__}: {error}") from error
+
+
 def _field(layer: type[Layer], name: str) -> Any:
     for field in layer.fields_desc:
         if field.name == name:
@@ -150,7 +172,7 @@ def _from_json(outer: Any, value: Any) -> Any:
         return None
     kind = getattr(field, "item", None) or getattr(field, "cls", None)
     if isinstance(value, list) and kind is not None:
-        return [_packet(kind, each) for each in value]
+        return [_packet(_item(field, kind, each), each) for each in value]
     if isinstance(value, dict) and kind is not None:
         return _packet(kind, value)
     if isinstance(value, str) and _holds_octets(field):
@@ -158,6 +180,14 @@ def _from_json(outer: Any, value: Any) -> Any:
     if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
         return field.any2i(None, value)
     return _fitting(field, field.any2i(None, value))
+
+
+def _item(field: Any, kind: Any, values: Mapping[str, Any]) -> Any:
+    """Return the layer of an item: where there are several, what its first fields say."""
+    choose = getattr(field, "choose", None)
+    if choose is None or not isinstance(field, Items):
+        return kind
+    return choose(None, bytes(_packet(kind, values)))
 
 
 def _packet(layer: Any, values: Mapping[str, Any]) -> Any:
