@@ -1,0 +1,151 @@
+"""An ENet client for the fuzzer: connects, acknowledges, pings, and numbers by channel."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from typing import Any
+
+from netdissect.fuzz.cases import CONNECTED, Step
+from netdissect.fuzz.drivers.base import Driver, Key
+from netdissect.fuzz.generator import Traits
+from netdissect_enet.commands import ACK, CONNECT, DISCONNECT, VERIFY, read_datagram
+from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc, checksum
+from netdissect_enet.rules import CRC, NAMES, NOBODY, PLAIN
+
+__all__ = ["EnetDriver"]
+
+PING_SECONDS = 0.5
+"""Between two pings, and between two CONNECTs."""
+_PING, _PEER = 5, 0xFF
+
+
+class EnetDriver(Driver):
+    """One ENet connection."""
+
+    protocol = "enet"
+    dialects = (PLAIN, CRC)
+    traits = Traits(
+        live_fields={"peer": "session", "session": "session", "sent_time": "time",
+                     "reliable_seq": "sequence", "checksum": "checksum"},
+        stages=("fresh", "connecting", CONNECTED),
+        controls=frozenset({"send_reliable", "ping", "throttle_configure"}),
+        closing=frozenset({"disconnect", "connect"}),
+    )  # fmt: skip
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._connect_id = secrets.randbits(32)
+        self._peer, self._session = NOBODY, 0
+        self._numbers: Counter[int] = Counter()
+        self._due = 0.0
+        self._pongs = 0
+
+    def begin(self) -> None:
+        """Send CONNECT; VERIFY_CONNECT answers it."""
+        self._numbers[_PEER] = 0
+        self._put(CONNECT, connect_id=self._connect_id, channel_count=4)
+
+    def handle(self, octets: bytes, now: float) -> None:
+        """Acknowledge what wants it; take note of what is acknowledged."""
+        read = read_datagram(octets, self.dialect)
+        if read is None or not read[1]:
+            self.received["unreadable", self.state] += 1
+            return
+        head, commands, _ = read
+        for command in commands:
+            wants, _, _, number, channel, seq, *body, _end = command
+            self.answered(NAMES[number])
+            if number == VERIFY:
+                self._peer, self._session = body[0], body[2]
+                self.state = CONNECTED if self.state == "connecting" else self.state
+            if wants:
+                self._put(ACK, timed=False, channel=channel, reliable_seq=seq, received_seq=seq,
+                          received_sent_time=head.sent_time)  # fmt: skip
+            if number == ACK:
+                self._pongs += channel == _PEER
+                self.acknowledged(f"{channel}/{body[0]}")
+            elif number == DISCONNECT:
+                self.end(f"disconnect {body[0]}")
+        del now
+
+    def tick(self, now: float) -> None:
+        """Repeat CONNECT until it is answered; then ping."""
+        if now >= self._due and self.state == "connecting":
+            self.begin()
+        elif now >= self._due and self.state == CONNECTED:
+            self.probe(now)
+
+    def probe(self, now: float) -> None:
+        """Send a ping, which is acknowledged; before that, a CONNECT."""
+        if self.state == CONNECTED:
+            self._put(_PING)
+        else:
+            self.begin()
+        self._due = now + PING_SECONDS
+
+    def proofs(self) -> int:
+        """Return how many pings were acknowledged."""
+        return self._pongs if self.state == CONNECTED else self.answers
+
+    def ends(self, octets: bytes) -> bool:
+        """Return whether a datagram disconnects, or begins another connection."""
+        read = read_datagram(octets, self.dialect)
+        return read is not None and any(each[3] in {CONNECT, DISCONNECT} for each in read[1])
+
+    def stamp(self, step: Step) -> tuple[bytes, Key | None]:
+        """Put in peer and session, the time, and the next number of each command's channel."""
+        data, hold = bytearray(step.octets), step.hold
+        if len(data) < 4:  # noqa: PLR2004 - peer word and what follows
+            return bytes(data), None
+        if "session" not in hold:
+            data[0] = data[0] & 0xC0 | self._session << 4 | self._peer >> 8
+            data[1] = self._peer & 0xFF
+        if data[0] & 0x80 and "time" not in hold:
+            data[2:4] = self._now().to_bytes(2, "big")
+        read = read_datagram(bytes(data), self.dialect)
+        key: Key | None = None
+        if read is not None and not read[0].compressed and "sequence" not in hold:
+            at = read[0].start
+            for command in read[1]:
+                if command[0]:
+                    number = self._next(command[4], step)
+                    data[at + 2 : at + 4] = number.to_bytes(2, "big")
+                    key = key or f"{command[4]}/{number}"
+                at = command[-1]
+            key = None if step.shift or hold or read[2] else key
+        if self.dialect == CRC and "checksum" not in hold and read is not None:
+            self._check(data, read[0].start - 4)
+        return bytes(data), key
+
+    def leave(self) -> None:
+        """Send DISCONNECT, once, as `enet_peer_disconnect_now` does."""
+        self._put(DISCONNECT, timed=False, acknowledge=0, is_unsequenced=1)
+
+    def _next(self, channel: int, step: Step) -> int:
+        live = self._numbers[channel] + 1
+        self._numbers[channel] += step.advance
+        return (live + dict(step.shift).get("sequence", 0)) % self.traits.span
+
+    def _now(self) -> int:
+        return int(self.clock() * 1000) & 0xFFFF
+
+    def _check(self, data: bytearray, at: int) -> None:
+        known = 0 if data[0] & 0xF == 0xF and data[1] == _PEER else self._connect_id  # noqa: PLR2004
+        data[at : at + 4] = checksum(bytes(data), at, known).to_bytes(4, "big")
+
+    def _put(self, number: int, *, timed: bool = True, **fields: Any) -> None:
+        """Send a command of the driver's own."""
+        layer = COMMANDS[number]
+        if number != ACK:
+            self._numbers[_PEER] += 1
+            fields["reliable_seq"] = self._numbers[_PEER] % self.traits.span
+        header: Any = EnetPacketCrc if self.dialect == CRC else EnetPacket
+        data = bytearray(bytes(header(
+            has_sent_time=int(timed), sent_time=self._now(), peer=self._peer,
+            session=self._session, commands=[layer(**fields)],
+        )))  # fmt: skip
+        if self.dialect == CRC:
+            self._check(data, 4 if timed else 2)
+        self.link.send(bytes(data))
+        self._due = self.clock() + PING_SECONDS

@@ -1,0 +1,118 @@
+"""Names, findings and reliability rules of ENet 1.3 as rows. Source: docs/enet.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.policy import (
+    AckRule,
+    Exhausted,
+    Policy,
+    ResendRule,
+    SpaceRule,
+    StateMachine,
+    TimeoutRule,
+)  # fmt: skip
+
+__all__ = ["ALL_CODES", "CRC", "MAX_COMMANDS", "NAMES", "NOBODY", "PLAIN", "POLICIES"]
+
+PLAIN: Final = "enet-1.3"
+CRC: Final = "enet-1.3-crc"
+NOBODY: Final = 0xFFF
+"""Peer number where the receiver has given none yet."""
+MAX_COMMANDS: Final = 32
+"""Commands of a datagram at most, unless the library was compiled for more."""
+NAMES: Final = {
+    1: "acknowledge", 2: "connect", 3: "verify_connect", 4: "disconnect", 5: "ping",
+    6: "send_reliable", 7: "send_unreliable", 8: "send_fragment", 9: "send_unsequenced",
+    10: "bandwidth_limit", 11: "throttle_configure", 12: "send_unreliable_fragment",
+}  # fmt: skip
+"""Command -> name."""
+
+
+def _row(code: str, severity: Severity, title: str, meaning: str) -> CodeRow:
+    return CodeRow(code, severity, "malformed", title, meaning)
+
+
+ALL_CODES: Final = (
+    _row("enet-bad-command", Severity.ERROR, "number of no command",
+         "Numbers 0 and 13 to 15 end the parse: the receiver ignores everything behind them."),
+    _row("enet-commands", Severity.WARN, "more commands than a receiver reads",
+         "A datagram holds 32 commands at most unless the library was compiled for more."),
+    _row("enet-sent-time", Severity.ERROR, "acknowledgement wanted without a sent time",
+         "An acknowledgement repeats the sent time of its datagram; without one the receiver ends"
+         " the parse at the command."),
+    _row("enet-compression", Severity.ERROR, "commands cannot be decompressed",
+         "The octets are no output of ENet's range coder, or of more than 4096 octets."),
+    _row("enet-checksum", Severity.ERROR, "checksum is wrong",
+         "The receiver drops the datagram. It covers the connectID: a datagram of another"
+         " connection has a wrong one, too."),
+    _row("enet-wrong-peer", Severity.WARN, "peer number or session of nobody",
+         "The datagram names another peer, or another life of it, than this connection has:"
+         " its receiver ignores it."),
+)  # fmt: skip
+
+_RESEND = ResendRule(
+    # Timer at the first sending: RTT + 4 variances, 500 ms before any; doubled at each expiry.
+    initial_ms=500.0, rtt_factor=1.0, rtt_variances=4.0, backoff=2.0, exhausted=Exhausted.NEVER,
+)  # fmt: skip
+
+
+def _reliable(name: str, key: str = "") -> SpaceRule:
+    return SpaceRule(name=name, bits=16, ack=AckRule.STAMPED, resend=_RESEND, first_seq=1, key=key)
+
+
+def _unreliable(name: str, bits: int, key: str = "") -> SpaceRule:
+    # The throttle drops packets before they are sent, and their numbers are used up: gaps beside
+    # the sender that are no loss.
+    return SpaceRule(name=name, bits=bits, ack=AckRule.NONE, consecutive=False, key=key)
+
+
+_MACHINE: Final = StateMachine(
+    initial="not connected",
+    states={
+        "not connected": "unknown", "connecting": "unknown", "connected": "open",
+        "connected before": "open", "disconnected": "closed",
+    },
+    transitions={
+        ("not connected", "connect", 0): "connecting",
+        ("not connected", "verify", 1): "connected",
+        ("connecting", "verify", 1): "connected",
+        ("not connected", "alive", 0): "connected before",
+        ("not connected", "alive", 1): "connected before",
+        **{
+            (state, "disconnect", side): "disconnected"
+            for state in ("not connected", "connecting", "connected", "connected before")
+            for side in (0, 1)
+        },
+    },
+    handshake={"connecting": "unanswered", "connected": "accepted"},
+    begins=frozenset({"connect"}),
+)  # fmt: skip
+
+_SILENCE: Final = TimeoutRule(
+    # Given up when a timer expires, counted from the oldest copy without any acknowledgement since:
+    # after 5 s where it has doubled five times, after 30 s in any case.
+    idle_ms=5000.0, check_ms=26500.0, refreshed_by=frozenset({"acknowledge"}),
+)  # fmt: skip
+
+POLICIES: Final = {
+    name: Policy(
+        dialect=name,
+        spaces=(
+            _reliable("control"),
+            _reliable("reliable", "channel"),
+            # Numbers restart after each reliable packet: the pair (reliable, unreliable) counts.
+            _unreliable("unreliable", 32, "channel"),
+            _unreliable("unsequenced", 16),
+        ),
+        timeouts=(_SILENCE, _SILENCE),
+        machine=_MACHINE,
+        state_timeouts={"not connected": (None, None), "connecting": (None, None)},
+        rtt_smoothing=0.125,
+        variance_smoothing=0.25,
+    )
+    for name in (PLAIN, CRC)
+}
+"""Dialect -> rules."""

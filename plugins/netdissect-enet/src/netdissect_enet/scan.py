@@ -1,0 +1,141 @@
+"""What a datagram of ENet means: units and acknowledgements by channel, and whose life it is of."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect_enet.commands import ACK, CONNECT, DISCONNECT, VERIFY, Head, read_datagram
+from netdissect_enet.rules import NAMES, NOBODY
+
+__all__ = ["Learnt", "scan"]
+
+_RELIABLE: Final = tuple(f"reliable[{channel}]" for channel in range(256))
+_UNRELIABLE: Final = tuple(f"unreliable[{channel}]" for channel in range(256))
+_PEER: Final = 0xFF
+_ALIVE: Final = (int(Ev.STATE), "alive", None)
+_SEND_UNRELIABLE, _SEND_UNSEQUENCED, _UNRELIABLE_FRAGMENT = 7, 9, 12
+_CLIENT, _SERVER = 0, 1
+
+
+class Learnt(NamedTuple):
+    """What the handshake has told of a connection."""
+
+    connect_id: int | None = None
+    peers: tuple[int | None, int | None] = (None, None)
+    """Peer number in the datagrams of client and server."""
+    sessions: tuple[int | None, int | None] = (None, None)
+    """Session in the datagrams of client and server."""
+    earlier: tuple[Learnt, ...] = ()
+    """The connection before, on the same address pair."""
+
+    def speaks(self, direction: int, head: Head) -> bool | None:
+        """Return whether a datagram is one of this connection; None where that is not known."""
+        peer, session = self.peers[direction], self.sessions[direction]
+        if peer is None or session is None:
+            return None
+        return (peer, session) == (head.peer, head.session)
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram."""
+    read = read_datagram(payload, hints.dialects[0])
+    if read is None:
+        return []
+    head, commands, fault = read
+    learnt: Learnt = hints.extra or Learnt()
+    events: list[Event] = []
+    first = commands[0][3] if commands else 0
+    new = {None, commands[0][-2] if first == VERIFY else None}
+    if (first, direction) == (CONNECT, _CLIENT) or (
+        (first, direction) == (VERIFY, _SERVER) and learnt.connect_id in new
+    ):
+        told = _told(learnt, head, commands[0])
+        if told is None:
+            return [(Ev.RESTART, "*")]
+        learnt = told
+    else:
+        whose = _whose(learnt, direction, head)
+        if whose is None:
+            return [(Ev.NOTE, "enet-wrong-peer", f"peer {head.peer}, session {head.session}")]
+        if whose is not learnt:
+            events.append((Ev.RESTART, "<"))
+    for command in commands:
+        _command(command, direction, head, events)
+    if fault:
+        events.append((Ev.NOTE, fault, None))
+    if learnt != hints.extra:
+        events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
+    if first not in {CONNECT, VERIFY}:
+        events.append(_ALIVE)
+    return events
+
+
+def _told(learnt: Learnt, head: Head, command: Any) -> Learnt | None:
+    """Return what a command of the handshake adds; None where it begins another connection."""
+    if command[3] == CONNECT:
+        connect_id = command[-3]
+        if learnt.connect_id not in {None, connect_id}:
+            return None
+        return learnt._replace(connect_id=connect_id, peers=(None, command[6]))
+    # The names are the receiver's: what it is to send under, and what it will get.
+    return learnt._replace(
+        connect_id=command[-2], peers=(command[6], head.peer), sessions=(command[8], command[7])
+    )
+
+
+def _whose(learnt: Learnt, direction: int, head: Head) -> Learnt | None:
+    """Return the life that a datagram belongs to, None where it is nobody's."""
+    spoken = learnt.speaks(direction, head)
+    for earlier in learnt.earlier if not spoken else ():
+        if earlier.speaks(direction, head):
+            return earlier
+    return learnt if spoken is not False or head.peer == NOBODY else None
+
+
+def _command(command: Any, direction: int, head: Head, events: list[Event]) -> None:
+    """Append the events of one command: bits, channel, reliable number, its own fields, end."""
+    wants, _, _, number, channel, seq, *body, _end = command
+    name = NAMES[number]
+    space = "control" if channel == _PEER else _RELIABLE[channel]
+    if number == ACK:
+        # It stands in the way of what it acknowledges: data of a channel, or control.
+        events += [(Ev.MESSAGE, name), (Ev.ACK, space, body[0], body[1])]
+    elif wants:
+        content = (head.sent_time, (number, *body))
+        if number == VERIFY:
+            events.append((Ev.ACK, "control", 1, -1))
+        events.append((Ev.UNIT, name, space, seq, None, content))
+    elif number == _SEND_UNSEQUENCED:
+        events.append((Ev.PLAIN_UNIT, name, "unsequenced", body[0], body[-1]))
+    elif number in {_SEND_UNRELIABLE, _UNRELIABLE_FRAGMENT} and not (
+        number == _UNRELIABLE_FRAGMENT and body[3]
+    ):
+        full = seq << 16 | body[0]
+        events.append((Ev.PLAIN_UNIT, name, _UNRELIABLE[channel], full, body[-1]))
+    elif number == DISCONNECT:
+        events.append((Ev.PLAIN_UNIT, name, space, seq, (head.sent_time, body[0])))
+    else:
+        events.append((Ev.MESSAGE, name))
+    _facts(number, body, direction, events)
+
+
+def _facts(number: int, body: list[Any], direction: int, events: list[Event]) -> None:
+    """Append what a command says of the connection itself."""
+    if number == CONNECT:
+        events += [(Ev.STATE, "connect", None), (Ev.IDENTITY, "connect_id", f"{body[-2]:08x}"),
+                   (Ev.IDENTITY, "data", body[-1])]  # fmt: skip
+    if number == VERIFY:
+        events.append((Ev.STATE, "verify", None))
+    if number in {CONNECT, VERIFY}:
+        side = "server" if direction == _SERVER else "client"
+        names = (f"{side}_peer", "", "", "mtu", "window_size", "channels", f"{side}_bandwidth_in",
+                 f"{side}_bandwidth_out", "throttle_interval")  # fmt: skip
+        events += [
+            (Ev.IDENTITY, key, value) for key, value in zip(names, body, strict=False) if key
+        ]
+    if number == VERIFY:
+        events.append((Ev.IDENTITY, "sessions", f"{body[2]}/{body[1]}"))
+    if number == DISCONNECT:
+        events.append((Ev.STATE, "disconnect", f"data {body[0]}"))
