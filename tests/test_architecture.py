@@ -26,6 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "filters": {"model"},
     "render": {"model", "system"},
     "export": {"model"},
+    "diagnosis": {"model"},
     "craft": {"layers", "dissect", "protocols", "model", "wire"},
     "plot": {"model", "render"},
     "report": {"model", "render", "plot"},
@@ -44,6 +45,7 @@ ROOMS: dict[str, set[str]] = {
         "system",
     },
     "pipeline": {
+        "diagnosis",
         "system",
         "capture",
         "flow",

@@ -126,11 +126,13 @@ def test_no_part_of_a_capture_names_the_wrong_side(frames: int, tmp_path: Path) 
         octets = (ROOT / name).read_bytes()
         if told == "both" or octets[:4] not in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1"):
             continue
+        clients = {endpoint(wanted["client"]) for wanted in TOLD[name]["connections"]}
         head, *records = pieces(octets)
         for start in range(0, len(records), max(50, len(records) // 4)):
             part.write_bytes(head + b"".join(records[start : start + frames]))
             for report in analyze(str(part)).connections:
-                assert report.vantage in {"unknown", told}, (name, start)
+                if report.client in clients:  # else the sides have changed their names
+                    assert report.vantage in {"unknown", told}, (name, start)
 
 
 def pieces(octets: bytes) -> list[bytes]:

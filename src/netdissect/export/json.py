@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from netdissect.export.diagnosis import diagnosis, label, pair, quiet
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
 from netdissect.model.names import FieldInfo, ProtocolInfo
-from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import (
     Anomaly,
@@ -107,14 +107,6 @@ def _round(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else round(value, 6)
 
 
-def _label(direction: int | None) -> str | None:
-    return None if direction is None else Direction(direction).label
-
-
-def _pair(values: Sequence[Any]) -> dict[str, Any]:
-    return {"c2s": values[0], "s2c": values[1]}
-
-
 def annotation(note: Annotation) -> dict[str, Any]:
     """Return one finding about one place of one buffer."""
     shown: dict[str, Any] = {
@@ -136,7 +128,7 @@ def decoded(dissection: Dissection) -> dict[str, Any]:
         "schema": SCHEMA,
         "protocol": dissection.protocol,
         "dialect": dissection.dialect,
-        "direction": _label(dissection.direction),
+        "direction": label(dissection.direction),
         "transport": dissection.transport,
         "length": len(dissection.buffers[0].data),
         "fields": dissection.fields,
@@ -173,7 +165,7 @@ def message(record: DatagramRecord, item: MessageRecord | None) -> dict[str, Any
         "index": item.index if item else 0,
         "time_ns": record.time_ns,
         "connection": record.connection,
-        "direction": _label(record.direction),
+        "direction": label(record.direction),
         "transport": record.transport,
         "src": record.src,
         "dst": record.dst,
@@ -220,7 +212,7 @@ def _space(space: SpaceReport) -> dict[str, Any]:
     return {
         "space": space.space,
         **_space_key(space.space),
-        "direction": _label(space.direction),
+        "direction": label(space.direction),
         "units": space.units,
         "copies": space.copies,
         "retransmissions": space.retransmissions,
@@ -242,7 +234,7 @@ def _space(space: SpaceReport) -> dict[str, Any]:
 def _probe(probe: ProbeReport) -> dict[str, Any]:
     return {
         "kind": probe.kind,
-        "direction": _label(probe.direction),
+        "direction": label(probe.direction),
         "sent": probe.sent,
         "answered": probe.answered,
         "rtt_ms": _rtt(probe.rtt),
@@ -267,7 +259,7 @@ def connection(report: ConnectionReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "connection": report.connection,
         "protocol": report.protocol,
-        "dialect": _pair(report.dialects),
+        "dialect": pair(report.dialects),
         "transport": report.transport,
         "client": report.client,
         "server": report.server,
@@ -285,22 +277,24 @@ def connection(report: ConnectionReport) -> dict[str, Any]:
         "state_name": report.state_name,
         "close": report.close,
         "identity": report.identity,
-        "datagrams": _pair(report.datagrams),
-        "octets": _pair(report.octets),
-        "messages": _pair(report.messages),
+        "datagrams": pair(report.datagrams),
+        "octets": pair(report.octets),
+        "messages": pair(report.messages),
         "spaces": [_space(space) for space in report.spaces],
         "probes": [_probe(probe) for probe in report.probes],
         "timeouts": [_timeout(verdict) for verdict in report.timeouts],
-        "counters": _pair(report.counters),
+        "counters": pair(report.counters),
         "anomalies": report.anomalies,
         "codes": report.codes,
         "complete": report.complete,
         "limits_hit": report.limits_hit,
         "explain": list(report.explain),
-        "timings_ms": _pair(
+        "timings_ms": pair(
             [{name: _rtt(kept) for name, kept in side.items()} for side in report.timings]
         ),
-        "clock_ms": _pair([_rtt(clock) if clock.samples else None for clock in report.clocks]),
+        "clock_ms": pair([_rtt(clock) if clock.samples else None for clock in report.clocks]),
+        "quiet": [quiet(span) for span in report.quiet],
+        "diagnosis": None if report.diagnosis is None else diagnosis(report.diagnosis),
     }
 
 
@@ -309,7 +303,7 @@ def unit(record: UnitRecord) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "connection": record.connection,
-        "direction": _label(record.direction),
+        "direction": label(record.direction),
         "space": record.space,
         **_space_key(record.space),
         "wire_seq": record.wire_seq,
@@ -346,7 +340,7 @@ def event(record: ConnectionEvent) -> dict[str, Any]:
         "event": record.event,
         "time_ns": record.time_ns,
         "frame": record.frame,
-        "direction": _label(record.direction),
+        "direction": label(record.direction),
         "text": record.text,
         **record.data,
     }
@@ -363,7 +357,7 @@ def anomaly(record: Anomaly) -> dict[str, Any]:
         "time_ns": record.time_ns,
         "concluded_ns": record.concluded_ns,
         "connection": record.connection,
-        "direction": _label(record.direction),
+        "direction": label(record.direction),
         "message": record.message,
         "evidence": record.evidence,
         "repeats": record.repeats,
@@ -466,7 +460,7 @@ def shown(record: DatagramRecord) -> dict[str, Any]:
         "frames": list(record.frames),
         "time_ns": record.time_ns,
         "connection": record.connection,
-        "direction": _label(record.direction),
+        "direction": label(record.direction),
         "transport": record.transport,
         "src": record.src,
         "dst": record.dst,
@@ -495,7 +489,7 @@ def interval(row: Interval) -> dict[str, Any]:
         "schema": SCHEMA,
         "start_ns": row.start_ns,
         "span_ms": _ms(row.span_ns),
-        "direction": _label(row.direction),
+        "direction": label(row.direction),
         "datagrams": row.datagrams,
         "octets": row.octets,
         "goodput_octets_per_s": round(row.goodput, 3),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netdissect.model.annotations import Severity
+from netdissect.model.diagnosis import Diagnosis, Late
 
 __all__ = [
     "Anomaly",
@@ -16,6 +17,7 @@ __all__ = [
     "ConnectionReport",
     "Copy",
     "ProbeReport",
+    "QuietSpan",
     "RttSummary",
     "SpaceReport",
     "TimeoutVerdict",
@@ -63,6 +65,8 @@ class SpaceReport:
     consecutive: bool = True
     """False where numbers are skipped in normal operation."""
     rtt: RttSummary = field(default_factory=RttSummary)
+    added: Late | None = None
+    """What resends added to its units; None without one that was acknowledged."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
     """
@@ -100,6 +104,33 @@ class TimeoutVerdict:
     """True: it fired (this side fell silent or announced it in that window); False: it did not;
     None: the capture cannot tell.
     """
+
+
+@dataclass(frozen=True, slots=True)
+class QuietSpan:
+    """A span in which a side was not heard (`silence`), or not answered (`one-way`), though it
+    should have been.
+    """
+
+    kind: str
+    """`silence`: nothing of this direction is in the capture; `one-way`: nothing that this
+    direction sent was answered, while the other one went on.
+    """
+    direction: int
+    """`Direction` of what was missing, or sent in vain."""
+    from_ns: int
+    """Last packet before it; of `one-way` the last one sent before that was answered."""
+    from_frame: int | None
+    to_ns: int | None
+    """Next packet of the direction; of `one-way` the next one sent that was answered. None: none
+    until the end of the capture.
+    """
+    to_frame: int | None
+    """Of `one-way`: the frame of that answer."""
+    basis: str
+    """`timer`: its own timers should have made it speak; `asked`: its peer asked in vain."""
+    asked: int
+    """Questions without an answer in the span, each copy of a unit counted."""
 
 
 @dataclass(slots=True)
@@ -162,6 +193,10 @@ class ConnectionReport:
     """
     codes: dict[str, int] = field(default_factory=dict)
     """Code -> how often it was found."""
+    quiet: list[QuietSpan] = field(default_factory=list)
+    """In the order in which they were concluded."""
+    diagnosis: Diagnosis | None = None
+    """The answer; None only before the pipeline has asked for it."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from netdissect.diagnosis import diagnose
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.annotations import COMMON_CODES, CodeRow
@@ -604,6 +605,7 @@ class Pipeline:
         if self.recorder is not None:
             self.recorder.connection = connection.number
         report = connection.finish(end_ns)
+        report.diagnosis = diagnose(report)
         counts = self.counts[connection.protocol]
         counts["datagrams"] += sum(report.datagrams)
         if self.options.on_report is not None:

@@ -6,7 +6,7 @@ from typing import Final
 
 from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
-from netdissect.track.ledger import Ledger, Unit
+from netdissect.track.ledger import PAUSE_NS, Ledger, Unit
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["Acknowledged"]
@@ -107,11 +107,15 @@ class Acknowledged(Ledger):
             for covered in [other for other in outstanding if other <= seq]:
                 self._settle(covered, outstanding.pop(covered), frame, time_ns)
 
-    def _settle(  # noqa: C901 - once per unit: calls would cost as much as the work
+    def _settle(  # noqa: C901, PLR0912 - once per unit: calls would cost as much as the work
         self, seq: int, unit: Unit, frame: int, time_ns: int
     ) -> None:
         """Take the first acknowledgement of a unit."""
         copies = unit.copies
+        if unit.last_ns > self.answered_ns:
+            if unit.last_ns - self.answered_ns > PAUSE_NS:
+                self.answers(unit, frame)
+            self.answered_ns = unit.last_ns
         rtt = self.rtt
         quality = self._try_quality
         telling = False
@@ -127,6 +131,7 @@ class Acknowledged(Ledger):
             return
         else:
             rtt.ambiguous += 1
+            self.came_late(seq, unit, copies, time_ns)
         self.acked += 1
         if quality is not None:
             if copies == 1 and quality.calm:
@@ -148,6 +153,11 @@ class Acknowledged(Ledger):
             unit = self.outstanding.pop(seq, None)
             if unit is not None:
                 self._settle(seq, unit, frame, time_ns)
+
+    def answers(self, unit: Unit, frame: int) -> None:
+        """Tell of an answer after nothing was answered for longer than a pause."""
+        if self.on_answer is not None:
+            self.on_answer(self.direction, unit.last_ns, frame)
 
     def _sight(self) -> None:
         if self.on_sight is not None:

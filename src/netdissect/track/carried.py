@@ -237,6 +237,7 @@ class CarriedSpace(Space):
         self.acked += 1
         if copies > 1:
             self.rtt.ambiguous += 1
+            self.came_late(seq, unit, copies, time_ns)
         else:
             self.rtt.add(max(0, time_ns - unit.first_ns))
         if unit.record is not None and self.recorder is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import Unit
+from netdissect.track.ledger import PAUSE_NS, Unit
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -321,6 +321,10 @@ class CarrierSpace(Space):
             self.late_acks += 1
             self.time_out(seq, unit)
             return
+        if unit.last_ns > self.answered_ns:
+            if unit.last_ns - self.answered_ns > PAUSE_NS:
+                self.answers(unit, frame)
+            self.answered_ns = unit.last_ns
         self.acked += 1
         self._acked_ns = max(self._acked_ns, unit.first_ns)
         if sample >= 0:

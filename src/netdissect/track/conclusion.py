@@ -8,7 +8,6 @@ from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
 from netdissect.track.lane import Lane
-from netdissect.track.silence import silent_sides
 from netdissect.track.space import Space
 from netdissect.track.tcp import StreamHalf
 from netdissect.track.timeouts import verdict
@@ -30,7 +29,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     """Settle what is open and report; `end_ns` is the time up to which the capture shows it."""
     connection.judge()
     patience = _patience_ns(connection)
-    silent = silent_sides(connection, end_ns, patience)
+    silent = connection.quiet.end(connection, end_ns)
     for lane in connection.lanes:
         heard_ns = _heard_ns(connection, lane.direction)
         for space in lane.spaces.values():
@@ -38,6 +37,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     streamed = _stream(connection, end_ns, patience)
     _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns)
+    _quiet_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     limits = _limits(connection)
     _last_findings(connection, limits)
@@ -86,6 +86,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
             connection.declared.clocks[1].summary(),
         ),
         codes=connection.findings.repeats,
+        quiet=connection.quiet.spans,
     )
 
 
@@ -223,6 +224,25 @@ def _outcome(
         for moment, _ in map(_closing_rule, lane.spaces.values())
     )
     return "unknown" if any(closing) else "open"
+
+
+def _quiet_findings(connection: Connection, end_ns: int) -> None:
+    for span in connection.quiet.spans:
+        until_ns = span.to_ns or end_ns
+        side = SIDES[span.direction]
+        lasted = f"{(until_ns - span.from_ns) / 1e9:.1f} s" + ("" if span.to_ns else ", to the end")
+        if span.kind == "one-way":
+            text = f"what the {side} sent was not answered for {lasted}"
+        else:
+            text = f"nothing from the {side} for {lasted}"
+        if span.asked:
+            text += f"; {span.asked} questions without an answer"
+        connection.findings.add(
+            span.kind, span.from_frame, span.from_ns, span.direction, text,
+            {"from_ns": span.from_ns, "to_ns": span.to_ns, "basis": span.basis,
+             "frames": [span.from_frame, span.to_frame], "asked": span.asked},
+            concluded_ns=until_ns,
+        )  # fmt: skip
 
 
 def _last_findings(connection: Connection, limits: dict[str, int]) -> None:

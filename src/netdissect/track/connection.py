@@ -16,7 +16,9 @@ from netdissect.track.conclusion import conclude
 from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
+from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.machine import StateRunner
+from netdissect.track.quiet import Quiet
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
@@ -91,13 +93,22 @@ class Connection:
         """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
+        self.open_ns = 0
+        """When the connection became open; 0 = not yet."""
+        self.over_ns = 0
+        """When it ended; 0 = not yet."""
+        self.quiet = Quiet()
+        """Where a side was not heard."""
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
             self.stream = StreamTrack(number, findings, recorder, self._step_in_time)
+            for half in self.stream.halves:
+                half.on_pause = self.resumed
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_sight = self.judge
+                space.on_answer = self.answered
                 space.in_stream = transport == "tcp"
 
     @property
@@ -120,6 +131,8 @@ class Connection:
         if lane.silent:
             lane.silent = False
             self._first(direction, frame, time_ns, events)
+        elif time_ns - lane.last_ns > PAUSE_NS and self.stream is None:
+            self.resumed(direction, frame, time_ns, (lane.last_ns, lane.last_frame))
         lane.datagrams += 1
         lane.octets += len(payload)
         lane.last_ns = time_ns
@@ -212,6 +225,7 @@ class Connection:
         for space in other.spaces.values():
             space.peer_seen = True
         if not other.silent:
+            self.resumed(direction, frame, time_ns, (self.first_ns, self.first_frame))
             return
         if not self.first_frame:
             self.first_frame, self.first_ns = frame, time_ns
@@ -265,6 +279,10 @@ class Connection:
         sample = track.answer(event[2], time_ns)
         if sample is None:
             return
+        asked_ns = time_ns - sample
+        if asked_ns - track.answered_ns > PAUSE_NS:
+            self.answered(asker.direction, asked_ns, frame)
+        track.answered_ns = asked_ns
         if self.recorder is not None:
             self.recorder.event(
                 "probe", time_ns, frame, lane.direction, f"{event[1]} {event[2]} answered",
@@ -306,6 +324,9 @@ class Connection:
     ) -> None:
         before = self.machine.state
         target = self.machine.step(name, detail, direction, frame)
+        if target is not None:
+            self.over_ns = (self.over_ns or time_ns) if self.machine.over else 0
+            self.open_ns = self.open_ns or (time_ns if self.machine.word == "open" else 0)
         if target is not None and self.recorder is not None:
             self.recorder.event(
                 "state", time_ns, frame, direction, f"{before} -> {target}",
@@ -436,6 +457,14 @@ class Connection:
             for space in lane.spaces.values():
                 near = self.vantage.near
                 space.place(near[lane.direction], near[1 - lane.direction])
+
+    def resumed(self, side: int, frame: int, time_ns: int, since: tuple[int, int]) -> None:
+        """Take that a side speaks after a pause; `since`: time and frame of what it said before."""
+        self.quiet.resumed(self, side, frame, time_ns, since)
+
+    def answered(self, side: int, sent_ns: int, frame: int) -> None:
+        """Take the first answer for longer than a pause to something that a side sent."""
+        self.quiet.answered(self, side, sent_ns, frame)
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         """Return the rules (of the client, of the server) in the present state."""

@@ -74,6 +74,13 @@ TRACK_CODES: tuple[CodeRow, ...] = (
     _row("timeout", Severity.WARN, "protocol", "side gave its peer up",
          "Nothing that counts as a sign of life arrived for the time that the protocol allows, and"
          " the side fell silent."),
+    _row("silence", Severity.WARN, "protocol", "side not heard though it should have been",
+         "For the span given nothing of this side is in the capture, though by its own timers it"
+         " should have spoken, or its peer asked again and again. Next to that side its program"
+         " stopped; elsewhere the network or the program did, which one capture cannot tell."),
+    _row("one-way", Severity.WARN, "protocol", "sent in vain: the other direction went on",
+         "For the span given nothing that this side sent was answered, while its peer went on"
+         " speaking: the path of this direction was broken, or the peer did not listen."),
     _row("probe-unanswered", Severity.CHAT, "sequence", "probe without answer",
          "A ping or heartbeat of which no answer is in the capture."),
     _row("port-unreachable", Severity.NOTE, "protocol", "nobody listens on the port",

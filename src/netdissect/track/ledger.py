@@ -15,6 +15,7 @@ from netdissect.model.reports import Copy, SpaceReport
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
+from netdissect.track.lateness import Lateness
 from netdissect.track.reservoir import RttReservoir
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Stray:
         """True once an acknowledgement has named it."""
 
 
+PAUSE_NS: Final = 1_000_000_000
+"""A shorter pause is none: programs and networks hesitate that long without harm."""
 _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
@@ -94,11 +97,12 @@ class Ledger:
     __slots__ = (
         "_by_place", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
         "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_seqs",
-        "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "apart",
-        "carrier", "current", "delay_ns", "direction", "disorder", "duplicates", "feedback",
-        "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "in_stream", "last",
-        "limits", "max_copies", "missing", "on_sight", "out_of_order", "outstanding", "peer",
-        "peer_seen", "plain", "reach", "receiver_near", "recorder", "retransmissions", "rtt",
+        "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "answered_ns",
+        "apart", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
+        "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
+        "in_stream", "last", "lateness", "limits", "max_copies", "missing", "on_answer",
+        "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "plain",
+        "reach", "receiver_near", "recorder", "retransmissions", "rtt",
         "rule", "sender_near", "skipped", "started", "unacked", "units",
     )  # fmt: skip
 
@@ -113,20 +117,13 @@ class Ledger:
         self.current: Unit | None = None
         """As a carrier: the unit of the datagram at hand."""
         self.last: int | None = None
-        """Newest extended number."""
         self.first = 0
-        """Oldest extended number."""
-        self.units = 0
-        self.plain = 0
+        """Newest and oldest extended number."""
+        self.units = self.plain = 0
         """Units that nobody acknowledges."""
-        self.retransmissions = 0
-        self.duplicates = 0
-        self.acked = 0
-        self.unacked = 0
-        """Settled units whose acknowledgement could have been seen and was not."""
-        self.given_up = 0
-        self.out_of_order = 0
-        self.max_copies = 0
+        self.retransmissions = self.duplicates = self.acked = self.unacked = 0
+        """Settled units; `unacked`: an acknowledgement could have been seen and was not."""
+        self.given_up = self.out_of_order = self.max_copies = 0
         self.skipped = 0
         """Numbers used by something that is no unit."""
         self.disorder = 0
@@ -151,6 +148,14 @@ class Ledger:
         """True: no network lies between the capture and the receiver; None: not known."""
         self.on_sight: Callable[[], None] | None = None
         """Called where something new is known that tells where the capture was taken."""
+        self.lateness: Lateness | None = None
+        """What resends added; None before the first one that was acknowledged."""
+        self.on_answer: Callable[[int, int, int], None] | None = None
+        """Called with direction, time of sending and frame of the answer where nothing sent for
+        longer than a pause was answered before.
+        """
+        self.answered_ns = 0
+        """When that was sent of the newest unit that is acknowledged."""
         self.gave_up_ns: int | None = None
         """When the sender gave up the last unit that it had sent as often as it may."""
         self.feedback: Feedback | None = None
@@ -308,6 +313,13 @@ class Ledger:
             self._copies[slot] += step
             self.max_copies = max(self.max_copies, self._copies[slot])
 
+    def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
+        """Take the acknowledgement of a unit that was sent more than once."""
+        if self.lateness is None:
+            self.lateness = Lateness(self.rule.name)
+        usual_ns = self.rtt.lowest if self.rtt.samples else 0
+        self.lateness.take(seq, unit.frame, copies, time_ns - unit.first_ns - usual_ns)
+
     def exhausted(self, unit: Unit) -> bool:
         """Return True where the unit was sent exactly as often as its sender permits.
 
@@ -403,7 +415,7 @@ class Ledger:
 
     def release(self) -> None:
         """Let go of everything that refers back here, so that no cyclic garbage is left."""
-        self.on_sight = None
+        self.on_sight = self.on_answer = None
         self.carrier = self.current = self.peer = None
         self.ack_rule = None
         self._doubtful.clear()
@@ -438,6 +450,7 @@ class Ledger:
             max_copies=self.max_copies,
             consecutive=self.rule.consecutive,
             rtt=self.rtt.summary(),
+            added=None if self.lateness is None else self.lateness.summary(),
             extra=self._extra(),
         )
 

@@ -19,8 +19,8 @@ COPY_NS: Final = 100_000_000
 class ProbeTrack:
     """Probes of one kind in one direction."""
 
-    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "declared", "direction",
-                 "rtt", "rule", "sent")  # fmt: skip
+    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "answered_ns",
+                 "declared", "direction", "rtt", "rule", "sent")  # fmt: skip
 
     def __init__(self, rule: ProbeRule, direction: int) -> None:
         self.rule = rule
@@ -28,6 +28,8 @@ class ProbeTrack:
         """Direction of the questions."""
         self.sent = 0
         self.answered = 0
+        self.answered_ns = 0
+        """When the newest question was asked that has an answer."""
         self.rtt = RttReservoir()
         self.declared = RttReservoir()
         """Round trips that the asking side states itself."""

@@ -11,10 +11,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.track.lateness import Lateness
+from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.troubles import Troubles
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from netdissect.model.packets import TcpSegment
     from netdissect.track.findings import Findings
     from netdissect.track.recorder import Recorder
@@ -62,12 +66,16 @@ class StreamHalf:
     __slots__ = (
         "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
         "connection", "counts", "direction", "findings", "first", "highest", "holes", "last",
-        "last_ns", "limits", "max_copies", "new", "octets_on_wire", "outstanding", "pure_acks",
+        "last_frame", "last_ns", "lateness", "limits", "max_copies", "new", "octets_on_wire",
+        "on_pause",
+        "outstanding", "pure_acks",
         "quickest_ns", "recorder", "repeated", "rtt", "segments", "troubles", "units_acked",
         "units_unacked", "units_unknown",
     )  # fmt: skip
 
-    def __init__(self, direction: int, findings: Findings, recorder: Recorder | None) -> None:
+    def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
+        self, direction: int, findings: Findings, recorder: Recorder | None
+    ) -> None:
         self.direction = direction
         self.findings = findings
         self.recorder = recorder
@@ -111,6 +119,11 @@ class StreamHalf:
         """Offset of the unit sent furthest ahead."""
         self.last_ns = 0
         """Time of the newest segment of any kind."""
+        self.last_frame = 0
+        self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
+        """Called with direction, frame, time, and (time, frame) before, after a pause."""
+        self.lateness = Lateness(SPACE)
+        """What resends added."""
         self.limits: dict[str, int] = {}
         self.troubles = Troubles(direction, recorder)
         """What holds the stream up."""
@@ -121,12 +134,17 @@ class StreamHalf:
 
     # -- input -------------------------------------------------------------------------------------
 
-    def take(self, segment: TcpSegment, frame: int, time_ns: int) -> None:
+    def take(  # noqa: C901 - hot path: calls would cost as much as the work
+        self, segment: TcpSegment, frame: int, time_ns: int
+    ) -> None:
         """Take one segment that this side sent."""
         flags = segment.flags
         counts = self.counts
         self.segments += 1
+        if time_ns - self.last_ns > PAUSE_NS and self.last_ns and self.on_pause is not None:
+            self.on_pause(self.direction, frame, time_ns, (self.last_ns, self.last_frame))
         self.last_ns = time_ns
+        self.last_frame = frame
         length = segment.payload_length
         if flags in (_ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
             # The usual segment: an acknowledgement, or the next octets.
@@ -363,6 +381,9 @@ class StreamHalf:
         sample = time_ns - unit[FIRST_NS]
         if ambiguous:
             self.rtt.ambiguous += 1
+            if unit[COPIES] > 1:
+                usual_ns = self.rtt.lowest if self.rtt.samples else 0
+                self.lateness.take(unit[START], unit[FRAME], unit[COPIES], sample - usual_ns)
         elif exact and sample >= 0:
             self.rtt.add(sample)
             self.quickest_ns = min(self.quickest_ns, sample)
@@ -447,5 +468,6 @@ class StreamHalf:
             last_seq=self.last if units else None,
             max_copies=self.max_copies,
             rtt=self.rtt.summary(),
+            added=self.lateness.summary(),
             extra=extra,
         )

@@ -1,0 +1,40 @@
+"""The answer about one connection, from its report alone. Knows no protocol."""
+
+from __future__ import annotations
+
+from netdissect.diagnosis import words
+from netdissect.diagnosis.causes import badness, cause_of, ruled_out, settles
+from netdissect.diagnosis.ends import ending_of
+from netdissect.diagnosis.measures import lag_of, loss_of
+from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.reports import ConnectionReport
+
+__all__ = ["diagnose"]
+
+
+def diagnose(report: ConnectionReport) -> Diagnosis:
+    """Return who ended a connection and why, and how bad it was on the way."""
+    ending = ending_of(report)
+    loss = (loss_of(report, 0), loss_of(report, 1))
+    lag = lag_of(report)
+    cause = cause_of(report, ending, loss)
+    return Diagnosis(
+        ending=ending,
+        cause=cause,
+        loss=loss,
+        lag=lag,
+        badness=badness(report, ending, cause, loss),
+        verdict=words.verdict(report, ending, cause, loss, lag),
+        ruled_out=ruled_out(report, ending, cause, loss),
+        settles=settles(report, cause),
+        names=_names(report),
+    )
+
+
+def _names(report: ConnectionReport) -> tuple[str | None, str | None]:
+    """Return the names of client and server that the payload states."""
+    identity = report.identity
+    for key, text in (("player_name", "{}"), ("client_id", "id {}"), ("client_index", "index {}")):
+        if identity.get(key) not in (None, ""):
+            return text.format(identity[key]), None
+    return None, None

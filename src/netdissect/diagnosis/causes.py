@@ -1,0 +1,108 @@
+"""Why a connection ended, or why it is bad; what was ruled out, and what is left open."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.diagnosis import words
+from netdissect.diagnosis.measures import MIN_SENT
+from netdissect.model.diagnosis import Cause, Ending, Loss
+from netdissect.model.packets import SIDES
+from netdissect.model.reports import ConnectionReport, QuietSpan
+
+__all__ = ["HIGH_LOSS", "badness", "cause_of", "ruled_out", "settles"]
+
+HIGH_LOSS: Final = 0.05
+"""Share of a direction from which on players notice."""
+_BADNESS: Final = {
+    "timed-out": 90, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
+    "never-answered": 65, "gave-up": 65, "rejected": 60, "unknown": 30,
+}  # fmt: skip
+_RECOVERED: Final = 50
+_LOSSY: Final = 40
+
+
+def cause_of(report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss]) -> Cause:
+    """Return why a connection ended, or why it is bad."""
+    if ending.how in ("rejected", "unreachable"):
+        return _plain(report, ending, ending.how, "certain")
+    if ending.how in ("never-answered", "gave-up"):
+        return _plain(report, ending, "no-answer", "cannot tell")
+    span = deciding(report)
+    if span is not None:
+        confidence = words.whose(report, span)
+        return Cause(
+            span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
+            confidence, words.span_text(span, confidence),
+        )  # fmt: skip
+    if ending.how == "quality":
+        return _plain(report, ending, "quality", "certain")
+    lossy = [
+        direction
+        for direction, part in enumerate(loss)
+        if part.basis != "bound"  # impatient senders repeat as much on a clean path
+        and (part.share or 0.0) > HIGH_LOSS
+        and part.sent >= MIN_SENT
+    ]
+    if lossy:
+        worst = max(lossy, key=lambda direction: loss[direction].share or 0.0)
+        text = words.loss_text(worst, loss[worst])
+        direction = worst if len(lossy) == 1 else None
+        return Cause(
+            "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
+            "certain", text,
+        )  # fmt: skip
+    what = "closed" if ending.how in ("said", "reset") else "none"
+    return _plain(report, ending, what, "certain" if what == "closed" else "cannot tell")
+
+
+def _plain(report: ConnectionReport, ending: Ending, what: str, confidence: str) -> Cause:
+    text = words.plain_cause(report, ending, what)
+    return Cause(what, None, None, None, ending.frame, ending.frame, confidence, text)
+
+
+def deciding(report: ConnectionReport) -> QuietSpan | None:
+    """Return the quiet span that explains the most: the earliest of those that lasted to the end,
+    else the longest.
+    """
+    spans = report.quiet
+    to_the_end = [span for span in spans if span.to_ns is None]
+    if to_the_end:
+        # A side that only answers falls silent when the questions no longer reach it.
+        return min(to_the_end, key=lambda span: span.from_ns)
+    return max(spans, key=lambda span: (span.to_ns or 0) - span.from_ns, default=None)
+
+
+def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]) -> int:
+    """Return how bad a connection is: how it ended first, then what happened on the way."""
+    bad = _BADNESS.get(ending.how, 0)
+    if cause.what in ("silence", "one-way"):
+        bad = max(bad, _RECOVERED if cause.to_ns is not None else _BADNESS["silent"])
+    elif cause.what == "loss":
+        bad = max(bad, _LOSSY)
+    share = max(part.share or 0.0 for part in loss)
+    warned = bool(report.anomalies.get("warn") or report.anomalies.get("error"))
+    return bad * 10 + min(9, int(20 * share)) + warned
+
+
+def ruled_out(
+    report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]
+) -> tuple[str, ...]:
+    """Return what it was not, each with the reason."""
+    found = []
+    if cause.what != "loss":
+        for direction, part in enumerate(loss):
+            if part.share is not None and part.share <= HIGH_LOSS and part.sent >= MIN_SENT:
+                found.append(words.no_loss(direction, part))
+    if not report.quiet and ending.how != "info-only" and all(report.datagrams):
+        found.append(words.NO_SILENCE)
+    if cause.what == "silence" and cause.confidence == "certain":
+        found.append(words.not_the_network(SIDES[cause.direction or 0]))
+    return tuple(found)
+
+
+def settles(report: ConnectionReport, cause: Cause) -> str | None:
+    """Return what a second capture would settle."""
+    if cause.confidence == "certain" or cause.what in ("none", "closed"):
+        return None
+    return words.second_capture(report, cause)

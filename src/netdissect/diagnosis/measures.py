@@ -1,0 +1,121 @@
+"""Loss and lag of a connection, from its spaces and probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from netdissect.model.diagnosis import Lag, Late, Loss
+from netdissect.model.packets import SIDES
+from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport
+
+__all__ = ["MIN_SENT", "lag_of", "loss_of"]
+
+MIN_SENT = 20
+"""Units of a direction before a share of them means anything."""
+SEGMENTS = "tcp"
+"""The space of what TCP repairs: nothing above it is lost."""
+BY_DESIGN = 0.4
+"""A sender that repeats this share of what it sends does so whether it is lost or not."""
+
+
+def loss_of(report: ConnectionReport, direction: int) -> Loss:
+    """Return what of a direction was lost, from the numbered units that it sent."""
+    spaces = [
+        space
+        for space in report.spaces
+        if space.direction == direction
+        and space.copies
+        and (space.space == SEGMENTS if report.transport == "tcp" else True)
+    ]
+    told = _told(spaces)
+    if told is not None:
+        return told
+    if report.vantage == SIDES[1 - direction]:
+        seen = _seen_beside_receiver(spaces)
+        if seen is not None:
+            return seen
+    return _by_resends(spaces)
+
+
+def _told(spaces: list[SpaceReport]) -> Loss | None:
+    """Return what the receiver says itself."""
+    for space in spaces:
+        lost, delivered = space.extra.get("lost"), space.extra.get("delivered")
+        if isinstance(lost, int) and isinstance(delivered, int) and lost + delivered >= MIN_SENT:
+            return Loss(lost + delivered, lost, "told")
+    return None
+
+
+def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
+    """Return what missing numbers tell next to the receiver: of units that are never sent again,
+    where there are enough.
+    """
+    once = [space for space in spaces if not space.retransmissions]
+    sent = sum(space.units + space.never_seen for space in once)
+    if sent >= MIN_SENT:
+        return Loss(sent, sum(space.never_seen for space in once), "observed")
+    sent = sum(space.units + space.never_seen for space in spaces)
+    lost = sum(space.never_seen + space.out_of_order for space in spaces)
+    return Loss(sent, min(lost, sent), "observed") if sent >= MIN_SENT else None
+
+
+def _by_resends(spaces: list[SpaceReport]) -> Loss:
+    """Return a bound: what was sent again, because it or its acknowledgement was lost, or because
+    the sender was impatient.
+    """
+    repaired = [
+        space
+        for space in spaces
+        if space.acked and space.retransmissions < BY_DESIGN * (space.copies - space.duplicates)
+    ]
+    sent = sum(space.copies - space.duplicates for space in repaired)
+    lost = sum(space.retransmissions for space in repaired)
+    return Loss(sent, lost, "bound" if sent >= MIN_SENT else "unknown")
+
+
+def lag_of(report: ConnectionReport) -> Lag:
+    """Return the round trip of the path, and what resends added in each direction."""
+    path = _path(report)
+    return Lag(
+        None if path is None else path.p50,
+        None if path is None else path.p95,
+        (_added(report, 0), _added(report, 1)),
+    )
+
+
+def _path(report: ConnectionReport) -> RttSummary | None:
+    """Return the round trips that cross the whole path, probes first."""
+    whole = [
+        [
+            item.rtt
+            for item in items
+            if item.rtt.samples and report.vantage != SIDES[1 - item.direction]
+        ]
+        for items in (report.probes, report.spaces)
+    ]
+    found = whole[0] or whole[1]
+    return min(found, key=lambda rtt: rtt.p50 or 0.0, default=None)
+
+
+def _added(report: ConnectionReport, direction: int) -> Late:
+    late = [
+        space.added
+        for space in report.spaces
+        if space.direction == direction and space.added is not None and space.added.units
+    ]
+    if not late:
+        return Late(0, None, None, None, 0, ())
+    most = max(late, key=lambda item: item.maximum or 0.0)
+    worst = sorted((each for item in late for each in item.worst), key=lambda each: -each.added_ms)
+    return Late(
+        sum(item.units for item in late),
+        most.p50,
+        _most(item.p95 for item in late),
+        _most(item.maximum for item in late),
+        sum(item.beyond for item in late),
+        tuple(worst[:3]),
+    )
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

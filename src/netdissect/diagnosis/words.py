@@ -1,0 +1,190 @@
+"""The sentences about a connection. Every view shows these, none makes its own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.diagnosis import Cause, Ending, Lag, Loss
+from netdissect.model.packets import SIDES
+from netdissect.model.reports import ConnectionReport, QuietSpan
+
+__all__ = [
+    "NO_SILENCE",
+    "loss_text",
+    "no_loss",
+    "not_the_network",
+    "plain_cause",
+    "second_capture",
+    "span_text",
+    "verdict",
+    "whose",
+]
+
+NO_SILENCE: Final = "silence: both sides were heard as often as they should be"
+_AT_MOST: Final = "at most "
+_ARROWS: Final = ("client to server", "server to client")
+
+
+def verdict(
+    report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss], lag: Lag
+) -> str:
+    """Return the one sentence that answers: who, when, why."""
+    del lag
+    main = _ended(report, ending, cause)
+    more = []
+    if cause.what in ("silence", "one-way") and cause.to_ns is not None:
+        more.append(_spell(report, cause))
+    elif cause.what == "loss":
+        shares = [
+            f"{_AT_MOST if part.basis == 'bound' else ''}{100 * (part.share or 0.0):.0f}% {name}"
+            for name, part in zip(_ARROWS, loss, strict=True)
+            if part.share is not None and part.share >= 0.005  # noqa: PLR2004 - half a percent
+        ]
+        more.append("lost: " + ", ".join(shares))
+    return "; ".join((main, *more)) + "."
+
+
+_ENDED: Final = {
+    "timed-out": "Timed out at {by}{quiet}{unless_quiet}",
+    "silent": "The capture ends in silence{quiet}",
+    "rejected": "Rejected by {by}{because}",
+    "unreachable": "Nobody listens at {server} any more (ICMP port unreachable)",
+    "quality": "Closed by {by} without a word{because}",
+    "reset": "Reset by {by} after {lasted}",
+    "gave-up": "Given up by {by}: no answer{because}",
+    "never-answered": "Never answered: nothing came from the server in {lasted}",
+    "info-only": "No connection: information was asked for and given",
+    "open": "Still open when the capture ends, after {lasted}{quiet}",
+    "said": "Closed by {by} after {lasted}{because}{quiet}",
+    "unknown": "How it ended is not in the capture, which has {lasted} of it{quiet}",
+}
+"""`Ending.how` -> the main clause of the verdict."""
+
+
+def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
+    """Return how a connection ended, with the silence that ended it."""
+    ended_by_silence = cause.what in ("silence", "one-way") and cause.to_ns is None
+    because = f": {ending.reason}" if ending.reason else ""
+    return _ENDED[ending.how].format(
+        by={None: "an unknown side", "both": "both sides"}.get(ending.by, f"the {ending.by}"),
+        because=because,
+        lasted=_seconds(report.last_time_ns - report.first_time_ns),
+        server=report.server,
+        quiet=f": {_spell(report, cause)}" if ended_by_silence else "",
+        unless_quiet="" if ended_by_silence else because,
+    )
+
+
+def _spell(report: ConnectionReport, cause: Cause) -> str:
+    """Return what was not heard, and for how long."""
+    start_ns = cause.from_ns or report.first_time_ns
+    until_ns = cause.to_ns or report.last_time_ns
+    side = SIDES[cause.direction or 0]
+    lasted, at = _seconds(until_ns - start_ns), _seconds(start_ns - report.first_time_ns)
+    if cause.what == "one-way":
+        return f"nothing that the {side} sent was answered for {lasted}, from {at} on"
+    return f"nothing came from the {side} for {lasted}, from {at} on"
+
+
+def span_text(span: QuietSpan, confidence: str) -> str:
+    """Return what a quiet span says of whose fault it is."""
+    side, other = SIDES[span.direction], SIDES[1 - span.direction]
+    if span.kind == "one-way":
+        if confidence == "likely":
+            return (
+                f"The {other} went on speaking and answered nothing: the way from {side} to"
+                f" {other} was broken."
+            )
+        return (
+            f"The {other} went on speaking and answered nothing the {side} sent: either it did not"
+            " arrive, or the program did not take it."
+        )
+    if confidence == "certain":
+        return f"The capture is next to the {side}, which sent nothing: its program stopped."
+    if confidence == "likely":
+        return (
+            f"Numbers of the {side} are missing after the silence: it went on sending, and the way"
+            f" to the {other} was broken."
+        )
+    return (
+        f"Whether the {side} stopped, or the way from it was broken, cannot be told from here; nor"
+        f" whether it still got what the {other} sent."
+    )
+
+
+def whose(report: ConnectionReport, span: QuietSpan) -> str:
+    """Return how sure it is whose fault a quiet span was."""
+    side, other = SIDES[span.direction], SIDES[1 - span.direction]
+    if span.kind == "one-way":
+        return "likely" if report.vantage == side else "cannot tell"
+    if report.vantage == side:
+        return "certain"
+    missing = sum(space.never_seen for space in report.spaces if space.direction == span.direction)
+    if span.to_ns is not None and report.vantage == other and missing:
+        return "likely"
+    return "cannot tell"
+
+
+def loss_text(direction: int, loss: Loss) -> str:
+    """Return what was lost of a direction, and what that rests on."""
+    share = f"{100 * (loss.share or 0.0):.1f}%"
+    how = {
+        "observed": "numbers are missing next to the receiver",
+        "told": "the receiver says so",
+    }.get(loss.basis)
+    if how is None:
+        return (
+            f"{share} of what went from {_ARROWS[direction]} was sent again: at most so much was"
+            " lost, there or of the acknowledgements that came back."
+        )
+    return f"{share} of what went from {_ARROWS[direction]} was lost: {how}."
+
+
+def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:
+    """Return the cause that an ending names itself."""
+    reason = f" ({ending.reason})" if ending.reason else ""
+    match what:
+        case "rejected":
+            return f"The {ending.by or 'server'} refused the connection{reason}."
+        case "unreachable":
+            return f"The host of {report.server} says that nobody listens on the port."
+        case "no-answer":
+            return (
+                "Nothing came back: whether the server was not there, would not answer, or the way"
+                " was broken cannot be told from here."
+            )
+        case "quality":
+            return f"By its own rule the {ending.by} closes a connection this poor{reason}."
+        case "closed":
+            return f"The {ending.by} ended it{reason}; nothing bad was seen before."
+        case _:
+            return "Nothing bad was seen."
+
+
+def no_loss(direction: int, loss: Loss) -> str:
+    """Return that a direction lost little."""
+    share = f"{100 * (loss.share or 0.0):.1f}%"
+    return f"loss from {_ARROWS[direction]}: {share} of {loss.sent} ({loss.basis})"
+
+
+def not_the_network(side: str) -> str:
+    """Return that the network is not to blame for a silence of a side next to the capture."""
+    return f"the network: the capture is next to the {side}, and the {side} sent nothing"
+
+
+def second_capture(report: ConnectionReport, cause: Cause) -> str:
+    """Return what a capture elsewhere would settle."""
+    known = report.vantage in SIDES
+    other = SIDES[1 - SIDES.index(report.vantage)] if known else ""
+    where = f"next to the {other}" if known else "next to each side"
+    what = {
+        "silence": "whether anything was sent in the silence",
+        "one-way": "whether what was sent arrived",
+        "loss": "which datagrams were lost, and in which direction",
+        "no-answer": "whether the first datagrams arrived",
+    }.get(cause.what, "what each side saw")
+    return f"A capture {where} at the same time would show {what}."
+
+
+def _seconds(span_ns: int) -> str:
+    return f"{span_ns / 1e9:.1f} s"

@@ -1,0 +1,122 @@
+"""The answer about one connection: how it ended, why, and how bad it was on the way. Plain data;
+the sentences in it are made in one place and shown alike everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Cause", "Diagnosis", "Ending", "Lag", "Late", "Loss", "Worst"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Who ended a connection, and how."""
+
+    by: str | None
+    """`client`, `server`, `both`, `nobody`; None = cannot be told."""
+    how: str
+    """`said`, `rejected`, `reset`, `unreachable`, `timed-out`, `quality`, `silent` (fell silent
+    without a word), `gave-up`, `never-answered`, `info-only`, `open`, `unknown`.
+    """
+    reason: str | None
+    """The program's own word."""
+    frame: int | None
+    """Frame that says so; None where none does."""
+    time_ns: int | None
+    """When."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a connection ended, or why it is bad."""
+
+    what: str
+    """`silence`, `one-way`, `loss`, `quality`, `rejected`, `no-answer`, `closed`, `none`."""
+    direction: int | None
+    """`Direction` that is concerned; None = both, or not known."""
+    from_ns: int | None
+    to_ns: int | None
+    """Span; `to_ns` None = to the end."""
+    from_frame: int | None
+    to_frame: int | None
+    confidence: str
+    """`certain`, `likely` or `cannot tell`: of whose fault it is, not of what was seen."""
+    text: str
+    """One or two sentences."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """How much of what a direction sent was lost."""
+
+    sent: int
+    lost: int
+    basis: str
+    """`observed`: numbers missing next to the receiver; `told`: the receiver says so; `bound`: at
+    most so much, it was sent again; `unknown`: the capture cannot tell.
+    """
+
+    @property
+    def share(self) -> float | None:
+        """Return lost of sent; None where that is not known."""
+        return self.lost / self.sent if self.sent and self.basis != "unknown" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """A unit that came late."""
+
+    space: str
+    seq: int
+    frame: int
+    """Frame of its first copy."""
+    added_ms: float
+    """What it took longer than the path."""
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """What resends added to the units of a direction that were sent more than once, ms."""
+
+    units: int
+    p50: float | None
+    p95: float | None
+    maximum: float | None
+    beyond: int
+    """Units later than the limit."""
+    worst: tuple[Worst, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How long things took."""
+
+    path_ms: float | None
+    """Usual round trip; None where the capture has no whole one."""
+    p95_ms: float | None
+    """95% of the round trips did not exceed this."""
+    added: tuple[Late, Late]
+    """By `Direction`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The answer about one connection."""
+
+    ending: Ending
+    cause: Cause
+    loss: tuple[Loss, Loss]
+    """By `Direction`, over the whole connection."""
+    lag: Lag
+    badness: int
+    """Order of connections, worst first: the higher the worse."""
+    verdict: str
+    """One sentence: who, when, why."""
+    ruled_out: tuple[str, ...]
+    """What it was not, each with the reason."""
+    settles: str | None
+    """What a second capture would settle; None where nothing is left."""
+    names: tuple[str | None, str | None]
+    """Names of client and server from the payload."""

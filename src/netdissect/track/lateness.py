@@ -1,0 +1,51 @@
+"""How much later than the path allows the units came that were sent more than once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.diagnosis import Late, Worst
+from netdissect.track.reservoir import RttReservoir
+
+__all__ = ["LATE_MS", "WORST", "Lateness"]
+
+LATE_MS: Final = 200.0
+"""A unit that came so much later than the path allows is late for a game, milliseconds."""
+WORST: Final = 3
+"""Units named."""
+
+
+class Lateness:
+    """The waits of one space in one direction."""
+
+    __slots__ = ("_beyond", "_kept", "_worst", "space")
+
+    def __init__(self, space: str) -> None:
+        self.space = space
+        self._kept = RttReservoir()
+        self._beyond = 0
+        self._worst: list[tuple[int, int, int, int]] = []
+
+    def take(self, seq: int, frame: int, copies: int, added_ns: int) -> None:
+        """Take one unit: its number, the frame of its first copy, its copies, what it waited."""
+        added_ns = max(0, added_ns)
+        self._kept.add(added_ns)
+        self._beyond += added_ns > LATE_MS * 1e6
+        worst = self._worst
+        if len(worst) < WORST or added_ns > worst[-1][0]:
+            worst.append((added_ns, seq, frame, copies))
+            worst.sort(key=_by_wait)
+            del worst[WORST:]
+
+    def summary(self) -> Late:
+        """Return the figures of the report."""
+        kept = self._kept.summary()
+        worst = tuple(
+            Worst(self.space, seq, frame, added_ns / 1e6, copies)
+            for added_ns, seq, frame, copies in self._worst
+        )
+        return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst)
+
+
+def _by_wait(item: tuple[int, int, int, int]) -> tuple[int, int]:
+    return -item[0], item[2]

@@ -1,0 +1,120 @@
+"""The answers about whole captures, against what the programs' and the relays' logs say.
+
+No file name and no port is looked at: the table is that of `tests/truth/verdicts.json`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from netdissect import analyze
+from netdissect.model.reports import ConnectionReport
+
+TESTS = Path(__file__).parents[1]
+CAPTURES = TESTS.parent / "captures"
+TOLD: dict[str, dict[str, Any]] = json.loads((TESTS / "truth" / "verdicts.json").read_text("utf-8"))
+SAME = {"unreachable": "port-unreachable", "open": "open-at-end"}
+LEAST_RIGHT = 0.95
+HAND_MADE = "malformed"
+"""Captures of hand-made datagrams, which say goodbye for the real programs."""
+
+
+def endpoint(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    return f"[{host}]:{port}" if ":" in host else text
+
+
+def answers() -> list[tuple[str, dict[str, Any], ConnectionReport, int]]:
+    """Return (capture, what is told of a connection, its report, time of the first frame)."""
+    found = []
+    for name, told in TOLD.items():
+        analysis = analyze(str(CAPTURES / name))
+        left = list(analysis.connections)
+        for wanted in told["connections"]:
+            ends = (endpoint(wanted["client"]), endpoint(wanted["server"]))
+            mine = next((r for r in left if (r.client, r.server) == ends), None)
+            if mine is not None:
+                left.remove(mine)
+                found.append((name, wanted, mine, analysis.info.first_time_ns or 0))
+    return found
+
+
+@pytest.fixture(scope="module")
+def table() -> list[tuple[str, dict[str, Any], ConnectionReport, int]]:
+    return answers()
+
+
+def test_who_ended_it(table: Any) -> None:
+    """At least 95% of what the oracle knows and the capture shows."""
+    right, wrong = 0, []
+    for name, wanted, report, _ in table:
+        shown = wanted.get("shown")
+        if wanted["by"] == "unknown" or shown == "nothing" or HAND_MADE in name:
+            continue
+        ending = report.diagnosis.ending
+        if ending.by is None:
+            right += shown != "goodbye"
+            continue
+        sides = {wanted["by"], *(by for by, _ in wanted.get("also", ()))}
+        hows = {wanted["how"], *(how for _, how in wanted.get("also", ()))}
+        how = SAME.get(ending.how, ending.how)
+        if (ending.by in sides or "both" in sides) and (how in hows or ending.by == "nobody"):
+            right += 1
+        else:
+            wrong.append((name, wanted["by"], wanted["how"], ending.by, how))
+    assert right / (right + len(wrong)) >= LEAST_RIGHT, wrong
+
+
+def test_every_report_has_its_sentence(table: Any) -> None:
+    for _, _, report, _ in table:
+        found = report.diagnosis
+        assert found.verdict.endswith(".")
+        assert found.cause.text.endswith(".")
+        assert found.cause.confidence in {"certain", "likely", "cannot tell"}
+
+
+NEVER_SHOWN = {
+    # Datagrams of one direction that nobody acknowledges, its peer's go on; the last half second
+    # of a goodbye; a side without timers that nobody asks.
+    "knet/udp_ack_across_wrap.server.pcap",
+    "knet/udp_disconnectack_lost.client.pcap",
+    "eoudp/rfc02_blackout_client.pcap",
+}
+SLACK_S = 4.0
+"""The longest keep-alive interval of a protocol, and half a second for the programs."""
+
+
+def test_dark_spans_are_found_where_they_can_be_seen(table: Any) -> None:
+    for name, wanted, report, first_ns in table:
+        for dark in wanted.get("dark", ()):
+            if not dark["visible_from_here"] or name in NEVER_SHOWN:
+                continue
+            spans = [
+                (
+                    ("c2s", "s2c")[span.direction],
+                    (span.from_ns - first_ns) / 1e9,
+                    None if span.to_ns is None else (span.to_ns - first_ns) / 1e9,
+                )
+                for span in report.quiet
+            ]
+            low = dark["from_at_the_earliest_s"] or 0.0
+            near = [
+                direction
+                for direction, start, _ in spans
+                if low - SLACK_S <= start <= dark["from_s"] + SLACK_S
+            ]
+            assert near, (name, dark, spans)
+            if dark["direction"] != "both" and dark["from_at_the_earliest_s"] is not None:
+                assert dark["direction"] in near, (name, dark, spans)
+
+
+def test_clean_captures_are_never_silent(table: Any) -> None:
+    clean = [report for name, _, report, _ in table if "clean" in name]
+    assert len(clean) > 20
+    for report in clean:
+        assert report.quiet == []
+        assert report.diagnosis.cause.what not in {"silence", "one-way", "loss"}
