@@ -13,6 +13,7 @@ from netdissect.export import json
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, analyze, anomalies, parallel, processes_for
+from packetbuild import ipv4, link_frame, udp
 
 NAMES = (
     "riptide/udp_2.2.1_reconnect.pcap",
@@ -57,6 +58,31 @@ def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
     assert many.protocols == one.protocols
     assert many.other_datagrams == one.other_datagrams
     assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
+
+
+def test_flows_to_a_server_that_another_share_knows(mixed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "beside.pcap"
+    with open_capture(mixed) as capture:
+        frames = list(capture)
+    known = next(r for r in analyze(str(mixed)).connections if r.transport == "udp")
+    address, _, port = known.server.rpartition(":")
+    assert address == "127.0.0.1"
+    loopback = bytes([127, 0, 0, 1])
+    with path.open("wb") as file:
+        writer = PcapWriter(file, link_type=1)
+        for _, time, _, data, wire in frames:
+            writer.write(time, data, wire)
+        for place in range(12):
+            payload = udp(b"\xee" * 9, sport=40_000 + place, dport=int(port))
+            packet = link_frame("ethernet", ipv4(payload, src=loopback, dst=loopback))[1]
+            writer.write(frames[-1][1] + 1000 * place, packet, len(packet))
+        writer.flush()
+    one, many = analyze(str(path)), analyze(str(path), processes=3)
+    assert len(one.connections) == len(analyze(str(mixed)).connections) + 12
+    assert [json.connection(report) for report in many.connections] == [
+        json.connection(report) for report in one.connections
+    ]
+    assert (many.other_datagrams, many.protocols) == (one.other_datagrams, one.protocols)
 
 
 def test_the_bound_of_anomalies_is_that_of_one_process(mixed: Path, monkeypatch) -> None:

@@ -13,7 +13,15 @@ from netdissect.flow import Decapsulator
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.pipeline import Options, Pipeline, analyze, decode_as, iter_timeline, table
+from netdissect.pipeline import (
+    Options,
+    Pipeline,
+    analyze,
+    decode_as,
+    iter_timeline,
+    recogniser,
+    table,
+)
 from netdissect.track.recorder import Recorder
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -321,7 +329,8 @@ def test_bound_of_connections(monkeypatch) -> None:
 
 def test_bound_of_quiet_connections(monkeypatch) -> None:
     monkeypatch.setattr(table, "QUIET_ROUNDS", 4)
-    later = packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=key(99), start=100)
+    elsewhere = key(99).replace(bytes([10, 1, 1, 1]), bytes([10, 1, 1, 2]))
+    later = packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=elsewhere, start=100)
     usual = run([*handshakes(8), *later])
     monkeypatch.setattr(table, "MAX_QUIET", 3)
     pipeline = Pipeline(Options(strict=True))
@@ -362,14 +371,14 @@ def test_one_wrong_time_stamp_makes_no_connection_quiet(monkeypatch) -> None:
 
 
 def test_bound_of_sampled_and_other_flows(monkeypatch) -> None:
-    monkeypatch.setattr(table, "MAX_SAMPLED", 50)
-    monkeypatch.setattr(table, "MAX_OTHER", 20)
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
+    monkeypatch.setattr(recogniser, "MAX_OTHER", 20)
     made = [packets([(0, n, b"\xee" * 9)], key=key(n), start=n + 1)[0] for n in range(500)]
     pipeline = run(made)
     assert pipeline.other_datagrams == 500
     assert pipeline.limits_hit["MAX_SAMPLED"] > 300
     assert pipeline.limits_hit["MAX_OTHER"] > 300
-    assert len(pipeline._others) <= 40
+    assert len(pipeline.recogniser._others) <= 40
 
 
 def test_bound_of_reports(monkeypatch) -> None:

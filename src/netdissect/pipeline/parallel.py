@@ -24,12 +24,13 @@ from typing import IO
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.dissect.foreign import disable, faults
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import FlowKey, flow_sides
+from netdissect.model.packets import FlowKey, flow_sides, reverse_key
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
+from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.table import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline
@@ -53,6 +54,9 @@ class _Part:
 
     analysis: Analysis
     begun: Begun
+    servers: Servers
+    strays: list[FlowKey]
+    """Keys of the UDP flows of nobody."""
     disabled: dict[str, str]
     """Plug-in -> why it failed."""
 
@@ -131,11 +135,16 @@ def analyze_shares(
         parts.extend(child.part() for child in children)
         for name, why in (fault for part in parts for fault in part.disabled.items()):
             disable(name, why)
+        parts += _known_elsewhere(reader, options, parts, wanted)
         numbers = common_numbers([part.begun for part in parts])
         whole = _merged(parts, numbers, options)
         whole.connections.renumber(numbers[0])
-        for child, theirs in zip(children, numbers[1:], strict=True):
+        for child, theirs in zip(children, numbers[1:count], strict=True):
             child.reports(whole.connections, theirs)
+        for part, theirs in zip(parts[count:], numbers[count:], strict=True):
+            for report in part.analysis.connections:
+                report.connection = theirs[report.connection - 1]
+                whole.connections.append(report)
     finally:
         for child in children:
             child.end()
@@ -144,13 +153,49 @@ def analyze_shares(
 
 def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wanted: bool) -> _Part:  # noqa: FBT001 - private
     """Analyse share (index, of how many), with anomalies where they are `wanted`."""
+    return _taken(reader, options, share_of(*share), Servers(weak=False), wanted)
+
+
+def _taken(
+    reader: CaptureReader, options: Options, mine: Decapsulator, servers: Servers, wanted: bool  # noqa: FBT001 - private
+) -> _Part:  # fmt: skip
+    """Analyse what a decapsulator leaves of a capture."""
     anomalies = Anomalies()
-    pipeline = Pipeline(replace(options, on_anomaly=anomalies.take if wanted else None))
+    told = replace(options, on_anomaly=anomalies.take if wanted else None)
+    pipeline = Pipeline(told, servers=servers)
     with rare_collections():
-        for packets in share_of(*share).batches(reader.batches()):
+        for packets in mine.batches(reader.batches()):
             pipeline.run(packets)
         pipeline.finish(reader.info.last_time_ns)
-    return _Part(pipeline.analysis(reader.info, anomalies), pipeline.begun, dict(faults))
+    analysis = pipeline.analysis(reader.info, anomalies)
+    strays = pipeline.recogniser.strays()
+    return _Part(analysis, pipeline.begun, servers, strays, dict(faults))
+
+
+def _known_elsewhere(
+    reader: CaptureReader, options: Options, parts: list[_Part], wanted: bool  # noqa: FBT001 - private
+) -> list[_Part]:  # fmt: skip
+    """Return a part with the flows of nobody that go to a server which some share knows, as one
+    process would have found them; none where there are none.
+    """
+    servers = Servers()
+    for part in parts:
+        servers.merge(part.servers)
+    keys = {
+        way
+        for part in parts
+        for key in part.strays
+        if any(map(servers.knows, flow_sides(key)))
+        for way in (key, reverse_key(key))
+    }
+    if not keys:
+        return []
+    chosen = Decapsulator(skip_udp=lambda key: key not in keys, skip_tcp=lambda _: True)
+    with open_capture(reader.info.path) as again:
+        part = _taken(again, options, chosen, servers, wanted)
+    # Their shares have counted them as nobody's.
+    part.analysis.other_datagrams -= chosen.stats.udp
+    return [part]
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from netdissect.track.connection import Connection
 if TYPE_CHECKING:
     from netdissect.pipeline.table import Pipeline
 
-__all__ = ["Flow", "Ignored", "Port", "Taker", "WatchedPort"]
+__all__ = ["Flow", "Port", "Taker", "WatchedPort"]
 
 _RESTART: Final = int(Ev.RESTART)
 _PART: Final = int(Ev.PART)
@@ -37,6 +37,8 @@ class Flow:
     octets: int = 0
     """Octets held."""
     last_ns: int = 0
+    looks: int = 0
+    """How often it was judged before and belonged to nobody."""
     protocol: Protocol | None = None
     connection: Connection | None = None
     claim: Claim | None = None
@@ -70,20 +72,6 @@ class Taker:
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Take one datagram."""
         raise NotImplementedError
-
-
-class Ignored(Taker):
-    """Takes the datagrams of all flows of no known protocol."""
-
-    __slots__ = ("_pipeline",)
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-
-    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Count one datagram."""
-        del frame, time_ns, payload
-        self._pipeline.other_datagrams += 1
 
 
 class Port(Taker):

@@ -1,14 +1,12 @@
-"""What is particular to TCP in the pipeline: segments, pieces of stream, framing, known servers."""
+"""What is particular to TCP in the pipeline: segments, pieces of stream, framing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from netdissect.model.claims import Claim
 from netdissect.model.events import Ev, Event
-from netdissect.model.packets import Packet, PacketKind, StreamPiece, TcpSegment, flow_sides
+from netdissect.model.packets import Packet, PacketKind, StreamPiece, TcpSegment
 from netdissect.protocols.base import Framed, Protocol, in_full
 from netdissect.track.stream import StreamTrack
 
@@ -16,94 +14,14 @@ if TYPE_CHECKING:
     from netdissect.pipeline.ports import Flow
     from netdissect.pipeline.table import Pipeline
 
-__all__ = ["LIMITS", "SERVER_SCORE", "Servers", "TcpFeeder"]
-
-SAMPLE_PIECES: Final = 256
-"""Pieces of stream held for recognition: a message can be cut into pieces of one octet."""
-SAMPLE_PACKETS: Final = 1024
-"""Segments held for recognition, those without data included."""
-SAMPLE_OCTETS: Final = 16 * 1024
-"""Octets of stream held for recognition."""
-LIMITS: Final = (SAMPLE_PIECES, SAMPLE_OCTETS, SAMPLE_PACKETS)
-"""Where a TCP flow is judged for good."""
-MAX_UNTOLD = 256
-"""A flow with more octets than this speaks for itself."""
-MAX_SERVERS = 4096
-"""Endpoints remembered as servers of a protocol."""
-SERVER_SCORE: Final = 60
-"""Score of a claim that rests on what the server spoke on other connections."""
+__all__ = ["StreamPort", "TcpFeeder"]
 
 _FIN: Final = 0x01
 _SYN: Final = 0x02
 _RST: Final = 0x04
-_ACK: Final = 0x10
 _SPECIAL: Final = _FIN | _SYN | _RST
 _MESSAGE: Final = int(Ev.MESSAGE)
 _UNIT: Final = int(Ev.UNIT)
-
-
-class Servers:
-    """Server endpoints and the claim that was made on a connection to them.
-
-    A connection that was refused, or on which nothing was sent, says nothing itself; another one to
-    the same server tells what it was for.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, Claim] = {}
-        self._spoken: dict[bytes, Protocol] = {}
-        """Server endpoint of a UDP flow -> the protocol that took it."""
-
-    def learn(self, flow: Flow) -> None:
-        """Remember what the server of a claimed flow speaks."""
-        if flow.claim is None or flow.protocol is None:
-            return
-        server = flow_sides(flow.key)[1 - flow.client]
-        if flow.transport == "udp":
-            if len(self._spoken) < MAX_SERVERS:
-                self._spoken.setdefault(server, flow.protocol)
-        elif len(self._known) < MAX_SERVERS:
-            self._known.setdefault(server, flow.claim)
-
-    def likely(self, flow: Flow) -> Protocol | None:
-        """Return the protocol that a UDP flow will be of if its server speaks to all alike.
-
-        It spares the others the look at most samples; at the last one everybody is asked.
-        """
-        first, second = flow_sides(flow.key)
-        return self._spoken.get(second) or self._spoken.get(first)
-
-    def judged(self, claim: Claim | None, flow: Flow) -> Claim | None:
-        """Return the claim on a TCP flow with the roles of its handshake, or the one recalled."""
-        if claim is None and flow.rule is None and flow.octets <= MAX_UNTOLD:
-            claim = self.recall(flow)
-        if claim is not None and claim.client is None:
-            claim = with_handshake(claim, flow)
-        return claim
-
-    def recall(self, flow: Flow) -> Claim | None:
-        """Return a claim that rests on what the server of a flow spoke before."""
-        sides = flow_sides(flow.key)
-        for side in (1, 0):
-            claim = self._known.get(sides[side])
-            if claim is None:
-                continue
-            first = claim.dialects[0] or claim.dialects[1]
-            reason = "its server speaks this protocol on other connections"
-            return Claim(
-                claim.protocol, SERVER_SCORE, (first, first), 1 - side, "protocol", (reason,)
-            )
-        return None
-
-
-def with_handshake(claim: Claim, flow: Flow) -> Claim:
-    """Return the claim with the roles of the TCP handshake: who sends the SYN is the client."""
-    for side, packet in flow.packets:
-        segment = packet[5]
-        if segment is not None and segment.flags & _SYN:
-            client = 1 - side if segment.flags & _ACK else side
-            return replace(claim, client=client, roles_from="handshake")
-    return claim
 
 
 class StreamPort:

@@ -1,4 +1,4 @@
-"""The flow table: samples flows, lets protocols claim them, feeds what is claimed to the tracker.
+"""The flow table: feeds what a protocol has claimed to the tracker, all else to the recogniser.
 
 Time comes from the packets, so a file and a live interface give the same answer.
 """
@@ -6,7 +6,6 @@ Time comes from the packets, so a file and a live interface give the same answer
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
@@ -23,7 +22,6 @@ from netdissect.model.packets import (
     PacketKind,
     TcpSegment,
     flow_endpoints,
-    flow_ports,
     reverse_key,
 )
 from netdissect.model.reports import CaptureInfo
@@ -33,11 +31,12 @@ from netdissect.pipeline.numbering import Begun
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.partly import messages_alone, no_faults, nothing_new
-from netdissect.pipeline.ports import Flow, Ignored, Port, Taker, WatchedPort
+from netdissect.pipeline.ports import Flow, Port, Taker, WatchedPort
+from netdissect.pipeline.recogniser import Recogniser
 from netdissect.pipeline.reports import Reports
+from netdissect.pipeline.servers import Servers
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
-from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 from netdissect.track.connection import Connection
 from netdissect.track.findings import TRACK_CODES, Findings
 from netdissect.track.recorder import Recorder
@@ -49,15 +48,9 @@ _log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
-MAX_SAMPLED = 100_000
-"""Flows held for recognition at once; beyond, those idle longest are judged and let go."""
-MAX_OTHER = 100_000
-"""Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
 MAX_REPORTS = 1_000_000
 """Reports collected, nearly all in a file; further ones are counted only (`Options.on_report` gets
 them all)."""
-MAX_SAMPLE_OCTETS = 64 * 1024
-"""Octets held per flow for recognition."""
 MAX_HELD = 8
 """Datagrams per flow that wait for whether they begin a new connection."""
 CLOSED_IDLE_NS: Final = 30_000_000_000
@@ -72,9 +65,6 @@ MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 
 _AT_END: Final = 1 << 62
-_SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
-_LIMITS: Final = (_SAMPLE_DATAGRAMS, MAX_SAMPLE_OCTETS, 4 * _SAMPLE_DATAGRAMS)
-"""Datagrams, octets and packets (ICMP errors included) at which a UDP flow is judged for good."""
 _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
 
@@ -88,6 +78,7 @@ class Pipeline:
         *,
         recorder: Recorder | None = None,
         observer: Observer | None = None,
+        servers: Servers | None = None,
     ) -> None:
         self.options = options or Options()
         self.recorder = recorder
@@ -96,24 +87,16 @@ class Pipeline:
         self.reports = Reports()
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
-        self.other_datagrams = 0
         self.limits_hit: dict[str, int] = {}
         self.begun = Begun()
         self.now_ns = 0
         """Time of the newest packet."""
-        self._ignore = Ignored(self)
         self._table: dict[FlowKey, Taker] = {}
         """UDP key -> what takes its datagrams; flows under recognition and TCP are not in it."""
-        self._sampled: OrderedDict[tuple[str, FlowKey], Flow] = OrderedDict()
         self._claimed: dict[tuple[str, FlowKey], Flow] = {}
-        """Both under the key of either direction."""
-        self._others: OrderedDict[tuple[str, FlowKey], None] = OrderedDict()
-        """Oldest first. A plain dict leaves a gap for what is taken from its front, and the next
-        look at its front walks over all of them.
-        """
+        """Under the key of either direction."""
         self._streams: dict[FlowKey, streams.StreamPort] = {}
         """TCP key -> what takes its segments where nobody watches."""
-        self._servers = streams.Servers()
         self._tcp_feeder = streams.TcpFeeder(self)
         self._housekeeping_ns = 0
         self._rounds: list[int] = []
@@ -127,6 +110,11 @@ class Pipeline:
                 self._rows.setdefault(row.code, row)
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
         """Of flows that are no connection yet."""
+        self.recogniser = Recogniser(
+            self.options, self.protocols, self._table, servers or Servers(),
+            begin=self._claim, other=None if observer is None else observer.other,
+            hit=self._hit, unable=self._unable,
+        )  # fmt: skip
 
     # -- input -------------------------------------------------------------------------------------
 
@@ -181,9 +169,8 @@ class Pipeline:
         """
         self.now_ns = max(self.now_ns, end_ns or 0)
         self._at = _AT_END
-        for flow in self._unique(self._sampled):
-            self._judge(flow, final=True)
-        for flow in sorted(self._unique(self._claimed), key=_first_frame):
+        self.recogniser.finish()
+        for flow in sorted(self._unique(), key=_first_frame):
             self._end(flow, self.now_ns)
         self._claimed.clear()
         self._table.clear()
@@ -201,10 +188,14 @@ class Pipeline:
         )
 
     @property
+    def other_datagrams(self) -> int:
+        """Return how many UDP datagrams are of no known protocol."""
+        return self.recogniser.other_datagrams
+
+    @property
     def oldest_sampled(self) -> int | None:
         """Return the oldest frame whose flow waits for recognition; None without any."""
-        flow = next(iter(self._sampled.values()), None)
-        return flow.packets[0][1][1] if flow is not None and flow.packets else None
+        return self.recogniser.oldest
 
     def _capture_duplicate(self, packet: Packet) -> None:
         """Count a second sight of a packet, and track no more of it: it was neither sent nor
@@ -212,9 +203,9 @@ class Pipeline:
         """
         kind, frame, time_ns, key, payload, segment, faults = packet
         name = ("udp" if kind == _UDP else "tcp", key)
-        flow, sampled = self._claimed.get(name), self._sampled.get(name)
+        flow, sampled = self._claimed.get(name), self.recogniser.sampled(name)
         if sampled is not None:
-            self._sample(sampled, packet, [])
+            self.recogniser.hold(sampled, packet, [])
         elif flow is None:
             if kind == _UDP:
                 self._udp(packet)
@@ -230,7 +221,7 @@ class Pipeline:
 
     def tracked(self) -> list[Connection]:
         """Return the connections on the table, in no useful order."""
-        flows = self._unique(self._claimed)
+        flows = self._unique()
         return [flow.connection for flow in flows if flow.connection is not None]
 
     # -- flows -------------------------------------------------------------------------------------
@@ -243,107 +234,49 @@ class Pipeline:
             self._faulty(flow, packet)
         elif taker is not None:
             taker.take(frame, time_ns, payload)
-            if taker is self._ignore and self.observer is not None:
+            if flow is None and self.observer is not None:
                 self.observer.other(packet)
         else:
-            flow = self._sampled.get(("udp", key)) or self._new_flow("udp", key)
-            self._sample(flow, packet, [payload])
+            self._hold(("udp", key), packet, [payload])
+
+    def _hold(self, name: tuple[str, FlowKey], packet: Packet, pieces: list[bytes]) -> None:
+        """Hand a packet of an unclaimed flow to the recogniser."""
+        sampled = self.recogniser.sampled(name)
+        flow = sampled or self.recogniser.new_flow(*name, self.now_ns)
+        self.recogniser.hold(flow, packet, pieces)
 
     def _tcp(self, packet: Packet, segment: TcpSegment) -> None:
-        key = packet[3]
-        name = ("tcp", key)
-        flow = self._claimed.get(name) or self._sampled.get(name)
+        name = ("tcp", packet[3])
+        flow = self._claimed.get(name) or self.recogniser.sampled(name)
         if flow is not None and segment.connection != flow.ordinal:
             self._leave(flow)
             flow = None
-        if flow is None and name in self._others and segment.connection == 1:
+        if flow is None and segment.connection == 1 and self.recogniser.is_other(name):
             return
-        flow = flow or self._new_flow("tcp", key)
+        flow = flow or self.recogniser.new_flow(*name, self.now_ns)
         flow.ordinal = segment.connection
         if flow.connection is not None:
             self._tcp_feeder.segment(flow, packet, segment)
         else:
-            self._sample(flow, packet, [piece.data for piece in segment.stream])
+            self.recogniser.hold(flow, packet, [piece.data for piece in segment.stream])
 
     def _icmp(self, packet: Packet) -> None:
         """Take an ICMP error that quotes a datagram."""
-        key = packet[3]
-        name = ("udp", key)
+        name = ("udp", packet[3])
         flow = self._claimed.get(name)
         if flow is not None and flow.connection is not None:
-            side = 0 if key == flow.key else 1
+            side = 0 if packet[3] == flow.key else 1
             flow.connection.icmp_unreachable(side ^ flow.client, packet[1], packet[2])
-            return
-        sampled = self._sampled.get(name)
-        if sampled is not None and len(sampled.packets) < 4 * _SAMPLE_DATAGRAMS:
-            sampled.packets.append((0 if key == sampled.key else 1, packet))
-
-    def _new_flow(self, transport: str, key: FlowKey) -> Flow:
-        ports = flow_ports(key)
-        rule = next(
-            (
-                rule
-                for rule in self.options.decode_as
-                if rule.transport == transport and rule.port in ports
-            ),
-            None,
-        )
-        flow = Flow(key, transport, ports, rule, last_ns=self.now_ns)
-        self._sampled[transport, key] = flow
-        self._sampled[transport, reverse_key(key)] = flow
-        self._others.pop((transport, key), None)
-        if len(self._sampled) > 2 * MAX_SAMPLED:
-            self._evict_sampled()
-        return flow
-
-    def _sample(self, flow: Flow, packet: Packet, pieces: list[bytes]) -> None:
-        """Hold a packet of a flow that no protocol has claimed yet."""
-        _, _, time_ns, key, _, _, _ = packet
-        side = 0 if key == flow.key else 1
-        flow.last_ns = time_ns
-        flow.packets.append((side, packet))
-        for octets in pieces:
-            flow.sample.append((side, time_ns, octets))
-            flow.octets += len(octets)
-        size = len(flow.sample)
-        most, most_octets, packets = streams.LIMITS if flow.transport == "tcp" else _LIMITS
-        full = size >= most or flow.octets > most_octets or len(flow.packets) >= packets
-        due = size in SAMPLE_SIZES or not size % _SAMPLE_DATAGRAMS or len(pieces) > 1
-        if full or (pieces and due):
-            self._judge(flow, final=full)
-
-    def _judge(self, flow: Flow, *, final: bool) -> None:
-        """Put the sample to the protocols; claim the flow, or let it go where it is `final`."""
-        if flow.rule is not None:
-            claim = forced_claim(flow.rule, flow.sample, flow.ports, final=final)
-            candidates: tuple[Protocol, ...] = (flow.rule.protocol,)
         else:
-            candidates = self.protocols
-            likely = None if final else self._servers.likely(flow)
-            asked = candidates if likely is None else (likely,)
-            claim = best_claim(
-                asked, flow.sample, flow.transport, flow.ports, final=final, on_fault=self._unable
-            )
-        if claim is None and not final:
+            self.recogniser.hold_error(name, packet)
+
+    def _claim(self, flow: Flow, roles_from: str) -> None:
+        """Begin a connection on a flow that was claimed, and feed what was held of it."""
+        claim, protocol = flow.claim, flow.protocol
+        if claim is None or protocol is None:
             return
-        if flow.transport == "tcp":
-            claim = self._servers.judged(claim, flow)
-        self._sampled.pop((flow.transport, flow.key), None)
-        self._sampled.pop((flow.transport, reverse_key(flow.key)), None)
-        if claim is None:
-            self._let_go(flow)
-            return
-        dialect = self.options.dialects.get(claim.protocol)
-        if dialect is not None:
-            reasons = (*claim.reasons, f"dialect {dialect} was asked for")
-            claim = named(replace(claim, reasons=reasons), dialect)
-        flow.claim = claim
-        claimer = next(p for p in candidates if p.name == claim.protocol)
-        flow.protocol = claimer.over(flow.transport)
-        flow.client, flow_roles = roles(claim, flow.protocol, flow.ports)
-        self._servers.learn(flow)
-        hints = flow.protocol.initial_hints(replace(claim, client=flow.client))
-        self._begin(flow, hints, flow_roles, (self._at, flow.packets[0][1][1]))
+        hints = protocol.initial_hints(replace(claim, client=flow.client))
+        self._begin(flow, hints, roles_from, (self._at, flow.packets[0][1][1]))
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
             self.feed(packet)
@@ -355,24 +288,6 @@ class Pipeline:
         _log.info("fault in the recognition of %s", protocol.name, exc_info=bug)
         text = f"recognition of {protocol.name}: {type(bug).__name__}: {bug}"
         self._findings.add("dissector-bug", None, None, None, text)
-
-    def _let_go(self, flow: Flow) -> None:
-        """Remember that a flow belongs to no protocol."""
-        for _, packet in flow.packets:
-            if packet[0] == _UDP:
-                self.other_datagrams += 1
-            if self.observer is not None:
-                self.observer.other(packet)
-        flow.packets, flow.sample = [], []
-        for key in (flow.key, reverse_key(flow.key)):
-            self._others[flow.transport, key] = None
-            if flow.transport == "udp":
-                self._table[key] = self._ignore
-        while len(self._others) > 2 * MAX_OTHER:
-            self._hit("MAX_OTHER")
-            (transport, key), _ = self._others.popitem(last=False)
-            if transport == "udp":
-                self._table.pop(key, None)
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -630,7 +545,7 @@ class Pipeline:
     def _leave(self, flow: Flow) -> None:
         """End a flow because another TCP connection uses its 4-tuple."""
         if flow.connection is None:
-            self._judge(flow, final=True)
+            self.recogniser.judge(flow, final=True)
         if flow.connection is not None:
             self._end(flow, self.now_ns)
 
@@ -643,7 +558,7 @@ class Pipeline:
         self._rounds.append(now_ns)
         since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
         quiet: list[Flow] = []
-        for flow in self._unique(self._claimed):
+        for flow in self._unique():
             connection = flow.connection
             if connection is None:
                 continue
@@ -659,7 +574,7 @@ class Pipeline:
     def _evict_claimed(self) -> None:
         """Report the tenth of the connections that has been idle longest."""
         flows = sorted(
-            (flow for flow in self._unique(self._claimed) if flow.connection is not None),
+            (flow for flow in self._unique() if flow.connection is not None),
             key=self._last_ns,
         )
         for flow in flows[: max(1, MAX_CONNECTIONS // 10)]:
@@ -672,15 +587,8 @@ class Pipeline:
         """Return when a connection was last heard; one that has just begun counts as heard now."""
         return (flow.connection.last_ns if flow.connection else 0) or self.now_ns
 
-    def _evict_sampled(self) -> None:
-        """Judge the tenth of the sampled flows that has been idle longest, and let it go."""
-        flows = sorted(self._unique(self._sampled), key=lambda flow: flow.last_ns)
-        for flow in flows[: max(1, MAX_SAMPLED // 10)]:
-            self._hit("MAX_SAMPLED")
-            self._judge(flow, final=True)
-
-    def _unique(self, table: dict[tuple[str, FlowKey], Flow]) -> list[Flow]:
-        return [flow for (_, key), flow in table.items() if key == flow.key]
+    def _unique(self) -> list[Flow]:
+        return [flow for (_, key), flow in self._claimed.items() if key == flow.key]
 
     def _hit(self, limit: str) -> None:
         self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1

@@ -1,0 +1,283 @@
+"""Flows that no protocol has yet: their packets are held, put to the protocols, and let go.
+
+A flow that proves itself is claimed at once, one that does not when its sample is full or the
+capture ends. What nobody claims is counted and looked at again, at growing intervals; what goes to
+an endpoint known as a server is taken for what that server speaks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from netdissect.model.claims import Claim
+from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
+from netdissect.pipeline.options import Options
+from netdissect.pipeline.ports import Flow, Taker
+from netdissect.pipeline.servers import Servers, with_handshake
+from netdissect.protocols.base import Protocol
+from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
+
+__all__ = ["Recogniser", "Stranger"]
+
+MAX_SAMPLED = 100_000
+"""Flows held for recognition at once; beyond, those idle longest are judged and let go."""
+MAX_OTHER = 100_000
+"""Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
+MAX_SAMPLE_OCTETS = 64 * 1024
+"""Octets held per flow for recognition."""
+MAX_SAMPLED_OCTETS = 256 * 1024 * 1024
+"""Octets held for recognition in all; beyond, the flows idle longest are judged and let go."""
+LOOK_AGAIN: Final = 256
+"""Datagrams of a flow that nobody claimed after which it is looked at again; four times as many
+after each further look.
+"""
+SAMPLE_PIECES: Final = 256
+"""Pieces of stream held for recognition: a message can be cut into pieces of one octet."""
+SAMPLE_PACKETS: Final = 1024
+"""Segments held for recognition, those without data included."""
+SAMPLE_OCTETS: Final = 16 * 1024
+"""Octets of stream held for recognition."""
+
+_SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
+_PACKETS: Final = 4 * _SAMPLE_DATAGRAMS
+"""Packets of a UDP flow, ICMP errors included."""
+_UDP: Final = int(PacketKind.UDP)
+
+Name = tuple[str, FlowKey]
+"""Transport and key of either direction."""
+
+
+class Stranger(Taker):
+    """Takes the datagrams of a flow that no protocol has claimed."""
+
+    __slots__ = ("_key", "_left", "_looks", "_recogniser")
+
+    def __init__(self, recogniser: Recogniser, key: FlowKey, looks: int) -> None:
+        self._recogniser = recogniser
+        self._key = key
+        self._looks = looks
+        self._left = LOOK_AGAIN << 2 * looks
+
+    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
+        """Count one datagram; after enough of them those that follow are looked at."""
+        del frame, payload
+        self._recogniser.other_datagrams += 1
+        self._left -= 1
+        if not self._left:
+            self._recogniser.look_again(self._key, self._looks + 1, time_ns)
+
+
+class Recogniser:
+    """Judges flows. What it claims it hands to `begin`, with the hints to start with and what the
+    roles rest on; what belongs to nobody to `other`.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        protocols: tuple[Protocol, ...],
+        takers: dict[FlowKey, Taker],
+        servers: Servers,
+        *,
+        begin: Callable[[Flow, str], None],
+        other: Callable[[Packet], None] | None,
+        hit: Callable[[str], None],
+        unable: Callable[[Protocol, Exception], None],
+    ) -> None:
+        self.other_datagrams = 0
+        """UDP datagrams of no known protocol."""
+        self.servers = servers
+        self._options = options
+        self._protocols = protocols
+        self._takers = takers
+        """Of the flow table: a stranger's place is there, a sampled flow has none."""
+        self._begin = begin
+        self._other = other
+        self._hit = hit
+        self._unable = unable
+        self._sampled: OrderedDict[Name, Flow] = OrderedDict()
+        """Under the key of either direction."""
+        self._others: OrderedDict[Name, None] = OrderedDict()
+        """Oldest first. A plain dict leaves a gap for what is taken from its front, and the next
+        look at its front walks over all of them.
+        """
+        self._octets = 0
+
+    @property
+    def oldest(self) -> int | None:
+        """Return the oldest frame whose flow waits for recognition; None without any."""
+        flow = next(iter(self._sampled.values()), None)
+        return flow.packets[0][1][1] if flow is not None and flow.packets else None
+
+    def sampled(self, name: Name) -> Flow | None:
+        """Return the flow of this name that waits for recognition."""
+        return self._sampled.get(name)
+
+    def is_other(self, name: Name) -> bool:
+        """Return whether a flow was judged and belongs to nobody."""
+        return name in self._others
+
+    def strays(self) -> list[FlowKey]:
+        """Return the keys of the UDP flows that belong to nobody, each in both directions."""
+        return [key for transport, key in self._others if transport == "udp"]
+
+    # -- samples -----------------------------------------------------------------------------------
+
+    def new_flow(self, transport: str, key: FlowKey, time_ns: int, looks: int = 0) -> Flow:
+        """Return a new flow that waits for recognition."""
+        ports = flow_ports(key)
+        rules = self._options.decode_as
+        rule = next((r for r in rules if r.transport == transport and r.port in ports), None)
+        flow = Flow(key, transport, ports, rule, last_ns=time_ns, looks=looks)
+        self._sampled[transport, key] = flow
+        self._sampled[transport, reverse_key(key)] = flow
+        self._others.pop((transport, key), None)
+        if len(self._sampled) > 2 * MAX_SAMPLED:
+            self._evict("MAX_SAMPLED")
+        return flow
+
+    def hold(self, flow: Flow, packet: Packet, pieces: list[bytes]) -> None:
+        """Hold a packet of a flow that no protocol has claimed yet, and judge where that is due."""
+        _, _, time_ns, key, _, _, _ = packet
+        side = 0 if key == flow.key else 1
+        flow.last_ns = time_ns
+        flow.packets.append((side, packet))
+        for octets in pieces:
+            flow.sample.append((side, time_ns, octets))
+            flow.octets += len(octets)
+            self._octets += len(octets)
+        size = len(flow.sample)
+        if flow.transport == "tcp":
+            full = size >= SAMPLE_PIECES or flow.octets > SAMPLE_OCTETS
+            full = full or len(flow.packets) >= SAMPLE_PACKETS
+        else:
+            full = size >= _SAMPLE_DATAGRAMS or flow.octets > MAX_SAMPLE_OCTETS
+            full = full or len(flow.packets) >= _PACKETS
+        due = size in SAMPLE_SIZES or not size % _SAMPLE_DATAGRAMS or len(pieces) > 1
+        if full or (pieces and due):
+            self.judge(flow, final=full)
+        if self._octets > MAX_SAMPLED_OCTETS:
+            self._evict("MAX_SAMPLED_OCTETS")
+
+    def hold_error(self, name: Name, packet: Packet) -> None:
+        """Hold an ICMP error that quotes a datagram of a flow that waits."""
+        flow = self._sampled.get(name)
+        if flow is not None and len(flow.packets) < _PACKETS:
+            flow.packets.append((0 if packet[3] == flow.key else 1, packet))
+
+    # -- judging -----------------------------------------------------------------------------------
+
+    def judge(self, flow: Flow, *, final: bool) -> None:
+        """Put the sample to the protocols; claim the flow, or let it go where it is `final`."""
+        claim = self._claim(flow, final=final)
+        if claim is None and not final:
+            return
+        if claim is None:
+            claim = self.servers.weak(flow)
+        self._take_off(flow)
+        if claim is None:
+            self._let_go(flow)
+        else:
+            self._begin(flow, self._settle(flow, claim))
+
+    def finish(self) -> None:
+        """Judge everything that is left. Claimed flows begin in the order of their first frames,
+        those to known servers among them.
+        """
+        claimed: list[tuple[Flow, str]] = []
+        silent: list[Flow] = []
+        for flow in self._unique():
+            claim = self._claim(flow, final=True)
+            self._take_off(flow)
+            if claim is None:
+                silent.append(flow)
+            else:
+                claimed.append((flow, self._settle(flow, claim)))
+        for flow in silent:
+            claim = self.servers.weak(flow)
+            if claim is None:
+                self._let_go(flow)
+            else:
+                claimed.append((flow, self._settle(flow, claim)))
+        for flow, roles_from in sorted(claimed, key=_first_frame):
+            self._begin(flow, roles_from)
+
+    def _claim(self, flow: Flow, *, final: bool) -> Claim | None:
+        """Return what the sample proves."""
+        if flow.rule is not None:
+            claim = forced_claim(flow.rule, flow.sample, flow.ports, final=final)
+        else:
+            likely = None if final else self.servers.likely(flow)
+            claim = best_claim(
+                self._protocols if likely is None else (likely,),
+                flow.sample, flow.transport, flow.ports, final=final, on_fault=self._unable,
+            )  # fmt: skip
+        if claim is not None and claim.client is None and flow.transport == "tcp":
+            claim = with_handshake(claim, flow)
+        return claim
+
+    def _settle(self, flow: Flow, claim: Claim) -> str:
+        """Make a flow that of a protocol; return what the roles rest on."""
+        dialect = self._options.dialects.get(claim.protocol)
+        if dialect is not None:
+            reasons = (*claim.reasons, f"dialect {dialect} was asked for")
+            claim = named(replace(claim, reasons=reasons), dialect)
+        flow.claim = claim
+        mine = self._protocols if flow.rule is None else (flow.rule.protocol,)
+        claimer = next(protocol for protocol in mine if protocol.name == claim.protocol)
+        flow.protocol = claimer.over(flow.transport)
+        flow.client, roles_from = roles(claim, flow.protocol, flow.ports)
+        self.servers.learn(flow, roles_from)
+        return roles_from
+
+    # -- letting go --------------------------------------------------------------------------------
+
+    def _take_off(self, flow: Flow) -> None:
+        self._octets -= flow.octets
+        flow.octets = 0
+        self._sampled.pop((flow.transport, flow.key), None)
+        self._sampled.pop((flow.transport, reverse_key(flow.key)), None)
+
+    def _let_go(self, flow: Flow) -> None:
+        """Remember that a flow belongs to no protocol."""
+        for _, packet in flow.packets:
+            if packet[0] == _UDP:
+                self.other_datagrams += 1
+            if self._other is not None:
+                self._other(packet)
+        flow.packets, flow.sample = [], []
+        stranger = Stranger(self, flow.key, flow.looks) if flow.transport == "udp" else None
+        for key in (flow.key, reverse_key(flow.key)):
+            self._others[flow.transport, key] = None
+            if stranger is not None:
+                self._takers[key] = stranger
+        while len(self._others) > 2 * MAX_OTHER:
+            self._hit("MAX_OTHER")
+            (transport, key), _ = self._others.popitem(last=False)
+            if transport == "udp":
+                self._takers.pop(key, None)
+
+    def look_again(self, key: FlowKey, looks: int, time_ns: int) -> None:
+        """Hold what comes next of a flow that nobody claimed."""
+        for way in (key, reverse_key(key)):
+            self._takers.pop(way, None)
+            self._others.pop(("udp", way), None)
+        self.new_flow("udp", key, time_ns, looks)
+
+    def _evict(self, limit: str) -> None:
+        """Judge the tenth of the sampled flows that has been idle longest, and let it go."""
+        flows = sorted(self._unique(), key=lambda flow: flow.last_ns)
+        for flow in flows[: max(1, len(flows) // 10)]:
+            self._hit(limit)
+            self.judge(flow, final=True)
+
+    def _unique(self) -> list[Flow]:
+        return [flow for (_, key), flow in self._sampled.items() if key == flow.key]
+
+
+def _first_frame(claimed: tuple[Flow, str]) -> int:
+    packets = claimed[0].packets
+    return packets[0][1][1] if packets else 0

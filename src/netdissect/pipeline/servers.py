@@ -1,0 +1,108 @@
+"""Server endpoints, and what each of them speaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from netdissect.model.claims import Claim
+from netdissect.model.packets import flow_sides
+from netdissect.pipeline.ports import Flow
+from netdissect.protocols.base import Protocol
+
+__all__ = ["SERVER_SCORE", "Servers", "with_handshake"]
+
+MAX_UNTOLD = 256
+"""A TCP flow with more octets than this speaks for itself."""
+MAX_SERVERS = 4096
+"""Endpoints of each transport remembered as servers of a protocol."""
+SERVER_SCORE: Final = 60
+"""Score of a claim that rests on what the server spoke on other connections."""
+
+_SYN: Final = 0x02
+_ACK: Final = 0x10
+
+
+class Servers:
+    """Server endpoints and the claim that was made on a connection to them.
+
+    A connection that was refused, on which nothing was sent, or that holds nothing but what a
+    fuzzer made up, says nothing itself; another one to the same server tells what it was for.
+    """
+
+    def __init__(self, *, weak: bool = True) -> None:
+        """Make one; `weak` False: it claims no UDP flow, which then stays for somebody who knows
+        more servers.
+        """
+        self._weak = weak
+        self._known: dict[tuple[str, bytes], Claim] = {}
+        """(transport, server) -> the claim by which it was found."""
+        self._spoken: dict[bytes, Protocol] = {}
+        """Server endpoint of a UDP flow -> the protocol that took it."""
+
+    def learn(self, flow: Flow, roles_from: str) -> None:
+        """Remember what the server of a claimed flow speaks."""
+        if flow.claim is None or flow.protocol is None:
+            return
+        server = flow_sides(flow.key)[1 - flow.client]
+        if flow.transport == "udp" and len(self._spoken) < MAX_SERVERS:
+            self._spoken.setdefault(server, flow.protocol)
+        if flow.transport == "udp" and roles_from == "first_frame":
+            return  # Who is the server was no more than a guess.
+        if len(self._known) < 2 * MAX_SERVERS:
+            claim = replace(flow.claim, client=flow.client)
+            self._known.setdefault((flow.transport, server), claim)
+
+    def merge(self, others: Servers) -> None:
+        """Add what others have learnt."""
+        self._known = {**others._known, **self._known}
+
+    def likely(self, flow: Flow) -> Protocol | None:
+        """Return the protocol that a UDP flow will be of if its server speaks to all alike.
+
+        It spares the others the look at most samples; at the last one everybody is asked.
+        """
+        first, second = flow_sides(flow.key)
+        return self._spoken.get(second) or self._spoken.get(first)
+
+    def weak(self, flow: Flow) -> Claim | None:
+        """Return a claim on a flow that proves nothing, resting on what its server spoke before."""
+        if flow.rule is not None:
+            return None
+        if flow.transport == "udp":
+            return self._recall(flow) if self._weak else None
+        if flow.octets > MAX_UNTOLD:
+            return None
+        claim = self._recall(flow)
+        return None if claim is None else with_handshake(replace(claim, client=None), flow, claim)
+
+    def knows(self, server: bytes) -> bool:
+        """Return whether an endpoint is a UDP server of a known protocol."""
+        return ("udp", server) in self._known
+
+    def _recall(self, flow: Flow) -> Claim | None:
+        sides = flow_sides(flow.key)
+        for side in (1, 0):
+            claim = self._known.get((flow.transport, sides[side]))
+            if claim is None:
+                continue
+            theirs = claim.dialects[1 - (claim.client or 0)]
+            spoken = theirs or claim.dialects[0] or claim.dialects[1]
+            reason = "its server speaks this protocol on other connections"
+            return Claim(
+                claim.protocol, SERVER_SCORE, (spoken, spoken), 1 - side, "protocol", (reason,),
+                doubtful=(True, True),
+            )  # fmt: skip
+        return None
+
+
+def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> Claim:
+    """Return the claim with the roles of the TCP handshake: who sends the SYN is the client; where
+    there is none, `otherwise` or the claim as it is.
+    """
+    for side, packet in flow.packets:
+        segment = packet[5]
+        if segment is not None and segment.flags & _SYN:
+            client = 1 - side if segment.flags & _ACK else side
+            return replace(claim, client=client, roles_from="handshake")
+    return otherwise or claim

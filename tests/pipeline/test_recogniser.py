@@ -1,0 +1,117 @@
+"""Flows that do not prove themselves at once: looked at again, or known by their server."""
+
+from __future__ import annotations
+
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.pipeline import Options, Pipeline, recogniser
+from netdissect.pipeline.servers import SERVER_SCORE
+
+SECOND = 1_000_000_000
+CONNECT, WELCOME, ACK = b"\x02", bytes.fromhex("1800100000"), bytes.fromhex("1100100000")
+HANDSHAKE = [(0, CONNECT), (1, WELCOME), (0, ACK), (0, WELCOME)]
+NOISE = b"\xee" * 30
+
+
+def key(client, server=7777, host=1):
+    ports = client.to_bytes(2, "big") + server.to_bytes(2, "big")
+    return bytes([10, 0, 0, 9, 10, 1, 1, host]) + ports
+
+
+def flow(rows, of, start=1):
+    """Return packets of (direction, payload) rows, 10 ms apart."""
+    return [
+        (PacketKind.UDP, start + n, (start + n) * SECOND // 100, reverse_key(of) if d else of,
+         payload, None, ())
+        for n, (d, payload) in enumerate(rows)
+    ]  # fmt: skip
+
+
+def run(made, **options):
+    pipeline = Pipeline(Options(strict=True, **options))
+    pipeline.run(made)
+    pipeline.finish()
+    return pipeline
+
+
+def reliable(number, direction=0):
+    """Return a reliable message of 2.2 and its acknowledgement."""
+    message = (7 | number << 4 | 5 << 20 | 7 << 28).to_bytes(5, "little")
+    ack = (1 | number << 4 | 0xFFFF << 20).to_bytes(5, "little")
+    return [(direction, message), (1 - direction, ack)]
+
+
+def talk(first, count):
+    return [row for number in range(first, first + count) for row in reliable(number)]
+
+
+def test_what_does_not_prove_itself_in_16_datagrams_is_judged_with_more() -> None:
+    burst = [row[0] for row in (reliable(n) for n in range(0x141, 0x159))]
+    acks = [row[1] for row in (reliable(n) for n in range(0x141, 0x159))]
+    (report,) = run(flow([*burst, *acks], key(50000))).reports
+    assert report.dialects == ("riptide-2.1/2.2", "riptide-2.2")
+    assert report.datagrams == (24, 24)
+
+
+def test_a_flow_of_nobody_is_looked_at_again() -> None:
+    before = [(n & 1, NOISE) for n in range(64 + recogniser.LOOK_AGAIN)]
+    pipeline = run(flow([*before, *talk(0x141, 40)], key(50000)))
+    (report,) = pipeline.reports
+    assert report.datagrams == (40, 40)
+    assert pipeline.other_datagrams == len(before)
+
+
+def test_looks_become_rarer() -> None:
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(flow([(n & 1, NOISE) for n in range(64 * 300)], key(50000)))
+    assert pipeline.other_datagrams == 64 * 300
+    (stranger,) = {id(one): one for one in pipeline.recogniser._takers.values()}.values()
+    assert stranger._looks == 3
+
+
+def test_a_flow_to_a_known_server_is_its_protocols() -> None:
+    odd = flow([(0, NOISE), (0, b"\x07\x01")], key(50001), start=50)
+    other = flow([(0, NOISE)], key(50002, host=2), start=60)
+    pipeline = run([*flow(HANDSHAKE, key(50000)), *odd, *other])
+    first, second = pipeline.reports
+    assert (second.client, second.server) == ("10.0.0.9:50001", first.server)
+    assert second.datagrams == (2, 0)
+    assert second.explain == (
+        f"score {SERVER_SCORE}", "its server speaks this protocol on other connections",
+    )  # fmt: skip
+    assert pipeline.other_datagrams == 1
+
+
+def test_a_server_that_is_known_only_later_counts_as_well() -> None:
+    odd = flow([(0, NOISE)], key(50001))
+    pipeline = run([*odd, *flow(HANDSHAKE, key(50000), start=50)])
+    assert sorted(report.client for report in pipeline.reports) == [
+        "10.0.0.9:50000", "10.0.0.9:50001",
+    ]  # fmt: skip
+    assert not pipeline.other_datagrams
+
+
+def test_a_guess_of_the_server_makes_none_known() -> None:
+    # Between two high ports nothing says who serves: the first to send counts as the client.
+    pipeline = run([
+        *flow(talk(0x141, 20), key(50000, 50001)),
+        *flow([(0, NOISE)], key(50002, 50001), start=90),
+    ])  # fmt: skip
+    assert len(pipeline.reports) == 1
+    assert pipeline.reports[0].roles_from == "first_frame"
+
+
+def test_octets_held_are_bounded_in_all(monkeypatch) -> None:
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED_OCTETS", 10_000)
+    made = [
+        packet
+        for n in range(200)
+        for packet in flow([(0, bytes([0xEE]) * 500)] * 2, key(40000 + n), start=1 + 2 * n)
+    ]
+    pipeline = Pipeline(Options(strict=True))
+    for packet in made:
+        pipeline.feed(packet)
+        assert pipeline.recogniser._octets <= 10_000
+    pipeline.finish()
+    assert pipeline.limits_hit["MAX_SAMPLED_OCTETS"] > 50
+    assert pipeline.other_datagrams == 400
+    assert not pipeline.recogniser._octets
