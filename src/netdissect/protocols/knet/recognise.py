@@ -112,14 +112,21 @@ def _dialects(sample: Sequence[Sample]) -> _Both | None:
     """Return the sample with each side read in the dialect that fits it best; None where next to
     nothing fits any.
     """
-    ways = [[_side(sample, side, READERS[name]) for name in _DIALECTS] for side in (0, 1)]
-    chosen = [max(way, key=_fit) for way in ways]
-    doubtful = [_fit(way[0]) == _fit(way[1]) for way in ways]
-    for side in (0, 1):
-        if doubtful[side] and not doubtful[1 - side]:
-            # A side that says nothing of its own speaks as the other does.
-            name = chosen[1 - side].how.dialect
-            chosen[side] = ways[side][_DIALECTS.index(name)]
+    usual, legacy = (READERS[name] for name in _DIALECTS)
+    chosen = [_side(sample, side, usual) for side in (0, 1)]
+    doubtful = [False, False]
+    other: list[_Side | None] = [None, None]
+    for side, found in enumerate(chosen):
+        if found.odd or not found.signs:
+            second = other[side] = _side(sample, side, legacy)
+            doubtful[side] = _fit(second) == _fit(found)
+            if _fit(second) > _fit(found):
+                chosen[side] = second
+    for side, mine in enumerate(other):
+        # A side that says nothing of its own speaks as the other does.
+        sure = doubtful[side] and not doubtful[1 - side]
+        if mine is not None and sure and chosen[1 - side].how is legacy:
+            chosen[side] = mine
     datagrams = sorted(chosen[0].datagrams + chosen[1].datagrams, key=_position)
     if not datagrams:
         return None
@@ -144,7 +151,7 @@ def _side(sample: Sequence[Sample], side: int, how: Reader) -> _Side:
 
 
 def _fit(side: _Side) -> tuple[int, int]:
-    """Return how well a dialect fits: `max` takes the first of equals, which is 2.x."""
+    """Return how well a dialect fits."""
     return len(side.datagrams), side.signs
 
 
