@@ -180,3 +180,14 @@ def test_the_readme_names_every_protocol_and_dialect() -> None:
     text = (ROOT / "README.md").read_text().lower()
     for protocol in lookup.loaded_protocols():
         assert protocol.title.lower() in text or protocol.name in text
+
+
+_TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    found = _TEST.findall((ROOT / "docs" / "security.md").read_text())
+    assert len(found) > 30
+    for path, name in found:
+        text = (ROOT / path).read_text()
+        assert not name or f"def {name}(" in text, f"{path} has no {name}"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import hostile
 from netdissect.export.table import cell, write_rows
+from netdissect.render.safe import safe
 
 
 def read_back(text: str, delimiter: str = ",") -> list[list[str]]:
@@ -66,3 +67,10 @@ def test_formulas_are_defused_on_request(text: str) -> None:
 
 def test_negative_numbers_stay_numbers() -> None:
     assert cell([-5], guard=True) == "-5"
+
+
+def test_on_a_terminal_control_characters_are_escaped() -> None:
+    out = io.StringIO()
+    rows = [[[text]] for text in hostile.HOSTILE]
+    write_rows(out, ["name"], rows, clean=safe)
+    assert all(hostile.is_safe(line) for line in out.getvalue().split("\n"))

@@ -158,6 +158,7 @@ def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: boo
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.export.table import write_rows  # noqa: PLC0415
     from netdissect.filters import Scope, compile_column  # noqa: PLC0415
+    from netdissect.render.safe import safe  # noqa: PLC0415
 
     if not columns:
         raise click.UsageError("-T needs columns: -e frame.number -e msg.type")
@@ -172,4 +173,5 @@ def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: boo
                 scope = Scope(record, group, None, first_ns, single=bool(group))
                 yield [get(scope) for get in getters]
 
-    write_rows(sys.stdout, columns, cells(), kind=kind, guard=guard)
+    clean = safe if sys.stdout.isatty() else None
+    write_rows(sys.stdout, columns, cells(), kind=kind, guard=guard, clean=clean)

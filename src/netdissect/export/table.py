@@ -5,7 +5,7 @@ back.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
 __all__ = ["FORMATS", "cell", "write_rows"]
@@ -24,6 +24,7 @@ def write_rows(
     kind: str = "csv",
     guard: bool = False,
     header: bool = True,
+    clean: Callable[[str], str] | None = None,
 ) -> int:
     """Write rows of cells and return how many.
 
@@ -34,6 +35,7 @@ def write_rows(
         kind: `csv` or `tsv`.
         guard: put `'` before text that a spreadsheet would run as a formula (`--csv-safe`).
         header: write the first line.
+        clean: what makes a text harmless for a terminal; None where no terminal shows it.
 
     """
     separator = FORMATS[kind]
@@ -42,7 +44,8 @@ def write_rows(
         stream.write(separator.join(_quoted(name, special) for name in names) + "\n")
     written = 0
     for row in rows:
-        texts = [_quoted(cell(values, guard=guard), special) for values in row]
+        found = [cell(values, guard=guard) for values in row]
+        texts = [_quoted(text if clean is None else clean(text), special) for text in found]
         # A row that is one empty cell must not look like an empty line.
         stream.write((separator.join(texts) or '""') + "\n")
         written += 1
