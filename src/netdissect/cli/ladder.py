@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,12 @@ def command(
                 f"connection {found.number} has no datagram to draw"
                 f"{_chosen(found.match, start, end)}"
             )
-        drawn = ladder.rows(records, found.events_between(records), found.lost(records))
+        drawn = ladder.rows(
+            records,
+            found.events_between(records),
+            found.lost(records),
+            found.segments(records, whole=(start, end, limit) == (None, None, None)),
+        )
         screen = make_screen(color, width)
         ends = found.ends(records, screen)
         if as_json:
@@ -125,6 +131,10 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
     }
 
 
+_STREAM = "tcp"
+"""Space of the octets of a TCP stream."""
+
+
 class _Found:
     """The datagrams, events and proven losses of one connection, from one pass."""
 
@@ -135,6 +145,8 @@ class _Found:
         self.number = wanted or 1
         self.events: list[ConnectionEvent] = []
         self._told_lost: list[tuple[int, int]] = []
+        self._segments: list[UnitRecord] = []
+        """Octets of a TCP stream that were seen more than once."""
 
     def records(
         self, start: int | None, end: int | None
@@ -147,6 +159,8 @@ class _Found:
                 if item.event not in {"probe", "ack"}:
                     self.events.append(item)
             elif isinstance(item, UnitRecord):
+                if item.space == _STREAM and any(copy.kind != "original" for copy in item.copies):
+                    self._segments.append(item)
                 if item.extra.get("reported") == "lost":
                     self._told_lost += [(item.direction, copy.frame) for copy in item.copies]
             elif self._between(item, start, end) and self.match.datagram(
@@ -180,6 +194,23 @@ class _Found:
             facts.vantage if facts else ""
         )
         return frozenset(frame for way, frame in self._told_lost if way != near)
+
+    def segments(
+        self, records: list[tuple[DatagramRecord, list[MessageRecord]]], *, whole: bool
+    ) -> list[UnitRecord]:
+        """Return the repeated octets: all, or those in the span of the datagrams drawn; none where
+        a filter asks for messages.
+        """
+        if self.match.filter is not None:
+            return []
+        if whole:
+            return self._segments
+        first, last = records[0][0].time_ns, records[-1][0].time_ns
+        kept = [
+            (unit, [copy for copy in unit.copies if first <= copy.time_ns <= last])
+            for unit in self._segments
+        ]
+        return [replace(unit, copies=copies) for unit, copies in kept]
 
     def ends(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]], screen: Screen

@@ -122,6 +122,8 @@ class Session:
         self.choices = choices or Choices()
         self.quiet = quiet
         self.progress = Progress(enabled=not quiet and not streams)
+        self.own = reader is None
+        """Whether the capture was opened here, by its name."""
         self.reader = self.progress.watch(open_capture(file) if reader is None else reader)
         self.reports = Reports()
         self.anomalies: list[Anomaly] = []
@@ -205,7 +207,7 @@ class Session:
         from netdissect.pipeline import Pipeline, Recorder, iter_timeline  # noqa: PLC0415
 
         recorder = Recorder()
-        pipeline = Pipeline(self.choices.options(), recorder=recorder)
+        pipeline = Pipeline(self._ahead(self.choices.options()), recorder=recorder)
         yield from iter_timeline(self.reader, pipeline=pipeline)
         self.collect(pipeline)
 
@@ -256,11 +258,21 @@ class Session:
             on_anomaly=found.take if self.keeps_anomalies else None,
             on_report=None if self.keeps_reports else self.forget,
         )
-        pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+        pipeline = Pipeline(self._ahead(options), recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline)
         self.collect(pipeline)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
+
+    def _ahead(self, options: Options) -> Options:
+        """Return the options with what a first look at the whole file has shown, where it can be
+        looked at twice.
+        """
+        from netdissect.pipeline import look_ahead  # noqa: PLC0415
+
+        if self.live or not self.own:
+            return options
+        return look_ahead(self.file, options)
 
     def of(self, number: int | None, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items of one connection, of all for None.

@@ -197,6 +197,8 @@ class ConnectionReport:
     """In the order in which they were concluded."""
     diagnosis: Diagnosis | None = None
     """The answer; None only before the pipeline has asked for it."""
+    near: tuple[bool | None, bool | None] = (None, None)
+    """(client, server): whether it is next to the capture; None = not known."""
 
 
 @dataclass(slots=True)
@@ -215,6 +217,8 @@ class Copy:
     """
     attempts_left: int | None = None
     """Attempts that remained after this copy; None where the dialect has no limit."""
+    doubtful: bool = False
+    """True while the next number of its space is still to say who made it."""
 
 
 @dataclass(slots=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, Protocol, cast
 
 from netdissect.capture import CaptureReader, open_capture
@@ -15,7 +17,7 @@ from netdissect.model.reports import CaptureInfo, ConnectionEvent, UnitRecord
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import Analysis, Options, Reading, decode_as, reading
+from netdissect.pipeline.options import Analysis, Near, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.table import Pipeline
 from netdissect.protocols.claiming import DecodeAs
@@ -33,6 +35,7 @@ __all__ = [
     "analyze",
     "decode_as",
     "iter_timeline",
+    "look_ahead",
     "open_capture",
     "opened",
     "processes_for",
@@ -56,6 +59,8 @@ class FrameSource(Protocol):
 
 Source = str | os.PathLike[str] | IO[bytes] | FrameSource
 
+MAX_AHEAD = 8_000_000
+"""Octets of a file that is looked at as a whole before anything of it is told: a moment's work."""
 _FLUSH_PACKETS = 256
 """The timeline is looked through for settled records after so many packets."""
 
@@ -102,6 +107,30 @@ def analyze(
         return pipeline.analysis(reader.info, collected)
 
 
+def look_ahead(source: Source, options: Options) -> Options:
+    """Return the options with where the capture was taken, which only the whole of it tells.
+
+    So that what hangs on it is the same from the first unit on. Unchanged for what cannot be read
+    twice and for files above MAX_AHEAD: there it is told by what is known up to then.
+    """
+    if options.near is not None or not isinstance(source, (str, os.PathLike)):
+        return options
+    try:
+        found = Path(source).stat()
+    except OSError:
+        return options  # reading it says why
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_AHEAD:
+        return options
+    quiet = replace(options, on_anomaly=None, on_late=None, on_report=None)
+    with analyze(source, options=quiet, anomalies=False).connections as reports:
+        known = {report.connection: report.near for report in reports if any(_told(report.near))}
+    return replace(options, near=known)
+
+
+def _told(near: Near) -> Iterator[bool]:
+    return (side is not None for side in near)
+
+
 def iter_timeline(
     source: Source, *, options: Options | None = None, pipeline: Pipeline | None = None
 ) -> Iterator[UnitRecord | ConnectionEvent]:
@@ -113,7 +142,8 @@ def iter_timeline(
         pipeline: a pipeline made with a `Recorder`, to look at its reports afterwards.
 
     """
-    pipeline = pipeline or Pipeline(options, recorder=Recorder())
+    if pipeline is None:
+        pipeline = Pipeline(look_ahead(source, options or Options()), recorder=Recorder())
     recorder = pipeline.recorder
     if recorder is None:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError, did_you_mean
@@ -15,10 +16,14 @@ from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.wire.inflate import Bounds
 
-__all__ = ["Analysis", "Options", "Reading", "decode_as", "reading"]
+__all__ = ["Analysis", "Near", "Options", "Reading", "decode_as", "reading"]
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
+
+
+Near: TypeAlias = tuple[bool | None, bool | None]
+"""Whether (client, server) is next to the capture; None = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,10 @@ class Options:
     """What the user says about octets that nothing on the wire tells; None = nothing."""
     strict: bool = False
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
+    near: Mapping[int, Near] | None = None
+    """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
+    such look. What hangs on it is then told right from the start.
+    """
     on_anomaly: Callable[[Anomaly], None] | None = None
     """Told of every anomaly as it is found; None = they are only counted."""
     on_late: Callable[[str, Severity, int], None] | None = None

@@ -27,7 +27,7 @@ from netdissect.model.records import (
     Reliability,
 )
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
-from netdissect.pipeline import Source, opened
+from netdissect.pipeline import Source, look_ahead, opened
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow
@@ -93,7 +93,7 @@ class Seen:
     def settled(self, now_ns: int) -> bool:
         """Return whether nothing more can be learnt about it."""
         return now_ns - self.time_ns > HOLD_NS or all(
-            record.settled_ns is not None for record, _ in self.touched
+            record.settled_ns is not None and not copy.doubtful for record, copy in self.touched
         )
 
 
@@ -412,6 +412,9 @@ def iter_records(
         live=live,
         bounds=options.reading.bounds if options and options.reading else None,
     )
+    options = options or Options()
+    if not live:
+        options = look_ahead(source, options)
     pipeline = Pipeline(options, recorder=records.recorder, observer=records)
     for item in iter_both(source, records, pipeline):
         if isinstance(item, DatagramRecord):

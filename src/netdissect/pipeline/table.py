@@ -317,6 +317,7 @@ class Pipeline:
         connection.findings.late = self.options.on_late
         if self.observer is not None:
             connection.findings.every = self.observer.finding
+        self._place(connection)
         flow.connection = connection
         flow.assembler = protocol.assembler()
         counts = self.counts.setdefault(protocol.name, {"datagrams": 0, "connections": 0})
@@ -339,6 +340,11 @@ class Pipeline:
                     self._streams[key] = streams.StreamPort(self, flow, protocol, side)
         if len(self._claimed) > 2 * MAX_CONNECTIONS:
             self._evict_claimed()
+
+    def _place(self, connection: Connection) -> None:
+        """Tell a connection where the capture was taken, if it was looked at before."""
+        if self.options.near is not None:
+            connection.place(self.options.near.get(connection.number, (None, None)))
 
     def restart(
         self,

@@ -6,12 +6,12 @@ All three draw the same rows, so they show the same thing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
-from netdissect.model.reports import ConnectionEvent
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Line, cells, fit
 from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
@@ -48,6 +48,7 @@ def rows(
     records: Iterable[tuple[DatagramRecord, list[MessageRecord]]],
     events: Iterable[ConnectionEvent] = (),
     lost: frozenset[int] = frozenset(),
+    segments: Iterable[UnitRecord] = (),
 ) -> list[Row]:
     """Return the rows of a connection, in time.
 
@@ -55,11 +56,13 @@ def rows(
         records: its datagrams with the messages that are wanted.
         events: state changes and timeouts, drawn across both lanes.
         lost: frames whose datagram is proven not to have arrived.
+        segments: octets of a TCP stream, whose further copies are drawn.
 
     """
     found = [
         _arrow(record, items, lost) for record, items in records if record.direction is not None
     ]
+    found = _with_segments(found, segments)
     found += [
         Row(
             event.time_ns,
@@ -72,6 +75,29 @@ def rows(
     ]
     # A remark stands after the arrow that caused it.
     return sorted(found, key=lambda row: (row.time_ns, row.frame or 0, row.direction is None))
+
+
+def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Row]:
+    """Return the arrows of messages, marked where a further copy of octets completed them, and one
+    for each other segment that repeats octets.
+    """
+    again: dict[int, Row] = {}
+    for unit in segments:
+        for copy in unit.copies:
+            if copy.kind != "original" and copy.frame not in again:
+                last = unit.seq + int(unit.extra.get("length", 1)) - 1
+                word, mark = _AGAIN[copy.kind]
+                label = f"octets {unit.seq} to {last} {word}"
+                again[copy.frame] = Row(copy.time_ns, unit.direction, label, mark, copy.frame)
+    marked = [
+        replace(arrow, mark=again.pop(arrow.frame).mark) if arrow.frame in again else arrow
+        for arrow in arrows
+    ]
+    return [*marked, *again.values()]
+
+
+_AGAIN = {"retransmission": ("sent again", "resend"), "duplicate": ("copied", "duplicate")}
+"""Kind of a copy -> word and mark."""
 
 
 def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[int]) -> Row:

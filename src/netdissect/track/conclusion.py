@@ -58,6 +58,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         last_time_ns=connection.last_ns,
         vantage=connection.vantage.word,
         vantage_basis=connection.vantage.basis,
+        near=connection.vantage.near,
         handshake=machine.handshake,
         reject_reason=machine.reject_reason,
         state=state,

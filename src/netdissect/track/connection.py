@@ -451,11 +451,18 @@ class Connection:
         if self.vantage.near == (True, True) and not (client.disorder() or server.disorder()):
             return  # Answers get quicker only: both stay near.
         sights = (server.sight(client.disorder()), client.sight(server.disorder()))
-        if not self.vantage.update(*sights):
-            return
+        if self.vantage.update(*sights):
+            self._place()
+
+    def place(self, near: tuple[bool | None, bool | None]) -> None:
+        """Take from an earlier look at the whole capture where it was taken."""
+        self.vantage.settle(near)
+        self._place()
+
+    def _place(self) -> None:
+        near = self.vantage.near
         for lane in self.lanes:
             for space in lane.spaces.values():
-                near = self.vantage.near
                 space.place(near[lane.direction], near[1 - lane.direction])
 
     def resumed(self, side: int, frame: int, time_ns: int, since: tuple[int, int]) -> None:

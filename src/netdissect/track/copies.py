@@ -37,7 +37,7 @@ class CountedCopies:
 
         Args:
             gap_ns: time since the copy before it.
-            turn: called with the verdict where it differs from the first.
+            turn: called with the verdict.
             copied: first verdict, by that time alone: made by the network.
 
         """
@@ -62,5 +62,4 @@ class CountedCopies:
             spare.append((seq, skipped - used))
         for index, (gap_ns, copied, turn) in enumerate(copies):
             verdict = index < made_by_network and (copied or gap_ns < LATEST_NS)
-            if verdict is not copied:
-                turn(verdict)
+            turn(verdict)

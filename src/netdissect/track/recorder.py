@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
@@ -15,7 +16,7 @@ from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 if TYPE_CHECKING:
     from netdissect.track.ledger import Ledger
 
-__all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING", "Recorder"]
+__all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING", "Recorder", "add_copy"]
 
 MAX_PENDING = 65536
 """Records held back at most; beyond, the oldest leaves as it stands."""
@@ -122,13 +123,21 @@ class Recorder:
                 sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
                 copy.attempts_left = max(0, resend.attempts - sent)
         if _full(record):
-            newest = self._records.get(id(space), {}).get(record.seq, record)
-            record = self._continued(space, record.seq, record) if _full(newest) else newest
-        if "continued" in record.extra:
-            record.settled_ns = time_ns
+            known = self._records.setdefault(id(space), {})
+            record = known[record.seq] = self.open_for(known.get(record.seq, record))
         self.touched.append((record, copy))
-        record.copies.append(copy)
+        add_copy(record, copy)
         return copy
+
+    def open_for(self, record: UnitRecord) -> UnitRecord:
+        """Return a record of the same unit that takes further copies."""
+        if not _full(record):
+            return record
+        first = record.copies[0].frame
+        extra = {"continued": record.extra.get("continued", first)}
+        further = replace(record, copies=[], told=False, extra=extra)
+        self.pending.append(further)
+        return further
 
     def late(
         self,
@@ -141,28 +150,27 @@ class Recorder:
         due_ns: int,
     ) -> Copy:
         """Add a copy of a unit that is settled already; return it."""
-        record = self._records.get(id(space), {}).get(seq)
+        known = self._records.setdefault(id(space), {})
+        record = known.get(seq)
         if record is None:
-            record = self._continued(space, seq, None)
+            wire_seq = seq & (1 << space.rule.bits) - 1
+            record = known[seq] = self.forgotten(space.direction, space.rule.name, wire_seq, seq)
         return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
 
-    def _continued(self, space: Ledger, seq: int, before: UnitRecord | None) -> UnitRecord:
-        """Open a record for further copies of a unit whose own has left or is forgotten."""
-        wire_seq = seq & (1 << space.rule.bits) - 1
+    def forgotten(self, direction: int, space: str, wire_seq: int, seq: int) -> UnitRecord:
+        """Open a record for further copies of a unit of which nothing is remembered."""
         record = UnitRecord(
-            self.connection, space.direction, space.rule.name, wire_seq, seq, None,
+            self.connection, direction, space, wire_seq, seq, None,
             [], None, None, None, False, "unknown", None,
         )  # fmt: skip
         record.extra["continued"] = None
-        if before is not None:
-            record.type, record.outcome = before.type, before.outcome
-            record.acked_frame = before.acked_frame
-            record.acked_time_ns = before.acked_time_ns
-            first = before.copies[0].frame
-            record.extra["continued"] = before.extra.get("continued", first)
         self.pending.append(record)
-        self._records.setdefault(id(space), {})[seq] = record
         return record
+
+    def withdraw(self, space: Ledger) -> None:
+        """Take back in which order units came: that shows only next to their receiver."""
+        for record in self._records.get(id(space), {}).values():
+            record.delivered_order = None
 
     def acked(self, record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
         """Note the first acknowledgement; an ambiguous one tells no round trip."""
@@ -246,6 +254,13 @@ class Recorder:
         left = sorted(self.pending, key=_moment)
         self.pending.clear()
         yield from left
+
+
+def add_copy(record: UnitRecord, copy: Copy) -> None:
+    """Add a copy to a record that has room for it."""
+    record.copies.append(copy)
+    if "continued" in record.extra:
+        record.settled_ns = copy.time_ns
 
 
 def _full(record: UnitRecord) -> bool:

@@ -130,8 +130,10 @@ class Repeated(Acknowledged):
             if not same:
                 self._other_content(seq, frame, time_ns)
         if self._counted is not None:
+            if copy is not None:
+                copy.doubtful = True
             self._counted.add(
-                gap_ns, lambda made: self._turn(seq, copy, copied=made), copied=copied
+                gap_ns, lambda made: self._verdict(seq, copy, copied, made), copied=copied
             )
         elif self._by_place:
             self._placed += 1
@@ -180,6 +182,13 @@ class Repeated(Acknowledged):
                 f"{seq & self._mask} was acknowledged and is still sent again", seq=seq,
             )  # fmt: skip
 
+    def _verdict(self, seq: int, copy: Copy | None, before: bool, copied: bool) -> None:  # noqa: FBT001
+        """Take what the next number has shown of a copy."""
+        if copy is not None:
+            copy.doubtful = False
+        if copied is not before:
+            self._turn(seq, copy, copied=copied)
+
     def _turn(self, seq: int, copy: Copy | None, *, copied: bool) -> None:
         """Change the verdict on one copy."""
         self._count_turned(1, copied=copied)
@@ -199,6 +208,8 @@ class Repeated(Acknowledged):
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Take what is known now about where the capture was taken: more than before, or less."""
+        if self.receiver_near and not receiver_near and self.recorder is not None:
+            self.recorder.withdraw(self)
         before = bool(self.sender_near)
         self.sender_near, self.receiver_near = sender_near, receiver_near
         if before is bool(sender_near):

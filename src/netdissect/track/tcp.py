@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
 from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS
+from netdissect.track.recorder import add_copy
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.troubles import Troubles
 
@@ -67,10 +69,8 @@ class StreamHalf:
         "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
         "connection", "counts", "direction", "findings", "first", "highest", "holes", "last",
         "last_frame", "last_ns", "lateness", "limits", "max_copies", "new", "octets_on_wire",
-        "on_pause",
-        "outstanding", "pure_acks",
-        "quickest_ns", "recorder", "repeated", "rtt", "segments", "troubles", "units_acked",
-        "units_unacked", "units_unknown",
+        "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
+        "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked", "units_unknown",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -96,6 +96,10 @@ class StreamHalf:
         self.repeated: deque[tuple[int, int]] = deque(maxlen=MAX_ARRIVALS)
         """Ranges sent again lately."""
         self.outstanding: deque[Unit] = deque()
+        self.settled: deque[Unit] = deque(maxlen=MAX_UNITS)
+        """The newest acknowledged units that have a record, for their late copies."""
+        self.partly_new: set[int] = set()
+        """First offsets of octets that came behind repeated ones: no units of their own."""
         self.rtt = RttReservoir()
         self.quickest_ns = 1 << 62
         self.counts = dict.fromkeys(
@@ -208,7 +212,7 @@ class StreamHalf:
             # This very packet was seen before: the network repeated it.
             self.counts["exact_duplicates"] += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)
-            self._again(start, end, frame, time_ns, "duplicate")
+            self._again(start, end, frame, time_ns, "duplicate", segment.seq)
             return
         self._identities.append(identity)
         if start >= self.highest:
@@ -226,7 +230,7 @@ class StreamHalf:
         else:
             self.counts["retransmitted"] += 1
             self.findings.add("retransmission", frame, time_ns, self.direction)
-            self._repeat(start, end, frame, time_ns)
+            self._repeat(start, end, frame, time_ns, segment)
         if not self._is_late(segment.ip_id):
             self._newest_id = segment.ip_id or self._newest_id
 
@@ -279,16 +283,19 @@ class StreamHalf:
         record = None
         if self.recorder is not None:
             record = UnitRecord(
-                self.connection, self.direction, SPACE, segment.seq, start, "data",
+                self.connection, self.direction, SPACE,
+                (segment.seq + start - segment.stream_start) % _WRAP, start, "data",
                 [Copy(frame, time_ns, "original")], None, None, None, False, "unknown", None,
                 extra={"length": end - start},
             )  # fmt: skip
             if late:
                 record.extra["late"] = True
+            if start in self.partly_new:
+                record.extra["partly_new"] = True
             self.recorder.pending.append(record)
         if not self.max_copies:
             self.max_copies = 1
-        unit: Unit = [start, end, time_ns, 1, frame, False, record]
+        unit: Unit = [start, end, time_ns, 1, frame, start in self.partly_new, record]
         outstanding = self.outstanding
         if end <= self.acked:
             self._settle(unit, frame, time_ns, exact=False)
@@ -311,17 +318,28 @@ class StreamHalf:
         if len(arrivals) > MAX_ARRIVALS:
             del arrivals[: MAX_ARRIVALS // 4]
 
-    def _repeat(self, start: int, end: int, frame: int, time_ns: int) -> None:
+    def _repeat(
+        self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment
+    ) -> None:
         """Take octets of which some were seen before."""
         self.repeated.append((start, end))
-        if end > self.highest:
-            self._arrive(self.highest, end, time_ns, frame)
-            self.highest = end
         self._close(start, end, frame, time_ns)
-        self._again(start, end, frame, time_ns, "retransmission")
+        self._again(start, end, frame, time_ns, "retransmission", segment.seq)
+        if end > self.highest:
+            low, self.highest = self.highest, end
+            if len(self.partly_new) >= MAX_UNITS:
+                self.hit("MAX_UNITS")
+                self._arrive(low, end, time_ns, frame)
+                return
+            self.partly_new.add(low)
+            self._unit(low, end, frame, time_ns, segment, late=False)
 
-    def _again(self, start: int, end: int, frame: int, time_ns: int, kind: str) -> None:
+    def _again(
+        self, start: int, end: int, frame: int, time_ns: int, kind: str, wire_seq: int
+    ) -> None:
         """Note a further copy with the units that it covers."""
+        if self.recorder is not None:
+            self._list(start, end, Copy(frame, time_ns, kind), wire_seq)
         first = True
         for unit in self.outstanding:
             if unit[START] >= end:
@@ -338,8 +356,25 @@ class StreamHalf:
                 self.max_copies = max(self.max_copies, unit[COPIES])
                 if unit[COPIES] == STALLED_COPIES:
                     self._stalled(unit, frame, time_ns)
-            if unit[RECORD] is not None:
-                unit[RECORD].copies.append(Copy(frame, time_ns, kind))
+
+    def _list(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
+        """Add a copy to the records of the units that it covers, settled ones too."""
+        recorder = self.recorder
+        if recorder is None:
+            return
+        covered = [
+            unit
+            for units in (self.settled, self.outstanding)
+            for unit in units
+            if unit[RECORD] is not None and unit[START] < end and unit[END] > start
+        ]
+        for unit in covered:
+            unit[RECORD] = recorder.open_for(unit[RECORD])
+            add_copy(unit[RECORD], replace(copy))
+        if not covered:
+            record = recorder.forgotten(self.direction, SPACE, wire_seq, start)
+            record.extra["length"] = end - start
+            add_copy(record, copy)
 
     def _stalled(self, unit: Unit, frame: int, time_ns: int) -> None:
         self.findings.add(
@@ -376,6 +411,12 @@ class StreamHalf:
         """Take the first acknowledgement of a unit; only an exact one of a range sent once tells a
         round trip (Karn; a later one is delayed by what else it acknowledges).
         """
+        if unit[RECORD] is not None:
+            self.settled.append(unit)
+        if unit[START] in self.partly_new:
+            if unit[RECORD] is not None and self.recorder is not None:
+                self.recorder.acked(unit[RECORD], frame, time_ns, ambiguous=unit[DOUBTFUL])
+            return
         self.units_acked += 1
         ambiguous = unit[DOUBTFUL]
         sample = time_ns - unit[FIRST_NS]
@@ -391,7 +432,9 @@ class StreamHalf:
             self.recorder.acked(unit[RECORD], frame, time_ns, ambiguous=ambiguous)
 
     def _drop(self, unit: Unit, outcome: str) -> None:
-        if outcome == "unknown":
+        if unit[START] in self.partly_new:
+            pass  # its segment counts as the retransmission that it is as well
+        elif outcome == "unknown":
             self.units_unknown += 1
         else:
             self.units_unacked += 1
@@ -447,6 +490,7 @@ class StreamHalf:
             **counts,
             "pure_acks": self.pure_acks,
             "octets_on_wire": self.octets_on_wire,
+            "partly_new": len(self.partly_new),
         }
         extra |= self.troubles.report(end_ns)
         extra["segments"] = self.segments

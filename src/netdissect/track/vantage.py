@@ -57,19 +57,22 @@ class Sight(NamedTuple):
 class Vantage:
     """What follows from the sights of client and server."""
 
-    __slots__ = ("_tick_ns", "near", "sights")
+    __slots__ = ("_settled", "_tick_ns", "near", "sights")
 
     def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
         """Take how long each side's program may hold an answer back, in milliseconds."""
         self._tick_ns = tuple(max(FAR_NS, int(1e6 * ms)) for ms in tick_ms)
         nothing = Sight(None, 0, 0)
         self.sights = (nothing, nothing)
+        self._settled = False
         self.near: tuple[bool | None, bool | None] = (None, None)
         """(client next to the capture, server next to the capture); None = not known."""
 
     def update(self, client: Sight, server: Sight) -> bool:
         """Take the sights; return True where the conclusion has changed."""
         self.sights = (client, server)
+        if self._settled:
+            return False
         slow, slower = self._tick_ns
         far = (_far(client, server, slow), _far(server, client, slower))
         near = (
@@ -83,6 +86,11 @@ class Vantage:
         changed = found != self.near
         self.near = (found[0], found[1])
         return changed
+
+    def settle(self, near: tuple[bool | None, bool | None]) -> None:
+        """Take what an earlier look at the whole capture has concluded."""
+        self._settled = True
+        self.near = near
 
     @property
     def word(self) -> str:
