@@ -180,6 +180,23 @@ def codes(events: list[Any]) -> list[str]:
     return [event[1] for event in events if event[0] == Ev.NOTE]
 
 
+def test_fragments_of_2010_have_no_number_of_their_own() -> None:
+    """Each carries reliable number 0, and the first free transfer is number 0: no resends, no fault."""
+    first = bytes.fromhex("40010000" "00" "03d0" "00" "02" "00" "14ab" "63")
+    second = bytes.fromhex("40020000" "00" "0250" "00" "00" "01" "cdef")
+    events = [scan(data, 0, hints("knet-2010")) for data in (first, second)]
+    for found in events:
+        assert [event[2] for event in found if event[0] == Ev.UNIT] == ["datagram"]
+        assert not codes(found)
+    transfers = Transfers()
+    for number, found in enumerate(events, 1):
+        transfers.feed(0, number, number, found)
+    assert transfers.last == [bytes.fromhex("14ab63cdef")]
+    modern = scan(first, 0, hints("knet-2.x"))
+    assert [event[2] for event in modern if event[0] == Ev.UNIT] == ["datagram", "reliable"]
+    assert "knet-transfer-zero" in codes(modern)
+
+
 def test_fragments_are_joined_by_number() -> None:
     transfers = Transfers()
     transfers.feed(0, 1, 1, [part(1, None, 3, 10, b"\x14ab")])

@@ -119,9 +119,13 @@ class _Found:
     def fragment(self, message: Values) -> None:
         """Take a fragment."""
         start, _, _, is_reliable, _, delta, count, transfer, _, content, _ = message
+        legacy = self.how.legacy
         kind = _part(message, self.base, self.how, self.parts)
-        self._add(kind, delta if is_reliable else None, content)
-        self.odd |= not is_reliable or not transfer or bool(start and count < _FEWEST)
+        # A fragment of 2010 carries the number 0 of a message that was never queued: all have it.
+        self._add(kind, delta if is_reliable and not legacy else None, content)
+        self.reliables += bool(is_reliable and legacy)
+        odd = not is_reliable or not (transfer or legacy)
+        self.odd |= odd or bool(start and count < _FEWEST)
 
     def whole(self, message: Values) -> None:
         """Take a message that is no fragment."""
@@ -195,7 +199,7 @@ def kind_of(identifier: int, how: Reader) -> str:
 def _part(message: Values, base: int, how: Reader, parts: list[Event]) -> str:
     """Note a fragment for the assembler; return the type under which it counts."""
     start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
-    number = base + delta if is_reliable else None
+    number = base + delta if is_reliable and not how.legacy else None
     if not start or count >= _FEWEST:
         parts.append((_PART, transfer, None if start else index, count, number, content))
     if not start:
@@ -330,7 +334,7 @@ def _oddities(values: Values, payload: bytes, how: Reader, events: list[Event]) 
             notes["knet-stray-fragment-bit"] = "left-over Fragment bit"
         elif (fragment or start) and not is_reliable:
             notes["knet-unreliable-fragment"] = "a fragment that is not reliable"
-        if transfer == 0:
+        if transfer == 0 and not how.legacy:
             notes["knet-transfer-zero"] = "transfer 0"
     if len(payload) > LARGEST_SENT:
         notes["knet-oversize"] = f"{len(payload)} octets"
