@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "man": ("man", "Print the manual page of a command."),
     "minimise": ("minimise", "Find the fewest steps that still make a target fail."),
     "plot": ("plot", "Draw how a connection went in time: acknowledgements, rates, silences."),
+    "new-protocol": ("new_protocol", "Write a working plug-in for a protocol of yours."),
     "protocols": ("protocols", "List the protocols, their dialects, ports and message types."),
     "read": ("read", "Show the datagrams of a capture, one line each."),
     "replay": ("replay", "Send the steps of a failure again."),

@@ -18,6 +18,8 @@ from netdissect.wire.bits import BitString
 
 __all__ = ["encode_decoded", "encode_text", "encode_whole", "field_names"]
 
+_GUESSES = 4
+"""Layers tried for a payload at most."""
 _TEXT_PREFIX = "text:"
 """Marks octets given as text; without it they are hexadecimal digits."""
 
@@ -102,11 +104,19 @@ def encode_whole(
     Raises:
         UsageError: a value that does not fit.
     """
-    layer = root(protocol, b"", Request(dialect, None, transport))
+    request = Request(dialect, None, transport)
+    layer = root(protocol, b"", request)
     try:
-        return _octets(_packet(layer, values))
+        octets = _octets(_packet(layer, values))
+        # Its first fields may say that another layer reads it.
+        for _ in range(_GUESSES):
+            layer, before = root(protocol, octets, request), layer
+            if layer is before:
+                break
+            octets = _octets(_packet(layer, values))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"{layer.__name__}: {error}") from error
+    return octets
 
 
 def _field(layer: type[Layer], name: str) -> Any:

@@ -1,0 +1,72 @@
+"""Tiny, as a protocol of netdissect: how it is recognised, and what a datagram means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from netdissect.dissect.kept import readers
+from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.events import Ev, Event
+from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
+from netdissect.protocols.base import DialectRow, Protocol
+
+__all__ = ["PROTOCOL", "Tiny"]
+
+MAGIC = b"\x54\x59"
+POLICY = Policy(
+    dialect="tiny-1",
+    spaces=(
+        SpaceRule(
+            name="data", bits=16, ack=AckRule.EXACT, first_seq=1,
+            resend=ResendRule(initial_ms=200.0, guard_ms=20.0),
+        ),
+    ),
+)  # fmt: skip
+"""One space of numbered data; each number is acknowledged alone, and sent again after 200 ms."""
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return what one datagram means. Never raises: a reader gives None where octets lack."""
+    del direction, hints
+    read = readers("netdissect_tiny.layers")
+    if payload[:3] == MAGIC + b"\x01":
+        found = read.read_TinyData(payload, 0, len(payload))
+        if found is not None:
+            _, _, number, _, data, _ = found
+            return [(Ev.UNIT, "data", "data", number, None, data)]
+    if payload[:3] == MAGIC + b"\x02":
+        found = read.read_TinyAck(payload, 0, len(payload))
+        if found is not None:
+            return [(Ev.MESSAGE, "ack"), (Ev.ACK, "data", found[2], 0)]
+    return [(Ev.MESSAGE, "unknown")]
+
+
+class Tiny(Protocol):
+    """The rows that every command asks for."""
+
+    name = "tiny"
+    title = "Tiny"
+    dialects = (DialectRow("tiny-1", "the only version", ("data", "ack")),)
+    transports = ("udp",)
+    layer_module = "netdissect_tiny.layers"
+    drivers = MappingProxyType({"udp": "netdissect_tiny.driver:TinyDriver"})
+    servers = MappingProxyType({"udp": "netdissect_tiny.driver:TinyServer"})
+    scan = staticmethod(scan)
+
+    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
+        """Claim a flow whose datagrams all begin with the magic number."""
+        del final
+        if transport != "udp" or not all(octets.startswith(MAGIC) for _, _, octets in sample):
+            return None
+        return Claim(
+            "tiny", 70, ("tiny-1", "tiny-1"), 0, "protocol", ("all begin with the magic number",)
+        )
+
+    def policy(self, dialect: str) -> Policy:
+        """Return the rules of a dialect."""
+        del dialect
+        return POLICY
+
+
+PROTOCOL = Tiny()

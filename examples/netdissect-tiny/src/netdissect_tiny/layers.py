@@ -1,0 +1,74 @@
+"""What Tiny looks like on the wire, said once: Scapy, `decode` and the reader of `scan` use it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scapy.fields import ByteEnumField, FieldLenField, ShortField, XShortField
+
+from netdissect.layers.base import Check, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import SizedBytes
+from netdissect.model.annotations import CodeRow, Severity
+
+__all__ = ["CODES", "READERS", "TinyAck", "TinyData", "TinyUnknown", "root"]
+
+MAGIC = 0x5459
+KINDS = {1: "data", 2: "ack"}
+CODES = (
+    CodeRow(
+        "tiny-magic", Severity.ERROR, "malformed", "not the magic number",
+        "A datagram of Tiny begins with 0x5459; receivers drop any other.",
+    ),
+)  # fmt: skip
+"""Findings of these layers: code, severity, group, title, meaning."""
+
+
+class TinyUnknown(Layer):
+    """The head that all messages have, and nothing else."""
+
+    name = "tiny"
+    fields_desc = [
+        XShortField("magic", MAGIC),
+        ByteEnumField("kind", 0, KINDS),
+        ShortField("number", 0),
+    ]
+    checks = (Check(E(f"magic != {MAGIC}"), "tiny-magic", "magic", "{magic:#x} is not the magic"),)
+
+    @classmethod
+    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
+        """Return the name under which it is counted."""
+        return KINDS.get(fields["kind"], "unknown")
+
+
+class TinyData(TinyUnknown):
+    """A numbered piece of data; its receiver acknowledges it."""
+
+    fields_desc = [
+        XShortField("magic", MAGIC),
+        ByteEnumField("kind", 1, KINDS),
+        ShortField("number", 1),
+        FieldLenField("length", None, length_of="data", fmt="!H"),
+        SizedBytes("data", b"", E("length")),
+    ]
+
+
+class TinyAck(TinyUnknown):
+    """The number of the data that has arrived."""
+
+    fields_desc = [
+        XShortField("magic", MAGIC),
+        ByteEnumField("kind", 2, KINDS),
+        ShortField("number", 1),
+    ]
+
+
+def root(payload: bytes, _request: Any) -> type[Layer]:
+    """Return the layer that reads a datagram."""
+    kinds = {1: TinyData, 2: TinyAck}
+    return kinds.get(payload[2], TinyUnknown) if len(payload) > 2 else TinyUnknown  # noqa: PLR2004
+
+
+READERS = [(TinyData, ()), (TinyAck, ())]
+"""Layers (and fields to pass over) of which `scan` calls a derived reader."""

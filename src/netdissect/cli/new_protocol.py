@@ -1,0 +1,29 @@
+"""`netdissect new-protocol`: a plug-in to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("new-protocol")
+@click.argument("name")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+def command(name: str, folder: Path) -> None:
+    """Write a working plug-in for a protocol NAME into the new folder DIR.
+
+    It has two messages, one sequence space, a fuzz driver, a server, and tests that pass. Change it
+    into your protocol bit by bit; docs/plugins.md is the way.
+
+    \b
+    netdissect new-protocol mygame mygame-plugin
+    pip install -e ./mygame-plugin && python -m pytest mygame-plugin
+    """
+    from netdissect.lookup import protocol_names  # noqa: PLC0415
+    from netdissect.scaffold import new_protocol  # noqa: PLC0415
+
+    for path in new_protocol(name, folder, protocol_names()):
+        click.echo(path)
