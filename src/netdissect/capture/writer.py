@@ -11,12 +11,14 @@ import os
 import sys
 from contextlib import suppress
 from itertools import accumulate
-from struct import pack
+from struct import Struct, pack
 from typing import IO, TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
+
+    from netdissect.model.packets import Frame
 
 __all__ = ["FLUSH_OCTETS", "BlockWriter", "PcapWriter", "PcapngWriter"]
 
@@ -31,6 +33,8 @@ _BYTE_ORDER = 0x1A2B3C4D
 _COMMENT, _IF_NAME, _IF_TSRESOL, _ISB_IFRECV, _ISB_IFDROP = 1, 2, 9, 4, 5
 _MAX_OPTION = 65_535
 _NANOSECONDS = b"\x09"
+_PACKET_HEAD, _TOTAL = Struct("<IIIIIII"), Struct("<I")
+_PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 
 
 class _Sink:
@@ -217,6 +221,19 @@ class PcapngWriter(_Sink):
         high, low = (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF
         body = pack("<IIIII", interface, high, low, len(data), wire) + data
         self._put(_block(_PACKET, _padded(body) + _options([(_COMMENT, _text(comment))])))
+
+    def write_all(self, frames: Iterable[Frame], *, interface: int) -> None:
+        """Add frames without comments, of one interface that was described."""
+        put, head, tail = self._put, _PACKET_HEAD.pack, _TOTAL.pack
+        for _, time_ns, _, data, wire in frames:
+            size = len(data)
+            pad = -size % 4
+            total = size + pad + 32
+            high, low = (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF
+            put(
+                head(_PACKET, total, interface, high, low, size, wire)
+                + data + _PADDING[pad] + tail(total)
+            )  # fmt: skip
 
     def write_statistics(
         self, time_ns: int, *, received: int, dropped: int, interface: int = 0

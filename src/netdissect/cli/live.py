@@ -101,9 +101,11 @@ class LiveSession(Session):
         if feed.own_drops and self._write is not None:
             text += " (not shown; they are in the file)"
         self.say(text)
+        for sentence in feed.missing if feed.error is None else ():
+            self.say(f"not complete: {sentence}")
 
     def status(self) -> int:
-        """Return the exit status.
+        """Return the exit status: EXIT.CUT_SHORT also where a packet is missing anywhere.
 
         Raises:
             NetdissectError: the interface was lost, or the file could not be written further.
@@ -119,4 +121,5 @@ class LiveSession(Session):
             raise error
         if self.feed.fault is not None:
             raise AccessError(self.feed.fault)
-        return super().status()
+        status = super().status()
+        return EXIT.CUT_SHORT if status == EXIT.DONE and not self.feed.complete else status

@@ -24,11 +24,9 @@ def main(words: list[str]) -> int:
     """Run a program and return its exit status; 128 + n for signal n.
 
     Args:
-        words: seconds between being told to end and ending it, then the absolute path of the
-            program and its arguments.
+        words: the absolute path of the program and its arguments.
 
     """
-    settle_s, words = float(words[0]), words[1:]
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -38,9 +36,7 @@ def main(words: list[str]) -> int:
         words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)]
     )
     os.dup2(null, 1)
-    told, _, _ = select.select([0, woken], [], [])
-    if 0 in told:
-        select.select([woken], [], [], settle_s)
+    select.select([0, woken], [], [])
     for number in SIGNALS:
         status = _ended(child)
         if status is not None:

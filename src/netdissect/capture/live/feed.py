@@ -4,15 +4,18 @@ lost.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
 from netdissect.capture.live import open_live
 from netdissect.capture.live.limits import Autostop, RingRule
-from netdissect.capture.live.pump import Pump
+from netdissect.capture.live.pump import PumpThread
+from netdissect.capture.live.recorder import Recorder
 from netdissect.capture.live.rights import drop_rights
 from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveRequest
@@ -26,6 +29,8 @@ TIMER_DRAIN_S = 0.25
 STOP_DRAIN_S = 2.0
 """How long frames are still parsed that came before the user ended the capture."""
 _TICK_S = 0.1
+_PRIORITY = -10
+"""Niceness of what captures, where the system allows it: who waits for others loses packets."""
 
 
 class LiveFeed:
@@ -58,7 +63,18 @@ class LiveFeed:
             OSError: the file to write cannot be created.
 
         """
-        limits = autostop or Autostop()
+        with _hurried():
+            self._begin(request, write, autostop or Autostop(), ring, show=show)
+
+    def _begin(
+        self,
+        request: LiveRequest,
+        write: str | None,
+        limits: Autostop,
+        ring: RingRule | None,
+        *,
+        show: bool,
+    ) -> None:
         self._source = source = open_live(request)
         self.on_tick: Callable[[], None] | None = None
         """Called after each list of frames, and ten times a second where none comes."""
@@ -75,13 +91,16 @@ class LiveFeed:
                 error.filename = write
             source.close()
             raise
-        self._pump = Pump(source, sink=self._sink, autostop=limits, show=show)
+        kind = Recorder if source.live else PumpThread
+        self._pump = kind(source, sink=self._sink, autostop=limits, show=show)
+        self._pump.start()
+        self._show = show
+        self._shown = 0
         self._timer: threading.Timer | None = None
         if source.live and limits.duration_ns is not None:
             self._timer = threading.Timer(limits.duration_ns / 1e9, self.stop, [TIMER_DRAIN_S])
             self._timer.daemon = True
             self._timer.start()
-        self._pump.start()
 
     def __enter__(self) -> Self:
         return self
@@ -98,14 +117,23 @@ class LiveFeed:
         """Yield frames as they come, until the capture ends and all were taken, or no time is
         left to take them.
         """
-        queue = self._pump.queue
+        queue, info = self._pump.queue, self._source.info
         while (batch := queue.get(_TICK_S)) is not None:
-            for index, frame in enumerate(batch):
-                if self._deadline is not None and time.monotonic() > self._deadline:
-                    queue.lost += len(batch) - index
+            if batch and self._source.live:  # the copy that reads has an account of its own
+                info.first_time_ns = batch[0][1] if not self._shown else info.first_time_ns
+                info.last_time_ns = batch[-1][1]
+            left = len(batch)
+            try:
+                for frame in batch:
+                    if self._deadline is not None and time.monotonic() > self._deadline:
+                        return
+                    left -= 1
+                    self._shown += 1
+                    yield frame
+            finally:
+                if left:
+                    queue.give_up(left)
                     queue.abandon()
-                    return
-                yield frame
             if self.on_tick is not None:
                 self.on_tick()
 
@@ -141,6 +169,28 @@ class LiveFeed:
         return self._pump.queue.lost
 
     @property
+    def missing(self) -> list[str]:
+        """Return what is missing, at the end, where the capture program, this one, the file and
+        what was parsed are compared; an entry is a sentence.
+        """
+        counts, captured = self._source.counts, self.info.frames
+        found = []
+        if self._source.live and counts.taken is not None and counts.taken != captured:
+            found.append(f"{self.backend} took {counts.taken:,} packets, {captured:,} arrived here")
+        if counts.unread:
+            found.append("packets that came before the end are missing: it took too long")
+        if self._sink is not None and self._pump.written != self.packets:
+            found.append(f"{self._pump.written:,} of {self.packets:,} packets are in the file")
+        if self._show and self._shown + self.own_drops != self.packets:
+            found.append(f"{self._shown:,} of {self.packets:,} packets were parsed")
+        return found
+
+    @property
+    def complete(self) -> bool:
+        """Return whether nothing is missing anywhere, as far as can be told."""
+        return not (self.missing or self.kernel_drops or self.own_drops)
+
+    @property
     def fault(self) -> str | None:
         """Return why the capture ended without being told to; None for a proper end."""
         return self._source.fault
@@ -165,3 +215,15 @@ class LiveFeed:
             self._pump.queue.abandon()
             self._pump.join()
         self._source.close()
+
+
+@contextmanager
+def _hurried() -> Iterator[None]:
+    """Give the processes that are started meanwhile a better priority; only root can."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, min(before, _PRIORITY))
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import re
 import select
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO
 
 from netdissect.capture.live.choice import Verdict, refusal
@@ -20,25 +22,31 @@ from netdissect.system.programs import start_script
 
 __all__ = ["DROPS", "SETTLE_S", "Child", "ProcessSource", "capture_words", "failure", "message"]
 
-BUFFER_MIB = 32
-"""Kernel buffer asked of dumpcap: over a second of 20,000 full-size packets."""
+BUFFER_MIB = 64
+"""Kernel buffer asked of the program: half a second of 100,000 full-size packets, three of those of
+games.
+"""
 SLOT_BUFFER_MIB = 128
 """The same for a tcpdump that is to print at once: libpcap then gives every packet a slot of the
 largest size, on the loopback 64 KiB twice. 20,000 packets a second fill the 1024 slots in 50 ms, so
 where a file is written tcpdump hands over full blocks instead, up to a second late.
 """
 RECORDED_SETTLE_S = 1.2
-"""How long a tcpdump that hands over blocks goes on once the user has ended the capture. Source:
+"""The time without octets after which a tcpdump that hands over blocks has nothing left. Source:
 tcpdump.c, pcap_set_timeout(pc, 1000).
 """
 SETTLE_S = 0.3
-"""How long dumpcap goes on once the user has ended the capture: the kernel hands it a packet after
-up to 0.25 s (Source: Wireshark dumpcap.c, CAP_READ_TIMEOUT), and what it has not got is lost.
+"""The same for dumpcap: the kernel hands it a packet after up to 0.25 s (Source: Wireshark
+dumpcap.c, CAP_READ_TIMEOUT), and what it has not got when it is ended is lost.
 """
-_PIPE_OCTETS = 1 << 20
-"""Size of the pipe. Source: /proc/sys/fs/pipe-max-size, its default for users."""
+_PIPE_OCTETS = (1 << 24, 1 << 20)
+"""Sizes of the pipe to try: what root may have, and what any user may. Source:
+/proc/sys/fs/pipe-max-size.
+"""
 _GRACE_S = 5.0
 """How long a program has to hand over what it has, once told to stop."""
+_LEAST_QUIET_S = 0.1
+"""The same for a tcpdump that hands over each packet at once."""
 _LOOK_S = 0.05
 _FILTER_S = 1.0
 """From what tshark says first to a capture that runs: its filter is set in between."""
@@ -49,6 +57,11 @@ _TCPDUMP_DROPS = re.compile(r"^(\d+) packets? dropped by (?:kernel|interface)$",
 _TSHARK_DROPS = re.compile(r"^(\d+) packets? dropped", re.MULTILINE)
 DROPS = {"dumpcap": _DUMPCAP_DROPS, "tcpdump": _TCPDUMP_DROPS, "tshark": _TSHARK_DROPS}
 """Program -> what it says about lost packets."""
+_TAKEN = {
+    "dumpcap": re.compile(r"^Packets captured: (\d+)$", re.MULTILINE),
+    "tcpdump": re.compile(r"^(\d+) packets? captured$", re.MULTILINE),
+}
+"""Program -> what it says about those that it took."""
 
 _FORBIDDEN = ("permission", "not permitted")
 _MISSING = ("no such device", "no device named", "disappeared", "not up", "no longer running",
@@ -74,15 +87,16 @@ def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> lis
 class Child:
     """A capture program under its keeper, its output, and what it said on standard error."""
 
-    def __init__(self, words: list[str], *, settle_s: float = SETTLE_S) -> None:
-        """Start the program at an absolute path, which goes on for `settle_s` seconds after it is
-        told to end.
+    def __init__(self, words: list[str], *, quiet_s: float = 0.0) -> None:
+        """Start the program at an absolute path. Once it is stopped, it is ended when it has put
+        out nothing for `quiet_s` seconds.
         """
+        self._owner = os.getpid()
         self.wake = Wake()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._keeper = start_script(
             keeper.__file__,
-            [str(settle_s), *words],
+            words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
@@ -91,7 +105,9 @@ class Child:
             raise NetdissectError(f"{words[0]} has no output")
         self._output = self._keeper.stdout
         _enlarge(self._output.fileno())
-        self.input = PolledInput(self._output.fileno(), self.wake, grace_s=_GRACE_S)
+        self.input = PolledInput(
+            self._output.fileno(), self.wake, quiet_s=quiet_s, grace_s=_GRACE_S, end=self._told
+        )
 
     def started(self, mark: str) -> bool:
         """Wait until the program has said `mark` or put out something; False where it ended
@@ -108,18 +124,31 @@ class Child:
         return True
 
     def stop(self) -> None:
-        """Have the program end; what it still hands over can be read."""
+        """Have whoever reads `input` read what is there and end the program."""
+        self.wake.call()
+
+    def _told(self) -> None:
+        """Tell the keeper to end the program."""
         stdin = self._keeper.stdin
         if stdin is not None and not stdin.closed:
             stdin.close()
-        self.wake.call()
+
+    def hand_over(self) -> None:
+        """Leave input and keeper to a copy of this process."""
+        self._told()
+        self._output.close()
 
     def ended(self) -> int:
-        """Wait for the program and return its exit status."""
+        """Wait for the program and return its exit status; 0 in a copy of the process that started
+        it, which cannot know.
+        """
+        self._told()
+        if os.getpid() != self._owner:
+            return 0
         try:
             return self._keeper.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            self.stop()
+            self._keeper.kill()
             return self._keeper.wait()
 
     def said(self) -> str:
@@ -129,7 +158,7 @@ class Child:
 
     def close(self) -> None:
         """End the program and let go of everything."""
-        self.stop()
+        self.wake.call()
         self._output.close()
         self.ended()
         self._said.close()
@@ -153,13 +182,12 @@ class ProcessSource:
         self.counts = Counts()
         self.fault: str | None = None
         self.link_type: int | None = None
-        self._stopped = False
         self._interface = interface
         self.settle_s = SETTLE_S
         if backend.name == "tcpdump":
             self.settle_s = RECORDED_SETTLE_S if request.recorded else 0.0
         words = capture_words(backend, interface, request)
-        self._child = Child(words, settle_s=self.settle_s)
+        self._child = Child(words, quiet_s=self.settle_s or _LEAST_QUIET_S)
         try:
             self._reader = open_capture(self._child.input)  # type: ignore[arg-type]
         except CaptureError:
@@ -172,20 +200,37 @@ class ProcessSource:
 
     def batches(self) -> Iterator[list[Frame]]:
         """Yield frames until the program ends."""
-        yield from self._reader.batches()
-        status = self._child.ended()
+        come = self._child.input
+        for batch in self._reader.batches():
+            come.caught_up(batch[-1][1])
+            yield batch
+        stopped = self._child.wake.set
+        self._child.ended()
         said = self._child.said()
-        drops = DROPS[self.backend].findall(said)
-        if drops:
-            self.counts.kernel = sum(map(int, drops))
-        if not self._stopped:
-            what = message(said, self.backend) or f"{self.backend} ended with status {status}"
+        drops, taken = DROPS[self.backend].findall(said), _TAKEN[self.backend].findall(said)
+        self.counts.kernel = sum(map(int, drops)) if drops else None
+        self.counts.taken = int(taken[-1]) if taken else None
+        self.counts.unread = come.unread
+        if not stopped:
+            what = message(said, self.backend) or f"{self.backend} has ended"
             self.fault = f"capture on {self._interface} ended: {what}"
 
     def stop(self) -> None:
         """Have the program hand over what it has and end."""
-        self._stopped = True
         self._child.stop()
+
+    def end(self) -> None:
+        """End the program."""
+        self._child.wake.set = True
+        self._child.input.finish()
+
+    def hand_over(self) -> None:
+        """Leave the program to a copy of this process."""
+        self._child.hand_over()
+
+    def take_over(self) -> None:
+        """Be that copy."""
+        self._child.wake.leave()
 
     def close(self) -> None:
         """Let go of the program."""
@@ -217,7 +262,7 @@ def message(said: str, backend: str) -> str:
 
 def _enlarge(fd: int) -> None:
     """Make a pipe larger, so that a pause of its reader costs nothing."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_OCTETS)
-    except (OSError, AttributeError):
-        return
+    for octets in _PIPE_OCTETS:
+        with suppress(OSError, AttributeError):
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, octets)
+            return

@@ -1,5 +1,5 @@
-"""Takes frames from a live source, writes them, and hands them to whoever parses, in a thread of
-its own: however slow the parsing is, nothing is lost on the way to the file.
+"""Takes frames from a live source, writes them, and hands them to whoever parses: what both ways of
+doing that have in common, and the one for files (`recorder.py` has the other).
 """
 
 from __future__ import annotations
@@ -7,30 +7,30 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from typing import Protocol
 
 from netdissect.capture.live.limits import Autostop
 from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveSource
 from netdissect.model.packets import Frame
 
-__all__ = ["MAX_QUEUED_OCTETS", "FrameQueue", "Pump"]
+__all__ = ["MAX_QUEUED_OCTETS", "FrameQueue", "Pump", "PumpThread"]
 
 MAX_QUEUED_OCTETS = 64 * 1024 * 1024
 """Memory of the frames that wait to be parsed: beyond it, what an interface delivers is not shown
-(and counted), and a file waits.
+(and counted, see `shared.py`), and a file waits.
 """
 _FRAME_COST = 200
 """Octets of memory that a frame takes besides its own."""
 
 
 class FrameQueue:
-    """Frames on their way from the thread that captures to the one that parses."""
+    """Frames on their way from the thread that reads a file to the one that parses."""
 
-    def __init__(self, *, patient: bool, limit: int = MAX_QUEUED_OCTETS) -> None:
-        """Take whether a full queue makes its writer wait; otherwise it loses frames."""
+    def __init__(self, *, limit: int = MAX_QUEUED_OCTETS) -> None:
+        """Take how many octets may wait; a full queue makes its writer wait."""
         self.lost = 0
-        """Frames that found the queue full, or were left in it."""
-        self._patient = patient
+        """Frames that were left in the queue."""
         self._limit = limit
         self._batches: deque[tuple[list[Frame], int]] = deque()
         self._octets = 0
@@ -38,12 +38,12 @@ class FrameQueue:
         self._changed = threading.Condition()
 
     def put(self, batch: list[Frame]) -> None:
-        """Add frames."""
+        """Add frames; those that come when the reader has gone are lost."""
         cost = sum(len(frame[3]) for frame in batch) + _FRAME_COST * len(batch)
         with self._changed:
-            while self._patient and self._open and self._octets > self._limit:
+            while self._open and self._octets > self._limit:
                 self._changed.wait()
-            if not self._open or self._octets > self._limit:
+            if not self._open:
                 self.lost += len(batch)
                 return
             self._batches.append((batch, cost))
@@ -68,6 +68,13 @@ class FrameQueue:
             self._open = False
             self._changed.notify_all()
 
+    def count(self, packets: int) -> None:
+        """Take how many packets were captured so far; here nobody asks for it."""
+
+    def give_up(self, packets: int) -> None:
+        """Count packets as lost that were taken out and will not be parsed."""
+        self.lost += packets
+
     def abandon(self) -> None:
         """Throw away what is left and count it as lost."""
         with self._changed:
@@ -78,11 +85,30 @@ class FrameQueue:
             self._changed.notify_all()
 
 
-class Pump(threading.Thread):
-    """Reads a source to its end, or until a limit is reached or `stop` is called."""
+class Queue(Protocol):
+    """Where a pump puts frames."""
+
+    def put(self, batch: list[Frame]) -> None:
+        """Add frames."""
+
+    def count(self, packets: int) -> None:
+        """Take how many packets were captured so far."""
+
+    def close(self) -> None:
+        """Take no more."""
+
+
+class Pump:
+    """Reads a source to its end, or until a limit is reached or its `stop` is called."""
 
     def __init__(
-        self, source: LiveSource, *, sink: FileSink | None, autostop: Autostop, show: bool
+        self,
+        source: LiveSource,
+        *,
+        sink: FileSink | None,
+        autostop: Autostop,
+        show: bool,
+        queue: Queue,
     ) -> None:
         """Take where frames come from and go to.
 
@@ -91,12 +117,14 @@ class Pump(threading.Thread):
             sink: files to write; None for none.
             autostop: when to end.
             show: whether somebody takes frames from the queue.
+            queue: the queue.
 
         """
-        super().__init__(name="capture", daemon=True)
-        self.queue = FrameQueue(patient=not source.live)
+        self.queue = queue
         self.packets = 0
         """Frames taken so far."""
+        self.written = 0
+        """Frames in the file."""
         self.error: Exception | None = None
         """What ended the capture before its time: a full disk, a fault of ours."""
         self._source = source
@@ -119,7 +147,7 @@ class Pump(threading.Thread):
             self._drain(frames)
         except Exception as error:  # noqa: BLE001 - raised again where the command can report it
             self.error = error
-            self._source.stop()
+            self._source.end()
         self._finish()
         self.queue.close()
 
@@ -129,9 +157,11 @@ class Pump(threading.Thread):
         if not taken:
             return done
         self.packets += len(taken)
+        self.queue.count(self.packets)
         self._last_ns = taken[-1][1]
         if self._sink is not None:
             self._sink.write(taken)
+            self.written += len(taken)
         if self._show:
             self.queue.put(taken)
         return done or self._written_enough()
@@ -158,7 +188,7 @@ class Pump(threading.Thread):
 
     def _drain(self, frames: Iterator[list[Frame]]) -> None:
         """Have the source end properly, so that it can say what was lost."""
-        self._source.stop()
+        self._source.end()
         for _ in frames:
             pass
 
@@ -171,3 +201,34 @@ class Pump(threading.Thread):
             )
         except OSError as error:
             self.error = self.error or error
+
+
+class PumpThread(threading.Thread):
+    """A pump in a thread, for a file or a pipe: that waits for its reader, and loses nothing."""
+
+    def __init__(
+        self, source: LiveSource, *, sink: FileSink | None, autostop: Autostop, show: bool
+    ) -> None:
+        """Take where frames come from and go to; see `Pump`."""
+        super().__init__(name="capture", daemon=True)
+        self.queue = FrameQueue()
+        self._pump = Pump(source, sink=sink, autostop=autostop, show=show, queue=self.queue)
+
+    def run(self) -> None:
+        """Take frames until the source ends."""
+        self._pump.run()
+
+    @property
+    def packets(self) -> int:
+        """Return how many frames were taken so far."""
+        return self._pump.packets
+
+    @property
+    def written(self) -> int:
+        """Return how many of them are in the file."""
+        return self._pump.written
+
+    @property
+    def error(self) -> Exception | None:
+        """Return what ended the capture before its time."""
+        return self._pump.error

@@ -61,6 +61,15 @@ class ReplaySource:
         self._stopped = True
         self._wake.call()
 
+    def end(self) -> None:
+        """Have `batches` end."""
+        self.stop()
+
+    def hand_over(self) -> None:
+        """Do nothing: a file is read by a thread of this process, not by a copy."""
+
+    take_over = hand_over
+
     def close(self) -> None:
         """Close the file."""
         self._reader.close()

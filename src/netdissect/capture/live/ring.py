@@ -19,7 +19,8 @@ import os
 import select
 import socket
 from collections.abc import Iterator
-from struct import Struct, pack
+from contextlib import suppress
+from struct import Struct, pack, unpack_from
 
 from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.bpf import attach, compile_filter
@@ -34,8 +35,8 @@ __all__ = ["RingSource"]
 
 BLOCK_OCTETS = 1 << 18
 """One block: the kernel hands over what is in it when it is full or RETIRE_MS old."""
-BLOCKS = 128
-"""32 MiB: over a second of 20,000 full-size packets."""
+BLOCKS = 256
+"""64 MiB: half a second of 100,000 full-size packets, three of those of games."""
 FRAME_OCTETS = 1 << 11
 """Only a unit of the kernel's arithmetic in this version of the ring; packets are packed."""
 RETIRE_MS = 20
@@ -48,6 +49,8 @@ _PROMISCUOUS = 1
 _PACKET_OUTGOING = 4
 _STATUS_USER = 1
 _KERNEL_BLOCK = pack("I", 0)
+_TAKE_NOTHING = pack("HBBI", 6, 0, 0, 0)
+"""A filter that returns 0: BPF_RET | BPF_K. Source: as `bpf.compile_filter`."""
 _VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40
 _VLAN_ETHERTYPE = 0x8100
 _ADDRESSES_OCTETS = 12
@@ -89,6 +92,8 @@ class RingSource:
         self.counts = Counts()
         self.fault: str | None = None
         self._interface = interface
+        self._exact = True
+        """Whether what the kernel counts is what is handed on."""
         self._wake = Wake()
         name = link_type_name(link)
         program = compile_filter(request.capture_filter, name, request.snap_octets)
@@ -114,6 +119,7 @@ class RingSource:
             try:
                 packet.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
             except OSError as error:  # before Linux 4.20; `_packets` leaves them out too
+                self._exact = False
                 if error.errno not in {errno.ENOPROTOOPT, errno.EINVAL}:
                     raise
         frames = BLOCK_OCTETS // FRAME_OCTETS * BLOCKS
@@ -133,15 +139,18 @@ class RingSource:
         poll.register(self._socket, select.POLLIN | select.POLLERR)
         poll.register(self._wake, select.POLLIN)
         self.info.link_types = [link_type_name(self._link)]
-        left = BLOCKS
-        while left:
+        closed = False
+        while True:
+            if self._wake.set and not closed:
+                # Nothing more comes in: what is in the ring now is all that came before.
+                attach(self._socket, _TAKE_NOTHING)
+                closed = True
             base = block * BLOCK_OCTETS
             _, status, count, first = _BLOCK.unpack_from(memory, base)
             if status & _STATUS_USER:
                 batch = self._packets(base + first, count, number)
                 memory[base + 8 : base + 12] = _KERNEL_BLOCK
                 block = (block + 1) % BLOCKS
-                left -= self._wake.set
                 if batch:
                     number += len(batch)
                     self._account(batch)
@@ -149,10 +158,10 @@ class RingSource:
             elif self._lost():
                 break
             elif not self._wake.set:
-                poll.poll()
+                self._wake.set = self._wake.fileno() in dict(poll.poll())
             elif not self._more():
                 break
-        self.counts.kernel = self._dropped()
+        self._count()
 
     def _packets(self, at: int, count: int, number: int) -> list[Frame]:
         """Return the packets of a block as frames; `number` is that of the one before."""
@@ -192,21 +201,35 @@ class RingSource:
             self.fault = f"capture on {self._interface.name} ended: {reason}"
         return bool(error)
 
-    def _dropped(self) -> int | None:
-        try:
+    def _count(self) -> None:
+        """Ask the kernel how many packets it took, and how many it dropped among those."""
+        with suppress(OSError):
             counts = self._socket.getsockopt(_SOL_PACKET, _STATISTICS, 12)
-        except OSError:
-            return None
-        return int.from_bytes(counts[4:8], "little" if pack("H", 1)[0] else "big")
+            packets, dropped = unpack_from("II", counts)
+            self.counts.kernel = dropped
+            if self._exact:
+                self.counts.taken = packets - dropped
 
     def stop(self) -> None:
         """Have `batches` end after what is in the ring."""
         self._wake.call()
 
-    def close(self) -> None:
-        """Close the socket."""
+    def end(self) -> None:
+        """Have `batches` end after what is in the ring."""
+        self._wake.set = True
+
+    def hand_over(self) -> None:
+        """Leave ring and socket to a copy of this process."""
         self._memory.close()
         self._socket.close()
+
+    def take_over(self) -> None:
+        """Be that copy."""
+        self._wake.leave()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.hand_over()
         self._wake.close()
 
 

@@ -71,10 +71,16 @@ class FileSink:
             OSError: they cannot be written; the file then ends with its last whole record.
 
         """
-        for frame in batch:
-            if self._full(frame[1]):
-                self._next()
-            self._put(frame)
+        writer, link = self._writer, batch[0][2]
+        plain = self._ring is None and isinstance(writer, PcapngWriter) and link in self._numbers
+        if plain and all(frame[2] == link for frame in batch):
+            # The same as below, for what nearly every capture is.
+            writer.write_all(batch, interface=self._numbers[link])  # type: ignore[union-attr]
+        else:
+            for frame in batch:
+                if self._full(frame[1]):
+                    self._next()
+                self._put(frame)
         if self._writer is not None:
             self._writer.flush()
 
@@ -93,6 +99,11 @@ class FileSink:
             if isinstance(self._writer, PcapngWriter) and self._numbers and dropped is not None:
                 self._writer.write_statistics(time_ns or 0, received=received, dropped=dropped)
         finally:
+            self._writer.close()
+
+    def hand_over(self) -> None:
+        """Leave the file to a copy of this process, before anything was written."""
+        if self._writer is not None:
             self._writer.close()
 
     # -- one file ----------------------------------------------------------------------------------

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 
-__all__ = ["MAX_SNAP_OCTETS", "Counts", "LiveRequest", "LiveSource", "PolledInput", "Wake"]
+__all__ = [
+    "DRAIN_S",
+    "MAX_SNAP_OCTETS",
+    "Counts",
+    "LiveRequest",
+    "LiveSource",
+    "PolledInput",
+    "Wake",
+]
 
+DRAIN_S = 10.0
+"""How long a source that was stopped is read for what came before, seconds."""
 MAX_SNAP_OCTETS = 262_144
 """Octets captured of a frame unless fewer are asked for. Source: libpcap MAXIMUM_SNAPLEN."""
 
@@ -39,10 +51,14 @@ class LiveRequest:
 
 @dataclass(slots=True)
 class Counts:
-    """What was lost on the way; None where the source does not tell."""
+    """What became of the packets on the way; None where the source does not tell."""
 
     kernel: int | None = None
     """Packets that the kernel, the interface or the capture program dropped."""
+    taken: int | None = None
+    """Packets that the capture program (or the kernel, without one) says it took."""
+    unread: bool = False
+    """Whether the source was ended before it had handed over all that came before."""
 
 
 class LiveSource(Protocol):
@@ -65,7 +81,16 @@ class LiveSource(Protocol):
         """Yield frames, numbered from 1, in lists that became readable together."""
 
     def stop(self) -> None:
-        """Have `batches` end soon, after what is on its way."""
+        """Have `batches` end soon, after what is on its way; also in a copy of this process."""
+
+    def end(self) -> None:
+        """Have `batches` end at once: a limit is reached. For whoever reads them."""
+
+    def hand_over(self) -> None:
+        """Leave the reading to a copy of this process: it alone holds the device now."""
+
+    def take_over(self) -> None:
+        """Be that copy: the end of the other process is a `stop`."""
 
     def close(self) -> None:
         """Let go of the device or program; `batches` must have ended or never be read again."""
@@ -87,33 +112,61 @@ class Wake:
         return self._ends[0]
 
     def call(self) -> None:
-        """Interrupt the poll now and for ever."""
+        """Interrupt the poll now and for ever, here and in a copy of this process."""
         if not self.set:
             self.set = True
-            os.write(self._ends[1], b"!")
+            with suppress(OSError):  # the copy is gone
+                os.write(self._ends[1], b"!")
+
+    def leave(self) -> None:
+        """Be called at the latest when the process that this one is a copy of ends."""
+        os.close(self._ends[1])
+        self._ends = (self._ends[0], -1)
 
     def close(self) -> None:
         """Let go of the pipe."""
         self.set = True
         for end in self._ends:
-            os.close(end)
+            if end >= 0:
+                os.close(end)
 
 
 class PolledInput:
     """A pipe or file that is read as octets arrive, until it ends or its reader is woken.
 
+    Once woken it reads on until nothing comes for a while, or `finish` is called: what a program
+    and its kernel buffer hold was there before. Then the program is ended, and the rest read.
+
     Args:
         fd: where to read; it stays open.
         wake: ends the reading.
-        grace_s: how long to go on reading once woken, for what is on its way.
+        quiet_s: the time without octets after which nothing is left.
+        grace_s: how long the rest is waited for.
+        end: ends the program that writes.
 
     """
 
-    def __init__(self, fd: int, wake: Wake, *, grace_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        fd: int,
+        wake: Wake,
+        *,
+        quiet_s: float = 0.0,
+        grace_s: float = 0.0,
+        end: Callable[[], None] | None = None,
+    ) -> None:
         self._fd = fd
         self._wake = wake
+        self._quiet_s = quiet_s
         self._grace_s = grace_s
+        self._end = end
+        self._deadline = 0.0
+        self._finished = False
         self.name = "<capture>"
+        self.woken_ns: int | None = None
+        """When it was woken: time of the system, as that of packets."""
+        self.unread = False
+        """Whether it was still busy with what came before when its time was over."""
 
     # No `fileno`: whoever reads this shall not wait for the descriptor alone.
 
@@ -121,7 +174,29 @@ class PolledInput:
         """Return at least one octet and at most `size`; b"" at the end."""
         while not self._wake.set:
             ready, _, _ = select.select([self._fd, self._wake.fileno()], [], [])
+            self._wake.set = self._wake.fileno() in ready
             if self._fd in ready:
                 return os.read(self._fd, size)
+        if self.woken_ns is None:
+            self.woken_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+            self._deadline = time.monotonic() + DRAIN_S
+        if not self._finished and self._quiet_s:
+            ready, _, _ = select.select([self._fd], [], [], self._quiet_s)
+            self.unread = bool(ready) and time.monotonic() > self._deadline
+            if ready and not self.unread:
+                return os.read(self._fd, size)
+        self.finish()
         ready, _, _ = select.select([self._fd], [], [], self._grace_s)
         return os.read(self._fd, size) if ready and self._grace_s else b""
+
+    def caught_up(self, time_ns: int) -> None:
+        """Take note of the time of a packet: after one that came later, nothing is missing."""
+        if self.woken_ns is not None and time_ns >= self.woken_ns:
+            self.finish()
+
+    def finish(self) -> None:
+        """End the program; what it still hands over can be read."""
+        if not self._finished:
+            self._finished = True
+            if self._end is not None:
+                self._end()

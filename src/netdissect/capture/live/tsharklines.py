@@ -59,9 +59,8 @@ class TsharkSource:
         self._backend, self._request = backend, request
         self._where = interface or request.file or ""
         self.info = CaptureInfo(self._where, "tshark", link_types=[link_type_name(_RAW)])
-        self._stopped = False
         self._streams = ClearStreams()
-        self._child = Child(_words(backend, interface, request))
+        self._child = Child(_words(backend, interface, request), quiet_s=SETTLE_S)
         if self.live and not self._child.started(_STARTED):
             self._child.ended()
             said = self._child.said()
@@ -79,17 +78,20 @@ class TsharkSource:
             info.octets += len(frame[3])
             info.first_time_ns = frame[1] if info.first_time_ns is None else info.first_time_ns
             info.last_time_ns = frame[1]
+            self._child.input.caught_up(frame[1])
             yield [frame]
+        stopped = self._child.wake.set
         status = self._child.ended()
         said = self._child.said()
+        self.counts.unread = self._child.input.unread
         drops = DROPS["tshark"].findall(said)
         if self.live:
             self.counts.kernel = sum(map(int, drops))
-        if status and not info.frames and not self._stopped and self.live:
+        if not info.frames and not stopped and self.live:
             raise failure(self._backend, self._where, self._request, said)
         # tshark ends with 0 where its interface has gone.
-        if (status or self.live) and not self._stopped:
-            what = message(said, "tshark") or f"tshark ended with status {status}"
+        if (status or self.live) and not stopped:
+            what = message(said, "tshark") or "tshark has ended"
             self.fault = (
                 f"capture on {self._where} ended: {what}"
                 if self.live
@@ -105,9 +107,21 @@ class TsharkSource:
                 rest = b""
 
     def stop(self) -> None:
-        """Have tshark end."""
-        self._stopped = True
+        """Have tshark hand over what it has and end."""
         self._child.stop()
+
+    def end(self) -> None:
+        """End tshark."""
+        self._child.wake.set = True
+        self._child.input.finish()
+
+    def hand_over(self) -> None:
+        """Leave tshark to a copy of this process."""
+        self._child.hand_over()
+
+    def take_over(self) -> None:
+        """Be that copy."""
+        self._child.wake.leave()
 
     def close(self) -> None:
         """Let go of tshark."""

@@ -1,0 +1,144 @@
+"""Frames on their way from the process that captures to the one that parses, through memory that
+both see.
+
+```
+header, eight u64: octets put in | octets taken out | packets captured | packets not put in |
+                   1 when the reader has gone | 1 when the writer has ended | 0 | 0
+ring:              length u64 | a list of frames as `marshal` writes it | ... to a multiple of 8
+```
+Each figure has one writer, which stores it whole, so no lock is needed.
+"""
+
+from __future__ import annotations
+
+import marshal
+import mmap
+import os
+import select
+from contextlib import suppress
+
+from netdissect.capture.live.pump import MAX_QUEUED_OCTETS
+from netdissect.model.packets import Frame
+
+__all__ = ["SharedQueue"]
+
+_HEADER = 64
+_PUT, _TAKEN, _PACKETS, _LOST, _GONE, _ENDED = range(6)
+_WORD = 8
+_FORMAT = 2
+"""Version of `marshal` without references between values, which these have not."""
+
+
+class SharedQueue:
+    """Made before the fork. One process puts, the other gets; a full queue loses what is put."""
+
+    def __init__(self, limit: int = MAX_QUEUED_OCTETS) -> None:
+        """Take the memory, a multiple of 8 octets."""
+        self._limit = limit
+        memory = memoryview(mmap.mmap(-1, _HEADER + limit))
+        self._figures = memory[:_HEADER].cast("Q")
+        self._ring = memory[_HEADER:]
+        self._ends = os.pipe()
+        """Something to poll: an octet for each list put in, and its end with the writer's."""
+        for end in self._ends:
+            os.set_blocking(end, False)
+        self._abandoned = 0
+
+    # -- the process that captures -----------------------------------------------------------------
+
+    def write_only(self) -> None:
+        """Be the end that puts."""
+        os.close(self._ends[0])
+
+    def put(self, batch: list[Frame]) -> None:
+        """Add frames, or count them as lost where there is no room. Never waits."""
+        figures = self._figures
+        data = marshal.dumps(batch, _FORMAT)
+        begin = figures[_PUT]
+        need = (len(data) + 2 * _WORD - 1) // _WORD * _WORD
+        if figures[_GONE] or need > self._limit - (begin - figures[_TAKEN]):
+            figures[_LOST] += len(batch)
+            return
+        self._store(begin, len(data).to_bytes(_WORD, "little"))
+        self._store(begin + _WORD, data)
+        figures[_PUT] = begin + need
+        with suppress(OSError):  # full: then the reader has enough to wake up for
+            os.write(self._ends[1], b"!")
+
+    def _store(self, place: int, data: bytes) -> None:
+        at = place % self._limit
+        first = min(len(data), self._limit - at)
+        self._ring[at : at + first] = data[:first]
+        self._ring[: len(data) - first] = data[first:]
+
+    def count(self, packets: int) -> None:
+        """Say how many packets were captured so far."""
+        self._figures[_PACKETS] = packets
+
+    def close(self) -> None:
+        """Let the reader take what is left, and nothing more be added."""
+        self._figures[_ENDED] = 1
+        os.close(self._ends[1])
+
+    # -- the process that parses -------------------------------------------------------------------
+
+    def read_only(self) -> None:
+        """Be the end that gets."""
+        os.close(self._ends[1])
+
+    @property
+    def packets(self) -> int:
+        """Return how many packets were captured so far."""
+        return self._figures[_PACKETS]
+
+    @property
+    def lost(self) -> int:
+        """Return how many packets found the queue full, or were left in it."""
+        return self._figures[_LOST] + self._abandoned
+
+    def get(self, timeout_s: float | None = None) -> list[Frame] | None:
+        """Return the next frames: an empty list where none came in time, None at the end."""
+        figures = self._figures
+        # Asked before the look into the ring: what was put in before the end is seen there.
+        ended = bool(figures[_ENDED])
+        if figures[_TAKEN] == figures[_PUT]:
+            if ended or figures[_GONE]:
+                return None
+            poll = select.poll()
+            poll.register(self._ends[0], select.POLLIN)
+            poll.poll(None if timeout_s is None else timeout_s * 1000)
+            with suppress(BlockingIOError):
+                if not os.read(self._ends[0], 1 << 16) and figures[_TAKEN] == figures[_PUT]:
+                    return None  # the writer has ended, or was killed
+            if figures[_TAKEN] == figures[_PUT]:
+                return []
+        begin = figures[_TAKEN]
+        size = int.from_bytes(self._load(begin, _WORD), "little")
+        # The octets come from a process of our own, through memory that nobody else has.
+        batch: list[Frame] = marshal.loads(self._load(begin + _WORD, size))  # noqa: S302
+        figures[_TAKEN] = begin + (size + 2 * _WORD - 1) // _WORD * _WORD
+        return batch
+
+    def _load(self, place: int, size: int) -> bytes:
+        at = place % self._limit
+        first = min(size, self._limit - at)
+        return bytes(self._ring[at : at + first]) + bytes(self._ring[: size - first])
+
+    def give_up(self, packets: int) -> None:
+        """Count packets as lost that were taken out and will not be parsed."""
+        self._abandoned += packets
+
+    def abandon(self) -> None:
+        """Throw away what is left and what still comes, and count it as lost."""
+        while not self._figures[_GONE]:
+            batch = self.get(0.0)
+            if not batch:
+                self._figures[_GONE] = 1
+            else:
+                self._abandoned += len(batch)
+
+    def leave(self) -> None:
+        """Count what was put in while the reader left; the writer has ended."""
+        self._figures[_GONE] = 0
+        self.abandon()
+        os.close(self._ends[0])
