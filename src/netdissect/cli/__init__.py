@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "Print the completion script of a shell."),
     "connections": ("connections", "Show the connections of a capture, or one of them in full."),
     "decode": ("decode", "Decode one payload given as hexadecimal digits."),
+    "diagnose": ("diagnose", "Say what happened to each connection, worst first."),
     "diff": ("diff", "Compare two captures, or two frames of one, field by field."),
     "doctor": ("doctor", "Check versions, capture back ends and rights; print what to paste."),
     "encode": ("encode", "Build one message from fields and print its octets."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -11,17 +12,30 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session, missing
 
 if TYPE_CHECKING:
+    from netdissect.model.diagnosis import Late, Loss
+    from netdissect.model.reports import ConnectionReport
     from netdissect.pipeline.reports import Reports
 
 __all__ = ["command"]
 
-_SORTS = {
+_SORTS: dict[str, Callable[[ConnectionReport], float]] = {
     "frame": lambda report: report.first_frame,
     "datagrams": lambda report: -sum(report.datagrams),
     "octets": lambda report: -sum(report.octets),
     "resent": lambda report: -sum(space.retransmissions for space in report.spaces),
     "duration": lambda report: report.first_time_ns - report.last_time_ns,
+    "worst": lambda report: -(report.diagnosis.badness if report.diagnosis else 0),
+    "loss": lambda report: -max((part.share or 0.0 for part in _loss(report)), default=0.0),
+    "lag": lambda report: -max((late.p95 or 0.0 for late in _added(report)), default=0.0),
 }
+
+
+def _loss(report: ConnectionReport) -> tuple[Loss, ...]:
+    return () if report.diagnosis is None else report.diagnosis.loss
+
+
+def _added(report: ConnectionReport) -> tuple[Late, ...]:
+    return () if report.diagnosis is None else report.diagnosis.lag.added
 
 
 @click.command("connections")

@@ -90,9 +90,9 @@ def ruled_out(
 ) -> tuple[str, ...]:
     """Return what it was not, each with the reason."""
     found = []
-    if cause.what != "loss":
+    if cause.what not in ("loss", "silence", "one-way"):
         for direction, part in enumerate(loss):
-            if part.share is not None and part.share <= HIGH_LOSS and part.sent >= MIN_SENT:
+            if part.basis != "bound" and part.share is not None and part.share <= HIGH_LOSS:
                 found.append(words.no_loss(direction, part))
     if not report.quiet and ending.how != "info-only" and all(report.datagrams):
         found.append(words.NO_SILENCE)

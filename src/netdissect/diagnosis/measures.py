@@ -34,6 +34,8 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
         seen = _seen_beside_receiver(spaces)
         if seen is not None:
             return seen
+    if report.quiet:
+        return Loss(0, 0, "unknown")  # what was sent into the dark is no bound
     return _by_resends(spaces)
 
 

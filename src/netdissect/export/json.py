@@ -298,6 +298,20 @@ def connection(report: ConnectionReport) -> dict[str, Any]:
     }
 
 
+def diagnosed(report: ConnectionReport) -> dict[str, Any]:
+    """Return one object of `diagnose`."""
+    return {
+        "schema": SCHEMA,
+        "connection": report.connection,
+        "protocol": report.protocol,
+        "client": report.client,
+        "server": report.server,
+        "vantage": report.vantage,
+        "state": report.state,
+        **({} if report.diagnosis is None else diagnosis(report.diagnosis)),
+    }
+
+
 def unit(record: UnitRecord) -> dict[str, Any]:
     """Return one reliable unit of `timeline`."""
     return {

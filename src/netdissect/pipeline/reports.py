@@ -260,7 +260,7 @@ class Reports(Sequence[ConnectionReport]):
         self._store.close()
         self._order = array("q")
 
-    def ordered(self, key: Callable[[ConnectionReport], int]) -> Reports:
+    def ordered(self, key: Callable[[ConnectionReport], float]) -> Reports:
         """Return the same reports in the order of a key, those of the same key as they stand."""
         places = self._places()
         keys = list(map(key, self))

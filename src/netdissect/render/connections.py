@@ -13,6 +13,7 @@ from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
 from netdissect.render.columns import Columns
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, line_text
+from netdissect.render.diagnose import brief_lines, loss_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
@@ -53,10 +54,13 @@ _HEADS = (
     "octets →",
     "←",
     "resent",
+    "loss →",
+    "←",
+    "late",
     "RTT",
     "found",
 )
-_NUMBERS = frozenset({"RTT", "#", "start", "lasted", "dgrams →", "←", "octets →", "resent"})
+_NUMBERS = frozenset(_HEADS[6:14]) | {"#", "←", "loss →", "late", "RTT"}
 
 _STATE_STYLES = {
     "open": "good",
@@ -122,9 +126,20 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
         *([(str(count), "")] for count in report.datagrams),
         *([(octets(count), "")] for count in report.octets),
         [(_resent(report.spaces), "")],
+        *([(text, "")] for text in _answer(report)),
         [(_median(report), "")],
         _found(report),
     ]
+
+
+def _answer(report: ConnectionReport) -> tuple[str, str, str]:
+    """Return loss of both directions, and by how much 95% of what was sent again was late."""
+    found = report.diagnosis
+    if found is None:
+        return "?", "?", "-"
+    first, second = (loss_text(part) for part in found.loss)
+    late = max((late.p95 for late in found.lag.added if late.p95 is not None), default=None)
+    return first, second, "-" if late is None else duration(late)
 
 
 def _resent(spaces: Sequence[SpaceReport]) -> str:
@@ -208,6 +223,8 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         (f"  from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
         (f", seen at {report.vantage}{incomplete}", "dim"),
     ]
+    if report.diagnosis is not None:
+        yield from brief_lines(report.diagnosis)
     for direction in Direction:
         yield from _direction_lines(report, direction, screen.width)
     best = best_rtt(report)

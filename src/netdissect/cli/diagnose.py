@@ -1,0 +1,144 @@
+"""`netdissect diagnose`: what happened to each connection, worst first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import ge, gt
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices, Session, missing
+from netdissect.model.diagnosis import Diagnosis, Loss
+from netdissect.model.errors import UsageError
+from netdissect.model.reports import ConnectionReport
+
+__all__ = ["Limit", "command", "limit_of"]
+
+_LIMIT = re.compile(r"\s*([a-z0-9.]+)\s*(>=|>)\s*([0-9]+(?:\.[0-9]+)?)\s*(%|ms|s)?\s*")
+_SCALE = {"%": 0.01, "ms": 1.0, "s": 1000.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One condition of `--fail-on`."""
+
+    measure: Callable[[Diagnosis], float | None]
+    beyond: Callable[[float, float], bool]
+    value: float
+
+    def hit(self, found: Diagnosis) -> bool:
+        """Return whether a connection is beyond it; what cannot be told is not."""
+        value = self.measure(found)
+        return value is not None and self.beyond(value, self.value)
+
+
+def _known(part: Loss) -> float | None:
+    return part.share if part.basis in ("observed", "told") else None
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+_MEASURES: dict[str, tuple[str, Callable[[Diagnosis], float | None]]] = {
+    "loss": ("%", lambda found: _most(map(_known, found.loss))),
+    "loss.c2s": ("%", lambda found: _known(found.loss[0])),
+    "loss.s2c": ("%", lambda found: _known(found.loss[1])),
+    "lag.path": ("ms", lambda found: found.lag.path_ms),
+    "lag.p50": ("ms", lambda found: _most(late.p50 for late in found.lag.added)),
+    "lag.p95": ("ms", lambda found: _most(late.p95 for late in found.lag.added)),
+    "lag.max": ("ms", lambda found: _most(late.maximum for late in found.lag.added)),
+}
+
+
+def limit_of(text: str) -> Limit:
+    """Return the condition of `loss>5%` or `lag.p95>200ms`.
+
+    Raises:
+        UsageError: it is none.
+
+    """
+    found = _LIMIT.fullmatch(text)
+    kind, measure = _MEASURES.get(found[1] if found else "", ("", None))
+    if found is None or measure is None:
+        names = ", ".join(_MEASURES)
+        raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {text!r}")
+    unit = found[4] or kind
+    if (unit == "%") != (kind == "%"):
+        raise UsageError(f"{found[1]} is a number of {kind}, not of {unit}")
+    return Limit(measure, ge if found[2] == ">=" else gt, float(found[3]) * _SCALE[unit])
+
+
+@click.command("diagnose")
+@options.capture({"connection": click.IntRange(min=1)})
+@options.count
+@click.option(
+    "--fail-on",
+    "limits",
+    multiple=True,
+    metavar="LIMIT",
+    help="End with status 7 if a connection is beyond it, such as 'loss>5%' or 'lag.p95>200ms';"
+    " may be repeated.",
+)
+@options.json_output
+@options.time_style
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    connection: int | None,
+    limit: int | None,
+    limits: tuple[str, ...],
+    as_json: bool,
+    times: str,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Say what happened to each connection, worst first.
+
+    Who ended it and why, whose fault that was and how sure that is, what was lost, how late things
+    came, what it was not, and what a second capture would settle. Where the capture cannot tell, it
+    says so.
+
+    \b
+    netdissect diagnose game.pcap
+    netdissect diagnose game.pcap 3 --fail-on 'loss>5%' --fail-on 'lag.p95>200ms'
+    """
+    del verbose
+    from netdissect.render.units import Clock  # noqa: PLC0415
+
+    wanted = [limit_of(text) for text in limits]
+    with Session(file, choices, quiet=quiet) as session:
+        reports = session.analysis(1 if session.live else None).connections
+        if connection is not None:
+            chosen = reports.of({connection})
+            if not chosen:
+                raise missing(connection, reports)
+            reports = chosen
+        failed = any(
+            each.hit(report.diagnosis) for report in reports for each in wanted if report.diagnosis
+        )
+        ordered = reports.ordered(_worst_first)[:limit]
+        if as_json:
+            from netdissect.export import json  # noqa: PLC0415
+
+            print_json(json.diagnosed(report) for report in ordered)
+        else:
+            from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
+
+            clock = Clock(times, session.first_ns)
+            show_diagnoses(make_screen(color, width), ordered, clock, file)
+        status = session.status()
+    return EXIT.FOUND if failed else status
+
+
+def _worst_first(report: ConnectionReport) -> int:
+    return 0 if report.diagnosis is None else -report.diagnosis.badness

@@ -1,0 +1,141 @@
+"""The answer about connections, one block each."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from netdissect.model.diagnosis import Cause, Diagnosis, Late, Loss
+from netdissect.model.packets import Direction
+from netdissect.model.reports import ConnectionReport
+from netdissect.render.console import Line, Screen
+from netdissect.render.safe import safe
+from netdissect.render.units import Clock, arrow_of, dialect_text, duration, percent
+
+__all__ = ["brief_lines", "loss_text", "show_diagnoses"]
+
+_NAME_COLUMNS = 10
+_INDENT = 3 + _NAME_COLUMNS + 2
+_BAD = 600
+_DOUBTFUL = 400
+
+
+def show_diagnoses(
+    screen: Screen, reports: Sequence[ConnectionReport], clock: Clock, file: str
+) -> None:
+    """Print a block a connection, in the order given; `file` stands in the commands."""
+    if not reports:
+        screen.text("No connection of a known protocol.")
+    for number, report in enumerate(reports):
+        if report.diagnosis is None:
+            continue
+        if number:
+            screen.text()
+        screen.line(*_title(screen, report, report.diagnosis))
+        screen.line(("   ", ""), (report.diagnosis.verdict, style_of(report.diagnosis)))
+        for name, text in _facts(report, report.diagnosis, clock, file):
+            rows = textwrap.wrap(
+                safe(text, 600), max(20, screen.width - _INDENT), break_long_words=False,
+                break_on_hyphens=False,
+            ) or [""]  # fmt: skip
+            screen.line((f"   {name:<{_NAME_COLUMNS}}  ", "dim"), (rows[0], ""))
+            for row in rows[1:]:
+                screen.line((" " * _INDENT + row, ""))
+
+
+def style_of(found: Diagnosis) -> str:
+    """Return the style of a verdict."""
+    if found.badness >= _BAD:
+        return "bad"
+    return "note" if found.badness >= _DOUBTFUL else "good"
+
+
+def brief_lines(found: Diagnosis) -> Iterator[Line]:
+    """Yield the first lines of the answer, for the head of a connection."""
+    yield [("   ", ""), (found.verdict, style_of(found))]
+    if found.cause.what in ("silence", "one-way", "loss", "no-answer"):
+        yield [("   ", ""), (f"{found.cause.confidence}: ", "dim"), (found.cause.text, "")]
+
+
+def loss_text(part: Loss) -> str:
+    """Return the loss of a direction in a few columns."""
+    if part.share is None:
+        return "?"
+    return ("<=" if part.basis == "bound" else "") + percent(part.share)
+
+
+def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
+    client, server = (
+        screen.name(address) + (f" ({name})" if name else "")
+        for address, name in zip((report.client, report.server), found.names, strict=True)
+    )
+    return [
+        (f"#{report.connection} ", "title"),
+        (dialect_text(report.dialects), "protocol"),
+        (f"  {client} → {server} {report.transport}", ""),
+        (f", seen at {report.vantage}", "dim"),
+    ]
+
+
+def _facts(
+    report: ConnectionReport, found: Diagnosis, clock: Clock, file: str
+) -> Iterator[tuple[str, str]]:
+    yield "cause", _cause(found.cause, clock)
+    yield "loss", "; ".join(_loss(way, part) for way, part in enumerate(found.loss))
+    lag = found.lag
+    path = "path not known" if lag.path_ms is None else f"path {duration(lag.path_ms)}"
+    if lag.p95_ms is not None:
+        path += f", 95% within {duration(lag.p95_ms)}"
+    yield (
+        "lag",
+        "; ".join([path, *(_late(way, late) for way, late in enumerate(lag.added) if late.units)]),
+    )
+    name = shlex.quote(file)
+    for late in lag.added:
+        for each in late.worst:
+            yield (
+                "late",
+                f"{each.space} {each.seq}: {duration(each.added_ms)} late, {each.copies} copies;"
+                f" netdissect show {name} {each.frame}",
+            )
+    for text in found.ruled_out:
+        yield "not", text
+    if found.settles:
+        yield "to settle", found.settles
+    if found.ending.frame is not None:
+        yield "see", f"netdissect show {name} {found.ending.frame}"
+    elif found.cause.from_frame is not None:
+        yield "see", f"netdissect show {name} {found.cause.from_frame}"
+    del report
+
+
+def _cause(cause: Cause, clock: Clock) -> str:
+    where = []
+    if cause.what in ("silence", "one-way", "loss"):
+        if cause.direction is not None:
+            where.append(Direction(cause.direction).label)
+        if cause.from_ns is not None and cause.what != "loss":
+            until = "the end" if cause.to_ns is None else clock.show(cause.to_ns)
+            where.append(f"from {clock.show(cause.from_ns)} to {until}")
+    head = ", ".join([cause.what, *where])
+    return f"{head} ({cause.confidence}): {cause.text}"
+
+
+def _loss(way: int, part: Loss) -> str:
+    basis = {"bound": ", sent again", "observed": ", numbers missing", "told": ", told"}
+    if part.share is None:
+        return f"{arrow_of(Direction(way))} not known"
+    most = "at most " if part.basis == "bound" else ""
+    return (
+        f"{arrow_of(Direction(way))} {most}{percent(part.share)} of {part.sent}{basis[part.basis]}"
+    )
+
+
+def _late(way: int, late: Late) -> str:
+    return (
+        f"resends {arrow_of(Direction(way))} added {duration(late.p50)}, 95% within"
+        f" {duration(late.p95)}, at most {duration(late.maximum)} to {late.units}"
+        f" unit{'s' * (late.units != 1)},"
+        f" {late.beyond} later than 200 ms"
+    )

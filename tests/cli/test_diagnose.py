@@ -1,0 +1,87 @@
+"""`netdissect diagnose` and what `connections` shows of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import console_docs
+from netdissect.cli import cli
+from netdissect.cli.diagnose import limit_of
+from netdissect.model.errors import UsageError
+
+CAPTURES = console_docs.ROOT / "captures"
+LOSSY = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+DARK = str(CAPTURES / "riptide" / "udp_2.2.1_blackout_timeout_clientleg.pcap")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="netdissect")
+
+
+def objects(*words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        (["loss>5%"], 7),
+        (["loss>50%"], 0),
+        (["loss.s2c>=5%"], 7),
+        (["lag.p95>200ms"], 0),
+        (["lag.p95>0.1s"], 7),
+        (["loss>50%", "lag.max>1ms"], 7),
+    ],
+)
+def test_limits_decide_the_status(limits: list[str], status: int) -> None:
+    words = [word for limit in limits for word in ("--fail-on", limit)]
+    assert run("diagnose", LOSSY, *words).exit_code == status
+
+
+@pytest.mark.parametrize("text", ["loss", "loss>5ms", "lag.p95>5%", "speed>3", "loss>>5%"])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        limit_of(text)
+    assert run("diagnose", LOSSY, "--fail-on", text).exit_code == 2
+
+
+def test_what_cannot_be_told_is_beyond_no_limit() -> None:
+    (found,) = objects("diagnose", DARK)
+    assert found["loss"]["c2s"]["basis"] == "unknown"
+    assert run("diagnose", DARK, "--fail-on", "loss.c2s>0%").exit_code == 0
+
+
+def test_text_and_json_say_the_same() -> None:
+    (found,) = objects("diagnose", LOSSY)
+    text = run("diagnose", LOSSY, "--width", "400").stdout
+    assert found["verdict"] in text
+    assert found["cause"]["text"] in text
+    for way in ("c2s", "s2c"):
+        for each in found["lag"]["added"][way]["worst"]:
+            assert f"netdissect show {LOSSY} {each['frame']}" in text
+
+
+def test_connections_begin_with_the_answer() -> None:
+    (found,) = objects("diagnose", DARK)
+    lines = run("connections", DARK, "1", "--width", "300").stdout.splitlines()
+    assert any(found["verdict"] in line for line in lines[:4])
+    (full,) = objects("connections", DARK)
+    assert full["diagnosis"]["verdict"] == found["verdict"]
+
+
+def test_the_worst_stands_first() -> None:
+    path = str(CAPTURES / "eoudp" / "late_two_clients_one_killed.pcap")
+    found = objects("diagnose", path)
+    assert [item["badness"] for item in found] == sorted(
+        (item["badness"] for item in found), reverse=True
+    )
+    ordered = objects("connections", path, "--sort", "worst")
+    assert [item["connection"] for item in ordered] == [item["connection"] for item in found]
+
+
+def test_another_connection_than_there_is() -> None:
+    assert run("diagnose", LOSSY, "9").exit_code == 2
