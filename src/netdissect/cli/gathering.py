@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from netdissect.cli.session import Session
-from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline.scenes import Scene, Scenes
 from netdissect.plot.gallery import Gallery
@@ -17,7 +16,7 @@ __all__ = ["Gathered", "gather", "worst"]
 
 _MARGIN = 6
 """Frames before the first copy of a unit and after its acknowledgement that are shown with it."""
-_MUCH_WORSE = 1.05
+_MUCH_WORSE = 1.25
 """A unit is looked at in full where it is slower by this factor than the one before."""
 
 
@@ -90,8 +89,7 @@ def gather(
         remember: keep the datagrams around the slowest unit of each connection.
 
     """
-    from netdissect.pipeline import Pipeline  # noqa: PLC0415
-    from netdissect.pipeline.records import iter_both  # noqa: PLC0415
+    from netdissect.pipeline import Pipeline, iter_timeline  # noqa: PLC0415
 
     gallery = Gallery(wanted, limit=limit, span=span)
     found = Gathered(gallery)
@@ -101,9 +99,8 @@ def gather(
         gallery.worst = stage.worst
     options = session.choices.options(on_anomaly=gallery.finding)
     pipeline = Pipeline(options, recorder=scenes.recorder, observer=scenes)
-    for item in iter_both(session.reader, scenes, pipeline):
-        if not isinstance(item, DatagramRecord):
-            gallery.take(item)
+    for item in iter_timeline(session.reader, pipeline=pipeline):
+        gallery.take(item)
     session.collect(pipeline)
     found.other_datagrams = pipeline.other_datagrams
     gallery.finish(session.reports.of(set(gallery.histories)))

@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from netdissect.model.annotations import Severity
+from netdissect.model.claims import Hints
+from netdissect.model.events import Event
+from netdissect.model.packets import Packet
 from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import Copy, UnitRecord
+from netdissect.pipeline.ports import Flow
 from netdissect.pipeline.records import Records, Seen
+from netdissect.track.connection import Connection
 
 __all__ = ["MAX_RECENT", "MAX_SCENE", "Scene", "Scenes", "Told"]
 
@@ -23,6 +29,26 @@ MAX_DISORDER = 1024
 
 Told = Callable[[int, int, int, int, int], None]
 """Called with connection, direction, time in ns, frame and octets of each datagram."""
+
+
+_Kept = tuple[
+    Connection,
+    int,
+    tuple[int, int, bytes, tuple[int, ...]],
+    list[Event],
+    Any,
+    tuple[tuple[UnitRecord, Copy], ...],
+    Flow,
+]
+"""What is remembered of a datagram: most are never asked for, so it is not much."""
+
+
+def _seen(kept: _Kept) -> Seen:
+    connection, direction, (frame, time_ns, payload, frames), events, extra, touched, flow = kept
+    item = Seen(frame, time_ns, payload)
+    item.connection, item.protocol, item.direction = connection, flow.protocol, direction
+    item.events, item.extra, item.frames, item.touched = events, extra, frames, touched
+    return item
 
 
 class Scene:
@@ -61,30 +87,42 @@ class Scenes(Records):
         """Take who is told of each datagram, and whether scenes are wanted at all."""
         super().__init__(schemas=schemas, strict=strict, **more)
         self._told = told
-        self._recent: deque[Seen] = deque(maxlen=MAX_RECENT if remember else 0)
+        self._remember = remember
+        self._recent: deque[_Kept] = deque(maxlen=MAX_RECENT)
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Take nothing: findings are told one by one elsewhere."""
 
-    def _hold(self, item: Seen) -> None:
-        connection = item.connection
-        if connection is not None:
-            self._told(
-                connection.number, item.direction, item.time_ns, item.frame, len(item.payload)
-            )
-            self._recent.append(item)
+    def seen(
+        self,
+        flow: Flow,
+        connection: Connection,
+        direction: int,
+        packet: tuple[int, int, bytes, tuple[int, ...]],
+        events: list[Event],
+        hints: Hints,
+    ) -> None:
+        """Take one datagram of a known protocol."""
+        self._told(connection.number, direction, packet[1], packet[0], len(packet[2]))
+        if self._remember:
+            touched = tuple(self.recorder.touched)
+            kept = (connection, direction, packet, events, hints.extra, touched, flow)
+            self._recent.append(kept)
+
+    def other(self, packet: Packet) -> None:
+        """Take nothing: datagrams of no known protocol are not shown."""
 
     def scene(self, connection: int, frames: frozenset[int], first: int, last: int) -> Scene:
         """Return the datagrams of a connection between two frames, as far as they are remembered;
         of too many those of `frames` and their neighbours.
         """
         found: list[Seen] = []
-        for item in reversed(self._recent):
-            if item.frame < first - MAX_DISORDER:
+        for kept in reversed(self._recent):
+            frame = kept[2][0]
+            if frame < first - MAX_DISORDER:
                 break
-            known = item.connection
-            if first <= item.frame <= last and known is not None and known.number == connection:
-                found.append(item)
+            if first <= frame <= last and kept[0].number == connection:
+                found.append(_seen(kept))
         found.sort(key=lambda item: item.frame)
         cut = len(found) > MAX_SCENE
         if cut:
@@ -92,6 +130,6 @@ class Scenes(Records):
                 0,
                 len(found) - 1,
             ]
-            kept = {index + step for index in near[:MAX_SCENE] for step in (-1, 0, 1)}
-            found = [item for index, item in enumerate(found) if index in kept][:MAX_SCENE]
+            chosen = {index + step for index in near[:MAX_SCENE] for step in (-1, 0, 1)}
+            found = [item for index, item in enumerate(found) if index in chosen][:MAX_SCENE]
         return Scene(self, found, cut=cut)

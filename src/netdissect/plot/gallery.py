@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.plot.history import History
+from netdissect.plot.history import MAX_SLOWEST, History
 from netdissect.plot.thin import MAX_POINTS
 
 __all__ = ["MAX_HISTORIES", "Gallery"]
 
-MAX_HISTORIES = 256
-"""Connections that are followed at once; of more, those that begin first."""
+MAX_HISTORIES = 1024
+"""Connections that are followed; of more, those that begin first."""
+_SHARES = ((8, 1), (64, 5), (MAX_HISTORIES, 40))
+"""Of so many connections each has its share of the limit: together they are bounded, too."""
 
 Worst = Callable[[History, UnitRecord], None]
 
@@ -52,7 +54,11 @@ class Gallery:
                 return None
             if len(self.histories) >= MAX_HISTORIES:
                 return None
-            found = History(connection, limit=self.limit, span=self.span)
+            count = len(self.histories)
+            share = 1 if self.wanted is not None else next(d for n, d in _SHARES if count < n)
+            limit = max(1, self.limit // share)
+            slowest = MAX_SLOWEST if share <= _SHARES[1][1] else MAX_SLOWEST // 5
+            found = History(connection, limit=limit, slowest=slowest, span=self.span)
             self.histories[connection] = found
         return found
 
@@ -70,7 +76,7 @@ class Gallery:
         self, connection: int, direction: int, time_ns: int, frame: int, octets: int
     ) -> None:
         """Take one datagram."""
-        history = self.history(connection)
+        history = self.histories.get(connection) or self.history(connection)
         if history is None:
             self.left_out += self.wanted is None
         else:

@@ -239,21 +239,34 @@ class _Bins:
     def __init__(self, start_ns: int) -> None:
         self.start_ns = start_ns
         self.level = 0
+        self._newest: tuple[int, int, list[int]] = (0, 0, [])
+        """Start, end and counts of the span that was asked for last."""
         self.rows: dict[int, list[int]] = {}
         """Index -> units, sent again, told lost, skipped, datagrams, octets, first frame."""
 
     def row(self, time_ns: int) -> list[int]:
         """Return the counts of the span that holds a moment."""
+        newest = self._newest
+        if newest[0] <= time_ns < newest[1]:
+            return newest[2]
         index = max(0, time_ns - self.start_ns) // _WIDTHS_NS[self.level]
         while index >= MAX_BINS and self.level + 1 < len(_WIDTHS_NS):
             self._coarsen()
             index = max(0, time_ns - self.start_ns) // _WIDTHS_NS[self.level]
-        return self.rows.setdefault(min(index, MAX_BINS - 1), [0] * 7)
+        index = min(index, MAX_BINS - 1)
+        found = self.rows.get(index)
+        if found is None:
+            found = self.rows[index] = [0] * 7
+        width = _WIDTHS_NS[self.level]
+        start = self.start_ns + index * width
+        self._newest = (start, start + width, found)
+        return found
 
     def _coarsen(self) -> None:
         old, self.rows = self.rows, {}
         times = _WIDTHS_NS[self.level + 1] // _WIDTHS_NS[self.level]
         self.level += 1
+        self._newest = (0, 0, [])
         for index, counts in sorted(old.items()):
             merged = self.rows.setdefault(index // times, [0] * 7)
             for place in range(6):
@@ -305,6 +318,7 @@ class History:
         connection: int,
         *,
         limit: int = MAX_POINTS,
+        slowest: int = MAX_SLOWEST,
         span: tuple[int, int] | None = None,
     ) -> None:
         """Take the connection.
@@ -312,6 +326,7 @@ class History:
         Args:
             connection: its number.
             limit: points of one kind that are kept.
+            slowest: units that are kept whole, the slowest.
             span: (from, to), ns since its first datagram: units in it are kept in full; None =
                 those around the slowest.
 
@@ -319,6 +334,7 @@ class History:
         self.connection = connection
         self.limit = limit
         self.span = span
+        self._most_slowest = slowest
         self.report: ConnectionReport | None = None
         """Its final report, once it is there."""
         self.first_ns: int | None = None
@@ -343,7 +359,8 @@ class History:
 
     def datagram(self, direction: int, time_ns: int, frame: int, octets: int) -> None:
         """Take one datagram, or one message of a stream."""
-        self._begin(time_ns)
+        if time_ns > self.last_ns or self.first_ns is None:
+            self._begin(time_ns)
         row = self._bins[direction].row(time_ns)
         row[4] += 1
         row[5] += octets
@@ -384,7 +401,7 @@ class History:
         worst = not heap or rank > self._worst
         if worst:
             self._worst = rank
-        if len(heap) < MAX_SLOWEST:
+        if len(heap) < self._most_slowest:
             heapq.heappush(heap, (rank, -self._units, unit))
         elif rank > heap[0][0]:
             heapq.heapreplace(heap, (rank, -self._units, unit))
