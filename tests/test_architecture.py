@@ -64,6 +64,7 @@ ROOMS: dict[str, set[str]] = {
         "pipeline",
         "lookup",
         "join",
+        "diagnosis",
         "verify",
         "filters",
         "render",

@@ -18,10 +18,11 @@ from netdissect.report.subject import Capture
 EVIL = "</script><img src=x onerror='window.pwned=1'>\"\x1b]0;x\x07\u202e"
 
 
-def report(name: str, folder: Path, *words: str) -> Path:
+def report(name: str, folder: Path, *words: str, second: str | None = None) -> Path:
     """Write the report of a shipped capture and return its path."""
     path = folder / "report.html"
-    command = ["report", gallery.path(name), "-o", str(path), *words]
+    files = [gallery.path(each) for each in (name, second) if each is not None]
+    command = ["report", *files, "-o", str(path), *words]
     result = CliRunner().invoke(cli, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return path
@@ -44,7 +45,11 @@ def hostile_report(folder: Path) -> tuple[Path, str]:
         subject.report = replace(
             subject.report, client=EVIL, server=EVIL, protocol=EVIL, dialects=(EVIL, EVIL)
         )
-        subject.verdict = replace(subject.verdict, line=EVIL, sentences=(EVIL, EVIL), basis=EVIL)
+        found = subject.diagnosis
+        cause = replace(found.cause, text=EVIL)
+        subject.diagnosis = replace(
+            found, verdict=EVIL, cause=cause, ruled_out=(EVIL,), settles=EVIL, names=(EVIL, EVIL)
+        )
         assert subject.history is not None
         for unit in subject.history.slowest():
             unit.type, unit.space = EVIL, EVIL

@@ -116,19 +116,9 @@ def gather(
     return found
 
 
-_STATES = ("timed_out", "rejected", "closed", "open")
-
-
-def _badness(report: ConnectionReport) -> tuple[float, ...]:
-    """Return how bad a connection is: its worst findings, how it ended, what was sent again."""
-    severities = [bool(report.anomalies.get(label)) for label in ("error", "warn", "note")]
-    state = report.state if report.state in _STATES else "open"
-    copies = sum(space.copies for space in report.spaces)
-    again = sum(space.retransmissions for space in report.spaces)
-    return (*severities, -_STATES.index(state), again / copies if copies else 0.0)
-
-
 def worst(reports: Iterable[ConnectionReport]) -> list[int]:
     """Return the numbers of connections, worst first."""
-    ranked = [(_badness(report), -report.connection) for report in reports]
+    from netdissect.diagnosis import diagnose  # noqa: PLC0415
+
+    ranked = [(diagnose(report).badness, -report.connection) for report in reports]
     return [-number for _, number in sorted(ranked, reverse=True)]

@@ -10,6 +10,7 @@ import click
 
 from netdissect._version import __version__
 from netdissect.cli import options
+from netdissect.cli.complete import FILE
 from netdissect.cli.output import make_screen, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
@@ -27,7 +28,7 @@ MAX_TOLD = 24
 
 
 @click.command("report")
-@options.capture()
+@options.capture({"second": FILE})
 @click.option(
     "-o",
     "--output",
@@ -46,6 +47,7 @@ MAX_TOLD = 24
 @options.screen
 def command(
     file: str,
+    second: str | None,
     output: str,
     redact: bool,
     choices: Choices,
@@ -60,8 +62,12 @@ def command(
     the story of the slowest of all, and one frame bit by bit. Several connections: a table of
     verdicts, then a folded part each, the worst first. The file needs nothing from the network.
 
+    With a second capture of the same conversation, taken elsewhere, it also says what the network
+    between the two did to each datagram.
+
     \b
     netdissect report game.pcap -o report.html
+    netdissect report client.pcap server.pcap
     """
     del verbose
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
@@ -74,7 +80,10 @@ def command(
         if missing and not session.live:
             with session.again(quiet=True) as once_more:
                 found = gather(once_more, set(numbers[:MAX_TOLD]), remember=True)
-        text = document(capture_of(session, found, numbers, redact=redact), redact=redact)
+        told = capture_of(session, found, numbers, redact=redact)
+        if second is not None:
+            _join(told, file, second, choices)
+        text = document(told, redact=redact)
         size = write_file(output, text)
         screen = make_screen(color, width)
         screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
@@ -88,15 +97,13 @@ def capture_of(
     from collections import Counter  # noqa: PLC0415
 
     from netdissect import lookup  # noqa: PLC0415
+    from netdissect.diagnosis import diagnose  # noqa: PLC0415
     from netdissect.report.redact import Redactor  # noqa: PLC0415
     from netdissect.report.subject import Capture  # noqa: PLC0415
     from netdissect.report.tables import MAX_ROWS  # noqa: PLC0415
-    from netdissect.report.verdict import verdict_of  # noqa: PLC0415
 
     redactor = Redactor()
-    kinds: Counter[str] = Counter()
-    for report in session.reports:
-        kinds[verdict_of(report).line.partition(":")[0]] += 1
+    endings = Counter(diagnose(report).ending.how for report in session.reports)
     subjects = []
     for place, number in enumerate(numbers[:MAX_ROWS]):
         subject = _subject(session, found, number, told=place < MAX_TOLD)
@@ -108,22 +115,40 @@ def capture_of(
         __version__,
         lookup.catalogue(),
         total=len(numbers),
-        kinds=kinds,
+        endings=endings,
         other_datagrams=found.other_datagrams,
         limits=session.limits_hit,
     )
 
 
+def _join(told: Capture, first: str, second: str, choices: Choices) -> None:
+    """Add what a second capture tells."""
+    from netdissect.join import join  # noqa: PLC0415
+    from netdissect.plot.fates import delays  # noqa: PLC0415
+
+    if "-" in {first, second}:
+        raise UsageError("captures are joined by reading them more than once: name files, not `-`")
+    with join(first, second, options=choices.options()) as joined:
+        told.join = joined.report
+        zero = told.info.first_time_ns or 0
+        ways = [one.ways for one in joined.report.conversations if one.ways]
+        if len(ways) == 1:
+            told.delays = [
+                delays(joined.fates(way.sender), direction, zero, 0)
+                for direction, way in enumerate(ways[0])
+            ]
+
+
 def _subject(session: Session, found: Gathered, number: int, *, told: bool) -> Subject:
     """Return what is said of one connection; only those that are told have a part of their own."""
+    from netdissect.diagnosis import diagnose  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
     from netdissect.report.subject import Subject  # noqa: PLC0415
-    from netdissect.report.verdict import verdict_of  # noqa: PLC0415
 
     report = session.reports.by_number(number)
     if report is None:
         raise UsageError(f"there is no connection {number}")
-    subject = Subject(report, verdict_of(report))
+    subject = Subject(report, diagnose(report))
     if not told:
         return subject
     subject.history = found.gallery.histories.get(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["clock_label", "nice", "nice_span_ns", "number", "ticks", "time_ticks"]
+__all__ = ["clock_label", "headroom", "nice", "nice_span_ns", "number", "ticks", "time_ticks"]
 
 _NS = 1_000_000_000
 _CLOCK = (10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
@@ -24,6 +24,17 @@ def nice(least: float) -> float:
     return next(
         (step * power for step in (1, 2, 5, 10) if step * power >= least * (1 - 1e-9)), least
     )
+
+
+def headroom(high: float, *, whole: bool = False) -> float:
+    """Return a round height that holds a value."""
+    if high <= 0:
+        return 1.0
+    step = nice(high / 5)
+    if whole:
+        step = max(1.0, step)
+    steps = int(high / step * (1 + 1e-9)) + 1
+    return step * steps
 
 
 def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[float]:

@@ -8,17 +8,19 @@ from typing import Final
 
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import SIDES, Direction
-from netdissect.plot.axes import nice, nice_span_ns
+from netdissect.plot.axes import headroom, nice_span_ns
 from netdissect.plot.chart import Band, Chart, Point, Series
 from netdissect.plot.history import Bin, History, Track
 from netdissect.plot.sequence import sequence
 from netdissect.render.units import arrow_of, duration
 
-__all__ = ["KINDS", "Wanted", "charts", "level"]
+__all__ = ["KINDS", "LOCAL_NOTE", "Wanted", "charts", "level"]
 
 _BARS = 60
 """Bars of a rate at most."""
 _SECOND_NS = 1_000_000_000
+_FAR = 4
+"""A resend timer that is so many times longer than anything took is not drawn."""
 _MAX_FLAGS = 60
 """Findings marked above a picture at most."""
 
@@ -92,22 +94,11 @@ def _frame(chart: Chart, history: History, wanted: Wanted) -> None:
     if chart.kind != "seq":
         chart.low = min(0.0, *(heights or [0.0]))
         chart.high = max(heights, default=0.0)
-        chart.high = _headroom(chart.high, whole=chart.whole)
+        chart.high = headroom(chart.high, whole=chart.whole)
         if chart.low < 0:
-            chart.high = max(chart.high, _headroom(-chart.low, whole=chart.whole))
+            chart.high = max(chart.high, headroom(-chart.low, whole=chart.whole))
             chart.low = -chart.high
     chart.flags = list(_flags(chart, history))
-
-
-def _headroom(high: float, *, whole: bool) -> float:
-    """Return a round height that holds a value."""
-    if high <= 0:
-        return 1.0
-    step = nice(high / 5)
-    if whole:
-        step = max(1.0, step)
-    steps = int(high / step * (1 + 1e-9)) + 1
-    return step * steps
 
 
 def _flags(chart: Chart, history: History) -> Iterable[Point]:
@@ -148,7 +139,8 @@ def _thin_note(tracks: Iterable[Track]) -> list[str]:
     return [f"{sum(points.total for points in kept):,} units, extremes and marks kept"]
 
 
-_LOCAL_NOTE = "seen next to the receiver: how long it took to answer, not a round trip"
+LOCAL_NOTE: Final = "seen next to the receiver: how long it took to answer, not a round trip"
+"""Note of a chart of units that were captured next to their receiver."""
 
 
 # -- acks ------------------------------------------------------------------------------------------
@@ -211,7 +203,12 @@ def _acked(history: History, direction: int, tracks: list[Track]) -> Chart:
         Series("several copies, ambiguous", "box", "again", several),
     ]
     chart.series += _probe_series(history, direction, role)
-    if timer:
+    longest = max((point.value or 0.0 for point in timer), default=0.0)
+    slowest = max((point.value or 0.0 for point in one + several), default=0.0)
+    if timer and slowest and longest > _FAR * slowest:
+        # It would press everything else flat.
+        chart.notes.append(f"the resend timer of {duration(longest)} is above the picture")
+    elif timer:
         chart.series.append(Series("resend timer", "steps", "bad", timer, dashed=True))
     for mark, name, colour in (
         ("lost", "never acknowledged", "bad"),
@@ -221,9 +218,9 @@ def _acked(history: History, direction: int, tracks: list[Track]) -> Chart:
         if lanes[mark]:
             lane = len(chart.lanes)
             chart.series.append(Series(name, mark, colour, lanes[mark], lane=lane))
-    chart.notes = _thin_note(tracks)
+    chart.notes += _thin_note(tracks)
     if local:
-        chart.notes.append(_LOCAL_NOTE)
+        chart.notes.append(LOCAL_NOTE)
     chart.said = _acks_said(one, several, lanes)
     return chart
 

@@ -75,7 +75,8 @@ def _story(unit: UnitRecord) -> str:
     how = "one copy" if copies == 1 else f"{copies} copies"
     taken = took_ms(unit)
     if taken is None:
-        word = "never acknowledged" if unit.missed else "no acknowledgement in this capture"
+        told = unit.missed and unit.outcome != "unknown"
+        word = "never acknowledged" if told else "no acknowledgement in this capture"
         return f"{how}, {word}"
     return f"{how}, acknowledged after {duration(taken)}"
 

@@ -14,7 +14,7 @@ from netdissect.render.console import Screen
 from netdissect.render.safe import safe
 from netdissect.render.units import arrow_of, direction_style, duration, octets, percent, rtt_range
 
-__all__ = ["capture_letter", "show_join"]
+__all__ = ["KINDS", "capture_letter", "clock_lines", "show_join"]
 
 _SHOWN_BURSTS = 3
 _LIMITS = {
@@ -22,12 +22,13 @@ _LIMITS = {
     "MAX_WAITING": "datagrams were settled early, too many waited at once",
     "MAX_WEIGHED": "equal datagrams were too many within one delay to be weighed",
 }
-_KINDS = {
+KINDS = {
     "relayed": "relayed: other addresses or ports on the two sides",
     "routed": "routed: the same addresses on both sides",
     "proxied": "proxied: one stream in two TCP connections, so no segment has a fate of its own",
     "same place": "seen twice at the same place",
 }
+"""`JoinedConnection.kind` in words."""
 
 
 def capture_letter(index: int) -> str:
@@ -44,7 +45,7 @@ def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A
             (f"{safe(info.path):<{width}}", ""),
             (f"  {info.frames} frames", "dim"),
         )
-    for line in _clock_lines(report.clock, letters):
+    for line in clock_lines(report.clock, letters):
         screen.line((line, ""))
     screen.line((f"Both ran for {duration(report.overlap_ms)}.", ""))
     if report.same_place:
@@ -61,7 +62,8 @@ def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A
         _conversation(screen, conversation, letters)
 
 
-def _clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
+def clock_lines(clock: ClockReport, letters: tuple[str, str]) -> list[str]:
+    """Return how two clocks relate, a sentence each."""
     side = "ahead of" if clock.offset_ms >= 0 else "behind"
     found = [
         f"The clock of {letters[1]} is {_exact(abs(clock.offset_ms))} {side} that of {letters[0]}, "
@@ -98,7 +100,7 @@ def _conversation(screen: Screen, one: JoinedConnection, letters: tuple[str, str
     screen.line(
         (f"{one.number}  ", "title"),
         (one.protocol or one.transport, "protocol"),
-        (f"  {_KINDS[one.kind]}", "dim"),
+        (f"  {KINDS[one.kind]}", "dim"),
     )
     for capture, letter in enumerate(letters):
         numbers = ", ".join(f"#{number}" for number in one.connections[capture]) or "-"

@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from netdissect.model.joined import JoinReport
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import UnitRecord
 from netdissect.plot.chart import Chart
-from netdissect.plot.charts import charts
+from netdissect.plot.charts import LOCAL_NOTE, charts
 from netdissect.plot.history import took_ms
 from netdissect.plot.markup import Html, join, tag
 from netdissect.render.units import dialect_text, duration
-from netdissect.report import frame, ladder, tables
+from netdissect.report import frame, joined, ladder, tables
 from netdissect.report.page import figure, page, zoom_tools
 from netdissect.report.subject import Capture, Subject
 
@@ -49,6 +50,8 @@ def document(capture: Capture, *, redact: bool = False) -> str:
         ),
     ]
     main = [*_overview(capture, first_ns), *parts] if several else parts
+    if capture.join is not None:
+        main.append(_joined(capture, capture.join, redact=redact))
     if not capture.subjects:
         main = [tag("section", tag("h1", "No connection of a known protocol"), class_="verdict")]
     main.append(_about(capture, redact=redact))
@@ -61,6 +64,8 @@ def _navigation(capture: Capture, *, several: bool) -> Html:
     if len(capture.subjects) == 1:
         number = capture.subjects[0].report.connection
         links = [(f"{name}-{number}", title) for name, title in _SECTIONS]
+    if capture.join is not None:
+        links.append(("between", "Two captures"))
     links.append(("about", "About"))
     return tag("nav", *(tag("a", title, href=f"#{name}") for name, title in links),
                aria_label="Sections")  # fmt: skip
@@ -103,8 +108,8 @@ def _folded(subject: Subject, part: Html, *, opened: bool) -> Html:
     ends = f"  {report.protocol} · {report.client} → {report.server}"
     summary = tag(
         "summary",
-        tables.severity(subject.verdict.severity),
-        f" Connection {report.connection}: {subject.verdict.line}",
+        tables.severity(subject.severity),
+        f" Connection {report.connection}: {subject.diagnosis.verdict}",
         tag("span", ends, class_="dim"),
     )
     return tag("details", summary, part, id=f"c{report.connection}", open=opened)
@@ -114,9 +119,10 @@ def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
     """Yield the answer for several connections, and their table."""
     worst = capture.subjects[0]
     count = capture.total
-    heading = f"{count:,} connections. The worst, {worst.report.connection}: {worst.verdict.line}"
-    common = sorted(capture.kinds.items(), key=lambda row: -row[1])[:8]
-    kinds = "; ".join(f"{kind} ({number:,})" for kind, number in common)
+    heading = (
+        f"{count:,} connections. The worst, {worst.report.connection}: {worst.diagnosis.verdict}"
+    )
+    kinds = tables.endings(capture.endings)
     yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
     told = sum(subject.history is not None for subject in capture.subjects)
     note = (
@@ -186,21 +192,27 @@ def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> 
 
 
 def _verdict(subject: Subject, *, folded: bool) -> Html:
-    report, verdict = subject.report, subject.verdict
-    transport, heading = report.transport.upper(), verdict.sentences[0]
+    """Return the answer, its cause, and what it rests on."""
+    report, found = subject.report, subject.diagnosis
+    name = f" ({found.names[0]})" if found.names[0] else ""
+    ends = join(tag("code", report.client), f"{name} → ", tag("code", report.server))
+    head = f"Connection {report.connection} · {dialect_text(report.dialects)} over "
+    place = "place that cannot be told" if report.vantage == "unknown" else report.vantage
+    blamed = found.cause.what not in {"none", "closed"}
+    basis = [
+        ("Whose fault", found.cause.confidence if blamed else ""),
+        ("Seen at the", place),
+        ("Ruled out", "; ".join(found.ruled_out)),
+        ("To settle it", found.settles or ""),
+    ]
     return tag(
         "section",
-        tag(
-            "p",
-            f"Connection {report.connection} · {dialect_text(report.dialects)} over {transport} · ",
-            tag("code", report.client), " → ", tag("code", report.server),
-            class_="conn",
-        ),
-        tag("h2", heading, class_="answer") if folded else tag("h1", heading),
-        *(tag("p", sentence, class_="lead") for sentence in verdict.sentences[1:]),
-        tag("p", tag("b", "Basis"), verdict.basis, class_="basis"),
+        tag("p", f"{head}{report.transport.upper()} · ", ends, class_="conn"),
+        tag("h2" if folded else "h1", found.verdict, class_="answer" if folded else None),
+        tag("p", found.cause.text, class_="lead"),
+        *(tag("p", tag("b", title), text, class_="basis") for title, text in basis if text),
         class_="verdict",
-    )  # fmt: skip
+    )
 
 
 def _plots(subject: Subject, name: str, *, folded: bool) -> Html | None:
@@ -224,7 +236,7 @@ def _charts(subject: Subject) -> Iterator[Chart]:
     if history is None:
         return
     acks = charts("acks", history)
-    yield from [chart for chart in acks if not chart.notes] or acks
+    yield from [chart for chart in acks if LOCAL_NOTE not in chart.notes] or acks
     way = Direction.C2S if subject.worst is None else Direction(subject.worst.direction)
     space = None if subject.worst is None else subject.worst.space
     for chart in charts("seq", history):
@@ -262,6 +274,16 @@ def _question(unit: UnitRecord) -> str:
     return f"Why {unit.space} {unit.seq} took {duration(taken)}"
 
 
+def _joined(capture: Capture, report: JoinReport, *, redact: bool) -> Html:
+    """Return what the network between two captures did."""
+    figures = [
+        figure(chart, f"delay-{index}", most=_MARKS) for index, chart in enumerate(capture.delays)
+    ]
+    drawn = tag("div", zoom_tools(), *figures) if figures else None
+    parts = joined.between(report, redact=redact)
+    return tag("section", tag("h2", "Between the two captures"), *parts, drawn, id="between")
+
+
 def _about(capture: Capture, *, redact: bool) -> Html:
     info = capture.info
     links = ", ".join(info.link_types)
@@ -288,7 +310,6 @@ def _about(capture: Capture, *, redact: bool) -> Html:
         if capture.other_datagrams
         else None,
         f"Bounds that were reached: {', '.join(limits)}." if limits else None,
-        *capture.notes,
         *(
             f"Connection {subject.report.connection} was seen at the {subject.report.vantage}: "
             f"{subject.report.vantage_basis}."

@@ -76,7 +76,7 @@ def _fields(tree: Dissection, *, redact: bool) -> Iterator[Html]:
             "tr",
             tag("td", f"{octet}.{bit}{mark}" if real else "", class_="n"),
             tag("td", f"{node.bit_length} b" if real else "", class_="n"),
-            tag("td", tag("code", "\u00a0\u00a0" * min(depth, _DEPTH) + name)),
+            tag("td", tag("code", name), class_=f"d{min(depth, _DEPTH)}"),
             tag("td", value if len(value) <= _VALUE else value[:_VALUE] + "…"),
         )
 

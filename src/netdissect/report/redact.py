@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from netdissect.model.reports import ConnectionReport
-from netdissect.report.subject import Subject, Verdict
+from netdissect.report.subject import Subject
 
 __all__ = ["Redactor"]
 
@@ -45,14 +45,24 @@ class Redactor:
         report = self._report(subject.report)
         records = [self._record(record) for record in subject.scene]
         frame = None if subject.frame is None else self._record(subject.frame)
-        known = subject.verdict
-        verdict = Verdict(
-            self.clean(_without_reason(subject.report, known.line)),
-            tuple(self.clean(_without_reason(subject.report, text)) for text in known.sentences),
-            self.clean(known.basis),
-            known.severity,
+        known = subject.diagnosis
+        reasons = (known.ending.reason, (subject.report.close or {}).get("reason"),
+                   subject.report.reject_reason)  # fmt: skip
+
+        def clean(text: str) -> str:
+            for reason in reasons:
+                if isinstance(reason, str) and reason:
+                    text = text.replace(reason, "…")
+            return self.clean(text)
+
+        diagnosis = replace(
+            known,
+            verdict=clean(known.verdict),
+            cause=replace(known.cause, text=clean(known.cause.text)),
+            ruled_out=tuple(map(clean, known.ruled_out)),
+            names=(None, None),
         )
-        return replace(subject, report=report, verdict=verdict, scene=records, frame=frame)
+        return replace(subject, report=report, diagnosis=diagnosis, scene=records, frame=frame)
 
     def _report(self, report: ConnectionReport) -> ConnectionReport:
         client, server = self.word(report.client, "client"), self.word(report.server, "server")
@@ -66,14 +76,6 @@ class Redactor:
         source = self._words.get(record.src) or self.word(record.src, "host")
         target = self._words.get(record.dst) or self.word(record.dst, "host")
         return replace(record, src=source, dst=target)
-
-
-def _without_reason(report: ConnectionReport, text: str) -> str:
-    """Return a sentence without the reason that a side gave: it may be anything."""
-    for reason in ((report.close or {}).get("reason"), report.reject_reason):
-        if isinstance(reason, str) and reason:
-            text = text.replace(reason, "…")
-    return text
 
 
 def _texts(value: Any) -> Iterator[str]:

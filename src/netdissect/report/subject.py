@@ -6,25 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from netdissect.model.annotations import CodeRow
+from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.joined import JoinReport
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo, ConnectionReport, UnitRecord
+from netdissect.plot.chart import Chart
 from netdissect.plot.history import History
 
-__all__ = ["Capture", "Subject", "Verdict"]
+__all__ = ["Capture", "Subject"]
 
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The answer: what happened to a connection."""
-
-    line: str
-    """One line for a list."""
-    sentences: tuple[str, ...]
-    """The first is the heading."""
-    basis: str
-    """What it rests on."""
-    severity: str = "chat"
-    """`error`, `warn`, `note` or `chat`."""
+_SEVERITIES = ("error", "warn", "note")
 
 
 @dataclass(slots=True)
@@ -32,7 +23,8 @@ class Subject:
     """One connection of a report."""
 
     report: ConnectionReport
-    verdict: Verdict
+    diagnosis: Diagnosis
+    """The answer, and its sentences."""
     history: History | None = None
     """None: it has a row in the table and no part of its own."""
     worst: UnitRecord | None = None
@@ -43,6 +35,11 @@ class Subject:
     """Whether the scene leaves some out."""
     frame: DatagramRecord | None = None
     """The frame that is shown bit by bit."""
+
+    @property
+    def severity(self) -> str:
+        """Return the severity of its worst finding."""
+        return next((name for name in _SEVERITIES if self.report.anomalies.get(name)), "chat")
 
 
 @dataclass(slots=True)
@@ -59,11 +56,13 @@ class Capture:
     """The catalogue of findings."""
     total: int
     """All connections."""
-    kinds: Mapping[str, int]
-    """How they ended, in a few words, and how many did."""
+    endings: Mapping[str, int]
+    """`Ending.how` -> how many connections ended so."""
+    join: JoinReport | None = None
+    """What a second capture tells beside this one."""
+    delays: Sequence[Chart] = ()
+    """Pictures of the ways between the two."""
     other_datagrams: int = 0
     """Datagrams of no known protocol."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Bounds that were hit."""
-    notes: Sequence[str] = ()
-    """What must be known of the whole report, such as what was left out."""

@@ -14,7 +14,7 @@ from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import arrow_of, dialect_text, duration, percent, seconds, share
 from netdissect.report.subject import Subject
 
-__all__ = ["MAX_ROWS", "findings", "messages", "overview", "severity", "tiles"]
+__all__ = ["MAX_ROWS", "endings", "findings", "messages", "overview", "severity", "tiles"]
 
 MAX_ROWS = 1000
 """Connections that are listed."""
@@ -93,6 +93,8 @@ def _slowest(subject: Subject, worst: str | None) -> tuple[str, Child]:
     if worst is not None and subject.worst is not None and subject.worst.seq == unit.seq:
         name = tag("a", name, href=f"#{worst}")
     taken = took_ms(unit)
+    if taken is None and unit.outcome == "unknown":
+        return "?", join(name, " has no acknowledgement here")
     if taken is None:
         return "✗", join(name, " was never acknowledged")
     value, _, scale = duration(taken).partition(" ")
@@ -195,6 +197,21 @@ def _outcome(unit: UnitRecord) -> Html:
     return join(tag("span", "✗", class_="bad"), word)
 
 
+_ENDINGS = {
+    "timed-out": "timed out", "silent": "fell silent", "rejected": "rejected",
+    "unreachable": "nobody listened", "quality": "closed for poor quality", "reset": "reset",
+    "gave-up": "given up", "never-answered": "never answered", "info-only": "asked for information",
+    "open": "still open", "said": "closed with a word", "unknown": "end not in the capture",
+}  # fmt: skip
+"""`Ending.how` -> a few words for a sum."""
+
+
+def endings(counted: Mapping[str, int]) -> str:
+    """Return how the connections of a capture ended, the most usual way first."""
+    common = sorted(counted.items(), key=lambda row: -row[1])
+    return "; ".join(f"{count:,} {_ENDINGS.get(how, how)}" for how, count in common)
+
+
 def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator[Html]:
     """Yield the table of connections, worst first, and what it leaves out."""
     rows = []
@@ -210,10 +227,10 @@ def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator
         lasted = (report.last_time_ns - report.first_time_ns) / 1e6
         since = report.first_time_ns - first_ns
         way = join(tag("code", report.client), " → ", tag("code", report.server))
-        box = severity(subject.verdict.severity)
+        box = severity(subject.severity)
         cells = [
             tag("td", box, " ", name, data_l="connection", data_v=number),
-            tag("td", subject.verdict.line, class_="w", data_l="verdict"),
+            tag("td", subject.diagnosis.verdict, class_="w", data_l="verdict"),
             tag("td", dialect_text(report.dialects), data_l="protocol"),
             tag("td", way, class_="w", data_l="between"),
             tag("td", f"{seconds(since)[:-3]} s", class_="n", data_l="from", data_v=since),
