@@ -4,6 +4,7 @@ captures belong together at all.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -99,6 +100,9 @@ def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
         raise NotJoinedError("they have no datagram in common")
     found, ways = _clocked(a, b, anchors, resolution_ns)
     found.groups = ways.groups(found.anchors)
+    further = ways.further(found)
+    if further:
+        found.groups = ways.groups([*found.anchors, *further])
     found.evidence = _evidence(a, b, found)
     _believe(found, len(anchors), apart=_apart(a, b))
     return found
@@ -159,6 +163,7 @@ def _anchors(a: Sample, b: Sample) -> list[Anchor]:
         _anchor(*sights)
         for name, count in a.counts.items()
         if b.counts.get(name) == count
+        if len(a.sights[name]) == len(b.sights[name])
         for sights in zip(a.sights[name], b.sights[name], strict=True)
     ]
 
@@ -377,6 +382,39 @@ class _Ways:
                 group.add(0, self.samples[0].flow_list()[anchor.flow_a].name, anchor.toward)
                 group.add(1, self.samples[1].flow_list()[anchor.flow_b].name, anchor.toward)
         return list(found.values())
+
+    def further(self, found: Pairing) -> list[Anchor]:
+        """Return what conversations that are in no group yet may have in common, now that there is
+        a clock: equal datagrams with nobody else's near them.
+        """
+        clock = found.clock
+        grouped = [
+            {
+                self.places[capture][sample.flows[name].number][0]
+                for group in found.groups
+                for name in group.ways[capture]
+                if name in sample.flows
+            }
+            for capture, sample in enumerate(self.samples)
+        ]
+        usual = median(abs(delay_of(anchor, clock)) for anchor in found.anchors)
+        longest = max(_SHORT_NS, _MANY * usual)
+        extra: list[Anchor] = []
+        a, b = self.samples
+        for name, ours in a.sights.items():
+            theirs = b.sights.get(name)
+            alone = [sight for sight in ours if self.places[0][sight[2]][0] not in grouped[0]]
+            if theirs is None or not alone:
+                continue
+            times = sorted((clock.common(1, *sight[:2]), sight) for sight in theirs)
+            for sight in alone:
+                common = clock.common(0, *sight[:2])
+                low = bisect_left(times, (common - longest,))
+                near = times[low : bisect_left(times, (common + longest,))]
+                if len(near) == 1 and self.places[1][near[0][1][2]][0] not in grouped[1]:
+                    toward = 1 if near[0][0] >= common else -1
+                    extra.append(_anchor(sight, near[0][1])._replace(toward=toward))
+        return extra
 
 
 class _Sets:

@@ -18,7 +18,9 @@ __all__ = ["MAX_SAMPLED", "MAX_SIGHTS", "Flow", "FlowName", "Sample", "Sight", "
 MAX_SAMPLED = 65_536
 """Names kept of one capture; beyond, half of them are left out, the same half in the other one."""
 MAX_SIGHTS = 64
-"""Sights kept of one name; further ones are counted only."""
+"""Sights kept of one name; further ones are counted only, but for the first packets of a flow."""
+MAX_ALL_SIGHTS = 400_000
+"""Sights kept of all names."""
 MAX_FLOWS = 50_000
 """Flows told apart; the packets of further ones are not compared."""
 MAX_JUMPS = 4096
@@ -84,6 +86,8 @@ class Sample:
     """Name -> number by which it was chosen; -1 for the first packets of a flow."""
     ends: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
     """(frame, time) of its first and its last frame."""
+    kept: int = 0
+    """Sights kept beside the first of each name."""
     mask: int = 0
     """Names are in the sample whose number has none of these bits."""
     jumps: list[tuple[int, int]] = field(default_factory=list)
@@ -201,7 +205,8 @@ class _Sampler:
             count = counts.get(name)
             if count is not None:
                 counts[name] = count + 1
-                if count < MAX_SIGHTS:
+                if (count < MAX_SIGHTS or flow.packets <= EARLY) and sample.kept < MAX_ALL_SIGHTS:
+                    sample.kept += 1
                     sample.sights[name].append((packet[1], packet[2], flow.number))
                 continue
             self._first(name, flow, packet)

@@ -165,6 +165,8 @@ def compare(
         clock: the relation of their clocks.
 
     """
+    if not pairs:
+        return []
     ways = [(_Way(toward), _Way(-toward)) for _, toward in pairs]
     lookup: tuple[dict[bytes, _Way], dict[bytes, _Way]] = ({}, {})
     for number, (streams, _) in enumerate(pairs):
