@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
+from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
@@ -26,7 +27,7 @@ __all__ = ["command"]
 
 
 @click.command("ladder")
-@options.capture({"connection": click.IntRange(min=1)})
+@options.capture({"connection": click.IntRange(min=1)}, second=True)
 @options.display_filter
 @options.count
 @click.option(
@@ -48,6 +49,7 @@ __all__ = ["command"]
 @options.screen
 def command(
     file: str,
+    second: str | None,
     connection: int | None,
     display_filter: str | None,
     limit: int | None,
@@ -69,46 +71,120 @@ def command(
     resend, `○` a network copy, half an arrow with `╳` a datagram that its receiver has said never
     came. Silence is a gap.
 
+    With a capture of the other side as FILE2, arrows fall from when a datagram was sent to when it
+    arrived, and half an arrow is one that was lost.
+
     \b
     netdissect ladder game.pcap 1 --from 3s --to 5s
+    netdissect ladder client.pcap server.pcap 1 --to 2s
     """
     del verbose
     from netdissect.render import ladder  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet) as session:
-        found = _Found(session, Match.of(display_filter, session), connection)
-        # Read to the end, however few are drawn: later frames tell which of them were lost.
-        records = list(found.records(start, end))[:limit]
-        clock = Clock(times, session.first_ns)
-        if not session.reports and not records:
-            if not as_json:
-                make_screen(color, width).text("No connection of a known protocol.")
-            return session.status()
-        if not records:
-            raise UsageError(
-                f"connection {found.number} has no datagram to draw"
-                f"{_chosen(found.match, start, end)}"
-            )
-        drawn = ladder.rows(
-            records,
-            found.events_between(records),
-            found.lost(records),
-            found.segments(records, whole=(start, end, limit) == (None, None, None)),
-        )
         screen = make_screen(color, width)
-        ends = found.ends(records, screen)
+        if second is None:
+            span = (start, end)
+            found = _drawing(session, display_filter, connection, span, limit, screen)
+        else:
+            found = _flown(session, second, display_filter, connection, (start, end), limit, screen)
+        if found is None:
+            if not as_json:
+                screen.text("No connection of a known protocol.")
+            return session.status()
+        clock = Clock(times, session.first_ns or found.first_ns)
         if as_json:
-            print_json(_object(found.number, row) for row in drawn)
+            print_json(_object(found.number, row) for row in found.rows)
         elif svg:
-            Path(svg).write_text(ladder.svg(drawn, ends, clock), encoding="utf-8")
+            Path(svg).write_text(ladder.svg(found.rows, found.ends, clock), encoding="utf-8")
         elif mermaid:
-            click.echo(ladder.mermaid(drawn, ends, clock), nl=False)
+            click.echo(ladder.mermaid(found.rows, found.ends, clock), nl=False)
         else:
             columns = 100 if screen.wide else screen.width
-            for line in ladder.ladder_lines(drawn, ends, clock, width=columns):
+            for line in ladder.ladder_lines(found.rows, found.ends, clock, width=columns):
                 screen.line(*line)
         return session.status()
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """What is drawn of one connection."""
+
+    number: int
+    rows: list[Row]
+    ends: tuple[str, str]
+    first_ns: int | None
+
+
+_Span = tuple[int | None, int | None]
+
+
+def _drawing(
+    session: Session,
+    display_filter: str | None,
+    connection: int | None,
+    span: _Span,
+    limit: int | None,
+    screen: Screen,
+) -> _Drawing | None:
+    """Return what one capture has of a connection; None where it has no connection at all.
+
+    Raises:
+        UsageError: nothing of the connection is wanted.
+
+    """
+    from netdissect.render import ladder  # noqa: PLC0415
+
+    found = _Found(session, Match.of(display_filter, session), connection)
+    # Read to the end, however few are drawn: later frames tell which of them were lost.
+    records = list(found.records(*span))[:limit]
+    if not records:
+        if not session.reports:
+            return None
+        chosen = _chosen(found.match, *span)
+        raise UsageError(f"connection {found.number} has no datagram to draw{chosen}")
+    drawn = ladder.rows(
+        records,
+        found.events_between(records),
+        found.lost(records),
+        found.segments(records, whole=(*span, limit) == (None, None, None)),
+    )
+    return _Drawing(found.number, drawn, found.ends(records, screen), session.first_ns)
+
+
+def _flown(
+    session: Session,
+    second: str,
+    display_filter: str | None,
+    connection: int | None,
+    span: _Span,
+    limit: int | None,
+    screen: Screen,
+) -> _Drawing | None:
+    """Return the same as two captures show it."""
+    from netdissect.render import ladder  # noqa: PLC0415
+
+    with TwoSides(session, second, display_filter) as both:
+        numbers = both.observed.numbers()
+        if not numbers and connection is None:
+            return None
+        number = connection or numbers[0]
+        first_ns = both.first_ns or 0
+        start, end = span
+        flights = [
+            (flight, flight.record.messages)
+            for flight in both.flights(number)
+            if (start or 0) <= flight.moment_ns - first_ns
+            and (end is None or flight.moment_ns - first_ns <= end)
+        ][:limit]
+        if not flights:
+            chosen = _chosen(Match(), start, end)
+            raise UsageError(f"connection {number} has no datagram to draw{chosen}")
+        report = both.reports.by_number(number)
+        names = ("", "") if report is None else (report.client, report.server)
+        ends = f"client {screen.name(names[0])}", f"server {screen.name(names[1])}"
+        return _Drawing(number, ladder.flight_rows(flights), ends, first_ns)
 
 
 def _chosen(match: Match, start: int | None, end: int | None) -> str:
@@ -128,11 +204,19 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
         "direction": None if row.direction is None else Direction(row.direction).label,
         "mark": row.mark or None,
         "label": row.label,
+        **_ends(row),
     }
 
 
 _STREAM = "tcp"
 """Space of the octets of a TCP stream."""
+
+
+def _ends(row: Row) -> dict[str, Any]:
+    """Return the added keys of an arrow of two captures."""
+    if row.names is None:
+        return {}
+    return {"arrived_ns": row.arrived_ns, "frames": list(row.names)}
 
 
 class _Found:

@@ -44,7 +44,10 @@ def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
 
 
 def capture(
-    operands: Mapping[str, click.ParamType[Any]] | None = None, *, required: int = 0
+    operands: Mapping[str, click.ParamType[Any]] | None = None,
+    *,
+    required: int = 0,
+    second: bool = False,
 ) -> Callable[[_F], _F]:
     """Add FILE, or `-r FILE`, and further operands: keyword `file` and one keyword per operand
     (None if left out).
@@ -52,6 +55,7 @@ def capture(
     Args:
         operands: name -> type of what may follow FILE.
         required: how many of them must be given.
+        second: a second capture may follow FILE, keyword `second`: any word that is no number.
 
     """
     names = list(operands or {})
@@ -59,6 +63,7 @@ def capture(
     metavar = " ".join(
         [
             "FILE",
+            *(["[FILE2]"] if second else []),
             *(
                 name.upper() if index < required else f"[{name.upper()}]"
                 for index, name in enumerate(names)
@@ -82,6 +87,9 @@ def capture(
             words = list(operands) if read_file is None else [read_file, *operands]
             if not words:
                 raise click.UsageError("Missing capture FILE (`-` reads standard input).")
+            if second:
+                is_file = len(words) > 1 and not words[1].isdecimal()
+                options["second"] = words.pop(1) if is_file else None
             if len(words) > 1 + len(names):
                 raise click.UsageError(f"Got unexpected extra argument ({words[1 + len(names)]}).")
             if len(words) < 1 + required:

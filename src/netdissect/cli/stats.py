@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
+from netdissect.cli.twosides import TwoSides
 from netdissect.model.intervals import Interval
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -23,7 +25,7 @@ __all__ = ["command"]
 
 
 @click.command("stats")
-@options.capture({"connection": click.IntRange(min=1)})
+@options.capture({"connection": click.IntRange(min=1)}, second=True)
 @options.display_filter
 @click.option(
     "--interval", type=SPAN, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
@@ -35,6 +37,7 @@ __all__ = ["command"]
 @options.screen
 def command(
     file: str,
+    second: str | None,
     connection: int | None,
     display_filter: str | None,
     interval: int,
@@ -51,7 +54,8 @@ def command(
 
     Goodput counts the octets of datagrams that carried more than copies already sent. Units, loss
     and round trips count in the span in which a unit was first sent. A figure that this capture
-    cannot tell is a dash.
+    cannot tell is a dash. With a capture of the other side as FILE2, lost are the datagrams that
+    did not arrive there, and their one-way delay stands beside.
 
     \b
     netdissect stats game.pcap 1 --interval 500ms
@@ -61,7 +65,10 @@ def command(
     if interval <= 0:
         raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
     with Session(file, choices, quiet=quiet) as session:
-        rows = _rows(session, Match.of(display_filter, session), connection, interval)
+        if second is None:
+            rows = _rows(session, Match.of(display_filter, session), connection, interval)
+        else:
+            rows = _observed(session, second, display_filter, connection, interval)
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
@@ -106,6 +113,28 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
             table.place(ahead.analysis(None).connections)
         _count(session, match, connection, table, table.tell)
     return table.rows()
+
+
+def _observed(
+    session: Session, second: str, display_filter: str | None, connection: int | None, interval: int
+) -> list[Interval]:
+    """Return the spans of what both captures show: units and datagrams as their senders' captures
+    have them.
+    """
+    from netdissect.pipeline import Intervals  # noqa: PLC0415
+
+    with TwoSides(session, second, display_filter) as both:
+        table = Intervals(interval)
+        for flight in both.flights(connection):
+            if flight.sent_ns is not None and not flight.copy:
+                record = replace(flight.record, time_ns=flight.sent_ns)
+                _datagram(table, record, _facts(record.messages))
+        for item in both.timeline(connection):
+            if isinstance(item, UnitRecord):
+                table.tell(item)
+        rows = table.rows()
+        both.observed.spans(rows, connection)
+        return rows
 
 
 def _count(

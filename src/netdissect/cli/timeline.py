@@ -12,6 +12,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match, Session, missing, select
+from netdissect.cli.twosides import TwoSides
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
 
@@ -30,7 +31,7 @@ _ONLY: dict[str, Callable[[_Item], bool]] = {
 
 
 @click.command("timeline")
-@options.capture({"connection": click.IntRange(min=1)})
+@options.capture({"connection": click.IntRange(min=1)}, second=True)
 @options.display_filter
 @options.count
 @click.option(
@@ -43,6 +44,7 @@ _ONLY: dict[str, Callable[[_Item], bool]] = {
 @options.screen
 def command(
     file: str,
+    second: str | None,
     connection: int | None,
     display_filter: str | None,
     limit: int | None,
@@ -63,15 +65,19 @@ def command(
     sender's timer was due and how much later it came. Between them what happened to the connection:
     states, timeouts.
 
+    With a capture of the other side as FILE2, units stand as their senders sent them, with what
+    became of each copy on the way.
+
     \b
     netdissect timeline game.pcap 1 --only resent
+    netdissect timeline client.pcap server.pcap 1
     """
     del verbose
     with Session(file, choices, quiet=quiet, streams=as_json) as session:
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            items = session.of(connection, _items(session, display_filter))
+            items = _items(session, display_filter, second, connection)
             items = filter(_ONLY[only], items) if only else items
             rows = (
                 json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
@@ -80,16 +86,27 @@ def command(
             print_json(islice(rows, limit), flush=session.live)
         else:
             shown = _Shown(connection, limit, only, probes=probes)
-            _print(session, display_filter, shown, times, make_screen(color, width))
+            screen = make_screen(color, width)
+            if second is None:
+                _print(session, display_filter, shown, times, screen)
+            else:
+                _print_both(session, second, display_filter, shown, times, screen)
         return session.status()
 
 
-def _items(session: Session, display_filter: str | None) -> Iterator[_Item]:
+def _items(
+    session: Session, display_filter: str | None, second: str | None, connection: int | None
+) -> Iterator[_Item]:
+    """Yield units and events, of one capture or as two of them show it."""
+    if second is not None:
+        with TwoSides(session, second, display_filter) as both:
+            yield from both.timeline(connection)
+        return
     match = Match.of(display_filter, session)
     if match.filter is None:
-        yield from session.timeline()
+        yield from session.of(connection, session.timeline())
     else:
-        yield from select(session, match).items
+        yield from session.of(connection, select(session, match).items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +139,7 @@ def _print(
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    items: Iterable[_Item] = session.of(shown.connection, _items(session, display_filter))
+    items: Iterable[_Item] = _items(session, display_filter, None, shown.connection)
     if display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS:
         with session.again() as ahead:
             reports = ahead.analysis(None).connections
@@ -136,6 +153,27 @@ def _print(
         if not reports:
             raise missing(shown.connection, every)
     show_timeline(screen, reports, lanes, shown.of(items), Clock(times, first_ns))
+
+
+def _print_both(
+    session: Session,
+    second: str,
+    display_filter: str | None,
+    shown: _Shown,
+    times: str,
+    screen: Screen,
+) -> None:
+    """Print the same of two captures."""
+    from netdissect.render.timeline import show_timeline  # noqa: PLC0415
+    from netdissect.render.units import Clock  # noqa: PLC0415
+
+    with TwoSides(session, second, display_filter) as both:
+        items = list(both.timeline(shown.connection))
+        reports = both.reports
+        if shown.connection is not None:
+            reports = reports.of({shown.connection})
+        clock = Clock(times, both.first_ns)
+        show_timeline(screen, reports, items, shown.of(items), clock)
 
 
 def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:

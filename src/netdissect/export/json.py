@@ -24,6 +24,7 @@ from netdissect.model.reports import (
     CaptureInfo,
     ConnectionEvent,
     ConnectionReport,
+    Copy,
     ProbeReport,
     RttSummary,
     SpaceReport,
@@ -312,6 +313,10 @@ def diagnosed(report: ConnectionReport) -> dict[str, Any]:
     }
 
 
+def _fate(copy: Copy) -> dict[str, Any]:
+    return {"fate": copy.fate, "delay_ms": _round(copy.delay_ms)}
+
+
 def unit(record: UnitRecord) -> dict[str, Any]:
     """Return one reliable unit of `timeline`."""
     return {
@@ -331,6 +336,7 @@ def unit(record: UnitRecord) -> dict[str, Any]:
                 "basis": copy.basis,
                 "due_ns": copy.due_ns,
                 "attempts_left": copy.attempts_left,
+                **({} if copy.fate is None else _fate(copy)),
             }
             for copy in record.copies
         ],
@@ -516,4 +522,5 @@ def interval(row: Interval) -> dict[str, Any]:
         "loss_share": _round(row.loss_share),
         "rtt_ms": _round(row.rtt_ms),
         "rtt_samples": row.rtt_samples,
+        **({"observed": True, "delay_ms": _round(row.delay_ms)} if row.observed else {}),
     }

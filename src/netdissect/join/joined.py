@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -48,6 +48,8 @@ class Joined:
         self.reports: list[Reports] = []
         """All connections of each capture."""
         self._evidence: list[Evidence] = []
+        self._conversations: dict[int, JoinedConnection] = {}
+        """Number of its group -> conversation."""
         limits: dict[str, int] = {}
         for capture in (0, 1):
             self._track(capture, options, limits)
@@ -83,6 +85,25 @@ class Joined:
         """Yield (frame, what became of it) of all frames of a capture that were compared."""
         for frame, row in self.tables[capture].rows():
             yield frame, self._row(capture, row)
+
+    def sent(
+        self, capture: int, conversations: Container[int] | None = None
+    ) -> Iterator[tuple[int, FateRow, int]]:
+        """Yield (frame, what became of it, direction) of what was sent at a capture in joined
+        connections.
+
+        Args:
+            capture: 0 or 1.
+            conversations: numbers of those wanted; None = all.
+
+        """
+        for frame, row in self.tables[capture].rows():
+            lane = self.lanes[row[3]]
+            one = self._conversations.get(lane.group)
+            if one is None or one.client is None or (lane.toward > 0) != (capture == 0):
+                continue
+            if conversations is None or one.number in conversations:
+                yield frame, self._row(capture, row), int(one.client != capture)
 
     def common_ns(self, capture: int, frame: int, time_ns: int) -> int:
         """Return a time of a capture by the clock of the first one."""
@@ -152,6 +173,7 @@ class Joined:
         ways = add_up(self.tables, self.lanes, len(matched.pairing.groups))
         known = _Known(self)
         conversations = [known.conversation(number, both) for number, both in enumerate(ways)]
+        self._conversations = dict(enumerate(conversations))
         conversations += known.proxied(compare(self.paths, matched.streams, self.clock))
         conversations.sort(key=lambda one: known.order[id(one)])
         for number, one in enumerate(conversations, 1):

@@ -42,6 +42,10 @@ class Interval:
     next to their receiver, where only the time to its answer can be seen.
     """
     rtt_samples: int = 0
+    observed: bool = False
+    """Whether a second capture shows what was lost: then `lost` and `decided` count datagrams."""
+    delay_ms: float | None = None
+    """Median one-way delay of the datagrams sent in this span; None without a second capture."""
 
     @property
     def goodput(self) -> float:

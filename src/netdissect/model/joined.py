@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo, ConnectionReport, RttSummary
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "ClockReport",
     "Fate",
     "FateRow",
+    "Flight",
     "JoinReport",
     "JoinedConnection",
     "ResendReport",
@@ -75,6 +77,30 @@ class FateRow(NamedTuple):
     """Of a first arrival: one of the same flow that was sent later came before it."""
     common_ns: int
     """Its time by the first capture's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One datagram between the two captures."""
+
+    record: DatagramRecord
+    """As its sender's capture has it; of one that only appeared, as its receiver's."""
+    capture: int
+    """Capture that the record is from: 0 or 1."""
+    fate: FateRow
+    sent_ns: int | None
+    """By the first capture's clock; None where nobody was seen sending it."""
+    arrived_ns: int | None
+    """None where it did not arrive, or nobody knows."""
+    copy: bool = False
+    """A further arrival, made by the network."""
+
+    @property
+    def moment_ns(self) -> int:
+        """Return when it was first seen."""
+        if self.copy or self.sent_ns is None:
+            return self.arrived_ns or 0
+        return self.sent_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,6 +219,10 @@ class Copy:
     """Attempts that remained after this copy; None where the dialect has no limit."""
     doubtful: bool = False
     """True while the next number of its space is still to say who made it."""
+    fate: str | None = None
+    """Label of the `Fate` that a second capture shows; None without one."""
+    delay_ms: float | None = None
+    """One-way delay that a second capture shows."""
 
 
 @dataclass(slots=True)

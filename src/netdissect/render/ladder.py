@@ -5,10 +5,11 @@ All three draw the same rows, so they show the same thing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from xml.sax.saxutils import escape
 
+from netdissect.model.joined import Fate, Flight
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -17,7 +18,17 @@ from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock, duration
 
-__all__ = ["MAX_WIDTH", "MIN_WIDTH", "SILENCE_MS", "Row", "ladder_lines", "mermaid", "rows", "svg"]
+__all__ = [
+    "MAX_WIDTH",
+    "MIN_WIDTH",
+    "SILENCE_MS",
+    "Row",
+    "flight_rows",
+    "ladder_lines",
+    "mermaid",
+    "rows",
+    "svg",
+]
 
 MIN_WIDTH, MAX_WIDTH = 60, 200
 """Columns of the drawing."""
@@ -40,8 +51,15 @@ class Row:
     label: str
     """Safe text."""
     mark: str
-    """`""`, `resend`, `duplicate`, `lost` (never arrived, proven) or `event`."""
+    """`""`, `resend`, `duplicate`, `lost` (never arrived, proven), `appeared` (nobody was seen
+    sending it) or `event`."""
     frame: int | None
+    arrived_ns: int | None = None
+    """When it arrived, as a second capture shows; `time_ns` is then when it was sent. None where it
+    did not, or there is one capture."""
+    names: tuple[str, str] | None = None
+    """Of two captures: names of its frame next to the client and next to the server, "" where it
+    has none there."""
 
 
 def rows(
@@ -100,6 +118,50 @@ _AGAIN = {"retransmission": ("sent again", "resend"), "duplicate": ("copied", "d
 """Kind of a copy -> word and mark."""
 
 
+def flight_rows(
+    flights: Iterable[tuple[Flight, list[MessageRecord]]], events: Iterable[ConnectionEvent] = ()
+) -> list[Row]:
+    """Return the rows of a connection that two captures show, in time.
+
+    Args:
+        flights: its datagrams from sender to receiver, with the messages that are wanted.
+        events: state changes and timeouts, drawn across both lanes.
+
+    """
+    found = rows([], events)
+    for flight, items in flights:
+        record = flight.record
+        if record.direction is None:
+            continue
+        frames = [f"{'AB'[flight.capture]}#{record.frame}", ""]
+        partner = flight.fate.partner
+        if partner is not None:
+            frames[1] = f"{'AB'[1 - flight.capture]}#{partner}"
+        # The record is of the sender's capture, but for what only its receiver's has.
+        of_sender = flight.fate.fate.sent or flight.arrived_ns is None
+        sender_first = of_sender == (record.direction == Direction.C2S)
+        names = (frames[0], frames[1]) if sender_first else (frames[1], frames[0])
+        mark = _arrow(record, items, frozenset()).mark
+        if flight.copy:
+            mark = "duplicate"
+        elif flight.sent_ns is None:
+            mark = "appeared"
+        elif flight.fate.fate is Fate.LOST:
+            mark = "lost"
+        found.append(
+            Row(
+                flight.arrived_ns or 0 if flight.sent_ns is None else flight.sent_ns,
+                record.direction,
+                safe(datagram_summary(record, items), _LABEL_LIMIT),
+                mark,
+                record.frame,
+                flight.arrived_ns,
+                names,
+            )
+        )
+    return sorted(found, key=lambda row: (row.time_ns, row.frame or 0, row.direction is None))
+
+
 def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[int]) -> Row:
     kinds = {item.reliability.kind for item in items if item.reliability is not None}
     mark = "resend" if "retransmission" in kinds else "duplicate" if "duplicate" in kinds else ""
@@ -124,14 +186,19 @@ def ladder_lines(
     """
     width = min(MAX_WIDTH, max(MIN_WIDTH, width))
     inner = width - _TIME_COLUMNS - _FRAME_COLUMNS - 3
-    yield _heads(ends, inner)
+    margin = ""
     last: int | None = None
     for row in drawn:
-        if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
-            yield _gap(row.time_ns - last, inner)
+        if last is None:
+            if row.names is not None:
+                inner = max(MIN_WIDTH // 2, inner - _TIME_COLUMNS - _FRAME_COLUMNS)
+                margin = " " * _FRAME_COLUMNS
+            yield [(margin, ""), *_heads(ends, inner)]
+        elif (row.time_ns - last) / 1e6 >= SILENCE_MS:
+            yield [(margin, ""), *_gap(row.time_ns - last, inner)]
         since = "" if last is None else f"+{duration((row.time_ns - last) / 1e6)}"
         yield from (
-            _remark(row, clock, inner)
+            ([(margin, ""), *line] for line in _remark(row, clock, inner))
             if row.direction is None
             else _drawn(row, clock, since, inner)
         )
@@ -176,29 +243,71 @@ def _drawn(row: Row, clock: Clock, since: str, inner: int) -> Iterator[Line]:
     padded = f" {label}{' ' * (inner - 1 - cells(label))}"
     if row.direction == Direction.S2C:
         padded = f"{' ' * (inner - 1 - cells(label))}{label} "
+    shaft = (_shaft(row, inner), style or ("c2s" if row.direction == Direction.C2S else "s2c"))
+    bar = ("│", "dim")
+    if row.names is not None:
+        yield from _slanted(row, clock, [bar, (padded, style), bar], [bar, shaft, bar])
+        return
     yield [
         (f"{clock.show(row.time_ns):>{_TIME_COLUMNS}} ", "time"),
-        ("│", "dim"),
+        bar,
         (padded, style),
-        ("│", "dim"),
+        bar,
         (f" #{row.frame}" if row.frame is not None else "", "frame"),
     ]
-    yield [
-        (f"{since:>{_TIME_COLUMNS}} ", "dim"),
-        ("│", "dim"),
-        (_shaft(row, inner), style or ("c2s" if row.direction == Direction.C2S else "s2c")),
-        ("│", "dim"),
-    ]
+    yield [(f"{since:>{_TIME_COLUMNS}} ", "dim"), bar, shaft, bar]
+
+
+def _slanted(row: Row, clock: Clock, above: Line, below: Line) -> Iterator[Line]:
+    """Yield a row of two captures: when it was sent beside its sender's lane, when it arrived a
+    line lower beside its receiver's.
+    """
+    near, far = row.names or ("", "")
+    seen_sent, came = row.mark != "appeared", row.arrived_ns is not None
+    sent = clock.show(row.time_ns) if seen_sent else ""
+    arrived = clock.show(row.arrived_ns) if came else ""
+    took = ""
+    if row.arrived_ns is not None and seen_sent:
+        took = f"+{duration((row.arrived_ns - row.time_ns) / 1e6)}"
+    ways = [((near, sent), ("", "")), (("", took), (far, arrived))]
+    if row.direction == Direction.S2C:
+        ways = [(("", ""), (far, sent)), ((near, arrived), ("", took))]
+    for line, ((frame, time), (frame_there, there)) in zip((above, below), ways, strict=True):
+        yield [
+            (f"{frame:>{_FRAME_COLUMNS - 1}} ", "frame"),
+            (f"{time:>{_TIME_COLUMNS}} ", "time"),
+            *line,
+            (f" {there:<{_TIME_COLUMNS}}", "time"),
+            (f" {frame_there}", "frame"),
+        ]
 
 
 def _shaft(row: Row, inner: int) -> str:
     """Return the arrow: `»` for a resend, `○` for a network copy, half of it and `╳` for a loss."""
     sign = {"resend": "»", "duplicate": "○"}.get(row.mark, "─")
+    if row.names is not None:
+        return _slope(row, inner, sign)
     if row.mark == "lost":
         half = inner // 2
         body = "─" * half + "╳" + " " * (inner - half - 1)
         return body if row.direction == Direction.C2S else body[::-1]
     body = "─" * 2 + sign * 2 + "─" * (inner - 5)
+    return body + "▶" if row.direction == Direction.C2S else "◀" + body[::-1]
+
+
+def _slope(row: Row, inner: int, sign: str) -> str:
+    """Return an arrow that falls from its sender's time to its receiver's; half of one where it was
+    lost, a dotted end where nobody knows.
+    """
+    size = inner // 2 if row.arrived_ns is None else inner - 1
+    steps = "⎺⎻─⎼⎽"
+    body = "".join(steps[at * len(steps) // size] for at in range(size))
+    body = body[:2] + sign * 2 + body[4:] if sign != "─" else body
+    if row.arrived_ns is None:
+        body += ("╳" if row.mark == "lost" else "?").ljust(inner - size)
+        return body if row.direction == Direction.C2S else body[::-1]
+    if row.mark == "appeared":
+        body = " " * (size // 2) + body[size // 2 :]
     return body + "▶" if row.direction == Direction.C2S else "◀" + body[::-1]
 
 
@@ -209,11 +318,14 @@ _SVG_STYLE = (
 _SVG_WIDTH, _SVG_LEFT, _SVG_RIGHT, _SVG_ROW = 900, 130, 820, 34
 
 
-def svg(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
+def svg(drawn: Sequence[Row], ends: tuple[str, str], clock: Clock) -> str:
     """Return the diagram as an SVG document."""
     body: list[str] = []
     top = 60
     last: int | None = None
+    if any(row.names is not None for row in drawn):
+        top, body = _svg_slanted(drawn, clock)
+        drawn = []
     for row in drawn:
         if last is not None and (row.time_ns - last) / 1e6 >= SILENCE_MS:
             body.append(
@@ -273,6 +385,58 @@ def _svg_row(row: Row, top: int, clock: Clock) -> Iterator[str]:
         yield _svg_text(_SVG_RIGHT + 10, top + 4, f"#{row.frame}", "time", "start")
 
 
+def _svg_slanted(drawn: Sequence[Row], clock: Clock) -> tuple[int, list[str]]:
+    """Return the height, and arrows from the moment of sending to that of arrival: a line of the
+    picture is one moment at one of the sides.
+    """
+    moments = sorted(
+        {(row.time_ns, 2 * index) for index, row in enumerate(drawn)}
+        | {
+            (row.arrived_ns, 2 * index + 1)
+            for index, row in enumerate(drawn)
+            if row.arrived_ns is not None
+        }
+    )
+    place = {key: 60 + _SVG_ROW * at * 2 // 3 for at, (_, key) in enumerate(moments)}
+    body: list[str] = []
+    for index, row in enumerate(drawn):
+        start = place[2 * index]
+        if row.direction is None:
+            middle = (_SVG_LEFT + _SVG_RIGHT) // 2
+            body.append(_svg_text(middle, start + 4, row.label, "event", "middle"))
+            continue
+        body += _svg_flight(row, clock, start, place.get(2 * index + 1))
+    return 60 + _SVG_ROW * len(moments) * 2 // 3, body
+
+
+def _svg_flight(row: Row, clock: Clock, start: int, end: int | None) -> Iterator[str]:
+    there = row.direction == Direction.C2S
+    left, right = (_SVG_LEFT, _SVG_RIGHT) if there else (_SVG_RIGHT, _SVG_LEFT)
+    near, far = row.names or ("", "")
+    sign = {"resend": "» ", "duplicate": "○ ", "lost": "╳ "}.get(row.mark, "")
+    outward, inward = (-10, "end") if there else (10, "start")
+    anchor = "start" if there else "end"
+    if row.mark != "appeared":
+        text = f"{near if there else far} {clock.show(row.time_ns)}"
+        yield _svg_text(left + outward, start + 4, text, "time", inward)
+    label = fit(sign + row.label, 60)
+    yield _svg_text(left - outward, start - 3, label, "", anchor)
+    if end is None:
+        middle = (left + right) // 2
+        low = start + _SVG_ROW // 3
+        yield f'<line class="lost" x1="{left}" y1="{start}" x2="{middle}" y2="{low}"/>'
+        if row.mark == "lost":
+            yield f'<path class="lost" d="M{middle - 5},{low - 5} l10,10 m0,-10 l-10,10"/>'
+        else:
+            yield _svg_text(middle + 8, low + 4, "?", "time", "middle")
+        return
+    dashes = ' stroke-dasharray="6 3"' if row.mark else ""
+    ends = f'x1="{left}" y1="{start}" x2="{right}" y2="{end}"'
+    yield f'<line class="{row.mark}" {ends}{dashes} marker-end="url(#a)"/>'
+    text = f"{clock.show(row.arrived_ns)} {far if there else near}"
+    yield _svg_text(right - outward, end + 4, text, "time", anchor)
+
+
 def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
     """Return the diagram in Mermaid's language."""
     lines = [
@@ -285,7 +449,9 @@ def mermaid(drawn: Iterable[Row], ends: tuple[str, str], clock: Clock) -> str:
         if row.direction is None:
             lines.append(f"    Note over C,S: {text}")
             continue
-        arrow = {"": "->>", "resend": "-->>", "duplicate": "-->>", "lost": "-x"}[row.mark]
+        if row.arrived_ns is not None and row.mark != "appeared":
+            text += f" +{duration((row.arrived_ns - row.time_ns) / 1e6)}"
+        arrow = {"resend": "-->>", "duplicate": "-->>", "lost": "-x"}.get(row.mark, "->>")
         one, other = ("C", "S") if row.direction == Direction.C2S else ("S", "C")
         word = {"resend": "resend: ", "duplicate": "copy: ", "lost": "lost: "}.get(row.mark, "")
         lines.append(f"    {one}{arrow}{other}: {word}{text}")

@@ -30,6 +30,7 @@ COLUMNS = (
     "loss_share",
     "rtt_ms",
     "rtt_samples",
+    "delay_ms",
 )
 """Names of the columns of CSV and of the keys of JSON."""
 
@@ -52,6 +53,7 @@ def row_values(row: Interval) -> tuple[object, ...]:
         _round(row.loss_share),
         _round(row.rtt_ms),
         row.rtt_samples,
+        _round(row.delay_ms),
     )
 
 
@@ -84,6 +86,7 @@ _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float],
     ("resent", lambda row: row.resend_share, percent),
     ("lost", lambda row: row.loss_share, percent),
     ("RTT", lambda row: row.rtt_ms, duration),
+    ("delay", lambda row: row.delay_ms, duration),
 )
 
 
@@ -100,7 +103,10 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
         return
     if sparks:
         _sparks(screen, rows)
-    screen.line((_HEADER, "dim"))
+    observed = any(row.observed for row in rows)
+    screen.line(
+        (_HEADER + (f" {'delay':>8}  lost: datagrams, observed" if observed else ""), "dim")
+    )
     for row in rows:
         screen.line(*_line(row, clock))
 
@@ -136,6 +142,12 @@ def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
         (f"{again:>11} ", "resend" if row.retransmissions else "dim"),
         (f"{lost:>10} ", "bad" if row.lost else "dim"),
         (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>8}", ""),
+        (
+            f" {'-' if row.delay_ms is None else duration(row.delay_ms):>8}"
+            if row.observed
+            else "",
+            "",
+        ),
     )
 
 

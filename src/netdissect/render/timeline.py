@@ -23,6 +23,7 @@ _OVERVIEW_COLUMNS = 120
 _LABEL_COLUMNS = 10
 _TYPE_COLUMNS = 18
 
+_LEGEND_OF_TWO = "· sent  » again  ○ copy  ✗ lost on the way, observed  ! event"
 LEGEND = "· sent  » again  ○ copy  ? unknown  ✗ never acked  ! event  ~ ambiguous"
 
 _RANKS: dict[str, tuple[int, str]] = {
@@ -49,7 +50,7 @@ class Overview:
     Takes units and events in any order, and keeps none of them.
     """
 
-    __slots__ = ("_columns", "_first_ns", "_flags", "_lanes", "_marked", "_span_ns")
+    __slots__ = ("_columns", "_first_ns", "_flags", "_lanes", "_marked", "_observed", "_span_ns")
 
     def __init__(self, report: ConnectionReport, width: int) -> None:
         """Take the connection and the columns of the screen."""
@@ -59,6 +60,7 @@ class Overview:
         self._lanes = {way: [" "] * self._columns for way in Direction}
         self._flags = [" "] * self._columns
         self._marked = False
+        self._observed = False
 
     def add(self, item: Item) -> None:
         """Mark a unit or an event."""
@@ -69,6 +71,7 @@ class Overview:
                 if _RANKS[mark][0] > _RANKS[lane[at]][0]:
                     lane[at] = mark
                 self._marked = True
+            self._observed = self._observed or "capture" in item.extra
         elif item.event != "probe":
             self._flags[self._column(item.time_ns)] = "!"
             self._marked = True
@@ -86,16 +89,14 @@ class Overview:
             label = "client →" if way is Direction.C2S else "server ←"
             screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *_lane(lane))
         screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(self._flags), "note"))
-        screen.line((LEGEND, "dim"), cut=True)
+        screen.line((_LEGEND_OF_TWO if self._observed else LEGEND, "dim"), cut=True)
 
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
     for copy in unit.copies:
-        yield (
-            {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·"),
-            copy.time_ns,
-        )
-    if unit.missed:
+        mark = {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·")
+        yield "✗" if copy.fate == "lost" else mark, copy.time_ns
+    if unit.missed and unit.copies[-1].fate is None:
         yield ("?" if unit.outcome == "unknown" else "✗"), unit.copies[-1].time_ns
 
 
@@ -170,13 +171,15 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
         (f"{_took(unit):>10}  ", ""),
         (text, style),
     ]
+    if first is not None and first.fate is not None:
+        line.append((f", {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
     if unit.acked_frame is not None:
-        line.append((f" #{unit.acked_frame}", "frame"))
+        line.append((f" {_letter(unit)}#{unit.acked_frame}", "frame"))
     if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
         line.append((f" delivered {unit.delivered_order}.", "dim"))
     yield line
     for index, copy in enumerate(unit.copies[1:], start=1):
-        yield _copy(copy, unit.copies[index - 1], unit.copies[0], who)
+        yield _copy(unit, copy, unit.copies[index - 1], who)
     if (
         unit.outcome in {"unacked", "unknown", "given_up"}
         and unit.next_resend_due_ns is not None
@@ -196,13 +199,32 @@ def _took(unit: UnitRecord) -> str:
     return "-"
 
 
-def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
+def _letter(unit: UnitRecord) -> str:
+    """Return which of two captures the frames of a unit are of; nothing where there is one."""
+    capture = unit.extra.get("capture")
+    return "" if capture is None else "AB"[capture]
+
+
+def _fate(copy: Copy) -> str:
+    """Return what a second capture shows of a copy."""
+    if copy.fate == "delivered" and copy.delay_ms is not None:
+        return f"on the way for {duration(copy.delay_ms)}"
+    return {
+        "lost": "lost on the way",
+        "unseen": "arrived, not captured there",
+        "outside": "the other capture did not run",
+        "doubtful": "lost or not captured there",
+    }.get(copy.fate or "", copy.fate or "")
+
+
+def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> Line:
+    first = unit.copies[0]
     kind = {"retransmission": ("» again", "resend"), "duplicate": ("○ copy", "duplicate")}
     text, style = kind.get(copy.kind, (copy.kind, ""))
     line: Line = [
         (f"{who}{'':>13}", ""),
         (f"{text} ", style),
-        (f"#{copy.frame}", "frame"),
+        (f"{_letter(unit)}#{copy.frame}", "frame"),
         (f" +{duration((copy.time_ns - first.time_ns) / 1e6)}", ""),
     ]
     details = []
@@ -215,9 +237,11 @@ def _copy(copy: Copy, before: Copy, first: Copy, who: str) -> Line:
     if copy.attempts_left is not None:
         details.append(f"{copy.attempts_left} left")
     details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
-    if copy.basis != "observed":
+    if copy.fate is not None:
+        details.append(f"{_fate(copy)}, {copy.basis}")
+    elif copy.basis != "observed":
         details.append(copy.basis)
-    line.append((f"  {'; '.join(details)}", "dim"))
+    line.append((f"  {'; '.join(details)}", "bad" if copy.fate == "lost" else "dim"))
     return line
 
 

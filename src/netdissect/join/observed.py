@@ -1,0 +1,177 @@
+"""What views show of two captures: each unit and datagram as its sender's capture has it, with what
+became of it, by the first capture's clock and connection numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from statistics import median
+from typing import Final
+
+from netdissect.join.joined import Joined
+from netdissect.model.intervals import Interval
+from netdissect.model.joined import Fate, Flight
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
+
+__all__ = ["MAX_DELAYS", "Observed"]
+
+MAX_DELAYS: Final = 256
+"""One-way delays kept per span and direction for the median."""
+
+_Item = UnitRecord | ConnectionEvent
+
+
+class Observed:
+    """Turns what each capture holds into what both show."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+        self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        """Connection of each capture -> its number in the first one."""
+        self._senders: dict[tuple[int, int], int] = {}
+        """(connection of the first, direction) -> capture next to the sender."""
+        for conversation in joined.report.conversations:
+            ours, theirs = conversation.connections
+            if not ours or conversation.client is None:
+                continue
+            for index, number in enumerate(theirs):
+                self._numbers[1][number] = ours[min(index, len(ours) - 1)]
+            for number in ours:
+                self._numbers[0][number] = number
+                for direction, way in enumerate(conversation.ways):
+                    self._senders[number, direction] = way.sender
+
+    def numbers(self) -> list[int]:
+        """Return the connections of the first capture that both have, datagram by datagram."""
+        return sorted(number for number, direction in self._senders if direction == 0)
+
+    def timeline(self, sides: Sequence[Iterable[_Item]]) -> Iterator[_Item]:
+        """Yield units as their senders' captures have them, with the fates of their copies, and the
+        events of the first capture; in order of common time.
+
+        Args:
+            sides: the timelines of both captures.
+
+        """
+        streams = [self._side(capture, side) for capture, side in enumerate(sides)]
+        yield from merge(*streams, key=_moment)
+
+    def _side(self, capture: int, items: Iterable[_Item]) -> Iterator[_Item]:
+        for item in items:
+            number = self._numbers[capture].get(item.connection)
+            if number is None:
+                continue
+            if isinstance(item, ConnectionEvent):
+                if capture == 0:
+                    yield item
+            elif self._senders.get((number, item.direction)) == capture:
+                item.connection = number
+                self._observe(capture, item)
+                yield item
+
+    def _observe(self, capture: int, unit: UnitRecord) -> None:
+        """Write what became of its copies into a unit, and the common times."""
+        joined = self._joined
+        arrived = False
+        for copy in unit.copies:
+            row = joined.fate(capture, copy.frame)
+            copy.time_ns = joined.common_ns(capture, copy.frame, copy.time_ns)
+            if row.fate is Fate.APART:
+                continue
+            copy.basis = "inferred" if row.ambiguous else "observed"
+            copy.fate, copy.delay_ms = row.fate.label, row.delay_ms
+            arrived = arrived or row.fate in {Fate.DELIVERED, Fate.UNSEEN}
+            if copy.due_ns is not None:
+                copy.due_ns = joined.common_ns(capture, copy.frame, copy.due_ns)
+        last = unit.copies[-1].frame if unit.copies else 1
+        for name in ("acked_time_ns", "next_resend_due_ns", "settled_ns"):
+            value = getattr(unit, name)
+            if value is not None:
+                setattr(unit, name, joined.common_ns(capture, last, value))
+        unit.extra["capture"] = capture
+        unit.extra["arrived"] = arrived
+
+    def flights(self, sides: Sequence[Iterable[DatagramRecord]]) -> Iterator[Flight]:
+        """Yield the datagrams of joined connections, and arrivals that have no sending of their
+        own; in order of the time at which they were first seen.
+
+        Args:
+            sides: the records of both captures, in order of frames.
+
+        """
+        streams = [self._flown(capture, side) for capture, side in enumerate(sides)]
+        yield from merge(*streams, key=lambda flight: flight.moment_ns)
+
+    def _flown(self, capture: int, records: Iterable[DatagramRecord]) -> Iterator[Flight]:
+        joined = self._joined
+        for record in records:
+            row = joined.fate(capture, record.frame)
+            number = self._numbers[capture].get(record.connection or 0)
+            if number is None or row.fate in {Fate.APART, Fate.ARRIVED}:
+                continue
+            record.connection = number
+            common = row.common_ns
+            sends = self._senders.get((number, record.direction or 0)) == capture
+            if row.fate is Fate.COPY:
+                sent = joined.fate(1 - capture, row.partner or 0).common_ns
+                yield Flight(record, capture, row, sent, common, copy=True)
+            elif sends:
+                arrived = None
+                if row.partner is not None:
+                    arrived = joined.fate(1 - capture, row.partner).common_ns
+                yield Flight(record, capture, row, common, arrived)
+            else:
+                yield Flight(record, capture, row, None, common)
+
+    def spans(self, rows: Sequence[Interval], connection: int | None) -> None:
+        """Write observed losses and delays into the rows of `stats`: of datagrams, in the span in
+        which they were sent.
+
+        Args:
+            rows: spans of both directions, in order of time.
+            connection: connection of the first capture; None = all.
+
+        """
+        if not rows:
+            return
+        start, span = rows[0].start_ns, rows[0].span_ns
+        lookup = {((row.start_ns - start) // span, row.direction): row for row in rows}
+        delays: dict[int, list[float]] = {}
+        for row in rows:
+            row.lost = row.decided = 0
+            row.observed = True
+        for capture in (0, 1):
+            for _, told, direction in self._joined.sent(capture, self._wanted(connection)):
+                found = lookup.get(((told.common_ns - start) // span, direction))
+                if found is None or told.fate not in _KNOWN:
+                    continue
+                found.decided += 1
+                found.lost += told.fate is Fate.LOST
+                if told.delay_ms is not None:
+                    kept = delays.setdefault(id(found), [])
+                    if len(kept) < MAX_DELAYS:
+                        kept.append(told.delay_ms)
+        for row in rows:
+            if id(row) in delays:
+                row.delay_ms = median(delays[id(row)])
+
+    def _wanted(self, connection: int | None) -> set[int] | None:
+        """Return the numbers of the conversations of a connection; None for all."""
+        if connection is None:
+            return None
+        return {
+            one.number
+            for one in self._joined.report.conversations
+            if connection in one.connections[0]
+        }
+
+
+_KNOWN: Final = frozenset({Fate.DELIVERED, Fate.LOST, Fate.UNSEEN})
+
+
+def _moment(item: _Item) -> int:
+    if isinstance(item, UnitRecord):
+        return item.copies[0].time_ns if item.copies else 0
+    return item.time_ns

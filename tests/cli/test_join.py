@@ -1,0 +1,174 @@
+"""`join`, and the views that take a second capture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import console_docs
+from netdissect.capture import open_capture
+from netdissect.cli import cli
+from netdissect.join import Fate, join
+
+CAPTURES = console_docs.ROOT / "captures"
+CLIENT = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+SERVER = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_serverleg.pcap")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, list(words), prog_name="netdissect")
+
+
+def objects(*words: str) -> list[dict[str, Any]]:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_join_prints_loss_delay_and_the_bound_of_the_clock() -> None:
+    text = run("join", CLIENT, SERVER, "--width", "120").stdout
+    assert "560 sent: 508 delivered, 52 lost (9.3%)" in text
+    assert "The clock of B is 0.030 ms ahead of that of A, at most 19.882 ms off" in text
+    assert "client to server, A to B" in text
+    assert "retransmissions: " in text
+
+
+def test_join_as_json_names_every_datagram() -> None:
+    captures, conversation, *datagrams = objects("join", CLIENT, SERVER, "--datagrams")
+    assert captures["clock"]["bound_ms"] > abs(captures["clock"]["offset_ms"])
+    assert conversation["ways"][0]["direction"] == "c2s"
+    sent = [d for d in datagrams if d["fate"] == "lost" and d["capture"] == 0]
+    assert len(sent) == conversation["ways"][0]["lost"]
+    arrived = [d for d in datagrams if d["fate"] == "arrived" and d["capture"] == 1]
+    assert len(arrived) == conversation["ways"][0]["delivered"]
+
+
+def test_a_proxied_stream_is_said_to_be_one() -> None:
+    legs = [
+        str(CAPTURES / "netplay" / f"bin1_coalesced__{side}_leg.pcap")
+        for side in ("client", "server")
+    ]
+    text = run("join", *legs).stdout
+    assert "proxied: one stream in two TCP connections" in text
+    assert "the same on both sides" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "why"),
+    [
+        ([CLIENT], 2, "two captures are needed"),
+        ([CLIENT, "-"], 2, "read more than once"),
+        ([CLIENT, str(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap")], 2, "do not belong together"),
+        ([CLIENT, "nowhere.pcap"], 3, "nowhere.pcap"),
+        ([CLIENT, SERVER, "--datagrams"], 2, "--json"),
+    ],
+)
+def test_what_cannot_be_joined(words: list[str], status: int, why: str) -> None:
+    result = run("join", *words)
+    assert result.exit_code == status
+    assert why in result.stderr
+
+
+def test_a_capture_cut_short_is_joined_and_said(tmp_path: Path) -> None:
+    short = tmp_path / "short.pcap"
+    short.write_bytes(Path(SERVER).read_bytes()[:-7])
+    assert run("join", CLIENT, str(short)).exit_code == 6
+
+
+def test_joined_captures_in_one_file(tmp_path: Path) -> None:
+    target = tmp_path / "joined.pcapng"
+    assert run("join", CLIENT, SERVER, "-w", str(target)).exit_code == 0
+    with open_capture(target) as reader:
+        frames = sum(1 for _ in reader)
+        names = reader.info.interfaces
+    assert frames == 1073 + 1066
+    assert names == [Path(CLIENT).name, Path(SERVER).name]
+
+
+@pytest.mark.parametrize("command", ["timeline", "ladder", "stats"])
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([CLIENT, "-"], "read more than once"),
+        ([CLIENT, SERVER, "-Y", "riptide"], "-Y is for one capture"),
+        ([CLIENT, SERVER, "7"], "no connection 7"),
+        ([CLIENT, str(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap")], "do not belong together"),
+    ],
+)
+def test_views_refuse_what_two_captures_cannot_show(
+    command: str, words: list[str], why: str
+) -> None:
+    result = run(command, *words)
+    assert result.exit_code == 2
+    assert why in result.stderr
+
+
+def test_stats_of_two_captures_count_what_was_lost() -> None:
+    rows = objects("stats", CLIENT, SERVER, "--interval", "3s")
+    with join(CLIENT, SERVER) as found:
+        for index, way in enumerate(("c2s", "s2c")):
+            mine = [row for row in rows if row["direction"] == way]
+            assert (
+                sum(row["lost"] or 0 for row in mine)
+                == found.report.conversations[0].ways[index].lost
+            )
+            assert (
+                sum(row["datagrams"] for row in mine)
+                == found.report.conversations[0].ways[index].sent
+            )
+    assert all(row["observed"] for row in rows)
+    assert rows[0]["delay_ms"] == pytest.approx(27, abs=2)
+    assert "lost: datagrams, observed" in run("stats", CLIENT, SERVER, "1").stdout
+
+
+def test_timeline_of_two_captures_has_the_fate_of_each_copy() -> None:
+    units = [item for item in objects("timeline", CLIENT, SERVER, "1") if "copies" in item]
+    single = [item for item in objects("timeline", CLIENT, "1") if "copies" in item]
+    of_client = [unit for unit in units if unit["direction"] == "c2s"]
+    assert len(of_client) == sum(unit["direction"] == "c2s" for unit in single)
+    copies = [copy for unit in of_client for copy in unit["copies"]]
+    with join(CLIENT, SERVER) as found:
+        for copy in copies:
+            row = found.fate(0, copy["frame"])
+            assert copy["fate"] == row.fate.label
+            assert copy["basis"] == ("inferred" if row.ambiguous else "observed")
+    assert {copy["fate"] for copy in copies} == {"delivered", "lost"}
+    never = [unit for unit in of_client if unit["space"] == "notify" and not unit["acked_frame"]]
+    assert {unit["arrived"] for unit in never} == {True, False}
+    text = run("timeline", CLIENT, SERVER, "1", "--width", "120").stdout
+    assert "lost on the way" in text
+    assert "✗ lost on the way, observed" in text
+
+
+def test_units_of_the_server_stand_by_the_clock_of_the_client() -> None:
+    units = [item for item in objects("timeline", CLIENT, SERVER) if "copies" in item]
+    assert {unit["capture"] for unit in units} == {0, 1}
+    times = [unit["copies"][0]["time_ns"] for unit in units]
+    assert times == sorted(times)
+
+
+def test_ladder_of_two_captures_falls_from_sending_to_arrival(tmp_path: Path) -> None:
+    rows = objects("ladder", CLIENT, SERVER, "--to", "4s")
+    with join(CLIENT, SERVER) as found:
+        for row in rows:
+            names = row["frames"]
+            if row["mark"] == "lost":
+                assert row["arrived_ns"] is None
+                sent = next(name for name in names if name)
+                fate = found.fate("AB".index(sent[0]), int(sent[2:]))
+                assert fate.fate is Fate.LOST
+            elif row["arrived_ns"] is not None:
+                assert row["arrived_ns"] >= row["time_ns"]
+                assert all(names)
+    assert {"lost", "resend", "duplicate"} <= {row["mark"] for row in rows}
+    text = run("ladder", CLIENT, SERVER, "--to", "4s", "--width", "120").stdout
+    assert "╳" in text
+    assert "⎺" in text
+    picture = tmp_path / "ladder.svg"
+    assert run("ladder", CLIENT, SERVER, "--to", "4s", "--svg", str(picture)).exit_code == 0
+    assert 'class="lost"' in picture.read_text()
+    assert "-x" in run("ladder", CLIENT, SERVER, "--to", "4s", "--mermaid").stdout
