@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.fields import BitField, ByteField, ConditionalField, LEIntField, ShortField
+from scapy.fields import (
+    BitField,
+    ByteField,
+    ConditionalField,
+    LEIntField,
+    LEThreeBytesField,
+    ShortField,
+    StrFixedLenField,
+    StrLenField,
+    ThreeBytesField,
+    X3BytesField,
+)
 
 import netdissect.dissect.readers
 from agreement import assert_agree, mutations, payloads
-from netdissect.dissect.derive import compile_reader, module_source
+from netdissect.dissect.derive import compile_reader, module_source, source
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.base import Layer
 from netdissect.layers.expr import E
@@ -113,3 +125,29 @@ def test_riptide_agrees_on_mutated_datagrams(count: int) -> None:
     for data in mutations(payloads("riptide"), count):
         for layer, skip in _riptide_layers(data):
             assert_agree("riptide", layer, getattr(readers, f"read_{layer.__name__}"), data, skip)
+
+
+class Threes(Layer):
+    fields_desc: ClassVar[list[Any]] = [
+        ThreeBytesField("big", 0), LEThreeBytesField("little", 0), X3BytesField("shown", 0),
+        StrFixedLenField("octets", b"abc", 3), ByteField("last", 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", range(15))
+def test_numbers_of_three_octets_and_fixed_octets(size: int) -> None:
+    octets = bytes(range(1, 15))[:size]
+    values = compile_reader(Threes)(octets, 0, size)
+    packet = Threes(octets)
+    assert (values is None) == (packet.fault is not None or not octets)
+    if values is not None:
+        assert values == (0x010203, 0x060504, 0x070809, b"\x0a\x0b\x0c", 13, 13)
+        assert [packet.getfieldval(field.name) for field in Threes.fields_desc] == [*values[:-1]]
+
+
+def test_a_field_that_no_reader_can_read_is_named() -> None:
+    class Odd(Layer):
+        fields_desc: ClassVar[list[Any]] = [StrLenField("odd", b"", length_from=lambda _: 1)]
+
+    with pytest.raises(TypeError, match=r"Odd\.odd: no reader can be derived for StrLenField"):
+        source(Odd)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +21,6 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import analyze, iter_timeline
 from netdissect.pipeline.records import iter_records
-from netdissect.protocols import registry
 from netdissect_enet import PROTOCOL
 from netdissect_enet.commands import ACK, read_datagram
 from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc
@@ -302,4 +303,12 @@ def test_commands_know_enet() -> None:
 
 
 def test_the_layers_load_in_a_scapy_shell() -> None:
-    assert registry.get("enet").layer_module == "netdissect_enet.layers"
+    script = (
+        "from scapy.config import conf; conf.exts.load('netdissect')\n"
+        "from scapy.contrib.enet import EnetPing\n"
+        "print(bytes(EnetPing()).hex())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout.strip() == "85ff0001"

@@ -18,7 +18,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from scapy.fields import BitEnumField, BitField, ConditionalField, Field, MayEnd
+from scapy.fields import (
+    BitEnumField,
+    BitField,
+    ConditionalField,
+    Field,
+    LEThreeBytesField,
+    MayEnd,
+    StrFixedLenField,
+    ThreeBytesField,
+)
 
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.expr import E
@@ -226,6 +235,21 @@ def _nul_string(writer: _Writer, field: Any) -> None:
     writer.put("p = k + 1")
 
 
+def _three(writer: _Writer, field: Any) -> None:
+    order = "little" if isinstance(field, LEThreeBytesField) else "big"
+    writer.need("3")
+    writer.put(f"{writer.name(field)} = int.from_bytes(buf[p:p + 3], '{order}')")
+    writer.put("p += 3")
+
+
+def _fixed_octets(writer: _Writer, field: Any) -> None:
+    size = int(field.length_from(None))
+    local = writer.name(field)
+    if field.name not in writer.skip:
+        writer.put(f"{local} = buf[p:min(p + {size}, end)]")
+    writer.put(f"p = min(p + {size}, end)")  # Scapy takes what is there
+
+
 def _items(writer: _Writer, field: Any) -> None:
     item = f"read_{field.item.__name__}"
     local = writer.name(field)
@@ -251,6 +275,9 @@ _SNIPPETS: dict[type[Any], Callable[[_Writer, Any], None]] = {
     Tail: _tail,
     NulString: _nul_string,
     Items: _items,
+    ThreeBytesField: _three,
+    LEThreeBytesField: _three,
+    StrFixedLenField: _fixed_octets,
 }
 """Field class -> the code that reads it from position `p`."""
 
@@ -296,7 +323,10 @@ def _one(writer: _Writer, field: Any) -> None:
     elif type(field).getfield is Field.getfield and field.fmt:
         writer.add_fixed(field)
     else:
-        raise TypeError(f"{writer.layer.__name__}.{field.name}: no derivation for {type(field)}")
+        raise TypeError(
+            f"{writer.layer.__name__}.{field.name}: no reader can be derived for"
+            f" {type(field).__name__}; give the class a derive(self, writer), or read it by hand"
+        )
 
 
 def _optional(writer: _Writer, field: Any) -> None:

@@ -6,6 +6,7 @@ most three trees of at most 256 symbols. Source: docs/enet.md; ENet `compress.c`
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["MAX_OPENED", "RangeCoderError", "decompress"]
@@ -209,6 +210,7 @@ class _Decoder:
             self._begin()
 
 
+@lru_cache(maxsize=64)  # recognition, tracking and the tree each ask for the same datagram
 def decompress(octets: bytes, limit: int = MAX_OPENED) -> bytes:
     """Return what was compressed.
 
