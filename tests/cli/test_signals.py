@@ -118,7 +118,9 @@ def commands(capture: Path, folder: Path) -> dict[str, list[str]]:
     rows = {
         "anomalies": ["--content"], "connections": ["--json"], "follow": ["1", "--json"],
         "info": [], "ladder": ["1"], "read": ["--json"], "show": ["4000"],
-        "stats": ["--interval", "1s"], "timeline": ["--json"], "verify": [],
+        "stats": ["--interval", "1s"], "timeline": ["--json"], "verify": [], "diagnose": [],
+        "diff": [file], "merge": [file, "-w", str(folder / "both.pcapng")],
+        "slice": ["--connection", "1", "-w", str(folder / "part.pcap")],
     }  # fmt: skip
     found = {name: [name, file, *more] for name, more in rows.items()}
     found["lines"] = ["read", file]
@@ -136,13 +138,14 @@ def commands(capture: Path, folder: Path) -> dict[str, list[str]]:
 
 NAMES = (
     "anomalies", "connections", "follow", "info", "ladder", "read", "show", "stats", "timeline",
-    "verify", "lines", "doctor", "fields", "sniff-file", "sniff", "fuzz",
+    "verify", "diagnose", "diff", "merge", "slice", "lines", "doctor", "fields", "sniff-file",
+    "sniff", "fuzz",
 )  # fmt: skip
 LIVE = {"sniff", "sniff-file"}
 
 
 def judge(name: str, words: list[str], whole: bytes, delay_s: float, folder: Path) -> None:
-    for left in folder.glob("*/*.json*"):
+    for left in [*folder.glob("*/*"), *folder.glob("*.pcap*")]:
         left.unlink()
     status, out, said = interrupted(words, delay_s)
     assert status == 130 or (status == 0 and (name in LIVE or out == whole)), (status, said)

@@ -129,3 +129,14 @@ def test_a_capture_program_that_took_more_is_believed(
     assert feed.complete == (said == 10 and not dropped)
     if said != 10:
         assert "dumpcap took 12 packets, 10 arrived here" in feed.missing
+
+
+def test_of_a_file_nothing_is_missing_where_its_user_does_not_wait() -> None:
+    lossy = Path(__file__).parents[2] / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+    with LiveFeed(LiveRequest(file=str(lossy))) as feed:
+        come = iter(feed)
+        next(come)
+        feed.stop(0.0)
+        assert list(come) == []
+    assert feed.own_drops == feed.packets - 1 > 0
+    assert (feed.missing, feed.complete) == ([], True)

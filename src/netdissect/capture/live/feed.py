@@ -187,8 +187,11 @@ class LiveFeed:
 
     @property
     def complete(self) -> bool:
-        """Return whether nothing is missing anywhere, as far as can be told."""
-        return not (self.missing or self.kernel_drops or self.own_drops)
+        """Return whether nothing is missing anywhere, as far as can be told. Of a file, which still
+        has everything, nothing is missing where its user does not wait for the rest.
+        """
+        lost = self._source.live and (self.kernel_drops or self.own_drops)
+        return not (self.missing or lost)
 
     @property
     def fault(self) -> str | None:
