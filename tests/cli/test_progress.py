@@ -76,3 +76,17 @@ def test_quiet_draws_nothing(clock: list[float]) -> None:
     with open_capture(str(LOSSY)) as reader:
         list(shown.watch(reader))
     assert stream.getvalue() == ""
+
+
+def test_the_line_is_gone_before_a_picture_or_a_timeline_is_printed(clock: list[float]) -> None:
+    from netdissect.cli.gathering import gather
+    from netdissect.cli.session import Session
+
+    stream = Terminal()
+    with Session(str(LOSSY)) as session:
+        session.progress.stream, session.progress.enabled = stream, True
+        session.progress.watch(session.reader)
+        clock[0] += 5
+        gather(session)
+        assert "% of" in stream.getvalue()
+        assert stream.getvalue().endswith("\r\x1b[K")

@@ -292,7 +292,8 @@ class Session:
         """Keep nothing."""
 
     def collect(self, pipeline: Any) -> None:
-        """Take what a pipeline has found."""
+        """Take what a pipeline has found; what is printed now must not follow a progress line."""
+        self.progress.clear()
         self.reports, self.limits_hit = pipeline.reports, pipeline.limits_hit
 
 

@@ -28,7 +28,9 @@ _RESERVE = 40_000
 _ROW_BYTES = 700
 _MARKS = 3000
 """Marks of one picture of the only connection; of several, each has fewer."""
-_FEW_MARKS = 900
+_FEW_MARKS = 700
+_FEW_UNITS = 50
+"""Messages that each of several connections lists."""
 _MAX_PARTS = 24
 """Connections with a part of their own at most."""
 
@@ -167,7 +169,7 @@ def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> 
     if table is not None:
         box = tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Findings")
         sections.append(tag("section", tag("h2", "Findings"), box, id=f"findings-{name}"))
-    units = [] if history is None else history.slowest()
+    units = [] if history is None else history.slowest()[: _FEW_UNITS if folded else None]
     if units:
         total = sum(space.units for space in report.spaces)
         title = "Messages, slowest first"
