@@ -9,7 +9,14 @@ import pytest
 
 from agreement import CAPTURES
 from fuzzing import free_target, running, server_command
-from netdissect.fuzz import CONNECTED, fuzz_target, load_failure, minimise_failure, replay_failure
+from netdissect.fuzz import (
+    CONNECTED,
+    fuzz_target,
+    load_failure,
+    minimise_failure,
+    replay_failure,
+    replay_tries,
+)
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.minimise import ddmin
 from netdissect.model.errors import UsageError
@@ -103,7 +110,7 @@ def test_riptide_bugs_are_found_minimised_and_replayed(tmp_path: Path) -> None:
     )  # fmt: skip
     (finding,) = report.findings.values()
     assert finding.verdict.kind == "exit"
-    assert "planted bug length" in finding.verdict.detail
+    assert "PlantedBugError: length: " in finding.verdict.detail
     failure = load_failure(finding.folder)
     assert failure.facts["seed"] == 4
     result, folder = minimise_failure(
@@ -184,7 +191,7 @@ def test_three_planted_bugs_within_twenty_thousand_cases(tmp_path: Path) -> None
         seed=2, cases=20_000, failures=3, answer_seconds=0.5,
         monitors=[server_command("teeworlds", target, "length", "sequence", "decompression")],
     )  # fmt: skip
-    details = {finding.verdict.detail.partition("planted bug ")[2].partition(":")[0] or finding.verdict.kind
+    details = {finding.verdict.detail.partition("PlantedBugError: ")[2].partition(":")[0] or finding.verdict.kind
                for finding in report.findings.values()}  # fmt: skip
     assert details == {"length", "decompression", "no-answer"}
     for finding in report.findings.values():
@@ -226,3 +233,126 @@ def test_a_failure_that_does_not_come_again(tmp_path: Path) -> None:
         minimise_failure(failure, target, monitors=good, answer_seconds=0.5)
     with pytest.raises(UsageError, match="exec:"):
         minimise_failure(failure, target, monitors=[])
+
+
+def test_no_case_is_sent_twice(tmp_path: Path) -> None:
+    with running("eoudp") as (target, _server):
+        report = fuzz_target("eoudp", target, tmp_path / "run", cases=1500, rate=0)
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "cases.jsonl").read_text().splitlines()
+    ]
+    seen = {
+        json.dumps([row["stage"], [{**step, "sent": "", "type": ""} for step in row["steps"]]])
+        for row in rows
+        if row["mutation"] != "none"
+    }
+    assert len(rows) == 1500
+    assert len(seen) == sum(row["mutation"] != "none" for row in rows)
+    assert report.repeats > 20
+
+
+@pytest.mark.slow
+def test_a_frequent_failure_does_not_hide_others_and_can_be_masked(tmp_path: Path) -> None:
+    """Two crashes with different places are two kinds; the masked one is counted, not kept."""
+    target = free_target()
+    run = {
+        "captures": [CAPTURES / "teeworlds" / "tw07_clean.pcap"], "seed": 2, "rate": 0,
+        "monitors": [server_command("teeworlds", target, "length", "decompression")],
+        "answer_seconds": 0.5,
+    }  # fmt: skip
+    report = fuzz_target("teeworlds", target, tmp_path / "a", cases=4000, failures=2, **run)  # type: ignore[arg-type]
+    assert {finding.verdict.place for finding in report.findings.values()} == {
+        finding.verdict.signature.removeprefix("exit: ") for finding in report.findings.values()
+    }
+    kinds = sorted(report.findings)
+    assert len(kinds) == 2
+    assert all("Python: " in kind and "PlantedBugError in _check_" in kind for kind in kinds)
+    length = next(kind for kind in kinds if "_check_length" in kind)
+    again = fuzz_target(
+        "teeworlds", target, tmp_path / "b", cases=4000, failures=1,
+        masked=[report.findings[length].key], **run,  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert list(again.findings) == [kind for kind in kinds if kind != length]
+
+
+def test_examples_of_a_kind_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=1200, rate=0, examples=2,
+        monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
+        mutators=["field:length", "field:content", "octets:*"],
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    assert finding.count > 2
+    assert [folder.name for folder in finding.folders] == ["001-exit", "001-exit-2"]
+    assert all(load_failure(folder).kind == "exit" for folder in finding.folders)
+    names = set(report.mutations)
+    assert all(name.startswith(("octets:", "field:", "none")) for name in names), names
+
+
+def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    with running("riptide") as (target, _server):
+        report = fuzz_target("riptide", target, tmp_path / "run", duration=0.6, rate=50)
+    assert report.ended == "the time is over"
+    assert 0.5 < report.seconds < 20
+    assert report.cases > 5
+
+
+def test_a_full_server_refuses_and_has_not_failed(tmp_path: Path) -> None:
+    """Riptide says so with Reject: the run waits until there is room again."""
+    with running("riptide") as (target, server):
+        strangers = [RiptideDriver.connect(target, timeout=2) for _ in range(64)]
+        assert server.connected == 64  # type: ignore[attr-defined]
+        refused = RiptideDriver.connect(target, timeout=2)
+        assert refused.close_reason == "refused: Reject 2"
+        for stranger in strangers[:8]:
+            stranger.close()
+        report = fuzz_target("riptide", target, tmp_path / "run", cases=300, rate=0)
+        for stranger in strangers[8:]:
+            stranger.close()
+    assert report.findings == {}
+    assert report.cases == 300
+
+
+RACE = """
+import itertools, os, sys
+from netdissect.fuzz.servers import make_server, open_listener, serve
+server, turns = make_server("riptide"), itertools.count(int(sys.argv[2]))
+handle = server.handle
+def watched(data, peer, now):
+    replies = handle(data, peer, now)
+    if len(data) > 1300 and os.getpid() % 2 == 0:
+        # What was asked before is still answered, and a moment later it is over.
+        listener.sendto(replies[0][0] if replies else b"", peer)
+        os._exit(77)
+    return replies
+server.handle = watched
+with open_listener(server, int(sys.argv[1])) as listener:
+    print("ready", flush=True)
+    serve(server, listener)
+"""
+"""A server that dies of a large message in about every other process."""
+
+
+@pytest.mark.slow
+def test_a_race_is_replayed_several_times_and_the_share_is_told(tmp_path: Path) -> None:
+    target = free_target()
+    script = tmp_path / "server.py"
+    script.write_text(RACE)
+    monitors = [f"exec:{sys.executable} {script} {target.port} 0"]
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=6000, rate=0, failures=1,
+        monitors=monitors,
+    )  # fmt: skip
+    if not report.findings:
+        pytest.skip("the process ids were all odd")
+    (finding,) = report.findings.values()
+    assert finding.verdict.place == "exited with status 77"
+    failure = load_failure(finding.folder)
+    replayed = replay_tries(failure, target, 8, monitors=monitors)
+    assert 0 < replayed.failures <= 8
+    assert replayed.verdict is not None
+    result, _folder = minimise_failure(
+        failure, target, monitors=monitors, tries=4, trials=40, answer_seconds=0.5
+    )
+    assert 0 < result.failed <= result.tries == 4

@@ -23,24 +23,24 @@ from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
-HASH_OF_10000 = "bd06a94c074d628c1bd652eae57c855e1c4f45c80a1c1bac8738608655691ca5"
+HASH_OF_10000 = "ccebd2f98ab5b43d62e8eeebbb9822dc4a698a2fc9ef807d1de9663f53fd9f31"
 
 
 HASHES_OF_1000 = {
     ("teeworlds", "udp", "teeworlds-0.7", "tw07_clean"):
-        "7af4a4ff06f64c8e05df1c77e99d079faf51eb3d6f0529147ca0f7805da836a9",
+        "517a787ff2aa692a64d68d8a2654fef5c6c9961aa050ef94c9d281c6b670269c",
     ("knet", "udp", "knet-2.x", "udp_clean_session"):
-        "4fe2299d344e4043d3b22d32a4df36b767d87a0e1e362fe3744cfd1601d8cb19",
+        "2013a2f30fde5ab1ef330b8a2b407039c64e117b73226717ae36124199368d4b",
     ("eoudp", "udp", "exodia-late", "late_two_clients"):
-        "a8bc6e6622c29620125bfd59ecdbe03b130ba7df2d75e3d4ff89c0f1754c39e6",
+        "6a580157c11513a5c1894b7ec33a11b9fe4e81433782e0c7e8c5a586879b30a8",
     ("netplay", "tcp", "netplay-bin1", "bin1_types"):
         "f5d85dc064c36959199d7d42d041164617f736a19ac8c639c5972745791a6f51",
     ("netplay", "tcp", "netplay-bin3", "bin3_multichunk"):
         "738200dfca598103945bdba904b812246ff60e534d1bbaf0874999e608880ed6",
     ("riptide", "tcp", "riptide-2.2", "tcp_2.2.1_clean"):
-        "1ae82cd8c4aed40e7e995b875c91b61ac524634a1e9f959cba20798d08088ec2",
+        "b0ed378390b027c3a2ecbc19eb825272853d4047405b2b3849304f48a0b6aeda",
     ("knet", "tcp", "knet-tcp", "tcp_clean_session"):
-        "8005cbe762f85d40d0607bf7d8cdbc538a1d8aa13a7ba63a6e662c9d3b961a1b",
+        "4f8c0c62205cc76b6f0f417c4abf81f78f55056833dbf371debe54a90b2a9c2c",
 }  # fmt: skip
 """(protocol, transport, dialect, capture) -> hash. All hashes were seen on Python 3.11, 3.12, 3.13."""
 

@@ -26,7 +26,9 @@ def test_exit_is_seen_with_status_and_last_words(tmp_path: Path) -> None:
     monitor.start()
     monitor._process.wait(30)
     verdict = monitor.check()
-    assert verdict == Verdict("exit", "exited with status 3 after: last words")
+    assert verdict == Verdict(
+        "exit", "exited with status 3 after: last words", "exited with status 3"
+    )
     assert b"last words" in monitor.log_tail()
     monitor.stop()
 

@@ -12,9 +12,13 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.spans import SPAN
 from netdissect.system.interrupt import at_once, check
 
 __all__ = ["command"]
+
+_UNLIMITED_STEP = 5000
+"""Cases between two lines of progress where no number of cases ends the run."""
 
 
 @click.command("fuzz")
@@ -42,10 +46,23 @@ __all__ = ["command"]
 @click.option(
     "--cases",
     type=click.IntRange(min=1),
-    default=1000,
-    show_default=True,
     metavar="N",
-    help="Cases to send.",
+    help="Cases to send; 1000 where no --duration is given.",
+)
+@click.option("--duration", type=SPAN, metavar="TIME", help="Stop after this time: 30s, 10m.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Mutate messages of this type only (* stands for anything).",
+)
+@click.option(
+    "--mutator",
+    "mutators",
+    multiple=True,
+    metavar="NAME",
+    help="Use this mutator only: field:*, octets:flip, order:* ...",
 )
 @click.option(
     "--rate",
@@ -79,6 +96,21 @@ __all__ = ["command"]
     help="Stop after N kinds of failure.",
 )
 @click.option(
+    "--examples",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Keep the first N failures of a kind, count the others.",
+)
+@click.option(
+    "--skip",
+    "masked",
+    multiple=True,
+    metavar="KIND",
+    help="A known kind of failure, by its eight digits or a part of its text: count it, no more.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
@@ -94,11 +126,16 @@ def command(
     transport: str | None,
     seeds: tuple[str, ...],
     seed: int,
-    cases: int,
+    cases: int | None,
+    duration: int | None,
+    types: tuple[str, ...],
+    mutators: tuple[str, ...],
     rate: float,
     monitors: tuple[str, ...],
     answer: float,
     failures: int,
+    examples: int,
+    masked: tuple[str, ...],
     out: Path | None,
     as_json: bool,
     color: str,
@@ -118,7 +155,8 @@ def command(
     del verbose
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
 
-    progress = _Progress(cases, shown=not quiet)
+    seconds = None if duration is None else duration / 1e9
+    progress = _Progress(cases, seconds, shown=not quiet)
     with at_once():
         report = fuzz_target(
             protocol,
@@ -129,8 +167,13 @@ def command(
             captures=seeds,
             seed=seed,
             cases=cases,
+            duration=seconds,
+            types=types,
+            mutators=mutators,
             rate=rate,
             failures=failures,
+            examples=examples,
+            masked=masked,
             monitors=monitors,
             answer_seconds=answer,
             progress=progress.update,
@@ -149,11 +192,13 @@ def command(
 class _Progress:
     """One line on standard error: rewritten on a terminal, printed now and then elsewhere."""
 
-    def __init__(self, cases: int, *, shown: bool) -> None:
-        self._cases = cases
+    def __init__(self, cases: int | None, seconds: float | None, *, shown: bool) -> None:
+        from netdissect.fuzz.runs import USUAL_CASES  # noqa: PLC0415 - imports scapy
+
+        self._cases = cases or (USUAL_CASES if seconds is None else None)
         self._shown = shown
         self._live = sys.stderr.isatty()
-        self._step = max(1, cases // 10)
+        self._step = max(1, (self._cases or _UNLIMITED_STEP * 10) // 10)
         self._next = self._step
 
     def seeded(self, pool: Any) -> None:
@@ -172,7 +217,8 @@ class _Progress:
             return
         self._next += self._step
         share = report.share("control")
-        text = f"{report.cases}/{self._cases} cases, {report.sessions} sessions"
+        of = f"/{self._cases}" if self._cases else ""
+        text = f"{report.cases}{of} cases, {report.sessions} sessions"
         text += f", {len(report.findings)} failures"
         text += "" if share is None else f", {share:.0%} of controls accepted"
         click.echo(f"\r{text}\x1b[K" if self._live else text, err=True, nl=not self._live)
@@ -207,13 +253,20 @@ def _show(report: Any, screen: Any) -> None:
     if report.undecided:
         screen.line((f"{report.undecided} unchanged messages in sessions that were over", "dim"))
     screen.line((f"longest session held: {report.held_seconds:.1f} s", "dim"))
+    if report.left_out:
+        text = f"{report.left_out} cases left out: the target opens too few sessions for them"
+        screen.line((text, "dim"))
+    if report.slow:
+        screen.line((f"slow, not gone: {report.slow} answers came after more time only", "dim"))
     _coverage(report, screen)
     if not report.findings:
         screen.line(("no failure found", "good"))
     for finding in report.findings.values():
         times = f" ({finding.count} times)" if finding.count > 1 else ""
         screen.line((f"{finding.verdict.kind}: ", "bad"), (f"{finding.verdict.detail}{times}", ""))
-        screen.line((f"    up to case {finding.case}: {finding.folder}", "dim"))
+        screen.line((f"    {finding.key}, up to case {finding.case}: {finding.folder}", "dim"))
+    for signature, count in report.masked.items():
+        screen.line((f"skipped {count} times: {signature}", "dim"))
 
 
 def _coverage(report: Any, screen: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -37,6 +38,14 @@ __all__ = ["command"]
     help="Replays at most.",
 )
 @click.option(
+    "--tries",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Try each list N times before it counts as harmless: races do not fail each time.",
+)
+@click.option(
     "--answer",
     type=click.FloatRange(min=0.05),
     default=2.0,
@@ -53,6 +62,7 @@ def command(
     monitors: tuple[str, ...],
     trust_folder: bool,
     trials: int,
+    tries: int,
     answer: float,
     as_json: bool,
     quiet: bool,
@@ -82,26 +92,33 @@ def command(
             where,
             monitors=watchers,
             trials=trials,
+            tries=tries,
             answer_seconds=answer,
             progress=progress,
         )
     if live:
         click.echo(err=True)
     if as_json:
-        steps = [each.to_json() for each in result.steps]
-        counts = {"from": len(failure.steps), "to": len(result.steps), "trials": result.trials}
-        print_json(
-            [
-                {
-                    "schema": 1,
-                    **counts,
-                    "complete": result.complete,
-                    "folder": str(path),
-                    "steps": steps,
-                }
-            ]
-        )
+        _print_json(failure, result, path)
         return
+    _show(failure, result, path)
+
+
+def _print_json(failure: Any, result: Any, path: Path) -> None:
+    counts = {"from": len(failure.steps), "to": len(result.steps), "trials": result.trials}
+    row = {
+        "schema": 1,
+        **counts,
+        "complete": result.complete,
+        "failed": result.failed,
+        "tries": result.tries,
+        "folder": str(path),
+        "steps": [each.to_json() for each in result.steps],
+    }
+    print_json([row])
+
+
+def _show(failure: Any, result: Any, path: Path) -> None:
     click.echo(
         f"{len(failure.steps)} steps -> {len(result.steps)} in {result.trials} trials: {path}"
     )
@@ -110,5 +127,7 @@ def command(
             f"  {safe(each.stage)}: {safe(each.step.type)}, {len(each.octets)} octets: "
             f"{each.octets[:32].hex()}"
         )
+    if result.tries > 1:
+        click.echo(f"failed in {result.failed} of {result.tries} tries")
     if not result.complete:
         click.echo("the allowed trials ended the search: --trials allows more", err=True)

@@ -31,6 +31,14 @@ __all__ = ["command"]
 @click.option(
     "--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers."
 )
+@click.option(
+    "--tries",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Do so N times, and say in how many the target failed: races do not fail each time.",
+)
 @options.json_output
 def command(
     folder: Path,
@@ -39,6 +47,7 @@ def command(
     monitors: tuple[str, ...],
     trust_folder: bool,
     exact: bool,
+    tries: int,
     as_json: bool,
 ) -> None:
     """Send the steps of a failure folder again, in new connections; exit status 7 if it fails
@@ -50,19 +59,22 @@ def command(
     \b
     netdissect replay fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
     """
-    from netdissect.fuzz import load_failure, replay_failure  # noqa: PLC0415 - imports scapy
+    from netdissect.fuzz import load_failure, replay_tries  # noqa: PLC0415 - imports scapy
 
     failure = load_failure(folder)
     where = target_of(failure, target, own_host=i_own_this_host)
     watchers = monitors_of(failure, monitors, trusted=trust_folder)
     with at_once():
-        verdict, sent = replay_failure(failure, where, monitors=watchers, exact=exact)
+        replayed = replay_tries(failure, where, tries, monitors=watchers, exact=exact)
+    verdict, sent = replayed.verdict, replayed.sent
     if as_json:
         row = {
             "schema": 1,
             "steps": len(failure.steps),
             "sent": len(sent),
             "failed": verdict is not None,
+            "tries": tries,
+            "failures": replayed.failures,
         }
         found = (
             {"kind": verdict.kind, "detail": verdict.detail}
@@ -75,5 +87,7 @@ def command(
     else:
         found_text = f"{verdict.kind}: {safe(verdict.detail)}"
         click.echo(f"{len(sent)} of {len(failure.steps)} steps sent: {found_text}")
+    if tries > 1 and not as_json:
+        click.echo(f"failed in {replayed.failures} of {tries} tries")
     if verdict is not None:
         raise click.exceptions.Exit(EXIT.FOUND)

@@ -16,6 +16,7 @@ from netdissect.fuzz.runs import (
     fuzz_target,
     minimise_failure,
     replay_failure,
+    replay_tries,
 )
 from netdissect.fuzz.seeds import Seed, SeedPool, seeds_from_capture, seeds_from_layers
 from netdissect.fuzz.store import Failure, load_failure
@@ -43,6 +44,7 @@ __all__ = [
     "load_failure",
     "minimise_failure",
     "replay_failure",
+    "replay_tries",
     "seeds_from_capture",
     "seeds_from_layers",
 ]

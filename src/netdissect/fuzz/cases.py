@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,6 +71,15 @@ class Case:
     """At least one."""
     stage: str = CONNECTED
     """State of the session in which it is sent."""
+
+    def key(self) -> bytes:
+        """Return what no other case has that sends something else, or in another state."""
+        digest = hashlib.blake2b(self.stage.encode(), digest_size=16)
+        for step in self.steps:
+            # Without octets there is no place for a live value.
+            hold = step.hold if step.octets else ()
+            digest.update(repr((step.octets, hold, step.shift, step.advance)).encode())
+        return digest.digest()
 
     @property
     def is_control(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from netdissect.fuzz.cases import Case
 from netdissect.fuzz.generator import Generator
 from netdissect.fuzz.monitors import Verdict
-from netdissect.fuzz.report import Finding, FuzzReport
+from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
 from netdissect.fuzz.store import Sent, Store
 from netdissect.fuzz.target import Pacer
@@ -20,6 +21,14 @@ from netdissect.model.errors import UsageError
 
 __all__ = ["Engine", "Plan"]
 
+REPEAT_LIMIT = 20_000
+"""Cases in a row that had all been sent before, after which there is nothing new to send."""
+KNOWN_LIMIT = 4_000_000
+"""Cases that are remembered in order not to send them again; of more, the oldest half is dropped.
+"""
+WAITING_LIMIT = 64
+"""Cases that wait for a session of their own: a target that opens sessions slowly gets fewer of
+them, and the others do not wait."""
 STEP_LIMIT = 12_000
 """Steps that are remembered for a failure."""
 _SUSPECT_STEPS = 200
@@ -31,8 +40,10 @@ what kills it."""
 class Plan:
     """How much is sent, and how fast."""
 
-    cases: int = 1000
-    """Cases to send."""
+    cases: int | None = 1000
+    """Cases to send; None = no limit."""
+    seconds: float | None = None
+    """Time after which the run ends; None = no limit."""
     rate: float = 1000.0
     """Messages a second at most; 0 = no limit."""
     look_every: int = 20
@@ -46,6 +57,16 @@ class Plan:
     """Cases after which another session is held: what a failure needs is remembered."""
     failures: int = 10
     """Kinds of failure after which the run ends."""
+    examples: int = 3
+    """Failures of one kind that are kept; more are only counted."""
+    masked: tuple[str, ...] = ()
+    """Kinds of failure that are known: short names, or parts of what kinds are called. They are
+    neither kept nor counted among the kinds after which the run ends."""
+    types: tuple[str, ...] = ()
+    """Types of messages that are mutated, with `*` for anything; all where there are none. What is
+    sent unchanged, to measure what the target accepts, is not affected."""
+    mutators: tuple[str, ...] = ()
+    """Mutators that are used, likewise."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What a failure folder says about the run: protocol, dialect, seed, command."""
 
@@ -71,6 +92,9 @@ class Engine:
         self._progress = progress
         self._sessions = Sessions(watch, report, plan.session_cases)
         self._steps: deque[Sent] = deque(maxlen=STEP_LIMIT)
+        self._known: dict[bytes, None] = {}
+        self._number = 0
+        self._waiting: deque[Case] = deque()
         self._fragile_until = 0
         self._pacer = Pacer(plan.rate, time.monotonic())
         self.report = report
@@ -92,6 +116,7 @@ class Engine:
             self._sessions.close()
             self._watch.monitors.stop()
             self.report.seconds = time.monotonic() - started
+            self.report.slow = self._watch.slow
             self._store.write_report(self.report.to_json())
             self._store.close()
         return self.report
@@ -102,22 +127,72 @@ class Engine:
                 f"{self._watch.target} lets no {self._watch.dialect} session in: "
                 f"{self._watch.reason or 'no answer'}"
             )
-        for number in range(self._plan.cases):
+        end = None if self._plan.seconds is None else time.monotonic() + self._plan.seconds
+        while self._plan.cases is None or self.report.cases < self._plan.cases:
+            if end is not None and time.monotonic() >= end:
+                self._look(self._number, certain=True)
+                self.report.ended = "the time is over"
+                return
             if not self._ready():
                 self.report.ended = f"the target is gone: {self._watch.reason or 'no answer'}"
                 return
-            self._perform(self._generator.case(number))
+            case = self._waiting_case() or self._next_case()
+            if case is None:
+                self.report.ended = f"nothing new in {REPEAT_LIMIT} cases"
+                return
+            if not self._perform(case):
+                continue
             self.report.cases += 1
-            fragile = number < self._fragile_until
+            sent = self.report.cases
+            fragile = sent <= self._fragile_until
             every = self._plan.fragile_look_every if fragile else self._plan.look_every
-            last = number + 1 == self._plan.cases
-            if last or number % every == every - 1:
-                self._look(number, certain=last or fragile)
+            last = sent == self._plan.cases
+            if last or sent % every == 0:
+                self._look(case.number, certain=last or fragile)
                 self._sessions.note_time()
                 self._progress(self.report)
             if len(self.report.findings) >= self._plan.failures:
                 self.report.ended = "as many kinds of failure as asked for"
                 return
+
+    def _waiting_case(self) -> Case | None:
+        """Return a case that waited for a session of its own, where there is one now."""
+        if self._waiting and self._sessions.has_room(self._waiting[0].stage):
+            return self._waiting.popleft()
+        return None
+
+    def _next_case(self) -> Case | None:
+        """Return the next case that was not sent yet, None where no more comes."""
+        for _ in range(REPEAT_LIMIT):
+            case = self._generator.case(self._number)
+            self._number += 1
+            if not self._wanted(case):
+                continue
+            if not self._is_known(case):
+                return case
+        return None
+
+    def _is_known(self, case: Case) -> bool:
+        """Return whether the same was sent before; from now on it counts as sent."""
+        key = case.key()
+        if key in self._known:
+            self.report.repeats += 1
+            return True
+        if len(self._known) >= KNOWN_LIMIT:
+            self._known = dict.fromkeys(list(self._known)[KNOWN_LIMIT // 2 :])
+        self._known[key] = None
+        return False
+
+    def _wanted(self, case: Case) -> bool:
+        """Return whether a case is of a type and mutator that the user has chosen."""
+        plan = self._plan
+        if case.is_control:
+            return True
+        name = case.mutation.partition(" ")[0].rstrip(",")
+        return (not plan.mutators or any(fnmatchcase(name, each) for each in plan.mutators)) and (
+            not plan.types
+            or any(fnmatchcase(step.type, each) for step in case.steps for each in plan.types)
+        )
 
     def _ready(self) -> bool:
         """Make sure that a session is held; return whether one is."""
@@ -129,12 +204,20 @@ class Engine:
 
     # --- cases --------------------------------------------------------------------------------
 
-    def _perform(self, case: Case) -> None:
-        """Write a case down and send it."""
+    def _perform(self, case: Case) -> bool:
+        """Write a case down and send it; return False where it has to wait, or is left out."""
+        self._sessions.pump()
+        placed = self._sessions.place(case)
+        if placed is None:
+            if len(self._waiting) < WAITING_LIMIT:
+                self._waiting.append(case)
+            else:
+                self.report.left_out += 1
+            return False
+        session, stage = placed
+        if stage != case.stage and self._is_known(replace(case, stage=stage)):
+            return False
         self._wait()
-        session, stage = self._sessions.place(case)
-        if session is None:
-            return
         kind = "control" if case.is_control else "mutant"
         stamped = [session.stamp(step) for step in case.steps]
         self._store.write_case(case, [octets for octets, _key in stamped], stage)
@@ -146,6 +229,7 @@ class Engine:
             session.send(octets, key, kind)
             self.report.sent(step.type, stage, control=case.is_control)
         self._sessions.done(session)
+        return True
 
     def _wait(self) -> None:
         """Let the sessions live until the next message is due."""
@@ -155,34 +239,49 @@ class Engine:
 
     def _look(self, number: int, *, certain: bool = False) -> None:
         """Ask whether the target is well; keep the failure and start it again if it is not."""
+        while (verdict := self._seen(certain=certain)) is not None:
+            self._keep(verdict, number)
+            if verdict.fatal:
+                self._recover()
+                return
+
+    def _seen(self, *, certain: bool) -> Verdict | None:
+        """Return the next thing that is wrong, None where all is well."""
         held = self._sessions.held
         asked = held
         verdict = session = None
         if held is not None and not certain and held.is_open and not held.link.refused:
             verdict = self._watch.monitors.check()
             if verdict is None and self._sessions.well():
-                return
+                return None
             # It had its time to answer: only a new session can tell now.
             asked = None
         if verdict is None:
             verdict, session = self._watch.look(asked, certain=certain)
+        if verdict is not None and not verdict.fatal:
+            if session is not None and session is not held:
+                session.close(0.0)
+            return verdict
         if session is None or session is not held:
             self._sessions.replace(session)
-        if verdict is not None:
-            self._fail(verdict, number)
+        return verdict
 
-    def _fail(self, verdict: Verdict, number: int) -> None:
+    def _recover(self) -> None:
         self._sessions.close()
-        self._fragile_until = number + self._plan.fragile_cases
-        self._keep(verdict, number)
+        self._fragile_until = self.report.cases + self._plan.fragile_cases
         self._steps.clear()
         if self._watch.monitors.restart():
             self._sessions.enter()
 
     def _keep(self, verdict: Verdict, number: int) -> None:
-        known = self.report.findings.get(verdict.signature)
-        if known is not None:
-            known.count += 1
+        signature = verdict.signature
+        if any(each == kind_key(signature) or each in signature for each in self._plan.masked):
+            self.report.masked[signature] += 1
+            return
+        findings = self.report.findings
+        finding = findings.setdefault(signature, Finding(verdict, number))
+        finding.count += 1
+        if len(finding.folders) >= self._plan.examples:
             return
         latest = {each.session for each in list(self._steps)[-_SUSPECT_STEPS:]}
         steps = [each for each in self._steps if each.session in latest]
@@ -191,9 +290,11 @@ class Engine:
             verdict,
             facts,
             steps,
+            number=list(findings).index(signature) + 1,
+            example=len(finding.folders) + 1,
             log=self._watch.monitors.log_tail(),
             traffic=list(self._watch.journal),
             target=self._watch.target,
             transport=self._watch.driver.transport,
         )
-        self.report.findings[verdict.signature] = Finding(verdict, folder, number)
+        finding.folders.append(folder)

@@ -27,8 +27,8 @@ Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
 _ATTEMPTS = 8
 """Field mutators tried on one seed before its octets are mutated instead."""
 _REPEATS = (2, 3, 10)
-_CONTROLS = 4
-"""Messages of one control case."""
+_CONTROLS = 8
+"""Messages of one control case at most."""
 _EARLY_SHARE = 16
 """One case in so many is sent in another state than `connected`."""
 _CLOSING_SHARE = 32
@@ -80,6 +80,7 @@ class Generator:
         self._controls = _by_type(
             [each for each in forward if _matches(each.type, traits.controls)]
         )
+        self._varied = sum(map(len, self._controls.values())) > 1
         self._kinds: list[tuple[int, Callable[[Chance], tuple[str, tuple[Step, ...]]]]] = [
             (40, self._field_case),
             (16, self._octet_case),
@@ -114,7 +115,9 @@ class Generator:
         return chance.choice(rows[chance.choice(list(rows))])
 
     def _control_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
-        seeds = [self._pick(chance, self._controls) for _ in range(_CONTROLS)]
+        # Few seeds make few different lists of a length: of those that vary, none comes twice soon.
+        count = chance.between(1, _CONTROLS if self._varied else 8 * _CONTROLS)
+        seeds = [self._pick(chance, self._controls) for _ in range(count)]
         return "none", tuple(Step(seed.octets, seed.type) for seed in seeds)
 
     def _field_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:

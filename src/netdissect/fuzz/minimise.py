@@ -65,6 +65,10 @@ class Minimised:
     """Replays that it took."""
     complete: bool
     """False where the allowed number of trials ended the search for the shortest list."""
+    failed: int = 0
+    """How often the steps made the target fail when they were tried once more."""
+    tries: int = 0
+    """How often they were tried."""
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class Minimiser:
     """Replays at most."""
     progress: Callable[[int, int], None] = lambda _trials, _left: None
     """Called with (trials done, steps left)."""
+    tries: int = 1
+    """How often a list is tried before it counts as harmless."""
     _done: int = field(default=0, init=False)
     _well: bool = field(default=False, init=False)
     _strict: bool = field(default=False, init=False)
@@ -93,7 +99,7 @@ class Minimiser:
             UsageError: the whole list does not make the target fail (any more).
         """
         self._best = list(steps)
-        verdict = self._replay(list(steps))
+        verdict = self._replays(list(steps))
         self._strict = verdict is not None and verdict.signature == self.signature
         if verdict is None or verdict.kind != self.kind:
             raise UsageError(
@@ -153,16 +159,24 @@ class Minimiser:
         return True
 
     def _fails(self, steps: Sequence[Sent]) -> bool:
-        verdict = self._replay(steps)
+        verdict = self._replays(steps)
         if verdict is None or verdict.kind != self.kind:
             return False
         return not self._strict or verdict.signature == self.signature
+
+    def _replays(self, steps: Sequence[Sent]) -> Verdict | None:
+        """Return what the target failed at, in the first of the tries in which it did."""
+        self._done += 1
+        for _ in range(self.tries):
+            verdict = self._replay(steps)
+            if verdict is not None:
+                return verdict
+        return None
 
     def _replay(self, steps: Sequence[Sent]) -> Verdict | None:
         # A target that withstood the last candidate is used again; one that failed is replaced.
         if not self._well and not self.replayer.fresh_target():
             raise UsageError(f"the target cannot be reached: {self.replayer.watch.reason}")
-        self._done += 1
         verdict, _octets = self.replayer.run(steps)
         self._well = verdict is None
         return verdict
@@ -179,6 +193,8 @@ def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> 
         "minimised_from": len(failure.steps),
         "trials": result.trials,
         "complete": result.complete,
+        "failed": result.failed,
+        "tries": result.tries,
     }
     steps = [replace(each, octets=octets) for each, octets in zip(result.steps, sent, strict=False)]
     try:

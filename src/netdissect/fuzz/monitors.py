@@ -10,11 +10,13 @@ import re
 import shlex
 import signal
 import subprocess
+import time
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from netdissect.fuzz.crashes import Crash, CrashReader, without_numbers
 from netdissect.fuzz.folder import open_new
 from netdissect.model.errors import UsageError
 
@@ -36,7 +38,16 @@ EXIT_SECONDS = 2.0
 """Time that a process has to end after it was found silent: writing a dump takes a while."""
 _LINE_LIMIT = 1 << 16
 _MEBI = 1 << 20
-_NUMBER = re.compile(r"(0x)?[0-9a-f]*[0-9][0-9a-f]*([.][0-9]+)?")
+_BEFORE, _BEHIND = 2, 60
+"""Lines around a line that matches in which a trace is looked for."""
+_READ_OCTETS = 1 << 20
+"""Octets of output that are read at once."""
+_TRACING = {"UBSAN_OPTIONS": "print_stacktrace=1", "RUST_BACKTRACE": "1", "PYTHONFAULTHANDLER": "1"}
+"""What makes programs print traces, where the user's environment says nothing else."""
+_QUIET_SECONDS = 1.0
+"""Silence after which a trace counts as complete."""
+_LAST_WORDS = 8 * 1024
+"""Octets of output at most between a trace and the end of the process that it explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +55,22 @@ class Verdict:
     """A failure of the target."""
 
     kind: str
-    """`exit`, `log`, `memory` or `no-answer`."""
+    """`exit`, `report` (a trace of a process that goes on), `log`, `memory` or `no-answer`."""
     detail: str
     """One sentence: what was seen."""
+    place: str = ""
+    """What tells it from other failures: the fault and where it happened, or how the process ended;
+    empty where the sentence is all that is known."""
 
     @property
     def signature(self) -> str:
-        """Return what equal failures have in common: the sentence without its numbers."""
-        return f"{self.kind}: {_NUMBER.sub('N', self.detail)}"
+        """Return what equal failures have in common."""
+        return f"{self.kind}: {self.place or without_numbers(self.detail)}"
+
+    @property
+    def fatal(self) -> bool:
+        """Return whether the target has to be started anew."""
+        return self.kind != "report"
 
 
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
@@ -91,6 +110,12 @@ class ProcessMonitor(Monitor):
         """How often the process was started."""
         self.exit_seconds = EXIT_SECONDS
         """Time that it has to end after it was found silent."""
+        self._crashes = CrashReader()
+        self._at = 0
+        self._found: list[Crash] = []
+        self._latest: tuple[Crash, int] | None = None
+        self._survives = False
+        self._grew = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -110,28 +135,85 @@ class ProcessMonitor(Monitor):
                 self._log = open_new(self.log)
         except OSError as error:
             raise UsageError(f"cannot make {self.log}: {error.strerror}") from error
+        self._at = os.fstat(self._log).st_size
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                self.command, stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                env={**_TRACING, **os.environ},
             )
         except OSError as error:
             raise UsageError(f"cannot run {self.command[0]!r}: {error.strerror}") from error
+        self._crashes, self._found, self._latest = CrashReader(), [], None
         self.starts += 1
 
     def check(self) -> Verdict | None:
-        """Return an `exit` verdict when the process has ended."""
-        if self._process is None or self._process.poll() is None:
+        """Return an `exit` verdict when the process has ended, `report` for a trace of one that
+        goes on; one a call.
+        """
+        if self._process is None:
             return None
-        return Verdict("exit", f"{_how(self._process.returncode)}{_last_line(self.log_tail())}")
+        ended = self._process.poll() is not None
+        self._read(final=ended)
+        if not ended and not self._survives and any(crash.ends for crash in self._found):
+            self._survives = not self._wait()
+            return self.check()
+        if len(self._found) > ended:
+            crash = self._found.pop(0)
+            return Verdict("report", crash.text, crash.kind)
+        return self._exit() if ended else None
 
     def died(self) -> Verdict | None:
         """Return the same, waiting a moment for a process that is about to end."""
         if self._process is not None:
+            self._wait()
+        return self.check()
+
+    def _wait(self) -> bool:
+        """Give the process time to end; return whether it has."""
+        if self._process is not None:
             try:
                 self._process.wait(self.exit_seconds)
             except subprocess.TimeoutExpired:
-                return None
-        return self.check()
+                return False
+        return True
+
+    def _read(self, *, final: bool) -> None:
+        """Look for traces in what was printed since the last time."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self._at)
+                new = log.read(_READ_OCTETS)
+                while final and (more := log.read(_READ_OCTETS)):
+                    # Only the end tells why it ended.
+                    self._at += len(new)
+                    new = more
+        except OSError:
+            return
+        self._at += len(new)
+        now = time.monotonic()
+        self._grew = now if new else self._grew
+        # Finding the names of a stack takes time: a trace goes on until nothing was added for long.
+        closed = final or now - self._grew > _QUIET_SECONDS
+        for crash in self._crashes.feed(new, final=closed):
+            self._latest = (crash, self._at)
+            if crash.counts or final:
+                self._found.append(crash)
+
+    def _exit(self) -> Verdict | None:
+        """Return how the process ended, and why if it said so."""
+        if self._process is None or self._process.returncode is None:
+            return None
+        how = _how(self._process.returncode)
+        crash = self._found.pop(0) if self._found else None
+        if crash is None and self._latest is not None:
+            latest, at = self._latest
+            crash = latest if self._at - at <= _LAST_WORDS else None
+        if crash is not None:
+            return Verdict("exit", f"{how}: {crash.text}", crash.kind)
+        return Verdict("exit", f"{how}{_last_line(self.log_tail())}", how)
 
     def log_tail(self) -> bytes:
         """Return the end of the process's output."""
@@ -191,9 +273,12 @@ class LogMonitor(Monitor):
         self._at += len(new)
         *lines, rest = (self._rest + new).split(b"\n")
         self._rest = rest[-_LINE_LIMIT:]
-        for line in lines:
+        for at, line in enumerate(lines):
             if self._pattern.search(line):
-                return Verdict("log", line.decode("utf-8", "replace")[:400])
+                around = b"\n".join(lines[max(0, at - _BEFORE) : at + _BEHIND]) + b"\n"
+                crash = next(iter(CrashReader().feed(around, final=True)), None)
+                place = "" if crash is None else crash.kind
+                return Verdict("log", line.decode("utf-8", "replace")[:400], place)
         return None
 
     def log_tail(self) -> bytes:

@@ -15,6 +15,8 @@ from netdissect.fuzz.watch import Watch
 __all__ = ["Replayer"]
 
 _STAGE_SECONDS = 2.0
+_REPORTS_LIMIT = 100
+"""Reports of one replay among which the wanted one is looked for."""
 
 
 @dataclass(slots=True)
@@ -26,6 +28,8 @@ class Replayer:
     rate: float = 1000.0
     """Messages a second at most; 0 = no limit."""
     exact: bool = False
+    wanted: str = ""
+    """Signature of the failure that is looked for, where a target that goes on shows several."""
     """Send the octets as they were sent then, without live values."""
     sent: int = 0
     """Messages sent so far, in all replays."""
@@ -66,8 +70,23 @@ class Replayer:
         return verdict, octets
 
     def _judge(self, sessions: list[Driver]) -> Verdict | None:
+        """Return what is wrong now. What proves that the target lives is the answer to a question
+        that is asked after the last step; then its process is looked at once more.
+        """
         last = sessions[-1] if sessions else None
         verdict, fresh = self.watch.look(last, certain=True)
+        first = verdict
+        for _ in range(_REPORTS_LIMIT):
+            if verdict is None or verdict.fatal or verdict.signature == self.wanted:
+                break
+            verdict = self.watch.monitors.check()
+        verdict = verdict or first
+        if verdict is None and fresh is not None and not self.watch.proven(fresh):
+            again, fresh_one = self.watch.look(None, certain=True)
+            verdict = again
+            sessions = [*sessions, *([fresh_one] if fresh_one is not None else [])]
+        if verdict is None:
+            verdict = self.watch.monitors.check()
         for session in {id(each): each for each in (*sessions, fresh) if each is not None}.values():
             session.close()
         return verdict

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.monitors import Verdict
 
-__all__ = ["Finding", "FuzzReport"]
+__all__ = ["Finding", "FuzzReport", "kind_key"]
 
 
 @dataclass(slots=True)
@@ -20,12 +21,27 @@ class Finding:
 
     verdict: Verdict
     """What was seen first."""
-    folder: Path
-    """Where it is kept."""
     case: int
     """The last case before it was seen."""
-    count: int = 1
+    folders: list[Path] = field(default_factory=list)
+    """Where its first examples are kept."""
+    count: int = 0
     """How often it was seen."""
+
+    @property
+    def folder(self) -> Path:
+        """Return where the first example is kept."""
+        return self.folders[0]
+
+    @property
+    def key(self) -> str:
+        """Return the short name of this kind of failure: the same in every run."""
+        return kind_key(self.verdict.signature)
+
+
+def kind_key(signature: str) -> str:
+    """Return eight hexadecimal digits that stand for a kind of failure on a command line."""
+    return hashlib.sha256(signature.encode()).hexdigest()[:8]
 
 
 @dataclass(slots=True)
@@ -66,6 +82,14 @@ class FuzzReport:
     """Controls in sessions that were over before; they are not among the expected ones."""
     findings: dict[str, Finding] = field(default_factory=dict)
     """Signature -> failure."""
+    masked: Counter[str] = field(default_factory=Counter)
+    """Signature of a kind that the user masks -> how often it was seen."""
+    repeats: int = 0
+    """Cases that were not sent because they had been sent before."""
+    left_out: int = 0
+    """Cases that need a session of their own and were not sent: the target opens too few."""
+    slow: int = 0
+    """How often the target answered only when it was given more time."""
     ended: str = "all cases sent"
     """Why the run ended."""
 
@@ -128,7 +152,10 @@ class FuzzReport:
                 for name, stage in self._pairs()
             ],
             "never_mutated": [list(pair) for pair in self.never()],
+            "left_out": {"repeats": self.repeats, "no_session": self.left_out},
+            "slow_answers": self.slow,
             "failures": [self._finding(each) for each in self.findings.values()],
+            "masked": dict(self.masked),
         }
 
     def _pairs(self) -> Sequence[tuple[str, str]]:
@@ -139,9 +166,12 @@ class FuzzReport:
 
     def _finding(self, finding: Finding) -> dict[str, Any]:
         return {
+            "key": finding.key,
             "kind": finding.verdict.kind,
+            "signature": finding.verdict.signature,
             "detail": finding.verdict.detail,
             "case": finding.case,
             "count": finding.count,
             "folder": str(finding.folder),
+            "folders": [str(each) for each in finding.folders],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,8 +22,18 @@ from netdissect.fuzz.target import Target
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
-__all__ = ["collect_seeds", "full_dialect", "fuzz_target", "minimise_failure", "replay_failure"]
+__all__ = [
+    "Replayed",
+    "collect_seeds",
+    "full_dialect",
+    "fuzz_target",
+    "minimise_failure",
+    "replay_failure",
+    "replay_tries",
+]
 
+USUAL_CASES = 1000
+"""Cases of a run that nobody gives a number or a duration."""
 _HANG_SECONDS = 0.3
 """Time that a target that is known to hang has to end after all."""
 
@@ -65,9 +76,14 @@ def fuzz_target(
     transport: str | None = None,
     captures: Sequence[str | Path] = (),
     seed: int = 1,
-    cases: int = 1000,
+    cases: int | None = None,
+    duration: float | None = None,
     rate: float = 1000.0,
     failures: int = 10,
+    examples: int = 3,
+    masked: Sequence[str] = (),
+    types: Sequence[str] = (),
+    mutators: Sequence[str] = (),
     monitors: Sequence[str] = (),
     answer_seconds: float = 2.0,
     progress: Callable[[FuzzReport], None] = lambda _report: None,
@@ -83,9 +99,15 @@ def fuzz_target(
         transport: `udp` or `tcp`; the dialect's usual one by default.
         captures: capture files whose messages are mutated; the layers' defaults without any.
         seed: number that decides every mutation.
-        cases: cases to send.
+        cases: cases to send; 1,000 where no duration is given, else no limit.
+        duration: seconds after which to stop; None = no limit.
         rate: messages a second at most; 0 = no limit.
         failures: kinds of failure after which to stop.
+        examples: failures of one kind that are kept; more are counted.
+        masked: known kinds of failure, by their short names or parts of what they are called.
+        types: types of messages to mutate (`*` stands for anything); all by default.
+        mutators: mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); all by
+            default.
         monitors: `exec:COMMAND`, `log:REGEX`, `memory:MIB`, `pid:N`.
         answer_seconds: a target that answers nothing for so long has failed.
         progress: called with the account after every few cases.
@@ -107,18 +129,34 @@ def fuzz_target(
         "seed": seed,
         "monitors": list(monitors),
     }
+    if cases is None and duration is None:
+        cases = USUAL_CASES
     store.write_run(
         {
             **facts,
             "target": str(target),
             "cases": cases,
+            "duration": duration,
+            "masked": list(masked),
+            "types": list(types),
+            "mutators": list(mutators),
             "captures": [str(each) for each in captures],
         }
     )
     watch = Watch(driver, name, target, parse_monitors(monitors, out), answer_seconds)
-    types = {*message_types(protocol, name, driver.transport), *(each.type for each in pool.seeds)}
-    report = FuzzReport(tuple(sorted(types)), driver.traits.stages, len(pool.seeds), len(pool.raw))
-    plan = Plan(cases=cases, rate=rate, failures=failures, facts=facts)
+    known = {*message_types(protocol, name, driver.transport), *(each.type for each in pool.seeds)}
+    report = FuzzReport(tuple(sorted(known)), driver.traits.stages, len(pool.seeds), len(pool.raw))
+    plan = Plan(
+        cases=cases,
+        seconds=duration,
+        rate=rate,
+        failures=failures,
+        examples=examples,
+        masked=tuple(masked),
+        types=tuple(types),
+        mutators=tuple(mutators),
+        facts=facts,
+    )
     return Engine(generator, watch, store, report, plan, progress=progress).run()
 
 
@@ -143,6 +181,43 @@ def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iter
             watch.monitors.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of a failure's steps, sent again one time or several."""
+
+    verdicts: tuple[Verdict | None, ...]
+    """What the target failed at, or None, for each try."""
+    sent: tuple[bytes, ...]
+    """What was sent in the last try."""
+
+    @property
+    def failures(self) -> int:
+        """Return in how many tries the target failed."""
+        return sum(verdict is not None for verdict in self.verdicts)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Return the first failure, None where there was none."""
+        return next((verdict for verdict in self.verdicts if verdict is not None), None)
+
+
+def replay_tries(
+    failure: Failure,
+    target: Target,
+    tries: int,
+    *,
+    monitors: Sequence[str] = (),
+    exact: bool = False,
+) -> Replayed:
+    """Send a failure's steps again several times: a race does not fail each time.
+
+    A target that `exec:` runs is started anew for each try; the arguments are those of
+    `replay_failure`.
+    """
+    found = [replay_failure(failure, target, monitors=monitors, exact=exact) for _ in range(tries)]
+    return Replayed(tuple(verdict for verdict, _sent in found), tuple(found[-1][1]))
+
+
 def replay_failure(
     failure: Failure,
     target: Target,
@@ -164,7 +239,7 @@ def replay_failure(
     """
     with _watching(failure, target, monitors) as watch:
         watch.monitors.start()
-        replayer = Replayer(watch, exact=exact)
+        replayer = Replayer(watch, exact=exact, wanted=str(failure.facts.get("signature", "")))
         session = watch.patient_session()
         if session is None:
             raise UsageError(f"{target} lets no session in: {watch.reason or 'no answer'}")
@@ -178,10 +253,21 @@ def minimise_failure(
     *,
     monitors: Sequence[str] = (),
     trials: int = 400,
+    tries: int = 1,
     answer_seconds: float = 2.0,
     progress: Callable[[int, int], None] = lambda _trials, _left: None,
 ) -> tuple[Minimised, Path]:
     """Shrink a failure; return what is left and the folder that it was written to.
+
+    Args:
+        failure: what `load_failure` read.
+        target: where to send.
+        monitors: as for `fuzz_target`, with an `exec:` among them.
+        trials: replays at most, not counting further tries of one list.
+        tries: how often a list is tried before it counts as harmless: a race does not fail each
+            time.
+        answer_seconds: a target that answers nothing for so long has failed.
+        progress: called with (trials done, steps left).
 
     Raises:
         UsageError: the failure does not come again, or the target cannot be started anew.
@@ -193,10 +279,14 @@ def minimise_failure(
         if failure.kind == "no-answer":
             # It is known to hang: every candidate that does would cost the full wait for its end.
             watch.monitors.process.exit_seconds = _HANG_SECONDS
-        replayer = Replayer(watch)
         signature = str(failure.facts.get("signature", ""))
-        minimiser = Minimiser(replayer, failure.kind, signature, trials, progress)
+        replayer = Replayer(watch, wanted=signature)
+        minimiser = Minimiser(replayer, failure.kind, signature, trials, progress, tries)
         result = minimiser.run(failure.steps)
-        replayer.fresh_target()
-        _verdict, sent = replayer.run(result.steps)
+        failed = 0
+        for _ in range(tries):
+            replayer.fresh_target()
+            verdict, sent = replayer.run(result.steps)
+            failed += verdict is not None and verdict.kind == failure.kind
+        result = replace(result, failed=failed, tries=tries)
     return result, save_minimal(failure, result, sent)

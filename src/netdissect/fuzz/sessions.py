@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from netdissect.fuzz.cases import CONNECTED, Case, Step
 from netdissect.fuzz.drivers import Driver
@@ -22,12 +23,45 @@ _DRAIN_SECONDS = 0.2
 """Time that a target has to acknowledge what was sent last in the held session."""
 _LINGER_SECONDS = 0.05
 """Time that a target has to answer the case of a session that is then left."""
+_PART_SECONDS = 0.5
+"""Time at least that a target has to confirm that a session was left."""
 _LEAVING_LIMIT = 4
-"""Sessions that linger at once: targets count how many one address may have."""
+"""Sessions that come or go at once: targets count how many one address may have."""
+_FAST_SECONDS = 0.02
+"""Where a handshake usually takes less than this, cases wait for one, and keep their order."""
+_WAIT_SECONDS = 1.0
+_TURN_SECONDS = 0.002
+_SPARES_LIMIT = 4
+"""Spare sessions at most."""
 _SIDE_SECONDS = 0.5
-"""Time that a target has to bring another session to its state; it serves the held one already."""
+"""Time at least that a target has to bring another session to its state; it serves the held one
+already."""
+_HANDSHAKES = 4.0
+"""Handshakes of usual length for which is waited before a session counts as refused."""
 _PAUSE_SECONDS = 1.0
 """Pause after a refused session: targets limit how often one address may connect."""
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A session that had its case."""
+
+    session: Driver
+    due: float
+    """When it says good-bye."""
+    until: float = 0.0
+    """When it is given up; 0 before it has said good-bye."""
+
+
+@dataclass(slots=True)
+class _Spare:
+    """A session for a case that would end the held one."""
+
+    session: Driver
+    began: float
+    """When its handshake began."""
+    until: float = 0.0
+    """When it is given up; 0 once it is connected."""
 
 
 class Sessions:
@@ -42,11 +76,13 @@ class Sessions:
         self.held: Driver | None = None
         """The session for most cases, None where there is none."""
         self._held_since = 0.0
-        self._spare: Driver | None = None
-        self._spare_until = 0.0
-        self._leaving: deque[tuple[float, Driver]] = deque()
+        self._spares: deque[_Spare] = deque()
+        self._room = 1
+        self._leaving: deque[_Leaving] = deque()
         self._next_try = 0.0
+        self._next_open = 0.0
         self._numbers = 0
+        watch.meanwhile = self._keep
 
     # --- the held session ---------------------------------------------------------------------
 
@@ -69,9 +105,8 @@ class Sessions:
         the spare one. A mutant may have made the target deaf to one session.
         """
         now = time.monotonic()
-        held, spare = self.held, self._spare
-        seen = spare is not None and spare.reached(CONNECTED)
-        witness = spare is not None and seen and spare.silence(now) < spare.quick_seconds
+        held, spare = self.held, self._ready_spare()
+        witness = spare is not None and spare.silence(now) < spare.quick_seconds
         silence = 0.0 if held is None else held.silence(now)
         if held is None or silence <= held.quick_seconds:
             return held is not None
@@ -93,17 +128,15 @@ class Sessions:
         ):
             self.adopt(session)
             return
-        if self._spare is not None:
-            self._part(self._spare)
-        self._spare = session
+        while len(self._spares) >= self._room:
+            self._part(self._spares.popleft().session)
+        self._spares.append(_Spare(session, 0.0))
 
     def renew(self) -> bool:
-        """Make sure that a session is held where the spare can take its place; return whether."""
+        """Make sure that a session is held where a spare can take its place; return whether."""
         if self.held is not None and (not self.held.is_open or self._cases >= self._limit):
             self.release()
-        spare = self._spare
-        if self.held is None and spare is not None and spare.is_open and spare.reached(CONNECTED):
-            self._spare = None
+        if self.held is None and (spare := self._pop_spare()) is not None:
             self.adopt(spare)
         return self.held is not None
 
@@ -125,32 +158,51 @@ class Sessions:
     def close(self) -> None:
         """Leave all sessions."""
         self.release()
+        while self._spares:
+            self._part(self._spares.popleft().session)
+        end = time.monotonic() + self._patience(_PART_SECONDS)
+        while self._leaving and time.monotonic() < end:
+            self._see_off(time.monotonic())
+            time.sleep(_TURN_SECONDS)
         while self._leaving:
-            self._part(self._leaving.popleft()[1])
-        if self._spare is not None:
-            spare, self._spare = self._spare, None
-            self._part(spare)
+            self._gone(self._leaving.popleft().session)
 
     # --- one case -----------------------------------------------------------------------------
 
-    def place(self, case: Case) -> tuple[Driver | None, str]:
-        """Return the session to send a case in, and its state."""
-        stages = self._watch.driver.traits.stages
+    def place(self, case: Case) -> tuple[Driver, str] | None:
+        """Return the session to send a case in, and its state; None where it has to wait for one.
+
+        Only a target that lets sessions in fast is waited for.
+        """
         if case.stage == CONNECTED and not self._ends(case.steps):
-            return self.held, CONNECTED
-        side = self._take_spare() if case.stage == CONNECTED else self._side(case.stage)
-        if side is not None:
-            return side, case.stage
-        if "fresh" in stages and (stranger := self._side("fresh")) is not None:
-            return stranger, "fresh"
-        return self.held, CONNECTED
+            return None if self.held is None else (self.held, CONNECTED)
+        shake = self._watch.handshake
+        end = time.monotonic() + (_WAIT_SECONDS if shake < _FAST_SECONDS else 0.0)
+        while True:
+            now = time.monotonic()
+            found = self._take_spare() if case.stage == CONNECTED else self._side(case.stage)
+            if found is not None:
+                return found, case.stage
+            if now < self._next_try and "fresh" in self._watch.driver.traits.stages:
+                # It lets only one session in.
+                stranger = self._side("fresh")
+                return None if stranger is None else (stranger, "fresh")
+            if now >= end:
+                return None
+            self.pump(_TURN_SECONDS)
+
+    def has_room(self, stage: str) -> bool:
+        """Return whether a case that had to wait could be placed now."""
+        if stage == CONNECTED:
+            return self._ready_spare() is not None
+        return self._may_open(time.monotonic())
 
     def done(self, session: Driver) -> None:
         """Take a session back after its case; let it linger unless it is the held one."""
         if session is self.held:
             self._cases += 1
         else:
-            self._leaving.append((time.monotonic() + _LINGER_SECONDS, session))
+            self._leaving.append(_Leaving(session, time.monotonic() + _LINGER_SECONDS))
 
     def pump(self, wait: float = 0.0) -> None:
         """Handle what has arrived in all sessions and send what is due, for `wait` seconds."""
@@ -159,53 +211,130 @@ class Sessions:
         elif wait > 0:
             time.sleep(wait)
         now = time.monotonic()
-        for _due, session in self._leaving:
-            session.pump()
-        while self._leaving and (now >= self._leaving[0][0] or len(self._leaving) > _LEAVING_LIMIT):
-            self._part(self._leaving.popleft()[1])
+        self._see_off(now)
         self._prepare(now)
 
+    def _keep(self) -> None:
+        """Let the held session and those that leave live: another one waits."""
+        if self.held is not None:
+            self.held.pump()
+        self._see_off(time.monotonic())
+
     def _ends(self, steps: Sequence[Step]) -> bool:
-        return self.held is not None and any(self.held.ends(step.octets) for step in steps)
+        return self.held is not None and any(self.held.risks(step) for step in steps)
+
+    # --- those that leave ---------------------------------------------------------------------
+
+    def _part(self, session: Driver) -> None:
+        """Let a session say good-bye at once."""
+        now = time.monotonic()
+        self._leaving.append(_Leaving(session, now))
+        self._see_off(now)
+
+    def _see_off(self, now: float) -> None:
+        """Let sessions say good-bye that had time for answers; wait until the target has heard it.
+
+        What the target does not forget stays behind as a dead client, which costs it time.
+        """
+        for each in self._leaving:
+            session = each.session
+            session.pump()
+            patient = now < each.due + self._patience(_PART_SECONDS)
+            if not each.until and now >= each.due and (session.retire() or not patient):
+                each.until = now + self._patience(_PART_SECONDS)
+                if not session.link.closed:
+                    session.leave()
+        for _ in range(len(self._leaving)):
+            each = self._leaving.popleft()
+            session = each.session
+            done = each.until and (session.left() or session.link.closed or now >= each.until)
+            if done or len(self._leaving) >= 2 * _LEAVING_LIMIT:
+                self._gone(session)
+            else:
+                self._leaving.append(each)
+
+    def _gone(self, session: Driver) -> None:
+        session.shut()
+        self._report.close_session(session)
 
     # --- the others ---------------------------------------------------------------------------
 
+    def _patience(self, least: float) -> float:
+        """Return how long to wait for what a target usually does within a handshake."""
+        return max(least, _HANDSHAKES * self._watch.handshake)
+
+    def _ready_spare(self) -> Driver | None:
+        """Return a spare that is connected, None where there is none."""
+        return next((each.session for each in self._spares if _is_ready(each.session)), None)
+
+    def _pop_spare(self) -> Driver | None:
+        spare = self._ready_spare()
+        if spare is not None:
+            self._spares = deque(each for each in self._spares if each.session is not spare)
+        return spare
+
     def _prepare(self, now: float) -> None:
-        """See to the spare: open it, keep it alive, give up one that is not let in."""
-        spare = self._spare
+        """See to the spares: open them one after the other, keep them alive, give up those that
+        are not let in. As many are opened as cases need while one handshake lasts.
+        """
+        kept: deque[_Spare] = deque()
+        for each in self._spares:
+            spare, waiting = each.session, each.until > 0
+            spare.pump()
+            if waiting and spare.reached(CONNECTED):
+                self._watch.note_handshake(now - each.began)
+                self._report.sessions += 1
+                each.until = 0.0
+            elif not spare.is_open or spare.link.refused or (waiting and now >= each.until):
+                if waiting:
+                    self._next_try, self._room = now + _PAUSE_SECONDS, 1
+                self._part(spare)
+                continue
+            kept.append(each)
+        self._spares = kept
+        if len(kept) < self._room and now >= self._next_try and self._may_open(now):
+            self._open(now)
+
+    def _open(self, now: float) -> None:
+        spare = self._watch.begin(CONNECTED)
         if spare is None:
-            if now >= self._next_try:
-                self._spare = self._watch.begin(CONNECTED)
-                self._spare_until = now + _SIDE_SECONDS
-                self._next_try = now + _PAUSE_SECONDS if self._spare is None else now
-            return
-        waiting = not spare.reached(CONNECTED)
-        spare.pump()
-        if waiting and spare.reached(CONNECTED):
-            self._report.sessions += 1
-        elif not spare.is_open or spare.link.refused or (waiting and now >= self._spare_until):
-            self._spare = None
             self._next_try = now + _PAUSE_SECONDS
-            self._part(spare)
+            return
+        self._pace(now)
+        self._spares.append(_Spare(spare, now, now + self._patience(_SIDE_SECONDS)))
+
+    def _pace(self, now: float) -> None:
+        """Leave time between two sessions: a slow target gets fewer."""
+        self._next_open = now + self._watch.handshake / _SPARES_LIMIT
 
     def _take_spare(self) -> Driver | None:
-        """Return the spare once it is connected, None where the target does not let it in."""
-        if self._spare is None:
-            self._prepare(time.monotonic())
-        while self._spare is not None and not self._spare.reached(CONNECTED):
-            self._spare.until(lambda: False, 0.005)
-            self._prepare(time.monotonic())
-        spare, self._spare = self._spare, None
-        return None if spare is None else self._numbered(spare)
+        """Return a spare that is connected, None where none is yet."""
+        spare = self._pop_spare()
+        if spare is None:
+            # Cases wait for a handshake: from now on there should be one more.
+            self._room = min(self._room + 1, _SPARES_LIMIT)
+            return None
+        return self._numbered(spare)
+
+    def _may_open(self, now: float) -> bool:
+        """Return whether another session may be opened: not too soon after the last one, and while
+        the target is not busy with those that come and go.
+        """
+        busy = len(self._leaving) + sum(each.until > 0 for each in self._spares)
+        return now >= self._next_open and busy < _LEAVING_LIMIT
 
     def _side(self, stage: str) -> Driver | None:
-        """Return a new session in `stage`, None where the target does not let it in."""
-        if stage != "fresh" and time.monotonic() < self._next_try:
+        """Return a new session in `stage`, None where the target has no time for one or does not
+        let it in.
+        """
+        now = time.monotonic()
+        if (stage != "fresh" and now < self._next_try) or not self._may_open(now):
             return None
         side = self._watch.begin(stage)
         if side is None:
             return None
-        if side.until(lambda: side.reached(stage), _SIDE_SECONDS):
+        self._pace(now)
+        if side.until(lambda: side.reached(stage), self._patience(_SIDE_SECONDS)):
             return self._numbered(side)
         self._next_try = time.monotonic() + _PAUSE_SECONDS
         self._part(side)
@@ -217,6 +346,6 @@ class Sessions:
         session.number = self._numbers
         return session
 
-    def _part(self, session: Driver) -> None:
-        session.close(0.0)
-        self._report.close_session(session)
+
+def _is_ready(session: Driver) -> bool:
+    return session.is_open and session.reached(CONNECTED)

@@ -4,7 +4,8 @@
 RUN/run.json               what was asked for: protocol, target, seed, monitors, seeds
 RUN/cases.jsonl            one line a case, written before its first datagram leaves
 RUN/report.json            the account, written at the end
-RUN/failures/001-exit/     failure.json  what was seen, in which case, the target and how to run it
+RUN/failures/001-exit/     (further examples of the same kind: 001-exit-2, 001-exit-3)
+                           failure.json  what was seen, in which case, the target and how to run it
                            steps.jsonl   the steps since the target was last found well, in order
                            datagrams/    the same as sent, one file each
                            log.txt       the end of the target's log
@@ -123,8 +124,6 @@ class Store:
             raise UsageError(
                 f"{folder} holds a run already: choose another folder with --out"
             ) from None
-        self.failures: list[Path] = []
-        """Folders of the failures found."""
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
         """Write `run.json`."""
@@ -159,20 +158,21 @@ class Store:
         facts: Mapping[str, Any],
         steps: Sequence[Sent],
         *,
+        number: int,
+        example: int,
         log: bytes,
         traffic: Iterable[Traffic],
         target: Target,
         transport: Transport,
     ) -> Path:
-        """Write a failure folder and return its path."""
-        name = f"{len(self.failures) + 1:03d}-{verdict.kind}"
+        """Write a failure folder and return its path: example `example` of kind `number`."""
+        name = f"{number:03d}-{verdict.kind}" + (f"-{example}" if example > 1 else "")
         row = {"schema": SCHEMA, "kind": verdict.kind, "detail": verdict.detail}
         with self._open.inside("failures") as failures, failures.inside(name) as folder:
             write_failure(folder, {**row, "signature": verdict.signature, **facts}, steps)
             folder.write("log.txt", log)
             with folder.writing("traffic.pcap") as file:
                 write_pcap(file, traffic, target, transport)
-        self.failures.append(folder.path)
         return folder.path
 
     def close(self) -> None:

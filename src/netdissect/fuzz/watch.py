@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from netdissect.fuzz.cases import CONNECTED
@@ -14,6 +15,14 @@ from netdissect.fuzz.target import TRAFFIC_LIMIT, Link, Target, Traffic
 __all__ = ["Watch"]
 
 _RETRY_SECONDS = 0.1
+_REFUSED_SECONDS = 30.0
+"""Time in which a target that refuses (it is full) may let somebody in again: most forget silent
+clients after 5 to 20 seconds."""
+_SLOW = 8.0
+"""A target gets so many handshakes of usual length to answer, where that is more than it is given
+anyway."""
+_PROOF_SECONDS = 0.1
+"""What kills a target may do so a moment after it has answered: it is looked at again then."""
 
 
 @dataclass(slots=True)
@@ -36,6 +45,12 @@ class Watch:
     """The latest traffic of all sessions."""
     reason: str = ""
     """Why the last session could not be opened."""
+    handshake: float = 0.0
+    """Seconds that a handshake takes with this target, smoothed; 0 before the first."""
+    meanwhile: Callable[[], None] = lambda: None
+    """Keeps the sessions of a run alive while one of them waits."""
+    slow: int = 0
+    """How often the target answered only when it was given more time."""
 
     def session(self, stage: str = CONNECTED, timeout: float | None = None) -> Driver | None:
         """Return a session in `stage`, None where the target did not let one in in time."""
@@ -43,15 +58,33 @@ class Watch:
         if link is None:
             self.reason = "connection refused"
             return None
-        wait = self.answer_seconds if timeout is None else timeout
-        session = self.driver.connect(
-            self.target, self.dialect, stage=stage, timeout=wait, link=link
-        )
+        wait = self.patience if timeout is None else timeout
+        began = time.monotonic()
+        session = self.driver(link, self.dialect)
+        session.meanwhile = self.meanwhile
+        if not session.open(stage, wait) and session.state != "closed":
+            session.end("no answer")
         if session.is_open:
+            self.note_handshake(time.monotonic() - began)
+            self.reason = ""
             return session
-        self.reason = session.close_reason
+        self.reason = "connection refused" if link.refused else session.close_reason
         session.close()
         return None
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds after which a target that answers nothing has failed."""
+        return max(self.answer_seconds, _SLOW * self.handshake)
+
+    @property
+    def is_refused(self) -> bool:
+        """Return whether the last session could not be opened because the target said no."""
+        return self.reason.startswith("refused:")
+
+    def note_handshake(self, seconds: float) -> None:
+        """Learn how long handshakes take."""
+        self.handshake = 0.8 * self.handshake + 0.2 * seconds if self.handshake else seconds
 
     def begin(self, stage: str) -> Driver | None:
         """Return a session that sets out for `stage`, None where the connection is refused."""
@@ -59,6 +92,7 @@ class Watch:
         if link is None:
             return None
         session = self.driver(link, self.dialect)
+        session.meanwhile = self.meanwhile
         session.start(stage)
         return session
 
@@ -66,20 +100,32 @@ class Watch:
         """Return a connected session with a target that may still be starting, or None.
 
         A target that answers but refuses (it is full, it limits how often one may connect) is given
-        the same time.
+        time to forget those who left without its notice.
         """
+        self.reason = ""
         # Only a target that we start ourselves may still be starting.
-        patience = self.start_seconds if self.monitors.process else self.answer_seconds
-        end = time.monotonic() + patience
-        while (left := end - time.monotonic()) > 0:
-            session = self.session(timeout=min(self.answer_seconds, left))
+        now = time.monotonic()
+        silent = now + (self.start_seconds if self.monitors.process else self.patience)
+        refused = now + _REFUSED_SECONDS
+        while (left := (refused if self.is_refused else silent) - time.monotonic()) > 0:
+            session = self.session(timeout=min(self.patience, left))
             if session is not None:
                 self.monitors.settled()
                 return session
-            if self.monitors.check() is not None:
+            if (verdict := self.monitors.check()) is not None and verdict.fatal:
                 return None
             time.sleep(_RETRY_SECONDS)
         return None
+
+    def proven(self, session: Driver) -> bool:
+        """Return whether the target answers what it is asked now, and a moment later still does:
+        no late answer counts, and its process has not ended meanwhile.
+        """
+        for _ in range(2):
+            if not session.is_open or not session.alive(self.patience, certain=True):
+                return False
+            session.pump(_PROOF_SECONDS)
+        return not session.link.refused
 
     def look(
         self, session: Driver | None, *, certain: bool = False
@@ -102,15 +148,26 @@ class Watch:
             if verdict is not None:
                 return verdict, None
         fresh = self.session()
+        if fresh is None and not self.is_refused and not self._is_gone():
+            verdict = self.monitors.check(gone=True)
+            if verdict is not None:
+                return verdict, None
+            # Slow or gone? More time tells.
+            fresh = self.session(timeout=2 * self.patience)
+            self.slow += fresh is not None
         if fresh is not None:
             # A stream is accepted by the system, also for a process that is about to end.
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
             return self.monitors.check(gone=gone), fresh
         verdict = self.monitors.check(gone=True)
-        if verdict is None and not self.reason.startswith("refused:"):
+        if verdict is None and not self.is_refused:
             seconds = f"{self.answer_seconds:g} s"
             verdict = Verdict("no-answer", f"no session within {seconds}: {self.reason}")
         return verdict, None
+
+    def _is_gone(self) -> bool:
+        """Return whether nobody listens at the port any more."""
+        return self.reason == "connection refused"
 
     def _link(self) -> Link | None:
         try:

@@ -21,6 +21,8 @@ _PENDING_LIMIT = 4096
 """Sent units at most whose acknowledgement is waited for."""
 _TYPE_LIMIT = 512
 """(type, state) pairs of one session at most: names come from the target."""
+_COMPANY = 0.005
+"""Seconds that a wait lets other sessions alone."""
 _POLL = 0.02
 """Seconds that a wait for the target sleeps at most between two looks at the timers."""
 
@@ -71,6 +73,8 @@ class Driver(ABC):
         """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
         self.number = 0
         """Ordinal of the session in its run."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called while this session waits: others have to be kept alive."""
         self._pending: dict[Key, tuple[str, int]] = {}
         self._signs = 0
         self._asked: tuple[float, int] | None = None
@@ -108,6 +112,20 @@ class Driver(ABC):
         """Return whether a message would end a good session: it closes, or spoils the stream."""
         del octets
         return False
+
+    def risks(self, step: Step) -> bool:
+        """Return whether a step would end this session, as it goes out with live values."""
+        return self.ends(step.octets)
+
+    def retire(self) -> bool:
+        """Get ready to leave; return whether the server would understand a good-bye now: some know
+        no way out of an unfinished handshake.
+        """
+        return True
+
+    def left(self) -> bool:
+        """Return whether the server knows that we have left; True where it never says so."""
+        return True
 
     @classmethod
     def split(cls, stream: bytes, dialect: str) -> Iterable[bytes]:
@@ -167,7 +185,8 @@ class Driver(ABC):
             left = end - self.clock()
             if left <= 0 or not self.is_open or self.link.refused:
                 return False
-            self._turn(left)
+            self._turn(min(left, _COMPANY))
+            self.meanwhile()
         return True
 
     def _turn(self, wait: float) -> None:
@@ -264,6 +283,11 @@ class Driver(ABC):
         self.state = "closed"
         self.close_reason = reason
 
+    def shut(self) -> None:
+        """Close the socket of a session that has been left."""
+        self.link.close()
+        self.state = "closed"
+
     def close(self, wait: float = _POLL) -> None:
         """Leave, also a session that may have ended already, and close the socket.
 
@@ -274,5 +298,4 @@ class Driver(ABC):
             self.pump(wait)
         if not self.link.closed:
             self.leave()
-        self.link.close()
-        self.state = "closed"
+        self.shut()

@@ -25,8 +25,8 @@ from netdissect.wire.knet import (
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
 __all__ = [
-    "PACKET_SPAN", "Builder", "KnetDriver", "Message", "packet_id", "put_packet_id",
-    "reliable_base",
+    "DISCARD_ABOVE", "PACKET_SPAN", "Builder", "KnetDriver", "Message", "packet_id",
+    "put_packet_id", "reliable_base",
 ]  # fmt: skip
 
 PACKET_SPAN = 1 << 22
@@ -34,11 +34,12 @@ PACKET_SPAN = 1 << 22
 RELIABLE_SPAN = 1 << 31
 HEAD, RELIABLE_FLAG = 3, 0x40
 PING_SECONDS = 3.5
-REPEAT_SECONDS = 0.5
 _LONG_FORM = 0x8000
 _ACK_BITS = 32
 _ACK_OCTETS = 7
 _CONNECT = bytes(8)
+DISCARD_ABOVE = 1536
+"""Octets of the largest datagram that a server reads."""
 _IN_ORDER, _MESSAGE_IN_ORDER, _MESSAGE_RELIABLE = 0x80, 0x20, 0x10
 """Bits of a datagram's first octet and of a message's second one."""
 
@@ -116,6 +117,24 @@ class Builder:
             return None
         return [self._message(row) for row in found[5]]
 
+    def drops(self, data: bytes) -> bool:
+        """Return whether a server drops the connection that this comes in: it ends it, or is
+        damaged in a way that the library does not forgive.
+
+        Source: docs/protocols/knet.md, malformed and odd input.
+        """
+        if not data or len(data) > DISCARD_ABOVE:
+            return False
+        if len(data) in (HEAD, HEAD + 1) and data[0] & RELIABLE_FLAG:
+            # Without a reliable base: read as one of no messages.
+            return len(data) > HEAD
+        messages = self.read(data)
+        return messages is None or any(
+            message.name in (DISCONNECT, DISCONNECT_ACK)
+            or (message.name == PACKET_ACK and len(message.payload) != _ACK_OCTETS)
+            for message in messages
+        )
+
     def _message(self, row: tuple[Any, ...]) -> Message:
         start, fragment, _in_order, reliable, _unused, delta, count, _transfer, _number, content = (
             row[:10]
@@ -155,18 +174,18 @@ class KnetDriver(Driver):
         self._ping = 0
         self._pongs = 0
         self._due = 0.0
+        self._leaving = False
+        self._left = False
 
     def begin(self) -> None:
-        """Send the connect datagram; the server's first datagram is the answer."""
-        self._due = self.clock() + REPEAT_SECONDS
+        """Send the connect datagram, once, as real peers do: to a server that has accepted, a copy
+        is a damaged message, which ends the connection. The server's first datagram is the answer.
+        """
         self.link.send(_CONNECT)
 
     def ends(self, octets: bytes) -> bool:
-        """Return whether this says Disconnect, or is so damaged that servers drop who sent it."""
-        if octets == _CONNECT:
-            return False
-        messages = self._builder.read(octets)
-        return messages is None or any(message.name == DISCONNECT for message in messages)
+        """Return whether a server drops the connection at this."""
+        return self._builder.drops(octets)
 
     def _send(self, name: str, payload: bytes = b"", base: int | None = None) -> None:
         self.link.send(self._builder.build(self._next(), (name, payload), base=base))
@@ -193,6 +212,9 @@ class KnetDriver(Driver):
         self.answered(message.name)
         payload = message.payload
         if message.name == PING_REQUEST and payload:
+            if self._leaving:
+                # Our Disconnect was a stranger's first datagram: the server has taken us in anew.
+                self.leave()
             self._send(PING_REPLY, payload[:1])
         elif message.name == PING_REPLY and payload:
             self._pongs += payload[0] == self._ping
@@ -203,24 +225,21 @@ class KnetDriver(Driver):
             for at in range(_ACK_BITS):
                 if bits >> at & 1:
                     self.acknowledged((acked + 1 + at) % PACKET_SPAN)
+        elif message.name == DISCONNECT_ACK:
+            self._left = True
+            self.end("DisconnectAck")
         elif message.name == DISCONNECT:
             self._send(DISCONNECT_ACK)
             self.end("Disconnect")
 
     def tick(self, now: float) -> None:
-        """Repeat the connect datagram; ping as real peers do."""
-        if now < self._due:
-            return
-        if self.state == "connecting":
-            self._due = now + REPEAT_SECONDS
-            self.link.send(_CONNECT)
-        elif self.state == CONNECTED:
+        """Ping as real peers do."""
+        if self.state == CONNECTED and now >= self._due and not self._leaving:
             self.probe(now)
 
     def probe(self, now: float) -> None:
-        """Send a ping, which a server answers at once."""
+        """Send a ping, which a server answers at once; before that there is nothing to ask."""
         if self.state != CONNECTED:
-            self.link.send(_CONNECT)
             return
         self._due = now + PING_SECONDS
         self._ping = (self._ping + 1) & 0xFF
@@ -254,6 +273,14 @@ class KnetDriver(Driver):
         return max(deltas, default=0) + 1
 
     def leave(self) -> None:
-        """Send Disconnect; real peers do not repeat it either."""
-        if self.state != "fresh":
+        """Send Disconnect. To a server that has dropped the connection it is a stranger's first
+        datagram: what it answers then is told the same, or a dead client would stay behind.
+        """
+        self._leaving = True
+        if self.answers:
+            # Before it has taken us in, it would take this for another client.
             self._send(DISCONNECT, base=self._base)
+
+    def left(self) -> bool:
+        """Return whether the server has said DisconnectAck."""
+        return self._left

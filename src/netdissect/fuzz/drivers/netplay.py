@@ -165,10 +165,10 @@ class NetplayDriver(Driver):
         """Return whether the server still keeps the connection open.
 
         Args:
-            timeout: seconds in which it may still close it.
+            timeout: seconds in which it may still close it, at most the usual ones.
             certain: wait for that; else look once.
         """
-        self.until(lambda: False, timeout if certain else 0.0)
+        self.until(lambda: False, min(timeout, self.quick_seconds) if certain else 0.0)
         return self.is_open
 
     def silence(self, now: float) -> float:

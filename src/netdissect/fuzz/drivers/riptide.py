@@ -16,7 +16,7 @@ from netdissect.layers.fields import LsbBits
 from netdissect.layers.riptide import bits, message_layer, octets
 from netdissect.layers.riptide.names import TYPES, TYPES_20, type_name
 
-__all__ = ["SPAN", "Messages", "Received", "RiptideDriver", "bit_slots"]
+__all__ = ["GAP_LIMIT", "SPAN", "Messages", "Received", "RiptideDriver", "bit_slots"]
 
 SPAN = 1 << 16
 """Modulus of all sequence ids."""
@@ -26,6 +26,9 @@ HEARTBEAT_SECONDS = 1.0
 REPEAT_SECONDS = 0.5
 """Between two Connects, or two copies of our Welcome; real clients take 1 s for the former."""
 _ACK_BITS = 16
+GAP_LIMIT = 900
+"""Ids that a session may leave out. The newest servers end a connection when an id that they never
+received is 1,024 behind the newest; what is left out is sent later, and may be overtaken again."""
 
 
 class Messages:
@@ -117,6 +120,12 @@ def bit_slots(layer: Any) -> dict[str, tuple[int, int]]:
     return slots
 
 
+def read_bits(data: bytes, slot: tuple[int, int]) -> int:
+    """Return the number that stands in some of the bits."""
+    at, size = slot
+    return int.from_bytes(data, "little") >> at & (1 << size) - 1
+
+
 def patch(data: bytes, slot: tuple[int, int], value: int) -> bytes:
     """Return `data` with a number written into some of its bits; too short data stays as it is."""
     at, size = slot
@@ -173,6 +182,25 @@ class RiptideDriver(Driver):
         """Return whether this is a Disconnect."""
         return message_layer(octets, self.dialect).__name__.endswith("Disconnect")
 
+    def risks(self, step: Step) -> bool:
+        """Return whether this is a Disconnect, or leaves a gap of sequence ids for which servers
+        end a connection.
+        """
+        return self.ends(step.octets) or self._leaves_gap(step)
+
+    def _leaves_gap(self, step: Step) -> bool:
+        layer: Any = message_layer(step.octets, self.dialect)
+        slot = bit_slots(layer).get("sequence_id")
+        if slot is None or layer.__name__.endswith("Notify") or sum(slot) > 8 * len(step.octets):
+            return False
+        held = "sequence" in step.hold
+        number = read_bits(step.octets, slot) if held else self._sequence
+        number += 0 if held else dict(step.shift).get("sequence", 0)
+        ahead = gap(number % SPAN, self._sequence)
+        # The newest id that the server has may be ahead of ours by as much: half way round, what is
+        # far behind is far ahead.
+        return ahead > GAP_LIMIT or ahead < 2 * GAP_LIMIT - SPAN // 2
+
     def handle(self, data: bytes, now: float) -> None:
         """Answer one message of the server."""
         packet: Any = self._messages.read(data)
@@ -192,8 +220,11 @@ class RiptideDriver(Driver):
             self._pongs += packet.ping_id == (self._ping - 1) & 0xFF
         elif kind == "Notify":
             self._notified.take(packet.sequence_id)
-        elif kind in ("Disconnect", "Reject"):
-            self.end(f"{kind} {packet.reason}")
+        elif kind == "Reject":
+            # Full, or not now: the server lives.
+            self.end(f"refused: Reject {packet.reason}")
+        elif kind == "Disconnect":
+            self.end(f"Disconnect {packet.reason}")
 
     def tick(self, now: float) -> None:
         """Repeat Connect or Welcome until they are answered; send heartbeats once connected."""
@@ -243,6 +274,15 @@ class RiptideDriver(Driver):
             self._sequence = (live + step.advance) % SPAN
         return patch(data, slot, number), None if notify or step.shift else number
 
+    def retire(self) -> bool:
+        """Finish a handshake that the server has taken up: it forgets those who do not after ten
+        seconds only.
+        """
+        if self.state == self.traits.stages[0] and self.client_id is not None:
+            self.state = "connecting"
+            self._confirm()
+        return self.state != "connecting"
+
     def leave(self) -> None:
         """Send Disconnect, once, as clients do."""
         self._put(self._messages.build("Disconnect"))
@@ -262,6 +302,9 @@ class RiptideDriver(Driver):
         named = getattr(packet, "acked_sequence_id", None)
         if getattr(packet, "extra_flag", 0):
             named = packet.extra_seq_field
+        if GAP_LIMIT < gap(newest, self._sequence) < SPAN // 2:
+            # The server has followed a jump: what we would send next is old to it.
+            self._sequence = (newest + 1) % SPAN
         for number in (newest if named is None else named, *self._named_by_bits(packet)):
             self.acknowledged(number)
             if number == 1 and self.state == "connecting" and self.client_id is not None:

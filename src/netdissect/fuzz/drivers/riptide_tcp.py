@@ -75,6 +75,11 @@ class RiptideTcpDriver(RiptideDriver):
         whole = next(frames(octets, self.dialect), None) == octets
         return not whole or super().ends(octets[self._head :])
 
+    def risks(self, step: Step) -> bool:
+        """Return whether the stream or the message in it would end the session."""
+        inner = step.with_octets(step.octets[self._head :])
+        return self.ends(step.octets) or self._leaves_gap(inner)
+
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Put the live values into the message behind the length."""
         self._out_of_step |= sum(map(len, frames(step.octets, self.dialect))) != len(step.octets)

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from netdissect.fuzz.drivers.knet import PACKET_SPAN, RELIABLE_FLAG, Builder, Message, packet_id
+from netdissect.fuzz.drivers.knet import (
+    DISCARD_ABOVE,
+    PACKET_SPAN,
+    RELIABLE_FLAG,
+    Builder,
+    Message,
+    packet_id,
+)
 from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
 from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST
 
 __all__ = ["KnetServer"]
 
 TIMEOUT_SECONDS = 15.0
-_DISCARD_ABOVE = 1536
-"""Octets of the largest datagram that a real server reads."""
 _FRAGMENTS_BUG = 1 << 20
 
 
@@ -45,16 +50,17 @@ class KnetServer(Server):
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers; the first datagram of a stranger is a connect datagram."""
-        if not data or len(data) > _DISCARD_ABOVE:
+        if not data or len(data) > DISCARD_ABOVE:
             return []
         known = self._peers.get(peer)
         if known is None:
             return self._accept(peer, now)
         known.heard = now
         messages = self._builder.read(data)
-        if messages is None:
+        if messages is None or self._builder.drops(data):
             del self._peers[peer]
-            return []
+            answered = messages is not None and any(each.name == DISCONNECT for each in messages)
+            return [self._reply(known, peer, (DISCONNECT_ACK, b""))] if answered else []
         replies: Replies = []
         if data[0] & RELIABLE_FLAG:
             replies.append((self._builder.ack(self._number(known), packet_id(data)), peer))
@@ -63,9 +69,6 @@ class KnetServer(Server):
             self._check_length(message)
             if message.name == PING_REQUEST and message.payload:
                 replies.append(self._reply(known, peer, (PING_REPLY, message.payload[:1])))
-            elif message.name == DISCONNECT:
-                self._peers.pop(peer, None)
-                return [self._reply(known, peer, (DISCONNECT_ACK, b""))]
         return replies
 
     def tick(self, now: float) -> Replies:

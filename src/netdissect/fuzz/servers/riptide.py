@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from netdissect.fuzz.drivers.riptide import RELIABLE_FROM, Messages, Received, gap
+from netdissect.fuzz.drivers.riptide import RELIABLE_FROM, SPAN, Messages, Received, gap
 from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
 from netdissect.layers.riptide.names import SIZE_LIMITS
 
@@ -17,6 +17,11 @@ __all__ = ["RiptideServer"]
 RESEND_SECONDS = 0.2
 """Real servers repeat after 50 ms at first; a fuzzed one may take its time."""
 RESEND_LIMIT = 15
+_WINDOW = 1024
+"""Ids behind the newest that the newest servers remember. Source: docs/protocols/riptide.md."""
+_FULL, _FULL_20 = 2, 3
+"""Numbers of the reason that the server is full."""
+_REJECTS = 3
 TIMEOUT_SECONDS = 10.0
 _GAP_BUG = 4096
 """The planted sequence bug: a gap from here on is believed."""
@@ -32,6 +37,8 @@ class _Peer:
     connected: bool = False
     welcomes: int = 0
     repeat_at: float = 0.0
+    missing: set[int] = field(default_factory=set)
+    """Ids that were left out so far."""
 
 
 class RiptideServer(Server):
@@ -96,7 +103,9 @@ class RiptideServer(Server):
 
     def _connect(self, address: Address, now: float) -> Replies:
         if len(self._peers) >= PEER_LIMIT:
-            del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
+            old = self.dialect == "riptide-2.0"
+            full = self._messages.build("Reject", reason=_FULL_20 if old else _FULL)
+            return [(full, address)] * (1 if old else _REJECTS)
         used = {peer.client_id for peer in self._peers.values()}
         peer = _Peer(next(number for number in range(1, PEER_LIMIT + 1) if number not in used), now)
         self._peers[address] = peer
@@ -108,11 +117,28 @@ class RiptideServer(Server):
         return self._messages.build("Welcome", sequence_id=1, client_id=peer.client_id)
 
     def _reliable(self, packet: Any, kind: str, peer: _Peer, address: Address) -> Replies:
+        if self._gives_up(peer, packet.sequence_id):
+            del self._peers[address]
+            return []
         new = peer.received.take(packet.sequence_id)
         if kind == "Welcome" and packet.client_id == peer.client_id:
             peer.connected = True
         self.delivered += new and kind == "Reliable"
         return [(self._messages.ack(peer.received, packet.sequence_id), address)]
+
+    def _gives_up(self, peer: _Peer, sequence: int) -> bool:
+        """Return whether the newest servers end the connection at this id: one that they have never
+        received is too far behind it.
+        """
+        ahead = gap(sequence, peer.received.newest)
+        if self.dialect != "riptide-2.2" or ahead <= 0:
+            peer.missing.discard(sequence)
+            return False
+        if ahead > _WINDOW:
+            return True
+        newest = peer.received.newest
+        peer.missing.update((newest + step) % SPAN for step in range(1, ahead))
+        return any(gap(sequence, each) > _WINDOW for each in peer.missing)
 
     def _bugs(self, data: bytes, packet: Any, peer: _Peer) -> None:
         """Die of the planted bugs."""
