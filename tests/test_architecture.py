@@ -57,6 +57,7 @@ ROOMS: dict[str, set[str]] = {
         "model",
         "wire",
     },
+    "scapy_session": {"pipeline", "dissect", "layers", "flow", "model"},
     "join": {"capture", "flow", "model", "pipeline", "track"},
     "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
     "verify": {"capture", "flow", "model", "pipeline", "protocols"},
@@ -87,7 +88,7 @@ ROOMS: dict[str, set[str]] = {
 """Room -> rooms it may import. Every room may import itself."""
 
 FOREIGN: dict[str, set[str]] = {
-    "scapy": {"layers", "dissect", "craft", "fuzz", "capture/live.py"},
+    "scapy": {"layers", "dissect", "craft", "fuzz", "capture/live.py", "scapy_session"},
     "pyshark": {"capture/tshark.py"},
     "rich": {"render", "cli"},
     "click": {"cli"},

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import threading
 from typing import Any
 
 import pytest
+from scapy.automaton import Automaton
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Raw, fuzz, ls
 
+from fuzzing import free_target
 from netdissect.craft.layers import build, exported_layers, message_types
 from netdissect.craft.wrapping import wrap
 from netdissect.dissect.engine import Request, dissect
+from netdissect.fuzz.automata import ClientMachine, ServerAutomaton
 from netdissect.fuzz.drivers import driver_class
 from netdissect.fuzz.servers import make_server
 from netdissect.fuzz.servers.answering import ServerMachine
@@ -219,3 +223,34 @@ def test_scapy_lists_and_shows_every_message(
 def test_every_protocol_exports_layers() -> None:
     for protocol, _dialect, _transport, layer in FIVE:
         assert layer in exported_layers(protocol).values()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "transport"),
+    [("riptide", "udp"), ("riptide", "tcp"), ("teeworlds", "udp"), ("knet", "udp"), ("knet", "tcp"),
+     ("eoudp", "udp"), ("netplay", "tcp")],
+)  # fmt: skip
+def test_client_and_server_automata_of_every_protocol_talk(protocol: str, transport: str) -> None:
+    server = ServerAutomaton(protocol, transport=transport, seconds=30)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        packet = {"riptide": riptide.RiptideReliable(message_id=3, data=b"hello"),
+                  "netplay": netplay.NetplayFrame(type=1)}.get(protocol)  # fmt: skip
+        framed = packet if transport == "udp" or protocol != "riptide" else _frame(packet)
+        client = ClientMachine(
+            protocol, f"127.0.0.1:{server.address[1]}", transport=transport,
+            packets=[] if framed is None else [framed], wait=0.3,
+        )  # fmt: skip
+        answers = client.run()
+        assert client.driver.state == "closed"
+        if packet is not None:
+            assert answers
+    finally:
+        server.until = 0.0
+        thread.join(30)
+
+
+def test_an_automaton_says_that_it_is_refused() -> None:
+    with pytest.raises(Automaton.ErrorState):
+        ClientMachine("riptide", str(free_target()), timeout=0.3).run()

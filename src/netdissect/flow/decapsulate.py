@@ -90,6 +90,10 @@ class Decapsulator:
             yield self._take(frames)
         yield self._rest()
 
+    def take(self, frames: Sequence[Frame]) -> list[Packet]:
+        """Return the packets that these frames complete; more frames may follow."""
+        return self._take(frames)
+
     def _take(self, frames: Sequence[Frame]) -> list[Packet]:
         """Return the packets that these frames complete."""
         unpack = _USUAL.unpack_from

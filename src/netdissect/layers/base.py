@@ -12,7 +12,7 @@ from scapy.packet import Packet
 from netdissect.layers.fields import FieldFault
 from netdissect.model.annotations import Severity
 
-__all__ = ["READ_FAULTS", "Check", "Gen", "Layer"]
+__all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer"]
 
 READ_FAULTS = (FieldFault, struct.error, IndexError, ValueError)
 """What reading a field can raise on hostile input; anything else is a bug of the layer."""
@@ -46,6 +46,28 @@ class Check:
     """Overrides the severity of the catalogue row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What the tracker knows of a packet: `packet.netdissect`, set by a session."""
+
+    frame: int
+    """Number of the packet from 1."""
+    connection: int | None = None
+    """Number of its connection; None where it belongs to none."""
+    protocol: str | None = None
+    dialect: str | None = None
+    direction: int | None = None
+    """`Direction`; None where the roles are not known."""
+    unit: tuple[str, int] | None = None
+    """(space, full number) of its first numbered message."""
+    resend_of: int | None = None
+    """Number of the packet that had the first copy of that unit; None for a first copy."""
+    acked_in: int | None = None
+    """Number of the packet that acknowledged it, as far as that is known."""
+    record: Any = None
+    """The whole `DatagramRecord`."""
+
+
 class Layer(Packet):  # type: ignore[misc]
     """A Scapy layer whose first failing field ends the layer instead of losing it.
 
@@ -54,7 +76,7 @@ class Layer(Packet):  # type: ignore[misc]
     their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
-    __slots__ = ["fault"]
+    __slots__ = ["fault", "knowledge"]
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """Soft rules that the walker applies after the fields."""
@@ -65,7 +87,12 @@ class Layer(Packet):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fault: FieldFault | None = None
+        self.knowledge: Knowledge | None = None
         super().__init__(*args, **kwargs)
+
+    def __getattr__(self, attr: str) -> Any:
+        """Return a field; the layers below ask here for `netdissect`, which is no field."""
+        return self.knowledge if attr == "netdissect" else super().__getattr__(attr)
 
     @classmethod
     def message_type(cls, _fields: Mapping[str, Any]) -> str | None:
@@ -101,7 +128,7 @@ class Layer(Packet):  # type: ignore[misc]
     def copy(self) -> Layer:
         """Return a deep copy; the fault is carried over."""
         clone = super().copy()
-        clone.fault = self.fault
+        clone.fault, clone.knowledge = self.fault, self.knowledge
         return clone  # type: ignore[no-any-return]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:

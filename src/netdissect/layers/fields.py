@@ -55,6 +55,10 @@ class FieldFault(ValueError):
         self.code = code
         self.value = value
 
+    def __reduce__(self) -> tuple[type[FieldFault], tuple[str, str, Any]]:
+        """Return what makes it again: packets are pickled with their fault."""
+        return FieldFault, (self.code, str(self), self.value)
+
 
 def innermost(field: Any) -> Any:
     """Return the field inside conditional and optional ones."""
@@ -492,6 +496,13 @@ class Items(PacketListField):  # type: ignore[misc]
         """Return the layer of the item at the start of `octets`."""
         return self.item if self.choose is None else self.choose(fields, octets)
 
+    def _wanted(self, pkt: Any) -> int:
+        """Return the count; a list that is read by itself, without what counts it, has no end."""
+        try:
+            return int(self.count(pkt)) if self.count is not None else LIST_LIMIT
+        except NameError:
+            return LIST_LIMIT
+
     def getfield(self, pkt: Any, s: bytes) -> Any:
         """Read the items, but none of the reserved octets.
 
@@ -500,7 +511,7 @@ class Items(PacketListField):  # type: ignore[misc]
         """
         edge = max(0, len(s) - self.reserve)
         rest, kept = s[:edge], s[edge:]
-        wanted = LIST_LIMIT if self.count is None else min(int(self.count(pkt)), LIST_LIMIT)
+        wanted = LIST_LIMIT if self.count is None else min(self._wanted(pkt), LIST_LIMIT)
         items: list[Any] = []
         while rest and len(items) < wanted:
             item = self.layer(pkt, rest)(rest, _parent=pkt)

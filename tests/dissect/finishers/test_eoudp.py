@@ -12,8 +12,9 @@ from agreement import assert_sound, mutations, payloads
 from netdissect.dissect.engine import Request, dissect
 from netdissect.dissect.schema import parse_schema
 from netdissect.export.json import dump
-from netdissect.layers.eoudp import DOCUMENT_LAYERS, header_layer
+from netdissect.layers.eoudp import header_layer
 from netdissect.layers.eoudp.documents import KNOWN
+from netdissect.layers.eoudp.documents import LAYERS as DOCUMENT_LAYERS
 from netdissect.model.annotations import Severity
 from netdissect.wire.eoudp_names import DIALECTS
 

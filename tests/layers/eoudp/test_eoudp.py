@@ -17,7 +17,6 @@ from netdissect.dissect.readers import eoudp as shipped
 from netdissect.dissect.walker import Walker
 from netdissect.layers import eoudp
 from netdissect.layers.eoudp import (
-    DOCUMENT_LAYERS,
     READERS,
     EoudpAck,
     EoudpComponentOf,
@@ -36,6 +35,7 @@ from netdissect.layers.eoudp import (
 )
 from netdissect.layers.eoudp.components import Health, TransformComponent, component_layer
 from netdissect.layers.eoudp.contents import content_layer
+from netdissect.layers.eoudp.documents import LAYERS as DOCUMENT_LAYERS
 from netdissect.layers.eoudp.headers import HEADERS
 from netdissect.protocols.eoudp.recognise import decided
 from netdissect.protocols.eoudp.rows import ROWS

@@ -7,6 +7,7 @@ from typing import Any
 from netdissect.craft.filling import Fields, filled
 from netdissect.layers import eoudp as layers
 from netdissect.layers.base import Layer
+from netdissect.layers.eoudp import documents
 from netdissect.wire.eoudp_names import DOCUMENTS
 
 __all__ = ["rebuild", "wrap"]
@@ -57,7 +58,7 @@ def _layer(dialect: str, fields: Fields, content: Fields) -> type[Layer]:
     form = fields.get("string_form")
     found = layers.content_layer(dialect, name, bytes(size), order).layer
     if form is not None and (dialect in DOCUMENTS or form != "no_nul"):
-        sets = layers.DOCUMENT_LAYERS[order, form]
+        sets = documents.LAYERS[order, form]
         kind = "components" if "component" in content else "strings"
         if kind == "components" and name == "DELETE_COMPONENT":
             kind = "deleted" if "data_hex" not in content else "deleted_data"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 __all__ = [
     "Address", "PlantedBugError", "Replies", "Server", "StreamServer", "open_listener", "serve",
+    "turn",
 ]  # fmt: skip
 
 Address: TypeAlias = tuple[Any, ...]
@@ -117,7 +118,6 @@ def serve(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Answer until `stop()`; a planted bug that kills the server is first named on stderr."""
-    turn = _udp_turn if server.TRANSPORT == "udp" else _tcp_turn
     links: dict[Address, socket.socket] = {}
     try:
         while not stop():
@@ -129,6 +129,16 @@ def serve(
     finally:
         for link in links.values():
             link.close()
+
+
+def turn(
+    server: Server,
+    listener: socket.socket,
+    links: dict[Address, socket.socket],
+    clock: Callable[[], float],
+) -> None:
+    """Answer what has arrived, waiting a moment for it; `links` holds the TCP connections."""
+    (_udp_turn if server.TRANSPORT == "udp" else _tcp_turn)(server, listener, links, clock)
 
 
 def _udp_turn(

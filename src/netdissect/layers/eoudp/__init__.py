@@ -8,21 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from scapy.packet import bind_bottom_up
-
 from netdissect.layers.base import Layer
+from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.eoudp import contents, headers
-from netdissect.layers.eoudp.codes import CODES
+from netdissect.layers.eoudp.codes import CODES as CODES
 from netdissect.layers.eoudp.contents import *  # noqa: F403 - the public names are the package's
-from netdissect.layers.eoudp.documents import LAYERS as DOCUMENT_LAYERS
 from netdissect.layers.eoudp.headers import *  # noqa: F403
 
 __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
-    "CODES",
-    "DOCUMENT_LAYERS",
-    "READERS",
-    "bind",
-    "root",
+    "bind_eoudp",
     *contents.__all__,
     *headers.__all__,
 ]
@@ -36,12 +30,18 @@ def root(_payload: bytes, request: Any) -> type[Layer]:
     return headers.header_layer(request.dialect)
 
 
-def bind(port: int = DEFAULT_PORT) -> None:
-    """Let Scapy dissect UDP from and to `port` as exodia-late, the last releases."""
-    from scapy.layers.inet import UDP  # noqa: PLC0415 - slow import, wanted only here
+DIALECTS = (
+    "exodia-late", "exodia-mid", "exodia-early", "rfc03", "rfc02", "rfc01", "exodia-30",
+    "exodia-late-long32", "exodia-mid-long32", "exodia-early-long32",
+)  # fmt: skip
 
-    for direction in ("sport", "dport"):
-        bind_bottom_up(UDP, headers.EoudpLate, {direction: port})
+
+def bind_eoudp(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+    """Let Scapy dissect UDP from and to `port` as EOUDP; without a dialect each one decides."""
+    bind_port("eoudp", port, dialect, DIALECTS, ("udp",))
+
+
+bind = bind_eoudp
 
 
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
@@ -72,3 +72,5 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (contents.EoudpSystemLoad, ()),
 ]
 """Layers whose derived readers `protocols/eoudp` calls; the documents' sets are read by walking."""
+
+explorable("eoudp", globals(), __all__)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from scapy.packet import bind_bottom_up
-
 from netdissect.layers.base import Layer
+from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.knet import contents, datagrams, spec, streams
-from netdissect.layers.knet.codes import CODES
+from netdissect.layers.knet.codes import CODES as CODES
 from netdissect.layers.knet.contents import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.knet.datagrams import *  # noqa: F403
 from netdissect.layers.knet.spec import *  # noqa: F403
@@ -21,13 +20,7 @@ from netdissect.model.packets import Direction
 from netdissect.wire.knet import NULL_CONNECT, SPECIFICATION, Phase
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
-    "CODES",
-    "READERS",
-    "bind",
-    "datagram_layer",
-    "in_stream",
-    "parses",
-    "root",
+    "bind_knet",
     *contents.__all__,
     *datagrams.__all__,
     *spec.__all__,
@@ -86,13 +79,23 @@ def _is_text(payload: bytes) -> bool:
         return False
 
 
-def bind(port: int = DEFAULT_PORT) -> None:
-    """Let Scapy dissect UDP from and to `port` as knet-2.x datagrams, and TCP as its stream."""
-    from scapy.layers.inet import TCP, UDP  # noqa: PLC0415 - slow import, wanted only here
+DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d", "knet-tundra", SPECIFICATION)
+_ALIKE = ("knet-2.x", "knet-2010")
 
-    for direction in ("sport", "dport"):
-        bind_bottom_up(UDP, datagrams.KnetDatagram, {direction: port})
-        bind_bottom_up(TCP, streams.KnetStream, {direction: port})
+
+def likely(_data: bytes, _transport: str) -> tuple[str, ...]:
+    """Return the dialects that octets can tell apart: the others only name more messages, and the
+    document's layout, which no program sends, is for those who ask for it.
+    """
+    return _ALIKE
+
+
+def bind_knet(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+    """Let Scapy dissect UDP from and to `port` as kNet datagrams, and TCP as its stream."""
+    bind_port("knet", port, dialect, DIALECTS, ("udp", "tcp"))
+
+
+bind = bind_knet
 
 
 _UNREAD = ("content_length_low", "content_length_high")
@@ -109,3 +112,5 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (streams.KnetTcpMessage, ()),
 ]
 """Layers whose derived readers `protocols/knet` calls. The dialects after 2010 share one layout."""
+
+explorable("knet", globals(), __all__)

@@ -6,6 +6,7 @@ with the message ID. IDs of the dialects differ; the layouts do not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -70,11 +71,19 @@ def _application(dialect: str) -> Gen:
     return Gen("application_name", lambda fields: names.get(fields["message_id"]))
 
 
+_TITLE = re.compile(r"^Knet(2010|Spec|Urho3d|Tundra)?|2010$")
+
+
 class KnetContent(Layer):
     """Any content that begins with a message ID."""
 
     name = "kNet content"
     fields_desc = [_id(20), PayloadTail()]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Name the message in its title."""
+        super().__init_subclass__(**kwargs)
+        cls._name = f"kNet {_TITLE.sub('', cls.__name__)}"
 
 
 class KnetApplication(KnetContent):

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from netdissect.layers.base import Layer
+from netdissect.layers.binding import StreamLayer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.fields import BoundedVle, Content
 from netdissect.layers.knet.pairs import HASH, is_answer
 from netdissect.wire.knet import DIALECTS, TCP_LIMIT, message_type
-from netdissect.wire.varint import KNET_7_7_16
+from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["STREAMS", "KnetStream", "KnetTcpBody", "KnetTcpMessage"]
 
@@ -58,11 +59,25 @@ class KnetTcpBody(KnetTcpMessage):
         return pkt + pay
 
 
-class KnetStream(Layer):
+class KnetStream(StreamLayer):
     """Messages back to back."""
 
     name = "kNet stream"
     fields_desc: list[Any] = [Items("messages", KnetTcpMessage)]
+
+    @classmethod
+    def whole(cls, data: bytes) -> int:
+        """Return the octets of the messages that are whole."""
+        at = 0
+        while at < len(data):
+            try:
+                size, start = KNET_7_7_16.read(data, at, len(data))
+            except VarintError:
+                break
+            if not 1 <= size <= TCP_LIMIT or start + size > len(data):
+                break
+            at = start + size
+        return at
 
     def hashret(self) -> bytes:
         """Return a constant: answers are told by their messages."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from scapy.packet import bind_bottom_up
-
 from netdissect.layers.base import Layer
-from netdissect.layers.netplay.codes import CODES
+from netdissect.layers.binding import bind_port, explorable
+from netdissect.layers.netplay.codes import CODES as CODES
 from netdissect.layers.netplay.frames import (
     NetplayChunk,
     NetplayFrame,
@@ -21,10 +21,9 @@ from netdissect.layers.netplay.streams import (
     NetplayTextStream,
 )
 from netdissect.layers.netplay.text import NetplayText
+from netdissect.wire.netplay import chunk_spans, frame_spans
 
 __all__ = [
-    "CODES",
-    "READERS",
     "NetplayChunk",
     "NetplayChunkStream",
     "NetplayFrame",
@@ -33,9 +32,8 @@ __all__ = [
     "NetplayStream",
     "NetplayText",
     "NetplayTextStream",
-    "bind",
+    "bind_netplay",
     "chunks",
-    "root",
 ]
 
 DEFAULT_PORT = 8080
@@ -51,12 +49,47 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     return NetplayOctets
 
 
-def bind(port: int = DEFAULT_PORT) -> None:
-    """Let Scapy dissect TCP from and to `port` as frames of bin1 and bin2."""
-    from scapy.layers.inet import TCP  # noqa: PLC0415 - slow import, wanted only here
+DIALECTS = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
+_STREAMS: dict[str, type[Layer]] = {
+    "netplay-bin1": NetplayStream,
+    "netplay-bin2": NetplayStream,
+    "netplay-bin3": NetplayChunkStream,
+    "netplay-text": NetplayTextStream,
+}
 
-    for direction in ("sport", "dport"):
-        bind_bottom_up(TCP, NetplayStream, {direction: port})
+
+def reader(_payload: bytes, request: Any) -> type[Layer]:
+    """Return the layer that holds the messages of a piece of stream, for Scapy."""
+    return _STREAMS[request.dialect]
+
+
+def likely(data: bytes, _transport: str) -> tuple[str, ...]:
+    """Return the dialect of which the start of a stream looks: text has a line of name and one of
+    JSON, a chunk begins with 00 or 40 and a length that is right.
+    """
+    if data[:1] in (b"\x00", b"\x40") and _chunked(data):
+        return ("netplay-bin3",)
+    return ("netplay-text",) if _TEXT.match(data) else ("netplay-bin1",)
+
+
+def _chunked(data: bytes) -> bool:
+    """Return whether the first message is whole when it is read as chunks, and not as a frame."""
+    first = next(iter(chunk_spans(data)), None)
+    frame = next(iter(frame_spans(data)), None)
+    fits = first is not None and first[1] <= len(data)
+    return fits and not (frame is not None and frame[1] <= len(data) and frame[1] > _SHORTEST)
+
+
+_TEXT = re.compile(rb"[A-Za-z_$][\w$]*\n\s*[\[{]")
+_SHORTEST = 4
+
+
+def bind_netplay(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+    """Let Scapy dissect TCP from and to `port` as Netplay messages."""
+    bind_port("netplay", port, dialect, DIALECTS, ("tcp",))
+
+
+bind = bind_netplay
 
 
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
@@ -66,3 +99,5 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (NetplayText, ()),
 ]
 """Layers whose derived readers `protocols/netplay` calls."""
+
+explorable("netplay", globals(), __all__)

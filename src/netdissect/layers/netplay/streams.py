@@ -12,6 +12,7 @@ from scapy.fields import PacketListField
 from scapy.packet import Packet
 
 from netdissect.layers.base import Layer
+from netdissect.layers.binding import StreamLayer
 from netdissect.layers.fields import Tail
 from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame
 from netdissect.layers.netplay.text import NetplayText
@@ -36,21 +37,31 @@ class Spans(PacketListField):  # type: ignore[misc]
         return b"", [self.cls(s[span[0] : span[1]]) for span in self.spans(s)]
 
 
-class NetplayStream(Layer):
+class _Stream(StreamLayer):
+    """Messages whose ends a function finds."""
+
+    @classmethod
+    def whole(cls, data: bytes) -> int:
+        """Return the octets of the messages that are whole."""
+        ends = [span[1] for span in cls.fields_desc[0].spans(data) if span[1] <= len(data)]
+        return max(ends, default=0)
+
+
+class NetplayStream(_Stream):
     """Frames of bin1 or bin2, one after the other."""
 
     name = "Netplay frames"
     fields_desc = [Spans("messages", NetplayFrame, frame_spans)]
 
 
-class NetplayChunkStream(Layer):
+class NetplayChunkStream(_Stream):
     """Chunks of bin3, one after the other."""
 
     name = "Netplay chunks"
     fields_desc = [Spans("chunks", NetplayChunk, chunk_spans)]
 
 
-class NetplayTextStream(Layer):
+class NetplayTextStream(_Stream):
     """Text messages, one after the other."""
 
     name = "Netplay text messages"

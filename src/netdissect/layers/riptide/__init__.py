@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from scapy.packet import bind_bottom_up
-
 from netdissect.layers.base import Layer
+from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.riptide import bits, octets
 from netdissect.layers.riptide.bits import *  # noqa: F403 - the public names are the package's
-from netdissect.layers.riptide.codes import CODES
+from netdissect.layers.riptide.codes import CODES as CODES
 from netdissect.layers.riptide.frames import RiptideFrame, RiptideFrame20
 from netdissect.layers.riptide.octets import *  # noqa: F403
 from netdissect.wire.bits import BitString
 
 __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
-    "CODES",
-    "READERS",
     "BitString",
     "RiptideFrame",
     "RiptideFrame20",
-    "bind",
-    "message_layer",
-    "root",
+    "bind_riptide",
     *bits.__all__,
     *octets.__all__,
 ]
@@ -54,13 +49,40 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     return message_layer(payload, request.dialect)
 
 
-def bind(port: int = DEFAULT_PORT) -> None:
-    """Let Scapy dissect UDP from and to `port` as Riptide 2.1/2.2, and TCP as its frames."""
-    from scapy.layers.inet import TCP, UDP  # noqa: PLC0415 - slow import, wanted only here
+DIALECTS = ("riptide-2.2", "riptide-2.1", "riptide-2.1dev", "riptide-2.0")
+_BYTES_FIRST = ("riptide-2.0", "riptide-2.1dev", "riptide-2.2")
+_BITS_FIRST = ("riptide-2.2", "riptide-2.0", "riptide-2.1dev")
+_OCTETS_FROM = 3
+_HEARTBEAT_20, _DISCONNECT_20 = 5, 6
+_HEARTBEAT_OCTETS = 4
 
-    for direction in ("sport", "dport"):
-        bind_bottom_up(UDP, bits.Riptide, {direction: port})
-        bind_bottom_up(TCP, RiptideFrame, {direction: port})
+
+def likely(data: bytes, transport: str) -> tuple[str, ...]:
+    """Return the dialects that differ, that first of which the first octets look most.
+
+    In whole octets a type is followed by numbers that are rarely above 4095; in bits, four of the
+    next number stand in the first octet and four of the one after in the third. 2.1 reads as 2.2.
+    Over TCP a length has two octets in 2.0 and four since.
+    """
+    if transport == "tcp":
+        return ("riptide-2.2",) if data[2:4] in (b"", b"\0", b"\0\0") else ("riptide-2.0",)
+    if len(data) < _OCTETS_FROM or data[0] not in octets.BYTE_LAYERS_20:
+        return _BITS_FIRST
+    if data[0] in (_HEARTBEAT_20, _DISCONNECT_20):
+        # Fixed sizes in octets; in bits, a Disconnect and a Notify.
+        return _BYTES_FIRST if len(data) == _HEARTBEAT_OCTETS else _BITS_FIRST
+    return _BYTES_FIRST if data[2] >> 4 == 0 else _BITS_FIRST
+
+
+def bind_riptide(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+    """Let Scapy dissect UDP from and to `port` as Riptide, and TCP as its frames.
+
+    Without a dialect each datagram decides; a few of 2.2 look like 2.0 by themselves.
+    """
+    bind_port("riptide", port, dialect, DIALECTS, ("udp", "tcp"))
+
+
+bind = bind_riptide
 
 
 _PASSED_OVER = ("data", "padding")
@@ -76,3 +98,5 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     )
 ]
 """Layers whose derived readers `protocols/riptide.py` calls: headers only."""
+
+explorable("riptide", globals(), __all__)

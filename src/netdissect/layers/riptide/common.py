@@ -24,10 +24,19 @@ class RiptideMessage(Layer):
     """Type numbers of the dialect."""
     generated: ClassVar[tuple[Gen, ...]] = ()
 
+    family: ClassVar[str] = ""
+    """Name of the dialect's messages: the first part of a title."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give every message its type by name."""
+        """Give every message its type by name, in its title too."""
         super().__init_subclass__(**kwargs)
         names = cls.type_names
+        own = cls.__dict__.get("_name")
+        if own is not None:
+            cls.family = own
+        if RiptideMessage not in cls.__bases__:
+            number = cls.fields_desc[0].default
+            cls._name = f"{cls.family} {names.get(number, 'invalid type')}"
         kind = Gen("type", lambda fields: type_name(fields["type_id"], names))
         cls.generated = (kind, *(gen for gen in cls.generated if gen.name != "type"))
 
@@ -63,7 +72,7 @@ class RiptideMessage(Layer):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        return f"{self.name} {type_name(self.type_id or 0, self.type_names)}"
+        return f"{self.family} {type_name(self.type_id or 0, self.type_names)}"
 
 
 _REPLIES = {"Welcome": ("Connect", "Welcome"), "Reject": ("Connect",)}

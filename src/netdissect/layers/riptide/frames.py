@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from scapy.fields import LEShortField, LESignedIntField
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Check, Gen
+from netdissect.layers.binding import StreamLayer
 from netdissect.layers.fields import SizedBytes
 from netdissect.layers.riptide.bits import BIT_LAYERS
 from netdissect.layers.riptide.common import RiptideMessage
@@ -27,7 +28,7 @@ def _length(packet: Any) -> int:
     return max(0, value or 0)
 
 
-class _Frame(Layer):
+class _Frame(StreamLayer):
     """A length and one message."""
 
     prefix_octets: ClassVar[int]
@@ -44,13 +45,22 @@ class _Frame(Layer):
         ),
     )
 
+    @classmethod
+    def whole(cls, data: bytes) -> int:
+        """Return the octets of the first frame once it is whole."""
+        head = cls.prefix_octets
+        size = head + int.from_bytes(data[:head], "little")
+        return size if head < size <= len(data) else 0
+
     def hashret(self) -> bytes:
         """Return a constant: an answer is told by the message."""
         return b"riptide"
 
     def answers(self, other: Any) -> bool:
         """Return whether the message answers that of `other`."""
-        return isinstance(other, _Frame) and bool(self.message.answers(other.message))
+        if not isinstance(other, _Frame) or not (self.data and other.data):
+            return False
+        return bool(self.message.answers(other.message))
 
     @property
     def message(self) -> Any:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from scapy.packet import bind_bottom_up
-
 from netdissect.layers.base import Layer
+from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.teeworlds import controls, messages, packets
-from netdissect.layers.teeworlds.codes import CODES
+from netdissect.layers.teeworlds.codes import CODES as CODES
 from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.teeworlds.messages import *  # noqa: F403
 from netdissect.layers.teeworlds.packets import *  # noqa: F403
@@ -30,13 +29,13 @@ _MADE: dict[str, type[Layer]] = {
 }
 """Classes made from tables, by name."""
 globals().update(_MADE)
+for _layer in _MADE.values():
+    # Where they are found by name: pickle looks there.
+    _layer.__module__ = __name__
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     "ADDED_FIELDS",
-    "CODES",
-    "READERS",
-    "bind",
-    "root",
+    "bind_teeworlds",
     *controls.__all__,
     *messages.__all__,
     *packets.__all__,
@@ -78,26 +77,15 @@ def packet_layer(payload: bytes, dialect: str) -> type[Layer]:
     return header
 
 
-class Teeworlds07(packets.Tw07):
-    """0.7 packets for Scapy: dispatches connectionless ones."""
-
-    name = "Teeworlds 0.7"
-    fields_desc = list(packets.Tw07.fields_desc)
-
-    @classmethod
-    def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kargs: Any) -> type[Layer]:
-        """Return the class for these octets."""
-        if _pkt is None:
-            return cls
-        return packet_layer(bytes(_pkt), "teeworlds-0.7")
+DIALECTS = ("teeworlds-0.7", "teeworlds-ddnet-0.6", "teeworlds-0.6", "teeworlds-0.6.5")
 
 
-def bind(port: int = DEFAULT_PORT) -> None:
-    """Let Scapy dissect UDP from and to `port` as Teeworlds 0.7."""
-    from scapy.layers.inet import UDP  # noqa: PLC0415 - slow import, wanted only here
+def bind_teeworlds(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
+    """Let Scapy dissect UDP from and to `port`; without a dialect each packet decides."""
+    bind_port("teeworlds", port, dialect, DIALECTS, ("udp",))
 
-    for direction in ("sport", "dport"):
-        bind_bottom_up(UDP, Teeworlds07, {direction: port})
+
+bind = bind_teeworlds
 
 
 _BODY = ("body",)
@@ -113,3 +101,5 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (controls.CONTROLS["0.7"][1], ()),
 ]
 """Layers whose derived readers `protocols/teeworlds` calls."""
+
+explorable("teeworlds", globals(), __all__)

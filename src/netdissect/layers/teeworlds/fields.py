@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scapy.fields import BitField, Field
-from scapy.volatile import RandBin, RandNum
+from scapy.volatile import RandBin, RandNum, VolatileValue
 
 from netdissect.layers.fields import FieldFault, IfLeft, NulString, Tail, Varint
 from netdissect.wire.varint import TEEWORLDS
@@ -59,6 +59,29 @@ class Octets(Field):  # type: ignore[misc]
 
     def __init__(self, name: str, default: bytes, size: int) -> None:
         Field.__init__(self, name, default, f"!{size}s")
+
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Return octets for a number (highest octet first), hex digits, or octets of any length.
+
+        Raises:
+            ValueError: a number that does not fit, or a text that is not the hex digits of it.
+            TypeError: anything else.
+        """
+        if x is None or isinstance(x, (bytes, bytearray, VolatileValue)):
+            return bytes(x) if isinstance(x, bytearray) else x
+        if isinstance(x, bool) or not isinstance(x, (int, str)):
+            raise TypeError(f"{self.name}: {x!r} is neither a number, hex digits nor octets")
+        if isinstance(x, int):
+            if not 0 <= x < 1 << 8 * self.sz:
+                raise ValueError(f"{self.name}: {x} does not fit {self.sz} octets")
+            return x.to_bytes(self.sz, "big")
+        try:
+            octets = bytes.fromhex(x.removeprefix("0x"))
+        except ValueError:
+            octets = b""
+        if len(octets) != self.sz:
+            raise ValueError(f"{self.name}: {x!r} is not the hex digits of {self.sz} octets")
+        return octets
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
         """Return the octets; struct cuts or fills them to the width."""

@@ -75,11 +75,32 @@ class _Chunk(Layer):
         """Make a chunk; `sequence` and `size` set the fields that they are spread over."""
         super().__init__(*args, **kwargs)
         if sequence is not None:
-            self.setfieldval("sequence_high", sequence >> self.sequence_bits)
-            self.setfieldval("sequence_low", sequence & 0xFF)
+            self.sequence = sequence
         if size is not None:
-            self.setfieldval("size_high", size >> self.size_bits)
-            self.setfieldval("size_low", size & ((1 << self.size_bits) - 1))
+            self.size = size
+
+    @property
+    def sequence(self) -> int:
+        """Return the sequence number, 10 bits; it counts where `vital` is set."""
+        high, low = self.sequence_high or 0, self.sequence_low or 0
+        return int((high << self.sequence_bits | low) & _MASK_10)
+
+    @sequence.setter
+    def sequence(self, value: int) -> None:
+        self.setfieldval("sequence_high", value >> self.sequence_bits)
+        self.setfieldval("sequence_low", value & 0xFF)
+
+    @property
+    def size(self) -> int:
+        """Return the size of the body: as it is given, else as it will be filled in."""
+        if self.size_low is None:
+            return len(bytes(self.body)) if self.body is not None else 0
+        return int((self.size_high or 0) << self.size_bits | self.size_low)
+
+    @size.setter
+    def size(self, value: int) -> None:
+        self.setfieldval("size_high", value >> self.size_bits)
+        self.setfieldval("size_low", value & ((1 << self.size_bits) - 1))
 
     def self_build(self) -> bytes:
         """Fill in the size unless it was given."""

@@ -1,0 +1,186 @@
+"""What Scapy users expect of every class: bound by port, pickled, shown, never raising."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.packet import Raw
+
+from agreement import CAPTURES
+from netdissect import layers
+from netdissect.craft.layers import exported_layers
+from netdissect.dissect.choice import choose
+from netdissect.layers import PROTOCOLS, knet, netplay, riptide, teeworlds
+from netdissect.layers.binding import is_reader
+from netdissect.pipeline.records import iter_records
+
+PORT = 45_321
+ABSTRACT = {"EoudpHeader", "TwPacket"}
+"""What the headers of all dialects have in common: no packets by themselves."""
+CLASSES = [
+    layer
+    for protocol in PROTOCOLS
+    for name, layer in exported_layers(protocol).items()
+    if name not in ABSTRACT
+]
+
+
+@pytest.fixture(autouse=True)
+def _unbound() -> Iterator[None]:
+    """Leave Scapy's tables as they were."""
+    before = [(carrier, list(carrier.payload_guess)) for carrier in (UDP, TCP)]
+    yield
+    for carrier, rows in before:
+        carrier.payload_guess = rows
+
+
+@pytest.mark.parametrize("octets", [None, b"", b"\0", bytes(range(40)), b"\xff" * 30])
+def test_no_class_raises_whatever_it_holds(octets: bytes | None) -> None:
+    for layer in CLASSES:
+        packet = layer() if octets is None else layer(octets)
+        packet.summary()
+        packet.show(dump=True)
+        packet.show2(dump=True)
+        packet.command()
+        packet.hashret()
+        assert packet.answers(packet) in (True, False)
+        assert not packet.answers(Raw(b"a"))
+        again = pickle.loads(pickle.dumps(packet))  # noqa: S301 - our own
+        assert isinstance(again, type(packet))
+        assert bytes(again) == bytes(packet)
+        assert again.fault is None or again.fault.code == packet.fault.code
+
+
+def test_titles_name_the_type() -> None:
+    assert "###[ Riptide Reliable ]###" in riptide.RiptideReliable().show(dump=True)
+    assert "###[ Riptide 2.0 Ack ]###" in riptide.Riptide20Ack().show(dump=True)
+    assert "###[ Riptide 2.1 Ack ]###" in riptide.Riptide21Ack().show(dump=True)
+    pinged = knet.KnetDatagram(messages=[knet.KnetMessage(content=knet.KnetPingRequest())])
+    assert "kNet PingRequest" in pinged.show(dump=True)
+
+
+def test_aliases_can_be_given_read_and_set() -> None:
+    chunk = teeworlds.Tw07Chunk(vital=1, sequence=700, body=teeworlds.Tw07SysReady())
+    assert (chunk.sequence, chunk.size) == (700, 1)
+    chunk.sequence, chunk.size = 3, 70
+    assert (chunk.sequence, chunk.size) == (3, 70)
+    assert (chunk.sequence_high, chunk.sequence_low, chunk.size_high, chunk.size_low) == (0, 3, 1, 6)
+    old = teeworlds.Tw06Chunk(bytes(teeworlds.Tw06Chunk(vital=1, sequence=1023)))
+    assert old.sequence == 1023
+    datagram = knet.KnetDatagram(packet_id=70_000)
+    assert datagram.packet_id == 70_000
+    datagram.packet_id = 5
+    assert knet.KnetDatagram(bytes(datagram)).packet_id == 5
+
+
+def test_a_token_is_a_number_hex_digits_or_octets() -> None:
+    for given in (0xDEADBEEF, "deadbeef", "0xDEADBEEF", b"\xde\xad\xbe\xef"):
+        assert bytes(teeworlds.Tw07(token=given))[3:7].hex() == "deadbeef"
+    for wrong in (1 << 32, -1, "xyz", "dead"):
+        with pytest.raises(ValueError, match="token"):
+            teeworlds.Tw07(token=wrong)
+    for wrong in (1.5, [1], True):
+        with pytest.raises(TypeError, match="token"):
+            teeworlds.Tw07(token=wrong)
+
+
+DIALECTS = {"teeworlds": teeworlds.DIALECTS, "riptide": riptide.DIALECTS, "eoudp": layers.eoudp.DIALECTS}  # type: ignore[attr-defined]
+TRUTH = [
+    ("teeworlds", "tw06_clean", "teeworlds-0.6", 0.98),
+    ("teeworlds", "tw07_clean", "teeworlds-0.7", 1.0),
+    ("teeworlds", "ddnet_clean", "teeworlds-ddnet-0.6", 1.0),
+    ("riptide", "udp_2.2.1_clean", "riptide-2.2", 0.9),
+    ("riptide", "udp_2.0.0_lossy_clientleg", "riptide-2.0", 0.95),
+    ("eoudp", "late_clean", "exodia-late", 1.0),
+    ("eoudp", "rfc02_clean", "rfc02", 1.0),
+]
+
+
+@pytest.mark.parametrize(("protocol", "capture", "dialect", "share"), TRUTH)
+def test_a_datagram_alone_tells_its_dialect(
+    protocol: str, capture: str, dialect: str, share: float
+) -> None:
+    path = CAPTURES / protocol / f"{capture}.pcap"
+    if not path.exists():
+        pytest.skip(f"no {capture}")
+    records = [
+        record
+        for record in itertools.islice(iter_records(str(path)), 400)
+        if record.dialect == dialect and record.transport == "udp"
+    ]
+    assert len(records) > 30
+    right = sum(
+        choose(protocol, each.payload, DIALECTS[protocol], "udp", each.direction) == dialect
+        for each in records
+    )
+    assert right >= share * len(records)
+
+
+def sent(octets: bytes, port: int = PORT) -> IP:
+    return IP(bytes(IP(dst="127.0.0.1") / UDP(sport=5000, dport=port) / Raw(octets)))
+
+
+def test_a_bound_port_reads_the_named_dialect_and_else_the_one_of_the_octets() -> None:
+    old = bytes(riptide.Riptide20Reliable(sequence_id=300, message_id=2, data=b"hi"))
+    riptide.bind(PORT)
+    assert riptide.Riptide20Reliable in sent(old)
+    assert riptide.RiptideReliable in sent(bytes(riptide.RiptideReliable(sequence_id=301)))
+    riptide.bind(PORT, dialect="2.2")
+    assert riptide.Riptide20Reliable not in sent(old)
+    riptide.bind(PORT, dialect="riptide-2.0")
+    assert riptide.Riptide20Reliable in sent(old)
+    assert sum(is_reader(each) and each.port == PORT for _, each in UDP.payload_guess) == 2
+    teeworlds.bind(PORT + 1)
+    six = bytes(teeworlds.Tw06(control_flag=1) / teeworlds.Tw06ControlConnect())
+    assert teeworlds.Tw06 in sent(six, PORT + 1)
+    seven = bytes(teeworlds.Tw07(control_flag=1, num_chunks=0) / teeworlds.Tw07ControlToken())
+    assert teeworlds.Tw07 in sent(seven, PORT + 1)
+    with pytest.raises(ValueError, match="known: "):
+        teeworlds.bind(PORT, dialect="0.9")
+
+
+@pytest.mark.parametrize(
+    ("module", "first", "second"),
+    [
+        (riptide, bytes(riptide.RiptideFrame(data=b"\x07\0\0\0")), bytes(riptide.RiptideFrame(data=b"\x02"))),
+        (knet, bytes.fromhex("020101"), bytes.fromhex("020102")),
+        (netplay, bytes.fromhex("000400000141"), bytes.fromhex("0003000001")),
+    ],
+    ids=["riptide", "knet", "netplay"],
+)
+def test_a_stream_is_put_together(module: object, first: bytes, second: bytes) -> None:
+    module.bind(PORT)  # type: ignore[attr-defined]
+    reader = next(
+        each for _, each in TCP.payload_guess if is_reader(each) and each.port == PORT
+    )
+    assert reader.tcp_reassemble(first[:-1], {}, {}) is None
+    whole = reader.tcp_reassemble(first, {}, {})
+    assert bytes(whole) == first
+    more = reader.tcp_reassemble(first + second[:2], {}, {})
+    assert bytes(more) == first + second[:2]
+    assert "Padding" in more.summary() or more.haslayer("Padding")
+
+
+SHELL = """
+from scapy.all import *
+conf.exts.load("netdissect")
+load_contrib("riptide")
+load_contrib("teeworlds")
+bind_riptide(7790)
+bind_teeworlds(8300)
+explore("riptide")
+"""
+
+
+def test_bind_functions_of_two_contribs_stand_side_by_side() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHELL], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "RiptideReliable" in done.stdout
