@@ -308,6 +308,7 @@ def test_a_full_server_refuses_and_has_not_failed(tmp_path: Path) -> None:
         assert server.connected == 64  # type: ignore[attr-defined]
         refused = RiptideDriver.connect(target, timeout=2)
         assert refused.close_reason == "refused: Reject 2"
+        refused.close()
         for stranger in strangers[:8]:
             stranger.close()
         report = fuzz_target("riptide", target, tmp_path / "run", cases=300, rate=0)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from netdissect.craft.layers import message_types
 from netdissect.fuzz.drivers import Driver, driver_class
@@ -120,34 +121,8 @@ def fuzz_target(
     name = full_dialect(driver, dialect)
     pool = collect_seeds(driver, name, captures)
     seeded(pool)
-    generator = Generator(pool.seeds, driver.traits, seed)
-    store = Store(out)
-    facts = {
-        "protocol": protocol,
-        "dialect": name,
-        "transport": driver.transport,
-        "seed": seed,
-        "monitors": list(monitors),
-    }
-    if cases is None and duration is None:
-        cases = USUAL_CASES
-    store.write_run(
-        {
-            **facts,
-            "target": str(target),
-            "cases": cases,
-            "duration": duration,
-            "masked": list(masked),
-            "types": list(types),
-            "mutators": list(mutators),
-            "captures": [str(each) for each in captures],
-        }
-    )
-    watch = Watch(driver, name, target, parse_monitors(monitors, out), answer_seconds)
-    known = {*message_types(protocol, name, driver.transport), *(each.type for each in pool.seeds)}
-    report = FuzzReport(tuple(sorted(known)), driver.traits.stages, len(pool.seeds), len(pool.raw))
     plan = Plan(
-        cases=cases,
+        cases=USUAL_CASES if cases is None and duration is None else cases,
         seconds=duration,
         rate=rate,
         failures=failures,
@@ -155,9 +130,50 @@ def fuzz_target(
         masked=tuple(masked),
         types=tuple(types),
         mutators=tuple(mutators),
-        facts=facts,
+        facts=_facts(driver, name, seed, monitors),
     )
+    store = Store(out)
+    _write_run(store, plan, target, captures)
+    watch = Watch(driver, name, target, parse_monitors(monitors, out), answer_seconds)
+    generator = Generator(pool.seeds, driver.traits, seed)
+    report = _account(driver, name, pool)
     return Engine(generator, watch, store, report, plan, progress=progress).run()
+
+
+def _facts(
+    driver: type[Driver], dialect: str, seed: int, monitors: Sequence[str]
+) -> dict[str, Any]:
+    """Return what a failure folder says about the run."""
+    return {
+        "protocol": driver.protocol,
+        "dialect": dialect,
+        "transport": driver.transport,
+        "seed": seed,
+        "monitors": list(monitors),
+    }
+
+
+def _write_run(store: Store, plan: Plan, target: Target, captures: Sequence[str | Path]) -> None:
+    """Write down what was asked for."""
+    store.write_run(
+        {
+            **plan.facts,
+            "target": str(target),
+            "cases": plan.cases,
+            "duration": plan.seconds,
+            "masked": list(plan.masked),
+            "types": list(plan.types),
+            "mutators": list(plan.mutators),
+            "captures": [str(each) for each in captures],
+        }
+    )
+
+
+def _account(driver: type[Driver], dialect: str, pool: SeedPool) -> FuzzReport:
+    """Return an empty account of a run."""
+    of_dialect = message_types(driver.protocol, dialect, driver.transport)
+    known = sorted({*of_dialect, *(each.type for each in pool.seeds)})
+    return FuzzReport(tuple(known), driver.traits.stages, len(pool.seeds), len(pool.raw))
 
 
 @contextmanager
