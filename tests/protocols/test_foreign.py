@@ -100,7 +100,9 @@ def test_a_good_plug_in_takes_what_it_claims(tmp_path: Path) -> None:
 def test_the_run_goes_on_without_a_broken_plug_in(kind: str, tmp_path: Path) -> None:
     why = BROKEN[kind][2]
     plant(tmp_path, "mine", kind)
-    left = ("--disable-protocol", "riptide") if kind != "import" else ()
+    left = ("--disable-protocol", "riptide")
+    if kind == "import":
+        left = ("-d", "udp.port==9,0.7")  # a dialect alone: all protocols are asked whose it is
     ran = netdissect(tmp_path, "connections", str(CLEAN), "--json", *left)
     assert ran.returncode == 0
     assert ran.stderr.count("netdissect: protocol mine is disabled: ") == 1

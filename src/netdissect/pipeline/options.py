@@ -112,7 +112,7 @@ def decode_as(text: str) -> DecodeAs:
         row = protocol.dialect_row(name)
         if row is not None:
             return DecodeAs(transport, int(port), protocol, row.name)
-    speakers = [(known, known.dialect_row(name)) for known in map(registry.get, registry.names())]
+    speakers = [(known, known.dialect_row(name)) for known in registry.protocols()]
     rows = [(known, row) for known, row in speakers if row is not None]
     if len(rows) == 1:
         return DecodeAs(transport, int(port), rows[0][0], rows[0][1].name)
