@@ -107,6 +107,23 @@ def test_views_refuse_what_two_captures_cannot_show(
     assert why in result.stderr
 
 
+def test_diagnose_of_two_captures_says_whose_silence_it_was() -> None:
+    pair = [
+        str(CAPTURES / "teeworlds" / f"tw07_oneway_s2c_{side}_side.pcap")
+        for side in ("client", "server")
+    ]
+    (found,) = objects("diagnose", *pair)
+    assert found["loss"]["s2c"]["basis"] == "joined"
+    assert found["loss"]["s2c"]["lost"] == 90
+    assert found["cause"]["confidence"] == "certain"
+    assert found["cause"]["direction"] == "s2c"
+    text = run("diagnose", *pair, "--width", "110").stdout
+    assert "The network lost everything that the server" in text
+    assert run("diagnose", *pair, "--fail-on", "loss>20%").exit_code == 7
+    lossy = run("diagnose", CLIENT, SERVER, "--width", "110").stdout
+    assert "The network lost 9.3% of what went from client to server" in lossy
+
+
 def test_stats_of_two_captures_count_what_was_lost() -> None:
     rows = objects("stats", CLIENT, SERVER, "--interval", "3s")
     with join(CLIENT, SERVER) as found:

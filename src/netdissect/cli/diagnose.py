@@ -13,6 +13,7 @@ from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
@@ -38,7 +39,7 @@ class Limit:
 
 
 def _known(part: Loss) -> float | None:
-    return part.share if part.basis in ("observed", "told") else None
+    return part.share if part.basis in ("joined", "observed", "told") else None
 
 
 def _most(values: Iterable[float | None]) -> float | None:
@@ -75,7 +76,7 @@ def limit_of(text: str) -> Limit:
 
 
 @click.command("diagnose")
-@options.capture({"connection": click.IntRange(min=1)})
+@options.capture({"connection": click.IntRange(min=1)}, second=True)
 @options.count
 @click.option(
     "--fail-on",
@@ -91,6 +92,7 @@ def limit_of(text: str) -> Limit:
 @options.screen
 def command(
     file: str,
+    second: str | None,
     connection: int | None,
     limit: int | None,
     limits: tuple[str, ...],
@@ -106,18 +108,26 @@ def command(
 
     Who ended it and why, whose fault that was and how sure that is, what was lost, how late things
     came, what it was not, and what a second capture would settle. Where the capture cannot tell, it
-    says so.
+    says so. With a capture of the other side as FILE2, losses are those that both show, and so is
+    whether the network was dark or an endpoint silent.
 
     \b
     netdissect diagnose game.pcap
     netdissect diagnose game.pcap 3 --fail-on 'loss>5%' --fail-on 'lag.p95>200ms'
     """
     del verbose
+    from netdissect.pipeline.reports import Reports  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     wanted = [limit_of(text) for text in limits]
+    first_ns = None
     with Session(file, choices, quiet=quiet) as session:
-        reports = session.analysis(1 if session.live else None).connections
+        if second is None:
+            reports = session.analysis(1 if session.live else None).connections
+        else:
+            with TwoSides(session, second) as both:
+                reports = Reports(map(both.observed.diagnosed, both.reports))
+                first_ns = both.first_ns
         if connection is not None:
             chosen = reports.of({connection})
             if not chosen:
@@ -134,7 +144,7 @@ def command(
         else:
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 
-            clock = Clock(times, session.first_ns)
+            clock = Clock(times, first_ns or session.first_ns)
             show_diagnoses(make_screen(color, width), ordered, clock, file)
         status = session.status()
     return EXIT.FOUND if failed else status

@@ -5,20 +5,26 @@ became of it, by the first capture's clock and connection numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from heapq import merge
 from statistics import median
 from typing import Final
 
 from netdissect.join.joined import Joined
+from netdissect.model.diagnosis import Cause, Loss
 from netdissect.model.intervals import Interval
-from netdissect.model.joined import Fate, Flight
+from netdissect.model.joined import Burst, Fate, Flight
+from netdissect.model.packets import SIDES
 from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
 __all__ = ["MAX_DELAYS", "Observed"]
 
 MAX_DELAYS: Final = 256
 """One-way delays kept per span and direction for the median."""
+
+DARK_NS: Final = 2_000_000_000
+"""A direction whose datagrams were all lost for so long was dark."""
 
 _Item = UnitRecord | ConnectionEvent
 
@@ -125,6 +131,56 @@ class Observed:
             else:
                 yield Flight(record, capture, row, None, common)
 
+    def diagnosed(self, report: ConnectionReport) -> ConnectionReport:
+        """Return the report of a connection of the first capture with a diagnosis that rests on
+        both: losses as observed, and whose silence it was.
+        """
+        found = report.diagnosis
+        one = next(
+            (
+                one
+                for one in self._joined.report.conversations
+                if report.connection in one.connections[0] and one.ways and one.client is not None
+            ),
+            None,
+        )
+        if found is None or one is None:
+            return report
+        loss = tuple(Loss(way.sent - way.outside, way.lost, "joined") for way in one.ways)
+        dark = [
+            (burst, direction)
+            for direction, way in enumerate(one.ways)
+            for burst in way.bursts[:1]
+            if burst.end_ns - burst.start_ns >= DARK_NS
+        ]
+        cause = found.cause
+        if dark:
+            cause = _dark(dark)
+        elif cause.what == "loss":
+            worst = max((0, 1), key=lambda way: loss[way].share or 0.0)
+            where = ("client to server", "server to client")[worst]
+            cause = replace(
+                cause,
+                direction=worst,
+                confidence="certain",
+                text=f"The network lost {100 * (loss[worst].share or 0):.1f}% of what went from "
+                f"{where}, as both captures show.",
+            )
+        elif cause.what in {"silence", "one-way"}:
+            cause = replace(
+                cause,
+                confidence="certain",
+                text=f"{cause.text} The network was not it: both captures show no span in which "
+                "it lost everything.",
+            )
+        diagnosis = replace(
+            found,
+            cause=cause,
+            loss=(loss[0], loss[1]),
+            settles=None,
+        )
+        return replace(report, diagnosis=diagnosis)
+
     def spans(self, rows: Sequence[Interval], connection: int | None) -> None:
         """Write observed losses and delays into the rows of `stats`: of datagrams, in the span in
         which they were sent.
@@ -166,6 +222,26 @@ class Observed:
             for one in self._joined.report.conversations
             if connection in one.connections[0]
         }
+
+
+def _dark(dark: list[tuple[Burst, int]]) -> Cause:
+    """Return the cause where the network lost everything of a direction for a while."""
+    burst, direction = max(dark, key=lambda item: item[0].end_ns - item[0].start_ns)
+    both = len(dark) > 1
+    who = "both sides" if both else f"the {SIDES[direction]}"
+    span = (burst.end_ns - burst.start_ns) / 1e9
+    return Cause(
+        what="silence" if both else "one-way",
+        direction=None if both else direction,
+        from_ns=burst.start_ns,
+        to_ns=burst.end_ns,
+        from_frame=burst.first_frame,
+        to_frame=burst.last_frame,
+        confidence="certain",
+        text=f"The network lost everything that {who} sent for {span:.1f} s: "
+        f"{burst.datagrams} datagrams of the {SIDES[direction]} in a row did not arrive, as both "
+        "captures show.",
+    )
 
 
 _KNOWN: Final = frozenset({Fate.DELIVERED, Fate.LOST, Fate.UNSEEN})

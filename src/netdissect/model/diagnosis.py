@@ -53,8 +53,9 @@ class Loss:
     sent: int
     lost: int
     basis: str
-    """`observed`: numbers missing next to the receiver; `told`: the receiver says so; `bound`: at
-    most so much, it was sent again; `unknown`: the capture cannot tell.
+    """`joined`: two captures show it; `observed`: numbers missing next to the receiver; `told`: the
+    receiver says so; `bound`: at most so much, it was sent again; `unknown`: the capture cannot
+    tell.
     """
 
     @property

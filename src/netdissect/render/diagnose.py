@@ -123,7 +123,12 @@ def _cause(cause: Cause, clock: Clock) -> str:
 
 
 def _loss(way: int, part: Loss) -> str:
-    basis = {"bound": ", sent again", "observed": ", numbers missing", "told": ", told"}
+    basis = {
+        "bound": ", sent again",
+        "joined": ", observed",
+        "observed": ", numbers missing",
+        "told": ", told",
+    }
     if part.share is None:
         return f"{arrow_of(Direction(way))} not known"
     most = "at most " if part.basis == "bound" else ""

@@ -1,0 +1,336 @@
+"""What one capture alone concludes, scored by what two captures of the same connection show.
+
+    python bench/inference.py            print the table of docs/reliability.md
+    python bench/inference.py --json     the same as data
+
+The captures of both sides of every pair that is shipped are joined (`netdissect.join`); the fates
+of their datagrams are the truth. Then each side is asked alone. A conclusion that is not drawn
+(`unknown`) counts in its own column, never as right or wrong; datagrams whose match is ambiguous
+are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from netdissect.join import Fate, Joined, join
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.pipeline import Pipeline, Recorder, iter_timeline
+
+__all__ = ["CONCLUSIONS", "Score", "score_all", "table"]
+
+ROOT = Path(__file__).resolve().parents[1]
+PAIRS = ROOT / "tests" / "truth" / "pairs.json"
+CONCLUSIONS = (
+    "vantage",
+    "retransmission",
+    "copy",
+    "loss",
+    "reordering",
+    "spurious",
+    "silence",
+    "closed by",
+)
+DARK_NS = 3_000_000_000
+"""A direction whose datagrams were all lost for so long was dark."""
+SIDES = ("client", "server")
+
+
+@dataclass(slots=True)
+class Score:
+    """How often a conclusion was right."""
+
+    right: int = 0
+    """It was drawn, and is true."""
+    wrong: int = 0
+    """It was drawn, and is false."""
+    missed: int = 0
+    """It is true, and the contrary was drawn."""
+    unknown: int = 0
+    """It is true, and nothing was concluded."""
+
+    @property
+    def precision(self) -> float | None:
+        """Return right / drawn."""
+        drawn = self.right + self.wrong
+        return self.right / drawn if drawn else None
+
+    @property
+    def recall(self) -> float | None:
+        """Return right / true, of what was decided."""
+        decided = self.right + self.missed
+        return self.right / decided if decided else None
+
+    def count(self, *, told: bool | None, true: bool) -> None:
+        """Take one conclusion: told is None where none was drawn."""
+        if told is None:
+            self.unknown += true
+        elif told:
+            self.right += true
+            self.wrong += not true
+        else:
+            self.missed += true
+
+
+Scores = dict[tuple[str, str, str], Score]
+"""(protocol, side on which the capture was made, conclusion) -> score."""
+_Key = tuple[int, int, str, int]
+"""(conversation, direction, space, full number)."""
+
+
+class _Alone:
+    """What one capture of a pair concludes."""
+
+    def __init__(self, path: str) -> None:
+        pipeline = Pipeline(None, recorder=Recorder())
+        self.units: list[UnitRecord] = []
+        self.gaps: list[ConnectionEvent] = []
+        for item in iter_timeline(path, pipeline=pipeline):
+            if isinstance(item, UnitRecord):
+                self.units.append(item)
+            elif item.event == "gap":
+                self.gaps.append(item)
+        self.reports: list[ConnectionReport] = list(pipeline.reports)
+
+
+def score_all() -> Scores:
+    """Return the scores of all pairs whose datagrams have fates."""
+    scores: Scores = defaultdict(Score)
+    for pair in json.loads(PAIRS.read_text()):
+        if pair["kind"] == "proxied":
+            continue
+        paths = [str(ROOT / "captures" / pair["protocol"] / name) for name in pair["captures"]]
+        with join(paths[0], paths[1]) as joined:
+            _Pair(pair["protocol"], joined, [_Alone(path) for path in paths], scores).score()
+    return dict(scores)
+
+
+class _Pair:
+    """Scores one pair; capture 0 is next to the client, capture 1 next to the server."""
+
+    def __init__(self, protocol: str, joined: Joined, sides: list[_Alone], scores: Scores) -> None:
+        self.protocol = protocol
+        self.joined = joined
+        self.sides = sides
+        self.scores = scores
+        self.conversation = [
+            {
+                number: one.number
+                for one in joined.report.conversations
+                for number in one.connections[side]
+            }
+            for side in (0, 1)
+        ]
+
+    def _score(self, side: int, what: str) -> Score:
+        return self.scores[self.protocol, SIDES[side], what]
+
+    def score(self) -> None:
+        """Score everything."""
+        for side in (0, 1):
+            for report in self.sides[side].reports:
+                if report.connection in self.conversation[side]:
+                    told = None if report.vantage == "unknown" else report.vantage == SIDES[side]
+                    self._vantage(side, told=told)
+            self._copies(side)
+        arrived = self._arrived()
+        for side in (0, 1):
+            self._loss(side, arrived)
+            self._reordering(side, arrived)
+        self._silence()
+        self._closing()
+
+    def _vantage(self, side: int, *, told: bool | None) -> None:
+        score = self._score(side, "vantage")
+        if told is None:
+            score.unknown += 1
+        elif told:
+            score.right += 1
+        else:
+            score.wrong += 1
+
+    def _copies(self, side: int) -> None:
+        """Score further copies: sent again, or copied by the network."""
+        for unit in self.sides[side].units:
+            for copy in unit.copies[1:]:
+                row = self.joined.fate(side, copy.frame)
+                if row.fate is Fate.APART or row.ambiguous or row.fate is Fate.APPEARED:
+                    continue
+                again = row.fate is not Fate.COPY
+                says = copy.kind == "retransmission"
+                self._score(side, "retransmission").count(told=says, true=again)
+                self._score(side, "copy").count(told=not says, true=not again)
+
+    def _key(self, side: int, unit: UnitRecord) -> _Key | None:
+        number = self.conversation[side].get(unit.connection)
+        if number is None or "apart" in unit.extra or "continued" in unit.extra:
+            return None
+        return number, unit.direction, unit.space, unit.seq
+
+    def _arrived(self) -> dict[_Key, bool]:
+        """Return of each unit whether anything of it arrived, as its sender's copies fared."""
+        found: dict[_Key, bool] = {}
+        for side in (0, 1):
+            for unit in self.sides[side].units:
+                key = self._key(side, unit)
+                # Octets of TCP are sent again in other segments: no copy of theirs has their fate.
+                if key is None or unit.direction != side or self._streamed(side, unit):
+                    continue
+                rows = [self.joined.fate(side, copy.frame) for copy in unit.copies]
+                if any(row.fate in {Fate.DELIVERED, Fate.UNSEEN} for row in rows):
+                    found[key] = True
+                elif all(row.fate is Fate.LOST and not row.ambiguous for row in rows):
+                    found[key] = False
+        return found
+
+    def _loss(self, side: int, arrived: dict[_Key, bool]) -> None:
+        """Score what is said of units that never came: by their sender's side from what came back,
+        by their receiver's from the numbers that are missing.
+        """
+        score = self._score(side, "loss")
+        seen = {self._key(side, unit) for unit in self.sides[side].units}
+        for unit in self.sides[side].units:
+            key = self._key(side, unit)
+            if key is None or unit.direction != side or key not in arrived:
+                continue
+            self._spurious(side, unit)
+            told = unit.lost or unit.extra.get("reported") == "lost" or None
+            if unit.outcome == "acked":
+                told = False
+            score.count(told=told, true=not arrived[key])
+        missing = set(self._missing(side)) - seen
+        for key, came in arrived.items():
+            if key[1] == 1 - side:
+                told_lost = key in missing
+                score.count(told=told_lost or (False if key in seen else None), true=not came)
+
+    def _missing(self, side: int) -> Iterator[_Key]:
+        for gap in self.sides[side].gaps:
+            number = self.conversation[side].get(gap.connection)
+            if number is None or gap.direction != 1 - side:
+                continue
+            step = gap.data.get("step") or 1
+            for seq in range(gap.data["first_seq"], gap.data["last_seq"] + 1, step):
+                yield number, gap.direction, gap.data["space"], seq
+
+    def _streamed(self, side: int, unit: UnitRecord) -> bool:
+        report = next(r for r in self.sides[side].reports if r.connection == unit.connection)
+        return report.transport == "tcp"
+
+    def _spurious(self, side: int, unit: UnitRecord) -> None:
+        """Count resends that were not needed: one capture alone never says so."""
+        came = False
+        for copy in unit.copies:
+            row = self.joined.fate(side, copy.frame)
+            if came and copy.kind == "retransmission":
+                self._score(side, "spurious").count(told=None, true=True)
+            came = came or (row.fate is Fate.DELIVERED and not row.ambiguous)
+
+    def _silence(self) -> None:
+        """Score whether a connection of which a direction went dark is said to have fallen silent,
+        or to have been heard one way only.
+        """
+        for one in self.joined.report.conversations:
+            dark = any(
+                burst.end_ns - burst.start_ns >= DARK_NS for way in one.ways for burst in way.bursts
+            )
+            for side in (0, 1):
+                reports = self.sides[side].reports
+                codes = {
+                    code
+                    for report in reports
+                    if report.connection in one.connections[side]
+                    for code in report.codes
+                }
+                if one.connections[side]:
+                    told = bool(codes & {"silence", "one-way"})
+                    self._score(side, "silence").count(told=told, true=dark)
+
+    def _reordering(self, side: int, arrived: dict[_Key, bool]) -> None:
+        """Score units, of those that came at all, whose first sight here is behind one of a later
+        number: a resend of what was lost looks like that too.
+        """
+        newest: dict[tuple[int, int, str], int] = {}
+        for unit in sorted(self.sides[side].units, key=lambda unit: unit.copies[0].frame):
+            key = self._key(side, unit)
+            if key is None or unit.direction == side or key not in arrived:
+                continue
+            first = self.joined.fate(side, unit.copies[0].frame)
+            lane = key[:3]
+            told = unit.seq < newest.get(lane, unit.seq)
+            newest[lane] = max(unit.seq, newest.get(lane, unit.seq))
+            if first.fate is Fate.ARRIVED and not first.ambiguous:
+                self._score(side, "reordering").count(told=told, true=first.reordered)
+
+    def _closing(self) -> None:
+        """Score who ended a connection: the side that its own capture shows ending it first."""
+        for one in self.joined.report.conversations:
+            told: list[tuple[str | None, int]] = []
+            for side in (0, 1):
+                for report in self.sides[side].reports:
+                    if report.connection in one.connections[side][-1:]:
+                        close = report.close or {}
+                        frame = close.get("frame") or 0
+                        row = self.joined.fate(side, frame)
+                        told.append((close.get("by"), row.common_ns or 1 << 62))
+            if len(told) != len(SIDES):
+                continue
+            own = [moment for side, (by, moment) in enumerate(told) if by == SIDES[side]]
+            if not own:
+                continue
+            true = SIDES[told.index(min((t for t in told if t[1] in own), key=lambda t: t[1]))]
+            for side, (by, _) in enumerate(told):
+                score = self._score(side, "closed by")
+                if by is None:
+                    score.unknown += 1
+                elif by == true:
+                    score.right += 1
+                else:
+                    score.wrong += 1
+
+
+def table(scores: Scores) -> list[str]:
+    """Return the rows of the table in docs/reliability.md."""
+    rows = [
+        "| Protocol | Capture at | Conclusion | Precision | Recall "
+        "| Right | Wrong | Missed | Unknown |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (protocol, side, what), score in sorted(
+        scores.items(), key=lambda item: (item[0][0], item[0][1], CONCLUSIONS.index(item[0][2]))
+    ):
+        cells = [
+            protocol,
+            side,
+            what,
+            _share(score.precision),
+            _share(score.recall),
+            *map(str, (score.right, score.wrong, score.missed, score.unknown)),
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def main() -> None:
+    """Print the scores."""
+    scores = score_all()
+    if "--json" in sys.argv:
+        for (protocol, side, what), score in scores.items():
+            facts = {"protocol": protocol, "capture": side, "conclusion": what}
+            counts = {name: getattr(score, name) for name in Score.__slots__}
+            print(json.dumps({**facts, **counts}))
+        return
+    print("\n".join(table(scores)))
+
+
+if __name__ == "__main__":
+    main()
