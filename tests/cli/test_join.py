@@ -117,10 +117,10 @@ def test_diagnose_of_two_captures_says_whose_silence_it_was() -> None:
     assert found["loss"]["s2c"]["lost"] == 90
     assert found["cause"]["confidence"] == "certain"
     assert found["cause"]["direction"] == "s2c"
-    text = run("diagnose", *pair, "--width", "110").stdout
+    text = " ".join(run("diagnose", *pair, "--width", "110").stdout.split())
     assert "The network lost everything that the server" in text
     assert run("diagnose", *pair, "--fail-on", "loss>20%").exit_code == 7
-    lossy = run("diagnose", CLIENT, SERVER, "--width", "110").stdout
+    lossy = " ".join(run("diagnose", CLIENT, SERVER, "--width", "110").stdout.split())
     assert "The network lost 9.3% of what went from client to server" in lossy
 
 
