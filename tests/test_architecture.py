@@ -59,7 +59,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "scapy_session": {"pipeline", "dissect", "layers", "flow", "model"},
     "join": {"capture", "flow", "model", "pipeline", "track"},
-    "lookup": {"capture", "flow", "protocols", "dissect", "layers", "track", "model"},
+    "lookup": {"diagnosis", "capture", "flow", "protocols", "dissect", "layers", "track", "model"},
     "verify": {"capture", "flow", "model", "pipeline", "protocols"},
     "cli": {
         "pipeline",

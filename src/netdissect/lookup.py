@@ -295,11 +295,12 @@ def hot_path() -> str:
 
 def catalogue() -> dict[str, CodeRow]:
     """Return every row of the catalogue by code, in alphabetical order."""
+    from netdissect.diagnosis.findings import CODES  # noqa: PLC0415
     from netdissect.flow.codes import FLOW_CODES  # noqa: PLC0415
     from netdissect.track.findings import TRACK_CODES  # noqa: PLC0415
     from netdissect.track.stream import TCP_CODES  # noqa: PLC0415
 
-    rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES)}
+    rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES, *CODES)}
     for protocol in loaded_protocols():
         for row in (*_described(protocol), *protocol.codes):
             rows.setdefault(row.code, row)

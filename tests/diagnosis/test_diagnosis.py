@@ -19,6 +19,10 @@ CAPTURES = TESTS.parent / "captures"
 TOLD: dict[str, dict[str, Any]] = json.loads((TESTS / "truth" / "verdicts.json").read_text("utf-8"))
 SAME = {"unreachable": "port-unreachable", "open": "open-at-end"}
 LEAST_RIGHT = 0.95
+ENOUGH = 100
+"""Datagrams, and units, of which a share is compared."""
+NEARLY = 0.06
+"""How far the share of lost units may be from that of lost datagrams."""
 HAND_MADE = "malformed"
 """Captures of hand-made datagrams, which say goodbye for the real programs."""
 
@@ -118,3 +122,32 @@ def test_clean_captures_are_never_silent(table: Any) -> None:
     for report in clean:
         assert report.quiet == []
         assert report.diagnosis.cause.what not in {"silence", "one-way", "loss"}
+
+
+def test_clean_captures_raise_none_of_what_operators_ask(table: Any) -> None:
+    loud = {"high-loss", "rtt-spike", "jitter", "slow-receiver", "late-delivery", "silence"}
+    for name, _, report, _ in table:
+        if "clean" in name:
+            assert not loud & set(report.codes), name
+
+
+def test_lossy_directions_are_told(table: Any) -> None:
+    """Where the receiver tells, or numbers are missing next to it, the share is the relay's."""
+    off = []
+    for name, wanted, report, _ in table:
+        for direction, way in enumerate(("c2s", "s2c")):
+            lost, sent = wanted.get("lost", {}).get(way, (0, 0))
+            part = report.diagnosis.loss[direction]
+            enough = min(sent, part.sent) >= ENOUGH and not wanted.get("dark")
+            if enough and part.basis in ("told", "observed"):
+                off.append((abs((part.share or 0.0) - lost / sent), name, way))
+    assert len(off) > 10
+    far = [each for each in off if each[0] > NEARLY]
+    assert len(far) <= len(off) / 20, far
+
+
+def test_who_closed_it_is_a_finding(table: Any) -> None:
+    for _, _, report, _ in table:
+        ended = report.diagnosis.ending
+        told = ended.by is not None and ended.how not in {"open", "info-only", "never-answered"}
+        assert ("closed-by" in report.codes) == (told and ended.how != "unknown")

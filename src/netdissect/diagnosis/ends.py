@@ -22,9 +22,9 @@ def ending_of(report: ConnectionReport) -> Ending:
         return _timed_out(report, [verdict.side for verdict in fired], close)
     if report.state == "rejected" or report.handshake == "rejected":
         how = "unreachable" if reason == UNREACHABLE else "rejected"
-        return Ending(by, how, report.reject_reason or reason, frame, report.last_time_ns)
+        return Ending(by, how, report.reject_reason or reason, frame, report.ended_ns)
     if report.close is not None:
-        return Ending(by, _closed(report, by, reason), reason, frame, report.last_time_ns)
+        return Ending(by, _closed(report, by, reason), reason, frame, report.ended_ns)
     if report.state == "silent":
         return Ending(None, "silent", None, None, report.last_time_ns)
     if report.state == "open":

@@ -50,15 +50,20 @@ def _told(spaces: list[SpaceReport]) -> Loss | None:
 
 def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
     """Return what missing numbers tell next to the receiver: of units that are never sent again,
-    where there are enough.
+    where there are enough. What is sent again leaves no gap, and TCP has no numbers of its own.
     """
-    once = [space for space in spaces if not space.retransmissions]
-    sent = sum(space.units + space.never_seen for space in once)
-    if sent >= MIN_SENT:
-        return Loss(sent, sum(space.never_seen for space in once), "observed")
-    sent = sum(space.units + space.never_seen for space in spaces)
-    lost = sum(space.never_seen + space.out_of_order for space in spaces)
-    return Loss(sent, min(lost, sent), "observed") if sent >= MIN_SENT else None
+    once = [
+        space
+        for space in spaces
+        if not space.retransmissions
+        and space.space != SEGMENTS
+        and space.units + space.never_seen >= MIN_SENT
+    ]
+    if not once:
+        return None
+    # Where messages travel in numbered datagrams, it is those that get lost.
+    best = max(once, key=lambda space: (space.never_seen, space.units))
+    return Loss(best.units + best.never_seen, best.never_seen, "observed")
 
 
 def _by_resends(spaces: list[SpaceReport]) -> Loss:

@@ -72,6 +72,8 @@ class Worst:
     seq: int
     frame: int
     """Frame of its first copy."""
+    time_ns: int
+    """Time of that frame."""
     added_ms: float
     """What it took longer than the path."""
     copies: int

@@ -195,6 +195,8 @@ class ConnectionReport:
     """Code -> how often it was found."""
     quiet: list[QuietSpan] = field(default_factory=list)
     """In the order in which they were concluded."""
+    ended_ns: int | None = None
+    """Time of the frame that `close` names; None where there is none."""
     diagnosis: Diagnosis | None = None
     """The answer; None only before the pipeline has asked for it."""
     near: tuple[bool | None, bool | None] = (None, None)

@@ -11,6 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.diagnosis import diagnose
+from netdissect.diagnosis.findings import CODES as ANSWER_CODES
+from netdissect.diagnosis.findings import findings_of
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.annotations import COMMON_CODES, CodeRow
@@ -103,7 +105,7 @@ class Pipeline:
         """Times of the last rounds of housekeeping."""
         self._at = 0
         """Newest frame that did not go straight to a connection."""
-        rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES)
+        rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES, *ANSWER_CODES)
         self._rows: dict[str, CodeRow] = {row.code: row for row in rows}
         for protocol in self.protocols:
             for row in protocol.codes:
@@ -526,7 +528,13 @@ class Pipeline:
         if self.recorder is not None:
             self.recorder.connection = connection.number
         report = connection.finish(end_ns)
-        report.diagnosis = diagnose(report)
+        report.diagnosis = found = diagnose(report)
+        for each in findings_of(report, found):
+            connection.findings.add(
+                each.code, each.frame, each.time_ns, each.direction, each.message, each.evidence,
+                concluded_ns=end_ns if each.later else None,
+            )  # fmt: skip
+        report.anomalies = connection.findings.totals()
         counts = self.counts[connection.protocol]
         counts["datagrams"] += sum(report.datagrams)
         if self.options.on_report is not None:

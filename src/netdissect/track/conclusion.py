@@ -9,7 +9,6 @@ from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
 from netdissect.track.lane import Lane
 from netdissect.track.space import Space
-from netdissect.track.tcp import StreamHalf
 from netdissect.track.timeouts import verdict
 
 if TYPE_CHECKING:
@@ -21,6 +20,23 @@ MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
 SETTLED_NS: Final = 1 << 62
 """Later than anything: no acknowledgement is waited for any more."""
+LOST_BY: Final = {
+    "MAX_OUTSTANDING": "what became of the units that waited longest is unknown",
+    "MAX_UNITS": "what became of the octets that waited longest is unknown",
+    "MAX_MISSING": "a first copy of the oldest skipped numbers counts as a repetition",
+    "MAX_HOLES": "octets of the oldest gaps count as a repetition",
+    "memory": "what a copy of an older number is cannot be told",
+    "MAX_MARKS": "another datagram with the number of an old one counts as its copy",
+    "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",
+    "MAX_STRAYS": "acknowledgements of the oldest numbers that stand alone are not told",
+    "MAX_DOUBTFUL": "further copies keep the kind that they had before the vantage was known",
+    "MAX_LATE": "transmissions after the acknowledgement are counted of some units only",
+    "MAX_AGAIN": "copies of the oldest messages sent again are not counted",
+    "MAX_RANGES": "some numbers never seen count as seen",
+    "MAX_SPACES": "the units of further spaces are passed over",
+}
+"""Bound of the tracker -> what is not known where it is hit."""
+STREAM: Final = "tcp"
 SILENCE_SHARE: Final = 0.5
 """A peer not heard for this share of the idle timeout is not known to be there any more."""
 
@@ -40,10 +56,9 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     _quiet_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     limits = _limits(connection)
-    _last_findings(connection, limits)
+    _last_findings(connection)
     machine = connection.machine
     first, second = connection.lanes
-    chat, note, warn, error = connection.findings.by_severity
     return ConnectionReport(
         connection=connection.number,
         protocol=connection.protocol,
@@ -77,7 +92,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         ],
         timeouts=timeouts,
         counters=(first.counters, second.counters),
-        anomalies={"chat": chat, "note": note, "warn": warn, "error": error},
+        anomalies=connection.findings.totals(),
         complete=_complete(connection),
         limits_hit=limits,
         explain=connection.explain,
@@ -88,6 +103,7 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         ),
         codes=connection.findings.repeats,
         quiet=connection.quiet.spans,
+        ended_ns=_ended_ns(connection),
     )
 
 
@@ -114,6 +130,18 @@ def _heard_ns(connection: Connection, direction: int) -> int:
     if close is not None and close.get("by") == SIDES[direction]:
         return SETTLED_NS
     return connection.lanes[1 - direction].last_ns
+
+
+def _ended_ns(connection: Connection) -> int | None:
+    """Return the time of the frame that says that a connection ended."""
+    close = connection.machine.close
+    if close is None:
+        return None
+    stream = connection.stream
+    if stream is not None and stream.first_fin is not None:
+        return stream.first_fin[2]
+    silent = close["frame"] == connection.last_frame
+    return connection.over_ns or (connection.last_ns if silent else None)
 
 
 def _spaces(connection: Connection) -> list[Space]:
@@ -246,7 +274,7 @@ def _quiet_findings(connection: Connection, end_ns: int) -> None:
         )  # fmt: skip
 
 
-def _last_findings(connection: Connection, limits: dict[str, int]) -> None:
+def _last_findings(connection: Connection) -> None:
     for lane in connection.lanes:
         for space in lane.spaces.values():
             first = space.rule.first_seq
@@ -255,20 +283,36 @@ def _last_findings(connection: Connection, limits: dict[str, int]) -> None:
                     "first-number-skipped", None, None, lane.direction,
                     f"{space.rule.name} starts at {space.first}; {first} was never sent",
                 )  # fmt: skip
-    for name in limits:
-        connection.findings.add("limit-hit", None, None, None, f"bound {name} was reached")
+    _bounds_hit(connection)
 
 
 def _limits(connection: Connection) -> dict[str, int]:
     hit: dict[str, int] = {}
-    places: list[Space | StreamHalf] = [*_spaces(connection)]
-    if connection.stream is not None:
-        places += connection.stream.halves
-    limits = [space.limits for space in places] + [lane.limits for lane in connection.lanes]
-    for each in limits:
-        for name, count in each.items():
+    for _, _, limits in _bounded(connection):
+        for name, count in limits.items():
             hit[name] = hit.get(name, 0) + count
     return hit
+
+
+def _bounded(connection: Connection) -> list[tuple[int, str, dict[str, int]]]:
+    """Return (direction, space, bounds that were hit there) of everything that has bounds."""
+    places = [(s.direction, s.rule.name, s.limits) for s in _spaces(connection)]
+    if connection.stream is not None:
+        places += [(half.direction, STREAM, half.limits) for half in connection.stream.halves]
+    return places + [(lane.direction, "", lane.limits) for lane in connection.lanes]
+
+
+def _bounds_hit(connection: Connection) -> None:
+    """Report where a bound was hit, and what became unknown there."""
+    for direction, space, limits in _bounded(connection):
+        for name, count in limits.items():
+            unknown = LOST_BY.get(name, "what it counts is a lower bound")
+            where = f"{space}: " if space else ""
+            connection.findings.add(
+                "limit-hit", None, None, direction,
+                f"{where}bound {name} was reached {count} times: {unknown}",
+                {"bound": name, "space": space or None, "times": count},
+            )  # fmt: skip
 
 
 def _complete(connection: Connection) -> bool:

@@ -66,8 +66,8 @@ TRACK_CODES: tuple[CodeRow, ...] = (
          "The unit was sent as often as its sender permits and no acknowledgement came. The sender"
          " drops it or closes the connection, as its rules say."),
     _row("poor-quality", Severity.WARN, "sequence", "loss above the sender's own limit",
-         "The sender's quality rule was broken for as long as it tolerates: it closes the"
-         " connection without a word on the wire."),
+         "The sender's quality rule was broken for as long as it tolerates: unless its program has"
+         " switched that off, it closes the connection without a word on the wire."),
     _row("silent-close", Severity.WARN, "protocol", "side closed without telling its peer",
          "By its own rules this side has closed the connection; it sends nothing, so its peer"
          " learns of it only by its own timeout."),
@@ -130,6 +130,10 @@ class Findings:
         if not left:
             del repeats[before]
         repeats[after] = repeats.get(after, 0) + count
+
+    def totals(self) -> dict[str, int]:
+        """Return how many were found of each severity."""
+        return {severity.label: self.by_severity[severity] for severity in Severity}
 
     def add(
         self,

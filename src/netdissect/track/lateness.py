@@ -24,16 +24,16 @@ class Lateness:
         self.space = space
         self._kept = RttReservoir()
         self._beyond = 0
-        self._worst: list[tuple[int, int, int, int]] = []
+        self._worst: list[tuple[int, int, int, int, int]] = []
 
-    def take(self, seq: int, frame: int, copies: int, added_ns: int) -> None:
-        """Take one unit: its number, the frame of its first copy, its copies, what it waited."""
+    def take(self, seq: int, first: tuple[int, int], copies: int, added_ns: int) -> None:
+        """Take one unit: number, (frame, time) of its first copy, copies, what it waited."""
         added_ns = max(0, added_ns)
         self._kept.add(added_ns)
         self._beyond += added_ns > LATE_MS * 1e6
         worst = self._worst
         if len(worst) < WORST or added_ns > worst[-1][0]:
-            worst.append((added_ns, seq, frame, copies))
+            worst.append((added_ns, seq, first[0], first[1], copies))
             worst.sort(key=_by_wait)
             del worst[WORST:]
 
@@ -41,11 +41,11 @@ class Lateness:
         """Return the figures of the report."""
         kept = self._kept.summary()
         worst = tuple(
-            Worst(self.space, seq, frame, added_ns / 1e6, copies)
-            for added_ns, seq, frame, copies in self._worst
+            Worst(self.space, seq, frame, time_ns, added_ns / 1e6, copies)
+            for added_ns, seq, frame, time_ns, copies in self._worst
         )
         return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst)
 
 
-def _by_wait(item: tuple[int, int, int, int]) -> tuple[int, int]:
+def _by_wait(item: tuple[int, int, int, int, int]) -> tuple[int, int]:
     return -item[0], item[2]

@@ -318,7 +318,8 @@ class Ledger:
         if self.lateness is None:
             self.lateness = Lateness(self.rule.name)
         usual_ns = self.rtt.lowest if self.rtt.samples else 0
-        self.lateness.take(seq, unit.frame, copies, time_ns - unit.first_ns - usual_ns)
+        first = (unit.frame, unit.first_ns)
+        self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
     def exhausted(self, unit: Unit) -> bool:
         """Return True where the unit was sent exactly as often as its sender permits.

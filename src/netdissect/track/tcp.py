@@ -424,7 +424,8 @@ class StreamHalf:
             self.rtt.ambiguous += 1
             if unit[COPIES] > 1:
                 usual_ns = self.rtt.lowest if self.rtt.samples else 0
-                self.lateness.take(unit[START], unit[FRAME], unit[COPIES], sample - usual_ns)
+                first = (unit[FRAME], unit[FIRST_NS])
+                self.lateness.take(unit[START], first, unit[COPIES], sample - usual_ns)
         elif exact and sample >= 0:
             self.rtt.add(sample)
             self.quickest_ns = min(self.quickest_ns, sample)

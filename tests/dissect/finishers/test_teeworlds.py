@@ -107,23 +107,23 @@ def test_codec_vectors(vector: dict[str, Any]) -> None:
         ("0.6", 0, "000001", ["list-short"]),
         ("0.6", 0, "0000010100", ["length-beyond-end"]),
         ("0.6", 0, "0000010000", ["teeworlds-chunk-empty"]),
-        ("0.6", 1, "0400010001" "11", ["teeworlds-reserved-bits"]),
-        ("0.6", 0, "00000100" "412d", ["teeworlds-chunk-bits"]),
-        ("0.6", 0, "00000100" "01ff", ["truncated"]),
-        ("0.6", 0, "00000100" "029c01", ["teeworlds-unknown-message"]),
-        ("0.6", 0, "00000140" "02019d00", ["overlong-varint"]),
-        ("0.6", 0, "00000100" "0140", ["teeworlds-unknown-message"]),
-        ("0.6", 0, "00000100" "0201" + "ff", ["truncated"]),
-        ("0.6", 0, "0000010101" "01" + "00" * 16, ["teeworlds-unknown-uuid"]),
-        ("0.6", 1, "000001400101" "1d", ["teeworlds-wrong-direction"]),
+        ("0.6", 1, "040001000111", ["teeworlds-reserved-bits"]),
+        ("0.6", 0, "00000100412d", ["teeworlds-chunk-bits"]),
+        ("0.6", 0, "0000010001ff", ["truncated"]),
+        ("0.6", 0, "00000100029c01", ["teeworlds-unknown-message"]),
+        ("0.6", 0, "0000014002019d00", ["overlong-varint"]),
+        ("0.6", 0, "000001000140", ["teeworlds-unknown-message"]),
+        ("0.6", 0, "000001000201" + "ff", ["truncated"]),
+        ("0.6", 0, "000001010101" + "00" * 16, ["teeworlds-unknown-uuid"]),
+        ("0.6", 1, "0000014001011d", ["teeworlds-wrong-direction"]),
         ("0.6", 0, "00000100011d", ["teeworlds-not-vital"]),
-        ("0.6", 0, "000001400201" "1d00", ["teeworlds-extra"]),
-        ("0.6", 0, "000001400301" "036161", ["unterminated-string"]),
-        ("0.6", 0, "000001400501" "0301006100", ["teeworlds-sanitised"]),
-        ("0.6", 1, "0000010007" "0b010203050401", ["length-beyond-end", "teeworlds-snap-part"]),
-        ("0.6", 1, "0000010007" "0b010203030400", ["teeworlds-snap-part"]),
-        ("0.6", 0, "0000010004" "21010207", ["teeworlds-input-size", "truncated"]),
-        ("0.6", 1, "000001400301" "140710", ["teeworlds-range"]),
+        ("0.6", 0, "0000014002011d00", ["teeworlds-extra"]),
+        ("0.6", 0, "000001400301036161", ["unterminated-string"]),
+        ("0.6", 0, "0000014005010301006100", ["teeworlds-sanitised"]),
+        ("0.6", 1, "00000100070b010203050401", ["length-beyond-end", "teeworlds-snap-part"]),
+        ("0.6", 1, "00000100070b010203030400", ["teeworlds-snap-part"]),
+        ("0.6", 0, "000001000421010207", ["teeworlds-input-size", "truncated"]),
+        ("0.6", 1, "000001400301140710", ["teeworlds-range"]),
         ("ddnet-0.6", 0, "000001", ["list-short", "truncated"]),
     ],
 )
@@ -169,3 +169,14 @@ def test_captured_and_mutated_datagrams_are_sound() -> None:
     for index, data in enumerate((*seeds[::20], *mutations(seeds, 1500))):
         request = Request(DIALECTS[index % 4], index % 3 if index % 3 < 2 else None)
         assert_sound(dissect("teeworlds", data, request, strict=True))
+
+
+@pytest.mark.parametrize("dialect", ["teeworlds-0.6", "teeworlds-0.7"])
+def test_a_connectionless_message_cut_in_its_id_is_noted(dialect: str) -> None:
+    head = b"\xff" * 6
+    if dialect.endswith("7"):
+        head = bytes.fromhex("210000000100000002")
+    for size, cut in ((7, True), (8, False)):
+        tree = dissect("teeworlds", head + b"\xff\xff\xff\xffinf3"[:size], Request(dialect, 1))
+        noted = [note.message for note in tree.annotations if note.code == "truncated"]
+        assert any("message id" in text for text in noted) == cut

@@ -17,6 +17,8 @@ __all__ = ["finish"]
 
 MAX_PACKET = 1400
 """Octets of a datagram at most. Source: docs/protocols/teeworlds.md."""
+_ID_OCTETS = 8
+"""Octets of the id of a connectionless message."""
 _BEHIND_END = 1
 """Octets that an encoder may write after the one with the end symbol."""
 
@@ -33,9 +35,18 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     fields = {node.name: node for node in root.children}
     if "message_fields" in fields:
         _generate(root, "type", "connless")
+        _whole_id(fields["message_fields"], walker)
     elif "flags" in fields and "num_chunks" in fields and ("token" in fields or _tokenless(fields)):
         _body(dissection, request, walker, fields)
     dissection.summary = "; ".join(_lines(dissection))
+
+
+def _whole_id(body: FieldNode, walker: Walker) -> None:
+    """Note a connectionless message whose id is cut."""
+    octets = body.bit_length // 8
+    if octets < _ID_OCTETS:
+        text = f"{octets} of the {_ID_OCTETS} octets of a message id"
+        walker.note("truncated", text, body.bit_offset, body.bit_length)
 
 
 def _tokenless(fields: dict[str, FieldNode]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from netdissect.model.policy import (
@@ -104,11 +105,18 @@ _RELIABLE_21 = SpaceRule(
     # Section 7.1: mean attempts of the last 64 acked messages > 5, 64 times in a row.
     quality=QualityRule("attempts", 64, 5.0, 64, "PoorConnection"),
     remarks={
-        "acked-yet-resent": "2.1.0 waits for the wrong id after SendToAll (defect D1)",
-        "number-reused": "2.1.0 ORs the ids of broadcast copies (defect D1)",
         "ack-of-unseen": "releases 2.1.0 to 2.2.1 do so after gaps above 32 (defect D7)",
     },
 )
+_RELIABLE_210 = replace(
+    _RELIABLE_21,
+    remarks=_RELIABLE_21.remarks
+    | {
+        "acked-yet-resent": "2.1.0 waits for the wrong id after SendToAll (defect D1)",
+        "number-reused": "2.1.0 ORs the ids of broadcast copies (defect D1)",
+    },
+)
+"""The dialect of 2.1.0: later ones do not have the defect."""
 _NOTIFY = SpaceRule(
     name="notify",
     bits=16,
@@ -150,7 +158,7 @@ def _policy(dialect: str, *spaces: SpaceRule) -> Policy:
 POLICIES: Final = {
     **{dialect: _policy(dialect, _RELIABLE_20) for dialect in (BYTES_20, UNDECIDED_BYTES)},
     **{
-        dialect: _policy(dialect, _RELIABLE_21, _NOTIFY)
+        dialect: _policy(dialect, _RELIABLE_210 if dialect == BITS[0] else _RELIABLE_21, _NOTIFY)
         for dialect in (BYTES_21DEV, *BITS, UNDECIDED)
     },
 }
