@@ -148,6 +148,23 @@ def test_a_redacted_report_names_nobody() -> None:
         )
 
 
+def test_a_redacted_frame_has_numbers_and_no_words() -> None:
+    told = written.capture(gallery.LOSSY, redact=True)
+    record = told.subjects[0].frame
+    assert record is not None
+    assert record.dissection is not None
+    for node in record.dissection.root.children:
+        node.display = "SECRET"
+        if not isinstance(node.value, int):
+            node.value = ["SECRET", {"name": "SECRET"}]
+    record.dissection.root.display = "SECRET"
+    for item in record.messages:
+        item.summary = "SECRET"
+    text = document(told, redact=True)
+    assert "SECRET" not in text
+    assert "left out" in text
+
+
 def test_words_of_a_redacted_report_stay_the_same() -> None:
     names = Redactor()
     assert names.word("10.0.0.1:5", "client") == "client-1"

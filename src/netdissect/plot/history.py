@@ -51,6 +51,8 @@ _SILENCE_NS = 1_000_000_000
 _USUAL_TIMES = 5
 """A silence is this many times the usual distance of two datagrams."""
 _BUCKETS_PER_OCTAVE = 8
+_BELOW = "tcp"
+"""Space of the segments below the messages of a stream: these are what is counted and told of."""
 
 
 class UnitPoint(NamedTuple):
@@ -381,7 +383,7 @@ class History:
         track.add(unit, span and (zero + span[0], zero + span[1]))
         bins = self._bins[unit.direction]
         row = bins.row(first.time_ns)
-        row[0] += 1
+        row[0] += unit.space != _BELOW
         row[2] += unit.outcome == "given_up" or unit.extra.get("reported") == "lost"
         row[6] = row[6] or first.frame
         for copy in unit.copies[1:]:
@@ -396,7 +398,9 @@ class History:
         if took is None and not unit.missed:
             return False
         self._units += 1
-        rank = (1, _span_ms(unit)) if waits else (0, -1.0 if took is None else took)
+        rank = (2, _span_ms(unit)) if waits else (1, -1.0 if took is None else took)
+        if unit.space == _BELOW:
+            rank = (0, rank[1])
         heap = self._slowest
         worst = not heap or rank > self._worst
         if worst:
@@ -461,7 +465,7 @@ class History:
         if space is not None:
             return [track for track in tracks if track.space == space]
         return (
-            [track for track in tracks if track.repeats and track.space != "tcp"]
+            [track for track in tracks if track.repeats and track.space != _BELOW]
             or [track for track in tracks if track.space == "message"]
             or [track for track in tracks if track.space != "snapshot"]
             or tracks

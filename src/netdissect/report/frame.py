@@ -65,9 +65,7 @@ def _fields(tree: Dissection, *, redact: bool) -> Iterator[Html]:
         if count == MAX_FIELDS:
             yield tag("tr", tag("td", "… and more fields: netdissect show", colspan=4))
             return
-        value = node.display if node.children else value_text(node.value, node.display)
-        if redact and isinstance(node.value, (str, bytes, bytearray)) and not node.children:
-            value = "left out"
+        value = _redacted(node) if redact else _value(node)
         octet, bit = divmod(node.bit_offset, 8)
         real = not node.generated and node.bit_length
         name = f"[{node.name}]" if node.generated else node.name
@@ -79,6 +77,17 @@ def _fields(tree: Dissection, *, redact: bool) -> Iterator[Html]:
             tag("td", tag("code", name), class_=f"d{min(depth, _DEPTH)}"),
             tag("td", value if len(value) <= _VALUE else value[:_VALUE] + "…"),
         )
+
+
+def _value(node: FieldNode) -> str:
+    return node.display if node.children else value_text(node.value, node.display)
+
+
+def _redacted(node: FieldNode) -> str:
+    """Return a value that is a number; words may be anybody's."""
+    if node.children or node.value is None:
+        return ""
+    return value_text(node.value) if isinstance(node.value, (int, float)) else "left out"
 
 
 def _walk(node: FieldNode, depth: int) -> Iterator[tuple[FieldNode, int]]:
