@@ -31,27 +31,28 @@ UNLIMITED = 100_000
 STYLES: Mapping[str, str] = {
     "time": "2",
     "dim": "2",
-    "frame": "36",
-    "c2s": "32",
-    "s2c": "34",
+    "frame": "34",
+    "c2s": "36",
+    "s2c": "35",
     "protocol": "1",
-    "name": "36",
+    "name": "34",
     "value": "",
     "offset": "2",
     "generated": "2;3",
     "good": "32",
     "resend": "33",
-    "duplicate": "35",
+    "duplicate": "33",
     "bad": "1;31",
     "title": "1",
     "mark": "7",
     "chat": "2",
-    "note": "36",
+    "note": "34",
     "warn": "33",
     "error": "1;31",
 }
 """Style name -> SGR parameters. Only the sixteen colours of the terminal's own theme; "" =
-plain."""
+plain. The client is cyan and the server magenta, as in pictures; what was sent or copied again is
+yellow, what is bad red: these mean the same everywhere, and each has its sign beside it."""
 
 
 def wants_color(mode: str, stream: IO[str], environ: Mapping[str, str] | None = None) -> bool:
