@@ -132,9 +132,10 @@ COMMON_CODES: tuple[CodeRow, ...] = (
     _row(
         "depth-limit",
         Severity.WARN,
-        "malformed",
+        "undecoded",
         "nested too deeply",
-        "Objects nested deeper than netdissect follows (64). The rest is shown as octets.",
+        "Objects nested deeper than netdissect follows (64). That need not be a fault: the rest is "
+        "shown as octets.",
     ),
     _row(
         "schema-mismatch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ def _body_findings(text: str, read: Json) -> Iterator[tuple[str, str]]:
     elif not isinstance(read.value, dict):
         yield "json-not-object", f"a JSON {_kind(read.value)}, no object"
     if read.duplicate_key is not None:
-        yield "json-duplicate-key", f"an object states {read.duplicate_key!r} twice"
+        yield "json-duplicate-key", f"an object states {json.dumps(read.duplicate_key)} twice"
     if read.lone_surrogate:
         yield "json-lone-surrogate", "an escape is half of a surrogate pair"
 

@@ -259,7 +259,14 @@ def test_odd_compressed_bodies_are_named(body: bytes, wanted: set[str]) -> None:
 def test_deep_json_is_legal_but_not_read() -> None:
     tree = read("text", b"Empty\n" + b"[" * 100_000 + b"]" * 100_000 + b"\n")
     assert codes(tree) == {"depth-limit"}
+    assert {note.group for note in tree.annotations} == {"undecoded"}
     assert "json" not in tree.fields["messages"][0]
+
+
+def test_a_key_that_is_stated_twice_is_written_as_json() -> None:
+    tree = read("text", b'Empty\n{"it\'s \\"1\\"":1,"it\'s \\"1\\"":2}\n')
+    (found,) = (note for note in tree.annotations if note.code == "json-duplicate-key")
+    assert found.message == 'an object states "it\'s \\"1\\"" twice'
 
 
 @pytest.mark.parametrize(
