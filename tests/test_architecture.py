@@ -57,6 +57,7 @@ ROOMS: dict[str, set[str]] = {
         "model",
         "wire",
     },
+    "pytest_plugin": {"pipeline", "model"},
     "scapy_session": {"pipeline", "dissect", "layers", "flow", "model"},
     "join": {"capture", "flow", "model", "pipeline", "track"},
     "lookup": {"diagnosis", "capture", "flow", "protocols", "dissect", "layers", "track", "model"},

@@ -12,15 +12,29 @@ if TYPE_CHECKING:
     from typing import Any
 
     from netdissect.capture import open_capture
+    from netdissect.lookup import decode_payload
     from netdissect.pipeline import analyze
+    from netdissect.pipeline.records import iter_records
 
-__all__ = ["__version__", "analyze", "open_capture", "scapy_ext"]
+__all__ = [
+    "__version__",
+    "analyze",
+    "decode_payload",
+    "iter_records",
+    "open_capture",
+    "scapy_ext",
+]
 
-_LAZY = {"open_capture": "netdissect.capture", "analyze": "netdissect.pipeline"}
+_LAZY = {
+    "analyze": "netdissect.pipeline",
+    "decode_payload": "netdissect.lookup",
+    "iter_records": "netdissect.pipeline.records",
+    "open_capture": "netdissect.capture",
+}
 
 
 def __getattr__(name: str) -> "Any":
-    """Import the two entry points of the library on first use."""
+    """Import an entry point of the library on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - start-up stays free of heavy imports

@@ -1,0 +1,82 @@
+"""A pytest fixture: `netdissect_capture("run.pcap").assert_no_loss()`.
+
+Loaded by pytest itself wherever netdissect is installed; without the fixture it costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from netdissect.model.reports import ConnectionReport
+
+__all__ = ["CheckedCapture", "netdissect_capture"]
+
+
+class CheckedCapture:
+    """A capture and what it must not show."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Analyse the capture.
+
+        Raises:
+            CaptureError: the file is missing or no capture.
+        """
+        from netdissect.pipeline import analyze  # noqa: PLC0415 - only where it is used
+
+        self.path = os.fspath(path)
+        self.analysis = analyze(self.path)
+        """What `netdissect.analyze` returns."""
+        self.connections: list[ConnectionReport] = list(self.analysis.connections)
+        """Reports of the connections."""
+
+    def losses(self) -> list[str]:
+        """Return a sentence for all that is known to be lost, given up or timed out. What was sent
+        again too early is no loss.
+        """
+        return [sentence for report in self.connections for sentence in _losses(report)]
+
+    def assert_no_loss(self) -> None:
+        """Fail the test where something was lost; a capture without any connection fails too: it
+        proves nothing.
+        """
+        assert self.connections, f"{self.path} holds no connection of a known protocol"  # noqa: S101
+        found = self.losses()
+        assert not found, f"{self.path}: " + "; ".join(found)  # noqa: S101
+
+    def assert_no_anomalies(self, *codes: str) -> None:
+        """Fail the test where findings of these codes were made; without codes, of any warning or
+        error.
+        """
+        found = [
+            f"connection {report.connection}: {name} ({count} times)"
+            for report in self.connections
+            for name, count in (report.codes if codes else report.anomalies).items()
+            if count and name in (codes or ("warn", "error"))
+        ]
+        assert not found, f"{self.path}: " + "; ".join(found)  # noqa: S101
+
+
+def _losses(report: ConnectionReport) -> Iterator[str]:
+    who = f"connection {report.connection} ({report.client} -> {report.server})"
+    for space in report.spaces:
+        if space.given_up:
+            side = ("client", "server")[space.direction]
+            yield f"{who}: {space.given_up} of {space.units} {space.space} of the {side} given up"
+    for direction, loss in enumerate(report.diagnosis.loss if report.diagnosis else ()):
+        if loss.basis != "unknown" and loss.lost:
+            side = ("client", "server")[direction]
+            yield f"{who}: {loss.lost} of {loss.sent} of the {side} lost"
+    for verdict in report.timeouts:
+        if verdict.fired:
+            yield f"{who}: the {verdict.side} timed out"
+
+
+@pytest.fixture
+def netdissect_capture() -> Callable[[Any], CheckedCapture]:
+    """Return a function that analyses a capture: `netdissect_capture(path).assert_no_loss()`."""
+    return CheckedCapture
