@@ -136,6 +136,8 @@ def at_once() -> Iterator[None]:
 
 def ending() -> None:
     """Say that the command ends: further signals do not disturb its last output."""
+    if _state.before is None:
+        return
     _state.over = True
     if _state.number is not None:
         signal.setitimer(signal.ITIMER_REAL, LAST_S)
