@@ -61,6 +61,7 @@ ROOMS: dict[str, set[str]] = {
     "scapy_session": {"pipeline", "dissect", "layers", "flow", "model"},
     "join": {"capture", "flow", "model", "pipeline", "track"},
     "lookup": {"diagnosis", "capture", "flow", "protocols", "dissect", "layers", "track", "model"},
+    "survey": {"export", "model", "pipeline", "system"},
     "verify": {"capture", "flow", "model", "pipeline", "protocols"},
     "cli": {
         "pipeline",
@@ -77,6 +78,7 @@ ROOMS: dict[str, set[str]] = {
         "edit",
         "capture",
         "fuzz",
+        "survey",
         "scaffold",
         "model",
         "system",
@@ -94,6 +96,11 @@ FOREIGN: dict[str, set[str]] = {
     "rich": {"render", "cli"},
     "click": {"cli"},
     "zstandard": {"capture"},
+    "distributed": {"survey"},
+    "dask": {"survey"},
+    "pyarrow": {"survey"},
+    "fsspec": {"survey"},
+    "duckdb": {"survey"},
 }
 """Package from elsewhere -> where it may be imported."""
 

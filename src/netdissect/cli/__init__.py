@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "slice": ("slice", "Write a part of a capture, byte for byte."),
     "sniff": ("sniff", "Capture on an interface; show datagrams as they come, and write them."),
     "stats": ("stats", "Show rates, loss and round trips per interval and direction."),
+    "survey": ("survey", "Read many captures into one dataset, and show what it answers."),
     "timeline": ("timeline", "Show what happened to every reliable unit, in time."),
     "verify": ("verify", "Compare frames, addresses, lengths and TCP facts with tshark's."),
 }

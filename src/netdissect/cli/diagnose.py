@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import ge, gt
+from typing import Any
 
 import click
 
@@ -21,19 +22,19 @@ from netdissect.model.reports import ConnectionReport
 __all__ = ["Limit", "command", "limit_of"]
 
 _LIMIT = re.compile(r"\s*([a-z0-9.]+)\s*(>=|>)\s*([0-9]+(?:\.[0-9]+)?)\s*(%|ms|s)?\s*")
-_SCALE = {"%": 0.01, "ms": 1.0, "s": 1000.0}
+_SCALE = {"": 1.0, "%": 0.01, "ms": 1.0, "s": 1000.0}
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One condition of `--fail-on`."""
 
-    measure: Callable[[Diagnosis], float | None]
+    measure: Callable[[Any], float | None]
     beyond: Callable[[float, float], bool]
     value: float
 
-    def hit(self, found: Diagnosis) -> bool:
-        """Return whether a connection is beyond it; what cannot be told is not."""
+    def hit(self, found: Any) -> bool:
+        """Return whether what is measured is beyond it; what cannot be told is not."""
         value = self.measure(found)
         return value is not None and self.beyond(value, self.value)
 
@@ -57,21 +58,27 @@ _MEASURES: dict[str, tuple[str, Callable[[Diagnosis], float | None]]] = {
 }
 
 
-def limit_of(text: str) -> Limit:
+def limit_of(
+    text: str, measures: Mapping[str, tuple[str, Callable[[Any], float | None]]] = _MEASURES
+) -> Limit:
     """Return the condition of `loss>5%` or `lag.p95>200ms`.
+
+    Args:
+        text: what the user wrote.
+        measures: name -> unit (`%`, `ms` or none) and what measures it.
 
     Raises:
         UsageError: it is none.
 
     """
     found = _LIMIT.fullmatch(text)
-    kind, measure = _MEASURES.get(found[1] if found else "", ("", None))
+    kind, measure = measures.get(found[1] if found else "", ("", None))
     if found is None or measure is None:
-        names = ", ".join(_MEASURES)
+        names = ", ".join(measures)
         raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {text!r}")
     unit = found[4] or kind
-    if (unit == "%") != (kind == "%"):
-        raise UsageError(f"{found[1]} is a number of {kind}, not of {unit}")
+    if (unit == "%") != (kind == "%") or (unit and not kind):
+        raise UsageError(f"{found[1]} is a number of {kind or 'things'}, not of {unit}")
     return Limit(measure, ge if found[2] == ">=" else gt, float(found[3]) * _SCALE[unit])
 
 

@@ -1,0 +1,222 @@
+"""`netdissect survey`: many captures as one dataset, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import FILE, offer_files
+from netdissect.cli.errors import EXIT
+from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.session import Choices
+from netdissect.cli.spans import SPAN
+from netdissect.model.errors import UsageError
+from netdissect.model.survey import Outcome, Section
+
+if TYPE_CHECKING:
+    from netdissect.cli.diagnose import Limit
+    from netdissect.survey.show import Answers
+
+__all__ = ["command"]
+
+_SHOW = "show"
+_NAMED = 10
+"""Failures that are named on standard error; the dataset has all."""
+
+
+@click.command("survey")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...", shell_complete=offer_files)
+@click.option(
+    "--out", metavar="DATASET", type=FILE, help="Folder of the dataset; made or added to."
+)
+@click.option("--units", is_flag=True, help="Keep every reliable unit, not only their counts.")
+@click.option(
+    "--interval", type=SPAN, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; one per core.")
+@click.option("--scheduler", metavar="URL", help="A Dask scheduler that runs: tcp://host:8786.")
+@click.option("--summary", is_flag=True, help="Afterwards show what the dataset answers.")
+@click.option(
+    "--against", metavar="DATASET", type=FILE, help="Show what has changed since another dataset."
+)
+@click.option(
+    "--fail-on",
+    "limits",
+    multiple=True,
+    metavar="LIMIT",
+    help="End with status 7 if the dataset is beyond it, such as 'loss>5%' or, with --against,"
+    " 'loss.rise>1%'; may be repeated.",
+)
+@options.count
+@options.json_output
+@options.analysis
+@options.screen
+def command(
+    sources: tuple[str, ...],
+    out: str | None,
+    units: bool,
+    interval: int,
+    workers: int | None,
+    scheduler: str | None,
+    summary: bool,
+    against: str | None,
+    limits: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Read many captures into one dataset of Parquet tables, and show what it answers.
+
+    A SOURCE is a file, a folder, a pattern, or a URL such as s3://bucket/captures. What is in the
+    dataset already is skipped; a capture that cannot be read is a row with its error.
+
+    `survey show DATASET` answers from a dataset: worst servers, links, clients, releases and hours,
+    and how loss and lag are distributed.
+
+    \b
+    netdissect survey captures/ 's3://games/2026-*/*.pcapng' --out fleet --summary
+    netdissect survey show fleet --against last-week --fail-on 'loss.rise>1%'
+    """
+    wanted = _limits(limits, against)
+    if sources[0] == _SHOW:
+        if len(sources) != 2 or out is not None:  # noqa: PLR2004 - `show` and the dataset
+            raise UsageError("survey show wants one DATASET (a file of that name: ./show)")
+        out = sources[1]
+        _need("duckdb")
+        status = EXIT.DONE
+    else:
+        if out is None:
+            raise UsageError("where to? --out DATASET")
+        _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
+        if interval <= 0:
+            raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
+        run = _Run(out, choices, units, interval, quiet=quiet, verbose=verbose)
+        status = run.run(sources, workers, scheduler)
+        if not (summary or against or wanted):
+            return status
+    with ExitStack() as stack:
+        from netdissect.survey.show import opened  # noqa: PLC0415
+
+        answers = stack.enter_context(opened(out))
+        older = None if against is None else stack.enter_context(opened(against))
+        sections = _sections(answers, older, limit or _NAMED)
+        if as_json:
+            print_json(row for section in sections for row in _objects(section))
+        else:
+            from netdissect.render.survey import show_sections  # noqa: PLC0415
+
+            show_sections(make_screen(color, width), sections)
+        failed = any(each.hit((answers, older)) for each in wanted)
+    return EXIT.FOUND if failed else status
+
+
+def _need(*modules: str) -> None:
+    """Say what to install where an extra is missing."""
+    from importlib.util import find_spec  # noqa: PLC0415
+
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"survey needs {', '.join(missing)}: pip install 'netdissect[survey]'")
+
+
+class _Run:
+    """One run over sources."""
+
+    def __init__(
+        self, out: str, choices: Choices, units: bool, interval: int, *, quiet: bool, verbose: bool
+    ) -> None:
+        from netdissect.survey.work import Plan  # noqa: PLC0415
+
+        choices.options()  # what is wrong with them is said now, not by every worker
+        self.out = out
+        self.settings = {**asdict(choices), "units": units, "interval_ns": interval}
+        self.quiet = quiet
+        self.verbose = verbose
+        self._plan: Callable[[str], Plan] = lambda path: Plan(
+            path, choices.options, interval, units=units
+        )
+
+    def run(self, words: tuple[str, ...], workers: int | None, scheduler: str | None) -> int:
+        """Read the sources and say what became of them."""
+        from netdissect.survey.dataset import Dataset  # noqa: PLC0415
+        from netdissect.survey.run import survey  # noqa: PLC0415
+        from netdissect.survey.sources import sources_of  # noqa: PLC0415
+
+        sources = sources_of(words)
+        dataset = Dataset(self.out)
+        with dataset.opened(self.settings):
+            done = survey(
+                sources,
+                self._plan(str(dataset.path)),
+                scheduler=scheduler,
+                workers=workers and min(workers, len(sources)),
+                told=lambda outcome, count: self._told(outcome, count, len(sources)),
+                dashboard=self._say if self.verbose else None,
+            )
+        return self._ended(done)
+
+    def _say(self, text: str) -> None:
+        from netdissect.render.safe import safe  # noqa: PLC0415
+
+        if not self.quiet:
+            click.echo(f"netdissect: {safe(text, 400)}", err=True)
+
+    def _told(self, outcome: Outcome, count: int, of: int) -> None:
+        if self.verbose:
+            self._say(f"{count:,} of {of:,}: {outcome.path}: {outcome.status}")
+
+    def _ended(self, done: list[Outcome]) -> int:
+        failed = [outcome for outcome in done if outcome.status == "failed"]
+        for outcome in failed[:_NAMED]:
+            self._say(outcome.error or outcome.path)
+        skipped = sum(outcome.status == "skipped" for outcome in done)
+        read = len(done) - len(failed) - skipped
+        self._say(
+            f"{read:,} captures read, {skipped:,} known already, {len(failed):,} failed; "
+            f"{sum(outcome.connections for outcome in done):,} connections added to {self.out}"
+        )
+        return EXIT.NO_CAPTURE if len(failed) == len(done) else EXIT.DONE
+
+
+def _limits(texts: tuple[str, ...], against: str | None) -> list[Limit]:
+    if not texts:
+        return []
+    _need("duckdb")
+    from netdissect.cli.diagnose import limit_of  # noqa: PLC0415
+    from netdissect.survey.show import MEASURES, rise  # noqa: PLC0415
+
+    kinds = {"failed": "", **{name: kind for name, (kind, _) in MEASURES.items()}}
+
+    def now(name: str) -> Callable[[Any], float | None]:
+        return lambda pair: pair[0].measures()[name]
+
+    def risen(name: str) -> Callable[[Any], float | None]:
+        return lambda pair: rise(pair[1].measures()[name], pair[0].measures()[name])
+
+    known = {name: (kind, now(name)) for name, kind in kinds.items()}
+    if against is not None:
+        known |= {f"{name}.rise": (kind, risen(name)) for name, kind in kinds.items()}
+    return [limit_of(text, known) for text in texts]
+
+
+def _sections(answers: Answers, older: Answers | None, limit: int) -> Iterator[Section]:
+    if older is not None:
+        yield from answers.against(older, limit)
+    yield from answers.sections(limit)
+
+
+def _objects(section: Section) -> Iterator[dict[str, Any]]:
+    from netdissect.export.json import SCHEMA  # noqa: PLC0415
+
+    for row in section.rows:
+        values = dict(zip(section.columns, row, strict=True))
+        yield {"schema": SCHEMA, "section": section.name, **values}

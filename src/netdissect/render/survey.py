@@ -1,0 +1,75 @@
+"""Answers about many captures: small tables, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from netdissect.model.survey import Section
+from netdissect.render.columns import Columns
+from netdissect.render.console import Line, Screen
+from netdissect.render.safe import safe
+from netdissect.render.units import duration, percent
+
+__all__ = ["show_sections"]
+
+_TEXT_LIMIT = 100
+"""Characters of one cell."""
+
+
+def show_sections(screen: Screen, sections: Iterable[Section]) -> None:
+    """Print tables under their titles; one without rows is left out."""
+    first = True
+    for section in sections:
+        if not section.rows:
+            continue
+        if not first:
+            screen.text()
+        first = False
+        screen.line((section.title, "title"))
+        _table(screen, section)
+
+
+def _table(screen: Screen, section: Section) -> None:
+    heads = [_head(name) for name in section.columns]
+    numbers = {
+        head
+        for head, column in zip(heads, zip(*section.rows, strict=True), strict=True)
+        if all(value is None or isinstance(value, (int, float)) for value in column)
+    }
+    table = Columns(*heads, right=numbers)
+    rows = [[_cell(section, row, at) for at in range(len(row))] for row in section.rows]
+    for row in rows:
+        table.measure(row)
+    for line in table.head():
+        screen.line(*line, cut=True)
+    for row in rows:
+        screen.line(*table.row(row), cut=True)
+
+
+def _head(name: str) -> str:
+    for tail in ("_share", "_ms"):
+        name = name.removesuffix(tail)
+    return name.replace("_", " ")
+
+
+def _cell(section: Section, row: Any, at: int) -> Line:
+    value = row[at]
+    if value is None:
+        return [("-", "dim")]
+    if isinstance(value, datetime):
+        return [(f"{value:%Y-%m-%d %H:%M:%S}", "")]
+    if isinstance(value, str):
+        return [(safe(value, _TEXT_LIMIT), "name" if at == 0 else "")]
+    return [(_number(section, row, at) if isinstance(value, float) else f"{value:,}", "")]
+
+
+def _number(section: Section, row: Any, at: int) -> str:
+    value, name = row[at], section.columns[at]
+    kind = name + (str(row[0]) if section.columns[0] == "figure" else "")
+    if "_ms" in kind or "lag" in kind:
+        return duration(value)
+    if "share" in kind or "loss" in kind or "bad" in kind:
+        return percent(value)
+    return f"{value:,.6g}"

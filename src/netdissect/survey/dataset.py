@@ -1,0 +1,247 @@
+"""The folder of a dataset: what lies where, and how results appear in it.
+
+    captures/KEY.parquet                               one row; it appears last, and says "done"
+    captures/failed-KEY.parquet                        one row with an error; tried again each time
+    TABLE/day=2026-01-31/protocol=NAME/KEY.parquet     the rows of one capture
+    _staging/                                          files that are being written
+    _survey.json                                       settings that all of it was made with
+
+KEY is made of a capture's content, so whoever finishes a capture a second time replaces files by
+equal ones.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from netdissect._version import __version__
+from netdissect.model.errors import AccessError, CaptureFileError, UsageError
+from netdissect.model.survey import Outcome
+from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
+
+__all__ = ["MAX_DAYS", "Dataset", "Staged", "schema_of"]
+
+MAX_DAYS = 16
+"""Days of one capture that get folders of their own; rows of further ones are of no day."""
+ROW_GROUP = 16_384
+"""Rows that are held of one file before they are written."""
+
+_NONE = "__HIVE_DEFAULT_PARTITION__"
+"""What Hive calls a folder of rows without a value."""
+_SETTINGS = "_survey.json"
+
+
+class Dataset:
+    """A dataset at a local folder, or one that all workers share."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+
+    @contextmanager
+    def opened(self, settings: Mapping[str, Any]) -> Iterator[Self]:
+        """Make the folder, or go on with it; nobody else writes to it meanwhile.
+
+        Raises:
+            UsageError: it is something else, was made with other settings, or is being written.
+            AccessError: it cannot be made.
+
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise UsageError(f"{self.path} is no folder") from error
+        except OSError as error:
+            raise AccessError(f"{self.path}: {error.strerror or error}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._settle(settings)
+            self._sweep()
+            yield self
+        except BlockingIOError as error:
+            raise UsageError(f"another survey is writing to {self.path}") from error
+        finally:
+            os.close(descriptor)
+
+    def _settle(self, settings: Mapping[str, Any]) -> None:
+        wanted = {"schema": SCHEMA, **json.loads(json.dumps(settings))}
+        file = self.path / _SETTINGS
+        if not file.exists():
+            if any(self.path.iterdir()):
+                raise UsageError(f"{self.path} is not empty and no dataset of a survey")
+            self._write(file, json.dumps(wanted, indent=1, sort_keys=True).encode() + b"\n")
+            return
+        try:
+            known = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise UsageError(f"{file} is damaged") from error
+        other = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
+        if other:
+            raise UsageError(
+                f"{self.path} was made with another {', '.join(other)}; give another --out"
+            )
+
+    @staticmethod
+    def _write(file: Path, octets: bytes) -> None:
+        draft = file.with_name(f"{file.name}.new")
+        draft.write_bytes(octets)
+        draft.replace(file)
+
+    def _sweep(self) -> None:
+        """Remove what runs that were killed have left: rows of captures that are not done."""
+        shutil.rmtree(self.path / "_staging", ignore_errors=True)
+        done = {file.name for file in (self.path / "captures").glob("*.parquet")}
+        for table in PARTITIONED:
+            for file in (self.path / table).glob("*/*/*.parquet"):
+                if file.name not in done:
+                    file.unlink()
+
+    def row_file(self, key: str) -> Path:
+        """Return the file of a capture's row; where there is one, the capture is done."""
+        return self.path / "captures" / f"{key}.parquet"
+
+    def failure_file(self, path: str) -> Path:
+        """Return the file of the row that says why a source failed."""
+        digest = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()
+        return self.row_file(f"failed-{digest[:32]}")
+
+    def fail(self, outcome: Outcome) -> None:
+        """Write the row of a source that failed."""
+        item = {
+            "capture": outcome.capture,
+            "path": outcome.path,
+            "error": outcome.error,
+            "status": outcome.status,
+            "version": __version__,
+            "file_bytes": outcome.octets or None,
+        }
+        with Staged(self, self.failure_file(outcome.path).stem) as staged:
+            staged.add("captures", item)
+            staged.commit()
+
+    def rename(self, key: str, path: str) -> None:
+        """Give a capture that several sources hold the name of one of them."""
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+        (row,) = pq.read_table(self.row_file(key)).to_pylist()
+        if row["path"] != path:
+            with Staged(self, key) as staged:
+                staged.add_row("captures", {**row, "path": path})
+                staged.commit()
+
+
+class Staged:
+    """The rows of one capture, in files that appear in the dataset at once."""
+
+    def __init__(self, dataset: Dataset, key: str) -> None:
+        self.dataset = dataset
+        self.key = key
+        self.beyond_days = 0
+        """Rows whose day got no folder."""
+        self._days: set[str] = set()
+        self._rows: dict[Path, list[dict[str, Any]]] = {}
+        self._writers: dict[Path, Any] = {}
+
+    def __enter__(self) -> Self:
+        staging = self.dataset.path / "_staging"
+        staging.mkdir(exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{self.key}-", dir=staging))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def add(
+        self,
+        table: str,
+        item: Mapping[str, Any],
+        *,
+        day: str | None = None,
+        protocol: str | None = None,
+    ) -> None:
+        """Take one object; `day` and `protocol` say where its row goes."""
+        self.add_row(table, row_of(table, item), day=day, protocol=protocol)
+
+    def add_row(
+        self,
+        table: str,
+        row: dict[str, Any],
+        *,
+        day: str | None = None,
+        protocol: str | None = None,
+    ) -> None:
+        """Take one row."""
+        place = Path(table)
+        if table in PARTITIONED:
+            if day is not None and day not in self._days:
+                if len(self._days) >= MAX_DAYS:
+                    self.beyond_days += 1
+                    day = None
+                else:
+                    self._days.add(day)
+            named = _NONE if protocol is None else quote(protocol, safe="")
+            place = place / f"day={day or _NONE}" / f"protocol={named}"
+        rows = self._rows.setdefault(place, [])
+        rows.append(row)
+        if len(rows) >= ROW_GROUP:
+            self._flush(place, rows)
+
+    def _flush(self, place: Path, rows: list[dict[str, Any]]) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+        schema = arrow_schema(place.parts[0])
+        if place not in self._writers:
+            file = self._folder / place / f"{self.key}.parquet"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
+            self._writers[place] = pq.ParquetWriter(
+                file, schema, compression="zstd", use_dictionary=names
+            )
+        self._writers[place].write_table(pa.Table.from_pylist(rows, schema=schema))
+        rows.clear()
+
+    def commit(self) -> None:
+        """Have the files appear in the dataset, the capture's own row last."""
+        for place, rows in self._rows.items():
+            if rows:
+                self._flush(place, rows)
+        places = sorted(self._writers, key=lambda place: place.parts[0] == "captures")
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
+        for place in places:
+            target = self.dataset.path / place
+            target.mkdir(parents=True, exist_ok=True)
+            (self._folder / place / f"{self.key}.parquet").replace(target / f"{self.key}.parquet")
+
+
+def schema_of(path: str) -> int:
+    """Return the schema that a dataset was made for.
+
+    Raises:
+        CaptureFileError: there is no dataset.
+
+    """
+    try:
+        return int(json.loads((Path(path) / _SETTINGS).read_bytes())["schema"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CaptureFileError(f"{path}: no dataset of a survey") from error

@@ -1,0 +1,225 @@
+"""Questions to a dataset, answered by DuckDB. docs/survey.md shows the same in SQL."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Self
+
+from netdissect.model.errors import CaptureFileError, UsageError
+from netdissect.model.survey import Section
+from netdissect.survey.dataset import schema_of
+from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES
+
+__all__ = ["MEASURES", "Answers", "opened"]
+
+MEASURES: Final[Mapping[str, tuple[str, str]]] = {
+    "loss": ("%", "sum(lost) / nullif(sum(sent), 0)"),
+    "loss.p95": ("%", "quantile_cont(loss_share, 0.95)"),
+    "lag.p50": ("ms", "quantile_cont(lag_ms, 0.5)"),
+    "lag.p95": ("ms", "quantile_cont(lag_ms, 0.95)"),
+    "bad": ("%", "avg(bad::INTEGER)"),
+    "connections": ("", "count(*)"),
+}
+"""Name -> unit and expression over the view `links`: figures that can be compared and limited."""
+
+_TYPES: Final = {
+    "name": "VARCHAR",
+    "text": "VARCHAR",
+    "json": "VARCHAR",
+    "int": "BIGINT",
+    "float": "DOUBLE",
+    "flag": "BOOLEAN",
+    "time": "TIMESTAMP WITH TIME ZONE",
+}
+
+_LINKS: Final = """
+CREATE VIEW links AS
+SELECT c.*, v.* EXCLUDE (capture, connection, day, protocol), d.sent, d.lost, d.loss_share,
+  d.lag_ms, d.retransmissions, d.copies,
+  regexp_replace(c.client, ':[0-9]+$', '') AS host, date_trunc('hour', c.started) AS hour,
+  coalesce(c.dialect_s2c, c.dialect_c2s) AS release,
+  v.ended_how IN ('timed-out', 'reset', 'unreachable', 'quality', 'silent', 'gave-up',
+    'never-answered') AS bad
+FROM connections c
+JOIN verdicts v USING (capture, connection)
+LEFT JOIN (
+  SELECT capture, connection, max(added_p95_ms) AS lag_ms,
+    sum(sent) FILTER (loss_basis IN ('observed', 'told')) AS sent,
+    sum(lost) FILTER (loss_basis IN ('observed', 'told')) AS lost,
+    max(loss_share) FILTER (loss_basis IN ('observed', 'told')) AS loss_share,
+    sum(retransmissions) AS retransmissions, sum(copies) AS copies
+  FROM directions GROUP BY ALL) d USING (capture, connection)
+"""
+"""One row a connection with what went wrong; losses where they are known, not merely bounded."""
+
+_GROUPS: Final[Mapping[str, tuple[str, str]]] = {
+    "servers": ("Worst servers", "server"),
+    "links": ("Worst links", "host || ' → ' || server"),
+    "clients": ("Worst clients", "host"),
+    "releases": ("Releases", "release"),
+    "hours": ("Worst hours (UTC)", "strftime(hour AT TIME ZONE 'UTC', '%Y-%m-%d %H:00')"),
+}
+"""Section -> title, and what connections are grouped by."""
+
+_FIGURES: Final = (
+    "count(*) AS connections, avg(bad::INTEGER) AS bad_share, "
+    "sum(lost) / nullif(sum(sent), 0) AS loss_share, "
+    "sum(retransmissions) / nullif(sum(copies), 0) AS resent_share, "
+    "quantile_cont(lag_ms, 0.95) AS lag_p95_ms, max(badness) AS badness"
+)
+_COLUMNS: Final = (
+    "connections",
+    "bad_share",
+    "loss_share",
+    "resent_share",
+    "lag_p95_ms",
+)
+_QUANTILES: Final = (0.5, 0.9, 0.95, 0.99, 1.0)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Answers]:
+    """Give the answers of a dataset while the context is open.
+
+    Raises:
+        CaptureFileError: there is no dataset.
+
+    """
+    import duckdb  # noqa: PLC0415 - an extra
+
+    if schema_of(path) != SCHEMA:
+        raise CaptureFileError(f"{path}: a dataset of another schema than {SCHEMA}")
+    if glob.has_magic(path):
+        raise UsageError(f"{path}: DuckDB would take this name for a pattern")
+    with duckdb.connect(":memory:") as base:
+        base.execute("SET TimeZone = 'UTC'; SET autoinstall_known_extensions = false")
+        try:
+            yield Answers(base, path)
+        except duckdb.Error as error:
+            raise CaptureFileError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+class Answers:
+    """What a dataset answers."""
+
+    def __init__(self, base: Any, path: str) -> None:
+        self._base = base
+        for table in TABLES:
+            base.execute(f"CREATE VIEW {table} AS {_select(Path(path), table)}")
+        base.execute(_LINKS)
+
+    def measures(self) -> dict[str, float | None]:
+        """Return the figures of MEASURES over the whole dataset; None = cannot be told."""
+        asked = ", ".join(f"{text} AS '{name}'" for name, (_, text) in MEASURES.items())
+        (row,) = self._rows(f"SELECT {asked} FROM links")
+        (failed,) = self._rows("SELECT count(*) FROM captures WHERE status = 'failed'")
+        return {**dict(zip(MEASURES, row, strict=True)), "failed": failed[0]}
+
+    def sections(self, limit: int) -> Iterator[Section]:
+        """Yield the answers, each of `limit` rows at most."""
+        yield self._section(
+            "captures",
+            "Captures",
+            "SELECT status, count(*) AS captures, sum(connections)::BIGINT AS connections, "
+            "sum(frames)::BIGINT AS frames, sum(octets)::BIGINT AS bytes, "
+            "min(started) AT TIME ZONE 'UTC' AS first, max(ended) AT TIME ZONE 'UTC' AS last "
+            "FROM captures GROUP BY status ORDER BY status",
+        )
+        for name, (title, key) in _GROUPS.items():
+            one = name.removesuffix("s")
+            yield self._section(
+                name,
+                title,
+                f"SELECT {one}, {', '.join(_COLUMNS)} FROM (SELECT {key} AS {one}, {_FIGURES} "
+                "FROM links GROUP BY 1) ORDER BY badness DESC, bad_share DESC, "
+                f"connections DESC, {one} LIMIT {limit}",
+            )
+        yield self._section(
+            "endings",
+            "Endings",
+            "SELECT ended_how AS ending, cause, count(*) AS connections, "
+            "count(*) / sum(count(*)) OVER () AS connections_share "
+            f"FROM links GROUP BY ALL ORDER BY connections DESC, ending, cause LIMIT {limit}",
+        )
+        yield self._distributions()
+        yield self._section(
+            "findings",
+            "Findings",
+            "SELECT code, severity, count(DISTINCT (capture, connection)) AS connections, "
+            "sum(found)::BIGINT AS found FROM (SELECT code, severity, capture, connection, "
+            "max(repeats) AS found FROM findings GROUP BY ALL) GROUP BY ALL "
+            f"ORDER BY connections DESC, code LIMIT {limit}",
+        )
+        yield self._section(
+            "failed",
+            "Failed captures",
+            f"SELECT path, error FROM captures WHERE status = 'failed' ORDER BY path LIMIT {limit}",
+        )
+
+    def _distributions(self) -> Section:
+        found = [
+            (name, *row)
+            for name, expression in (("loss_share", "loss_share"), ("lag_ms", "lag_ms"))
+            for row in self._rows(
+                f"SELECT count({expression}), "
+                + ", ".join(f"quantile_cont({expression}, {at})" for at in _QUANTILES)
+                + " FROM links"
+            )
+        ]
+        columns = ("figure", "known_of", "p50", "p90", "p95", "p99", "max")
+        return Section("distributions", "Distributions over connections", columns, found)
+
+    def against(self, other: Self, limit: int) -> Iterator[Section]:
+        """Yield what has become of the figures of another dataset."""
+        now, then = self.measures(), other.measures()
+        rows = [(name, then[name], now[name], rise(then[name], now[name])) for name in MEASURES]
+        yield Section("changes", "Changes", ("figure", "then", "now", "change"), rows)
+        asked = f"SELECT server, {_FIGURES} FROM links GROUP BY server"
+        before = {row[0]: row for row in other._rows(asked)}
+        changed = []
+        for row in self._rows(asked):
+            old = before.get(row[0])
+            if old is not None:
+                changed.append(
+                    (row[0], old[1], row[1], rise(old[2], row[2]), rise(old[3], row[3]),
+                     rise(old[5], row[5]))
+                )  # fmt: skip
+        changed.sort(key=lambda row: (*(-(row[at] or 0.0) for at in (3, 4, 5)), row[0]))
+        columns = ("server", "then", "now", "bad_rise_share", "loss_rise_share", "lag_rise_ms")
+        yield Section("regressions", "Servers that got worse first", columns, changed[:limit])
+
+    def _section(self, name: str, title: str, asked: str) -> Section:
+        found = self._base.execute(asked)
+        columns = tuple(column[0] for column in found.description)
+        return Section(name, title, columns, found.fetchall())
+
+    def _rows(self, asked: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._base.execute(asked).fetchall()
+        return found
+
+
+def rise(then: float | None, now: float | None) -> float | None:
+    """Return how much a figure has risen; None where one of the two is not known."""
+    return None if then is None or now is None else now - then
+
+
+def _select(path: Path, table: str) -> str:
+    """Return the query of a table; one without any file has no rows."""
+    parts = table in PARTITIONED
+    pattern = path / table / ("*/*/*.parquet" if parts else "*.parquet")
+    if any((path / table).glob("*/*/*.parquet" if parts else "*.parquet")):
+        text = str(pattern).replace("'", "''")
+        if not parts:
+            return f"SELECT * FROM read_parquet('{text}', union_by_name = true)"
+        # A capture counts when its own row is there, not while its files appear.
+        return (
+            f"SELECT * FROM read_parquet('{text}', union_by_name = true, hive_partitioning = true, "
+            "hive_types = {'day': DATE, 'protocol': VARCHAR}) "
+            "SEMI JOIN (SELECT capture FROM captures) USING (capture)"
+        )
+    columns = [f"NULL::{_TYPES[each.kind]} AS {each.name}" for each in TABLES[table]]
+    columns += ["NULL::DATE AS day", "NULL::VARCHAR AS protocol"] if parts else []
+    return f"SELECT {', '.join(columns)} WHERE false"

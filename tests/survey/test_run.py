@@ -1,0 +1,102 @@
+"""Real schedulers and worker processes, on loopback."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import console_docs
+from netdissect.model.errors import AccessError
+from netdissect.model.survey import Outcome
+from netdissect.pipeline import Options
+from netdissect.survey.dataset import Dataset
+from netdissect.survey.run import survey
+from netdissect.survey.sources import sources_of
+from netdissect.survey.work import Plan
+
+RIPTIDE = console_docs.ROOT / "captures" / "riptide"
+
+
+def run(out: Path, folder: Path, plan: Plan, workers: int = 2) -> list[Outcome]:
+    told: list[int] = []
+    with Dataset(out).opened({}):
+        found = survey(
+            sources_of([str(folder)]),
+            plan,
+            workers=workers,
+            told=lambda _, count: told.append(count),
+        )
+    assert told == list(range(1, len(found) + 1))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "captures"
+    made.mkdir()
+    files = sorted(RIPTIDE.glob("udp_2.2.1_*.pcap"), key=lambda file: file.stat().st_size)[:3]
+    for name, file in zip(("c", "b", "z"), files, strict=True):
+        shutil.copy(file, made / f"{name}.pcap")
+    shutil.copy(files[0], made / "a.pcap")
+    (made / "bad.pcap").write_bytes(b"nothing")
+    return made
+
+
+def test_a_worker_that_dies_costs_its_capture_another_attempt(
+    folder: Path, tmp_path: Path
+) -> None:
+    died = tmp_path / "died"
+
+    def dies_once() -> Options:
+        try:
+            died.touch(exist_ok=False)
+        except FileExistsError:
+            return Options()
+        os.kill(os.getpid(), signal.SIGKILL)
+        return Options()
+
+    out = tmp_path / "out"
+    found = run(out, folder, Plan(str(out), dies_once, 10**18))
+    assert died.exists()
+    assert {Path(each.path).name: each.status for each in found if each.status == "failed"} == {
+        "bad.pcap": "failed"
+    }
+    rows = [
+        row
+        for file in (out / "captures").glob("*.parquet")
+        for row in pq.ParquetFile(file).read().to_pylist()
+    ]
+    # `a` and `c` are one capture, called by the first of its names whoever was first.
+    assert sorted((Path(row["path"]).name, row["status"]) for row in rows) == [
+        ("a.pcap", "done"),
+        ("b.pcap", "done"),
+        ("bad.pcap", "failed"),
+        ("z.pcap", "done"),
+    ]
+    assert not list((out / "_staging").glob("*-*/*.parquet"))
+
+
+@pytest.mark.slow
+def test_what_kills_every_worker_is_a_row_with_that_error(folder: Path, tmp_path: Path) -> None:
+    def dies() -> Options:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return Options()
+
+    for name in ("a", "b", "z", "bad"):
+        (folder / f"{name}.pcap").unlink()
+    out = tmp_path / "out"
+    (outcome,) = run(out, folder, Plan(str(out), dies, 10**18), workers=1)
+    assert outcome.error == "3 workers died of it"
+    assert len(list((out / "captures").glob("failed-*.parquet"))) == 1
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path, folder: Path) -> None:
+    plan = Plan(str(tmp_path / "out"), Options, 10**18)
+    with Dataset(plan.dataset).opened({}), pytest.raises(AccessError, match="no Dask scheduler"):
+        survey(sources_of([str(folder)]), plan, scheduler="tcp://127.0.0.1:9")

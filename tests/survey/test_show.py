@@ -1,0 +1,179 @@
+"""What a dataset answers, and the questions of docs/survey.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from click.testing import CliRunner, Result
+
+import console_docs
+from netdissect.cli import cli
+from netdissect.cli.session import Choices
+from netdissect.model.errors import CaptureFileError
+from netdissect.survey.dataset import Dataset
+from netdissect.survey.show import opened
+from netdissect.survey.sources import sources_of
+from netdissect.survey.work import Plan, survey_one
+
+RIPTIDE = console_docs.ROOT / "captures" / "riptide"
+LOSSY = RIPTIDE / "udp_2.2.1_lossy_clientleg.pcap"
+DARK = RIPTIDE / "udp_2.2.1_blackout_timeout_clientleg.pcap"
+QUESTIONS = re.findall(
+    r"```sql\n(.*?)```", (console_docs.ROOT / "docs" / "survey.md").read_text(), re.DOTALL
+)
+
+
+def made(out: Path, *captures: Path) -> Path:
+    plan = Plan(str(out), Choices().options, 60 * 10**9)
+    with Dataset(out).opened({}):
+        for source in sources_of(map(str, captures)):
+            survey_one(source, plan)
+    return out
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fleet")
+    bad = folder / "bad\x1b[31m.pcap"
+    bad.write_bytes(b"nothing")
+    return made(folder / "it's", LOSSY, DARK, bad)
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("quiet") / "out", DARK)
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["survey", "show", *words], prog_name="netdissect")
+
+
+def sections(*words: str) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in run(*words, "--json").stdout.splitlines():
+        row = json.loads(line)
+        found.setdefault(row["section"], []).append(row)
+    return found
+
+
+def diagnosed(capture: Path) -> dict[str, Any]:
+    words = ["diagnose", str(capture), "--json"]
+    (found,) = CliRunner().invoke(cli, words, prog_name="netdissect").stdout.splitlines()
+    return json.loads(found)
+
+
+def test_the_answers_are_those_of_diagnose(fleet: Path) -> None:
+    found = sections(str(fleet))
+    lossy = diagnosed(LOSSY)
+    assert {row["status"]: row["captures"] for row in found["captures"]} == {"done": 2, "failed": 1}
+    rows = {row["server"]: row for row in found["servers"]}
+    row = rows[lossy["server"]]
+    known = [part for part in lossy["loss"].values() if part["basis"] in ("observed", "told")]
+    assert row["loss_share"] == pytest.approx(
+        sum(part["lost"] for part in known) / sum(part["sent"] for part in known)
+    )
+    assert row["lag_p95_ms"] == max(part["p95_ms"] or 0 for part in lossy["lag"]["added"].values())
+    dark = diagnosed(DARK)
+    assert found["servers"][0]["server"] == max(
+        (dark, lossy), key=lambda each: each["badness"]
+    )["server"]
+    assert rows[dark["server"]]["bad_share"] == 1.0
+    assert {row["ending"] for row in found["endings"]} == {
+        dark["ended"]["how"],
+        lossy["ended"]["how"],
+    }
+    assert {row["link"] for row in found["links"]} == {
+        f"{each['client'].rpartition(':')[0]} → {each['server']}" for each in (dark, lossy)
+    }
+    assert len(found["hours"]) >= 1
+    assert found["failed"][0]["error"].endswith("not a capture file (starts with 6e 6f 74 68 69 6e 67)")
+
+
+def test_text_of_captures_and_files_is_harmless(fleet: Path) -> None:
+    shown = run(str(fleet), "--width", "200").stdout
+    assert "Worst servers" in shown
+    assert "bad" in shown
+    assert "\x1b" not in shown
+
+
+def test_what_cannot_be_told_is_a_dash_and_beyond_no_limit(quiet: Path) -> None:
+    with opened(str(quiet)) as answers:
+        assert answers.measures()["loss"] is None
+    assert run(str(quiet), "--fail-on", "loss>0%").exit_code == 0
+    assert run(str(quiet), "--fail-on", "bad>50%").exit_code == 7
+    assert run(str(quiet), "--fail-on", "connections>0").exit_code == 7
+    assert run(str(quiet), "--fail-on", "connections>1").exit_code == 0
+
+
+def test_another_dataset_is_compared_with(fleet: Path, quiet: Path) -> None:
+    found = sections(str(fleet), "--against", str(quiet))
+    changes = {row["figure"]: row for row in found["changes"]}
+    assert (changes["connections"]["then"], changes["connections"]["now"]) == (1, 2)
+    assert changes["bad"]["change"] == -0.5
+    (same,) = found["regressions"]
+    assert same["server"] == diagnosed(DARK)["server"]
+    assert same["bad_rise_share"] == 0
+    words = (str(fleet), "--against", str(quiet), "--fail-on")
+    assert run(*words, "connections.rise>0").exit_code == 7
+    assert run(*words, "failed.rise>=1").exit_code == 7
+    assert run(*words, "bad.rise>0%").exit_code == 0
+    assert run(str(fleet), "--fail-on", "bad.rise>0%").exit_code == 2
+
+
+def test_what_is_no_dataset_is_said(tmp_path: Path, quiet: Path) -> None:
+    assert run(str(tmp_path)).exit_code == 3
+    assert run().exit_code == 2
+    assert run(str(quiet), str(quiet)).exit_code == 2
+    settings = quiet / "_survey.json"
+    whole = settings.read_text()
+    settings.write_text('{"schema": 99}')
+    try:
+        with pytest.raises(CaptureFileError, match="schema"), opened(str(quiet)):
+            pass
+    finally:
+        settings.write_text(whole)
+
+
+def test_a_dataset_of_nothing_has_answers(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pcap"
+    bad.write_bytes(b"nothing")
+    result = run(str(made(tmp_path / "out", bad)))
+    assert result.exit_code == 0
+    assert "not a capture file" in result.stdout
+
+
+def test_rows_count_only_with_their_capture(tmp_path: Path) -> None:
+    out = made(tmp_path / "out", LOSSY, DARK)
+    with opened(str(out)) as answers:
+        assert answers.measures()["connections"] == 2
+    next((out / "captures").glob("*.parquet")).unlink()
+    with opened(str(out)) as answers:
+        assert answers.measures()["connections"] == 1
+
+
+def test_the_questions_of_the_page_have_answers(fleet: Path) -> None:
+    assert len(QUESTIONS) == 11
+    with duckdb.connect(":memory:") as base:
+        base.execute(QUESTIONS[0].replace("fleet/", f"{fleet}/".replace("'", "''")))
+        for question in QUESTIONS[1:]:
+            counted = f"SELECT count(*) FROM ({question.strip().rstrip(';')})"  # noqa: S608 - ours
+            assert base.execute(counted).fetchall() > [(0,)], question
+
+
+def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    result = CliRunner().invoke(cli, ["survey", "x.pcap", "--out", "y"], prog_name="netdissect")
+    assert result.exit_code == 2
+    assert "pip install 'netdissect[survey]'" in result.output
+    assert len(result.output.splitlines()) == 1
+
+
+def test_a_run_wants_a_place() -> None:
+    result = CliRunner().invoke(cli, ["survey", str(LOSSY)], prog_name="netdissect")
+    assert result.exit_code == 2
+    assert "--out DATASET" in result.output
