@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import gallery
-from netdissect.model.reports import Copy, UnitRecord
+from netdissect.model.annotations import Severity
+from netdissect.model.reports import Anomaly, Copy, UnitRecord
 from netdissect.plot.charts import KINDS, Wanted, charts, level
 from netdissect.plot.history import History
 from netdissect.plot.rows import COLUMNS, rows
@@ -106,6 +107,24 @@ def test_a_silence_is_drawn_with_its_length() -> None:
 def test_snapshots_are_drawn_where_a_protocol_has_them() -> None:
     assert text("snapshots", gallery.SNAPSHOTS)
     assert charts("snapshots", gallery.histories(gallery.LOSSY)[1]) == []
+
+
+def test_a_finding_that_lasts_is_a_span() -> None:
+    history = History(1)
+    for seq in range(100):
+        history.unit(long_ago(seq))
+    zero = history.first_ns or 0
+    evidence = {"from_ns": zero + 100_000_000, "to_ns": zero + 300_000_000, "frames": [10, 30]}
+    for severity in (Severity.WARN, Severity.CHAT):
+        history.finding(
+            Anomaly("burst-loss", severity, "sequence", None, None, 1, 0, "lost", evidence)
+        )
+    (chart,) = charts("acks", history)
+    (band,) = chart.bands
+    assert (band.start_ns, band.end_ns, band.label) == (*list(evidence.values())[:2], "burst-loss")
+    assert 'class="band finding"' in picture(chart, "p")
+    assert [row["until_ns"] for row in rows(chart) if row["series"] == "finding"] == [band.end_ns]
+    assert charts("acks", history, Wanted(start_ns=500_000_000))[0].bands == []
 
 
 def test_a_stream_shows_its_messages_and_not_its_segments_too() -> None:

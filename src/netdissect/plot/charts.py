@@ -21,6 +21,8 @@ _BARS = 60
 _SECOND_NS = 1_000_000_000
 _FAR = 4
 """A resend timer that is so many times longer than anything took is not drawn."""
+_MOST_OF = 0.8
+"""A finding that lasts longer than this share of a connection is about all of it."""
 _MAX_FLAGS = 60
 """Findings marked above a picture at most."""
 
@@ -55,7 +57,10 @@ def charts(kind: str, history: History, wanted: Wanted | None = None) -> list[Ch
     found = [chart for chart in KINDS[kind][0](history, wanted) if not chart.empty]
     for chart in found:
         _frame(chart, history, wanted)
-    return [chart for chart in found if not chart.empty]
+    found = [chart for chart in found if not chart.empty]
+    for chart in found:
+        chart.bands += _spans(chart, history)
+    return found
 
 
 def level(found: Sequence[Chart]) -> None:
@@ -99,6 +104,20 @@ def _frame(chart: Chart, history: History, wanted: Wanted) -> None:
             chart.high = max(chart.high, headroom(-chart.low, whole=chart.whole))
             chart.low = -chart.high
     chart.flags = list(_flags(chart, history))
+
+
+def _spans(chart: Chart, history: History) -> Iterable[Band]:
+    """Yield the findings that last for a while, but not for the whole connection."""
+    whole = history.last_ns - chart.zero_ns
+    for found in history.findings:
+        start, end = found.evidence.get("from_ns"), found.evidence.get("to_ns")
+        if found.severity < Severity.NOTE or not isinstance(start, int) or not isinstance(end, int):
+            continue
+        fits = chart.direction is None or found.direction in {None, chart.direction}
+        inside = end > chart.start_ns and start < chart.end_ns
+        if fits and inside and end - start < _MOST_OF * whole:
+            start, end = max(start, chart.start_ns), min(end, chart.end_ns)
+            yield Band(start, end, "finding", found.code, found.frame, found.direction)
 
 
 def _flags(chart: Chart, history: History) -> Iterable[Point]:

@@ -114,9 +114,7 @@ def findings(
     for code, one in sorted(firsts.items(), key=lambda row: (-row[1].severity, row[0])):
         row = codes.get(code)
         times = max(report.codes.get(code, 0), one.repeats)
-        where = f"#{one.frame}" if one.frame is not None else ""
-        if one.time_ns is not None:
-            where += f" at {seconds(one.time_ns - first_ns)[:-3]} s"
+        where = _where(one, first_ns)
         meaning = row.title[0].upper() + row.title[1:] + "." if row else one.message
         way = "" if one.direction is None else SIDES[one.direction]
         rows.append(
@@ -138,6 +136,18 @@ def findings(
              ("Meaning", ""))  # fmt: skip
     head = tag("tr", *(tag("th", name, class_=kind or None) for name, kind in heads))
     return tag("table", tag("thead", head), tag("tbody", *rows), class_="cards")
+
+
+def _where(found: Anomaly, first_ns: int) -> str:
+    """Return where a finding is: its frame and its time, or the span that it is about."""
+    time_ns = found.time_ns
+    frames = found.evidence.get("frames")
+    text = "" if found.frame is None else f"#{found.frame}"
+    if found.frame is None and isinstance(frames, (list, tuple)) and frames:
+        text, time_ns = f"#{frames[0]} to #{frames[-1]}", found.evidence.get("from_ns")
+    if isinstance(time_ns, int):
+        text += f" at {seconds(time_ns - first_ns)[:-3]} s"
+    return text
 
 
 def messages(units: Sequence[UnitRecord], first_ns: int) -> Html:
