@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final
 
 from netdissect.join.pairing import MAX_DELAY_NS, Pairing
 from netdissect.join.ranges import Extent, Ranges, Sight
@@ -24,7 +23,7 @@ MAX_WAITING = 200_000
 """Datagrams that wait at once; beyond, the oldest are settled early."""
 MAX_GROUP = 64
 """Equal datagrams that wait together; beyond, what is older than a usual delay is settled early."""
-MAX_WEIGHED: Final = 16
+MAX_WEIGHED = 16
 """Equal datagrams of one side that are weighed against each other; of more within one delay, all
 are ambiguous, and the first is told of the first."""
 
