@@ -21,6 +21,8 @@ clients after 5 to 20 seconds."""
 _SLOW = 8.0
 """A target gets so many handshakes of usual length to answer, where that is more than it is given
 anyway."""
+_SLOW_LIMIT = 3.0
+"""At most so many times the time that it is given."""
 _PROOF_SECONDS = 0.1
 """What kills a target may do so a moment after it has answered: it is looked at again then."""
 
@@ -52,7 +54,9 @@ class Watch:
     slow: int = 0
     """How often the target answered only when it was given more time."""
 
-    def session(self, stage: str = CONNECTED, timeout: float | None = None) -> Driver | None:
+    def session(
+        self, stage: str = CONNECTED, timeout: float | None = None, *, learn: bool = True
+    ) -> Driver | None:
         """Return a session in `stage`, None where the target did not let one in in time."""
         link = self._link()
         if link is None:
@@ -65,7 +69,8 @@ class Watch:
         if not session.open(stage, wait) and session.state != "closed":
             session.end("no answer")
         if session.is_open:
-            self.note_handshake(time.monotonic() - began)
+            if learn:
+                self.note_handshake(time.monotonic() - began)
             self.reason = ""
             return session
         self.reason = "connection refused" if link.refused else session.close_reason
@@ -75,7 +80,8 @@ class Watch:
     @property
     def patience(self) -> float:
         """Return the seconds after which a target that answers nothing has failed."""
-        return max(self.answer_seconds, _SLOW * self.handshake)
+        slow = min(_SLOW * self.handshake, _SLOW_LIMIT * self.answer_seconds)
+        return max(self.answer_seconds, slow)
 
     @property
     def is_refused(self) -> bool:
@@ -108,7 +114,8 @@ class Watch:
         silent = now + (self.start_seconds if self.monitors.process else self.patience)
         refused = now + _REFUSED_SECONDS
         while (left := (refused if self.is_refused else silent) - time.monotonic()) > 0:
-            session = self.session(timeout=min(self.patience, left))
+            # How long a target takes to start says nothing of its handshakes.
+            session = self.session(timeout=min(self.patience, left), learn=False)
             if session is not None:
                 self.monitors.settled()
                 return session
