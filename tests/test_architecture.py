@@ -31,6 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "plot": {"model", "render"},
     "report": {"model", "render", "plot"},
     "edit": {"capture", "flow", "model"},
+    "browse": {"pipeline", "plot", "render", "model"},
     "fuzz": {
         "craft",
         "layers",
@@ -76,6 +77,8 @@ ROOMS: dict[str, set[str]] = {
         "plot",
         "report",
         "edit",
+        "browse",
+        "flow",
         "capture",
         "fuzz",
         "survey",
@@ -93,7 +96,8 @@ ROOMS: dict[str, set[str]] = {
 FOREIGN: dict[str, set[str]] = {
     "scapy": {"layers", "dissect", "craft", "fuzz", "capture/live.py", "scapy_session"},
     "pyshark": {"capture/tshark.py"},
-    "rich": {"render", "cli"},
+    "rich": {"render", "cli", "browse/app.py"},
+    "textual": {"browse/app.py"},
     "click": {"cli"},
     "zstandard": {"capture"},
     "distributed": {"survey"},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from netdissect.model.reports import ConnectionReport
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["command"]
+__all__ = ["command", "print_connections"]
 
 _SORTS: dict[str, Callable[[ConnectionReport], float]] = {
     "frame": lambda report: report.first_frame,
@@ -107,6 +107,18 @@ def command(
             else:
                 show_connection(screen, reports[0], clock, explain=explain)
         return session.status()
+
+
+def print_connections(
+    session: Session, display_filter: str | None, color: str, width: int | None
+) -> None:
+    """Print the table of all connections, as the command does without further options."""
+    from netdissect.render.connections import show_connections  # noqa: PLC0415
+    from netdissect.render.units import Clock  # noqa: PLC0415
+
+    reports = _reports(session, display_filter, None)
+    clock = Clock("r", session.first_ns)
+    show_connections(make_screen(color, width), reports, clock, explain=False)
 
 
 def _reports(session: Session, display_filter: str | None, processes: int | None) -> Reports:

@@ -47,6 +47,7 @@ def capture(
     operands: Mapping[str, click.ParamType[Any]] | None = None,
     *,
     required: int = 0,
+    optional: bool = False,
     second: bool = False,
 ) -> Callable[[_F], _F]:
     """Add FILE, or `-r FILE`, and further operands: keyword `file` and one keyword per operand
@@ -55,6 +56,7 @@ def capture(
     Args:
         operands: name -> type of what may follow FILE.
         required: how many of them must be given.
+        optional: FILE may be left out, too: it is None then.
         second: a second capture may follow FILE, keyword `second`: any word that is no number.
 
     """
@@ -85,16 +87,16 @@ def capture(
             *args: Any, operands: tuple[str, ...], read_file: str | None, **options: Any
         ) -> Any:
             words = list(operands) if read_file is None else [read_file, *operands]
-            if not words:
+            if not words and not optional:
                 raise click.UsageError("Missing capture FILE (`-` reads standard input).")
             if second:
                 is_file = len(words) > 1 and not words[1].isdecimal()
                 options["second"] = words.pop(1) if is_file else None
             if len(words) > 1 + len(names):
                 raise click.UsageError(f"Got unexpected extra argument ({words[1 + len(names)]}).")
-            if len(words) < 1 + required:
+            if words and len(words) < 1 + required:
                 raise click.UsageError(f"Missing argument {names[len(words) - 1].upper()}.")
-            options["file"] = words[0]
+            options["file"] = words[0] if words else None
             for index, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
                 given = words[index] if index < len(words) else None
                 options[name] = (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from netdissect.model.records import DatagramRecord
     from netdissect.report.subject import Capture, Subject
 
-__all__ = ["MAX_TOLD", "capture_of", "command"]
+__all__ = ["MAX_TOLD", "capture_of", "command", "write_report"]
 
 MAX_TOLD = 24
 """Connections that get a part of their own at most."""
@@ -70,24 +70,32 @@ def command(
     netdissect report client.pcap server.pcap
     """
     del verbose
-    from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
-    from netdissect.report.document import document  # noqa: PLC0415
-
     with Session(file, choices, quiet=quiet) as session:
-        found = gather(session, remember=True)
-        numbers = worst(session.reports)
-        missing = [number for number in numbers[:MAX_TOLD] if number not in found.gallery.histories]
-        if missing and not session.live:
-            with session.again(quiet=True) as once_more:
-                found = gather(once_more, set(numbers[:MAX_TOLD]), remember=True)
-        told = capture_of(session, found, numbers, redact=redact)
-        if second is not None:
-            _join(told, file, second, choices)
-        text = document(told, redact=redact)
-        size = write_file(output, text)
+        size = write_report(session, output, second=second, redact=redact)
         screen = make_screen(color, width)
         screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
         return session.status()
+
+
+def write_report(
+    session: Session, output: str, *, second: str | None = None, redact: bool = False
+) -> int:
+    """Write the report of a capture, and of a second one of the same conversation; return its size
+    in bytes.
+    """
+    from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
+    from netdissect.report.document import document  # noqa: PLC0415
+
+    found = gather(session, remember=True)
+    numbers = worst(session.reports)
+    missing = [number for number in numbers[:MAX_TOLD] if number not in found.gallery.histories]
+    if missing and not session.live:
+        with session.again(quiet=True) as once_more:
+            found = gather(once_more, set(numbers[:MAX_TOLD]), remember=True)
+    told = capture_of(session, found, numbers, redact=redact)
+    if second is not None:
+        _join(told, session.file, second, session.choices)
+    return write_file(output, document(told, redact=redact))
 
 
 def capture_of(

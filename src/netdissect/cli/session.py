@@ -207,7 +207,7 @@ class Session:
         from netdissect.pipeline import Pipeline, Recorder, iter_timeline  # noqa: PLC0415
 
         recorder = Recorder()
-        pipeline = Pipeline(self._ahead(self.choices.options()), recorder=recorder)
+        pipeline = Pipeline(self.ahead(self.choices.options()), recorder=recorder)
         yield from iter_timeline(self.reader, pipeline=pipeline)
         self.collect(pipeline)
 
@@ -258,13 +258,13 @@ class Session:
             on_anomaly=found.take if self.keeps_anomalies else None,
             on_report=None if self.keeps_reports else self.forget,
         )
-        pipeline = Pipeline(self._ahead(options), recorder=records.recorder, observer=records)
+        pipeline = Pipeline(self.ahead(options), recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline)
         self.collect(pipeline)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
 
-    def _ahead(self, options: Options) -> Options:
+    def ahead(self, options: Options) -> Options:
         """Return the options with what a first look at the whole file has shown, where it can be
         looked at twice.
         """

@@ -8,7 +8,7 @@ settled; of a live source it leaves at once, with what is known by then.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect
@@ -38,7 +38,15 @@ from netdissect.track.recorder import HOLD_NS, Recorder
 from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
-__all__ = ["MAX_HELD_RECORDS", "Records", "Seen", "iter_both", "iter_records"]
+__all__ = [
+    "MAX_HELD_RECORDS",
+    "Records",
+    "Seen",
+    "iter_both",
+    "iter_records",
+    "owner_of",
+    "whole_message",
+]
 
 MAX_HELD_RECORDS = 16_384
 """Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
@@ -246,7 +254,7 @@ class Records:
         self, item: Seen, protocol: Protocol, dialect: str, tree: Dissection
     ) -> list[MessageRecord]:
         """Return the messages of a datagram, each with its unit and its findings."""
-        views = tree.messages or [_whole(item, tree)]
+        views = tree.messages or [whole_message(tree, item.payload, item.events)]
         facts = self._facts(item, protocol, dialect, len(views))
         found = [
             MessageRecord(
@@ -263,7 +271,7 @@ class Records:
             for index, view in enumerate(views)
         ]
         for note in tree.annotations:
-            found[_owner(note, views)].annotations.append(note)
+            found[owner_of(note, views)].annotations.append(note)
         return found
 
     def _facts(
@@ -281,8 +289,10 @@ class Records:
         for event in item.events:
             kind = event[0]
             unit = _taken(left, event) if kind in _NUMBERED else None
-            known = None if unit is None else _reliability(
-                *unit, unit[0].space.partition("[")[0] in reliable
+            known = (
+                None
+                if unit is None
+                else _reliability(*unit, unit[0].space.partition("[")[0] in reliable)
             )
             if kind in _NUMBERED and event[1] is None:
                 outer = known
@@ -339,12 +349,12 @@ def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:
     )
 
 
-def _whole(item: Seen, tree: Dissection) -> MessageView:
+def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()) -> MessageView:
     """Return the message that stands for a datagram without any."""
-    named = next((event[1] for event in item.events if event[0] in _TYPED and event[1]), None)
+    named = next((event[1] for event in events if event[0] in _TYPED and event[1]), None)
     kinds = (tree.fields.get("type"), tree.fields.get("kind"))
     name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")
-    return MessageView(name, 0, len(item.payload), tree.fields, tree.root)
+    return MessageView(name, 0, len(payload), tree.fields, tree.root)
 
 
 def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -> None:
@@ -361,7 +371,7 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
         tree.annotations.append(note)
 
 
-def _owner(note: Annotation, views: list[MessageView]) -> int:
+def owner_of(note: Annotation, views: list[MessageView]) -> int:
     """Return the message that a finding lies in; the first where it lies in none."""
     for index, view in enumerate(views):
         inside = 8 * view.offset <= note.bit_offset < 8 * (view.offset + view.length)

@@ -9,7 +9,7 @@ from netdissect.plot.chart import SIGNS, Band, Chart, Point, Series
 from netdissect.plot.grid import Grid
 from netdissect.render.console import Line, cells, fit
 
-__all__ = ["HEIGHT", "MIN_WIDTH", "draw"]
+__all__ = ["HEIGHT", "MIN_WIDTH", "column_of", "draw"]
 
 HEIGHT = 15
 """Rows of a picture without its axis, titles and lanes."""
@@ -60,6 +60,13 @@ def draw(chart: Chart, *, width: int, height: int = HEIGHT, plain: bool = False)
 def _about(chart: Chart, title: str, width: int, *, plain: bool) -> Line:
     about = chart.about.replace("→", "->") if plain else chart.about
     return [(f"   {about}", "dim")] if cells(title) + cells(about) + 4 <= width else []
+
+
+def column_of(chart: Chart, time_ns: int, width: int) -> int:
+    """Return the column in which `draw` shows a moment."""
+    columns = max(MIN_WIDTH, width) - _MARGIN - 1
+    share = (time_ns - chart.start_ns) * (columns - 1) // max(1, chart.end_ns - chart.start_ns)
+    return _MARGIN + max(0, min(columns - 1, share))
 
 
 class _Picture:

@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-__all__ = ["STYLES", "UNLIMITED", "Line", "Screen", "cells", "fit", "line_text", "wants_color"]
+__all__ = [
+    "STYLES",
+    "UNLIMITED",
+    "Line",
+    "Screen",
+    "cells",
+    "fit",
+    "line_plain",
+    "line_text",
+    "wants_color",
+]
 
 Line: TypeAlias = "list[tuple[str, str]]"
 """One line of output: (text, name of a style, "" for none) from left to right."""
@@ -97,6 +107,11 @@ def fit(text: str, width: int) -> str:
         if used > width - 1:
             return text[:index] + "…"
     return text
+
+
+def line_plain(line: Line) -> str:
+    """Return a streamed line as text without styles, made safe."""
+    return "".join(safe(part) for part, _ in line)
 
 
 def line_text(line: Line) -> Text:

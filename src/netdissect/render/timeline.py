@@ -14,7 +14,15 @@ from netdissect.render.console import UNLIMITED, Line, Screen, fit
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
 
-__all__ = ["LEGEND", "Item", "Overview", "show_items", "show_timeline", "show_timeouts"]
+__all__ = [
+    "LEGEND",
+    "Item",
+    "Overview",
+    "show_items",
+    "show_timeline",
+    "show_timeouts",
+    "unit_lines",
+]
 
 Item: TypeAlias = UnitRecord | ConnectionEvent
 
@@ -297,3 +305,8 @@ def show_timeline(
         show_timeouts(screen, report, clock)
         screen.text()
     show_items(screen, shown, clock, several=len(reports) > 1)
+
+
+def unit_lines(unit: UnitRecord, clock: Clock) -> Iterator[Line]:
+    """Yield the line of a unit, below it one for each further copy."""
+    return _unit(unit, clock, "", _TYPE_COLUMNS)

@@ -19,6 +19,7 @@ __all__ = [
     "hex_views",
     "tree_lines",
     "value_text",
+    "walk",
 ]
 
 SEVERITY_LETTERS = {"chat": "C", "note": "N", "warn": "W", "error": "E"}
@@ -90,7 +91,7 @@ def tree_lines(
         chosen: node to mark.
 
     """
-    for node, depth in _walk(dissection.root, 0):
+    for node, depth in walk(dissection.root, 0):
         line: Line = [(" " * indent, "")]
         if offsets:
             line.append((_place(node) + "  ", "offset"))
@@ -100,11 +101,12 @@ def tree_lines(
         yield [(" " * indent, ""), *annotation_line(note, dissection)]
 
 
-def _walk(node: FieldNode, depth: int) -> Iterator[tuple[FieldNode, int]]:
+def walk(node: FieldNode, depth: int = 0) -> Iterator[tuple[FieldNode, int]]:
+    """Yield a node and all below it with their depths, in the order of the lines."""
     yield node, depth
     if depth < _DEPTH_LIMIT:
         for child in node.children:
-            yield from _walk(child, depth + 1)
+            yield from walk(child, depth + 1)
 
 
 def _field(dissection: Dissection, node: FieldNode, chosen: bool) -> Line:  # noqa: FBT001 - private

@@ -1,0 +1,161 @@
+"""The browser on a terminal. The only module that imports Textual."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.app import App, ComposeResult
+from textual.strip import Strip
+from textual.widget import Widget
+
+from netdissect.browse import layout
+from netdissect.browse.browser import Browser
+from netdissect.render.console import Line, rich_style
+
+__all__ = ["BrowserApp"]
+
+_TICK_S = 0.25
+"""How often is looked for what has become known."""
+_SWITCH_S = 0.001
+"""How long another thread may run on before this one answers a key."""
+_STYLES = {"focus": Style(bold=True, reverse=True)}
+_ASCII = str.maketrans({
+    "→": ">", "←": "<", "»": ">", "○": "o", "✗": "x", "·": ".", "─": "-", "│": "|", "▌": ">",
+    "▶": ">", "◀": "<", "…": ".", "▏": "_", "⏎": "*", "⌫": "<", "▼": "v", "▸": "+", "↓": "v",
+    "↑": "^", "✓": "+", "–": "-", "╌": "-", "┤": "|", "└": "+", "┬": "+",
+})  # fmt: skip
+
+
+def style_of(names: str) -> Style:
+    """Return the look of style names, one or several."""
+    found = _STYLES.get(names)
+    if found is None:
+        found = Style()
+        for name in names.split():
+            found += _STYLES.get(name) or Style.parse(rich_style(name) or "none")
+        _STYLES[names] = found
+    return found
+
+
+class Board(Widget):
+    """The whole screen: lines that the browser draws."""
+
+    can_focus = True
+    DEFAULT_CSS = "Board { width: 100%; height: 100%; }"
+
+    def __init__(self, browser: Browser) -> None:
+        super().__init__()
+        self.browser = browser
+        self.lines: list[Line] = []
+        self._stale = True
+
+    def renew(self) -> None:
+        """Draw again."""
+        self._stale = True
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line."""
+        width, height = self.size
+        if self._stale or len(self.lines) != height:
+            self.lines = layout.draw(self.browser, width, height)
+            self._stale = False
+        plain = self.browser.plain
+        return Strip([
+            Segment(text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text,
+                    style_of(style))
+            for text, style in self.lines[y]
+        ]).adjust_cell_length(width)  # fmt: skip
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        self.renew()
+
+
+class BrowserApp(App[int]):
+    """The program."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { background: ansi_default; color: ansi_default; }"
+
+    def __init__(self, browser: Browser) -> None:
+        # The sixteen colours of the terminal's own theme.
+        super().__init__(ansi_color=True)
+        self.browser = browser
+        self.board = Board(browser)
+        self._switch = sys.getswitchinterval()
+
+    def compose(self) -> ComposeResult:
+        """Return the one widget there is."""
+        yield self.board
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.board.focus()
+        sys.setswitchinterval(_SWITCH_S)
+        self.browser.begin()
+        self.set_interval(_TICK_S, self._tick)
+
+    def on_unmount(self) -> None:
+        """Have what still runs end."""
+        sys.setswitchinterval(self._switch)
+        self.browser.backend.stop()
+
+    def _tick(self) -> None:
+        if self.browser.tick():
+            self.board.renew()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take keys before anything else does; all of them are the browser's."""
+        if isinstance(event, events.Key):
+            self.browser.press(event.key, event.character)
+            self._after()
+        else:
+            await super().on_event(event)
+
+    def _after(self) -> None:
+        browser = self.browser
+        if browser.copied is not None:
+            self.copy_to_clipboard(browser.copied)
+            browser.copied = None
+        if browser.leaving:
+            self.exit(0)
+        self.board.renew()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Take pasted text where something is typed."""
+        if self.browser.prompt is not None:
+            self.browser.prompt.paste(event.text)
+            self._after()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll what is under the pointer."""
+        self._wheel(event, 3)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll what is under the pointer."""
+        self._wheel(event, -3)
+
+    def _wheel(self, event: events.MouseEvent, by: int) -> None:
+        number, _ = layout.pane_at(
+            self.browser, event.x, event.y, (self.size.width, self.size.height)
+        )
+        self.browser.panes[number].move(by)
+        self.board.renew()
+
+    def on_click(self, event: events.Click) -> None:
+        """Select what is under the pointer; a double click opens it."""
+        browser = self.browser
+        width, height = self.size
+        number, line = layout.pane_at(browser, event.x, event.y, (width, height))
+        pane = browser.panes[number]
+        line -= len(pane.head(width))
+        browser.focus = number
+        if pane.selects and line >= 0:
+            pane.go(pane.top + line)
+            if event.chain == 2:  # noqa: PLR2004 - a double click
+                browser.deeper()
+        self._after()

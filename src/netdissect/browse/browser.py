@@ -1,0 +1,554 @@
+"""Five views of one capture with one selection: what keys do, and what stands where."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from netdissect.browse.backend import Backend, Entry
+from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame, lanes
+from netdissect.browse.packets import Octets, Packets, Tree
+from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, Pane, Text
+from netdissect.browse.prompt import Prompt
+from netdissect.browse.time import Findings, Plots, Units, explained, ladder
+from netdissect.model.errors import NetdissectError
+from netdissect.plot.history import History
+from netdissect.render.console import Line, line_plain
+from netdissect.render.units import Clock
+
+__all__ = ["VIEWS", "Browser"]
+
+VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
+
+MAX_BACK = 50
+"""Places that Backspace goes back to."""
+MAX_HISTORIES = 8
+"""Connections whose units and pictures are kept."""
+
+
+class Place(NamedTuple):
+    """Where one was."""
+
+    view: int
+    focus: int
+    connection: int | None
+    row: int | None
+
+
+class Browser:
+    """The state. Its methods are called by one thread; work that takes long runs in others and
+    hands its result to `tick`.
+    """
+
+    def __init__(self, backend: Backend, *, plain: bool = False, expression: str = "") -> None:
+        """Take the capture, whether signs are ASCII only, and the first filter."""
+        self.backend = backend
+        self.index = backend.index
+        self.plain = plain
+        self.clock = Clock("r", 0)
+        self.view = CONNECTIONS
+        self.focus = 0
+        self.full = False
+        """Whether one pane has all the room."""
+        self.help = False
+        self.prompt: Prompt | None = None
+        self.said = ""
+        """What was done last, or went wrong."""
+        self.leaving = False
+        self.copied: str | None = None
+        """Text for the clipboard of the terminal."""
+        self.connection: int | None = None
+        """The connection that views 2 to 5 show; None = all."""
+        self.expression = ""
+        self._make_panes(backend)
+        self._matching: array[int] | None = None
+        """Rows that match the filter; None = there is none."""
+        self._back: deque[Place] = deque(maxlen=MAX_BACK)
+        self._marks: dict[str, Place] = {}
+        self.pending = ""
+        """First key of two."""
+        self._histories: dict[int, History | None] = {}
+        self._asked: set[int] = set()
+        self._lanes: dict[tuple[int, int, int], list[Line]] = {}
+        self._rows: dict[int, tuple[int, array[int]]] = {}
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._generation = 0
+        self._filters: list[str] = []
+        self.searched = ""
+        """Text that `n` looks for; empty = marks."""
+        self._seen = (-1, -1)
+        if expression:
+            self.filter(expression)
+
+    def _make_panes(self, backend: Backend) -> None:
+        self.connections = Connections(self.clock)
+        self.verdict = Text()
+        self.packets = Packets(self.index)
+        self.packets.clock = self.clock
+        self.tree = Tree()
+        self.octets = Octets()
+        self.units = Units(self.clock)
+        self.ladder = Text()
+        self.plots: Plots = Plots()
+        self.plots.plain = self.plain
+        self.point = Text()
+        self.findings = Findings(backend.codes())
+        self.meaning = Text()
+        self.helped = Text()
+        self._panes: tuple[tuple[Pane, ...], ...] = (
+            (self.connections, self.verdict),
+            (self.packets, self.tree, self.octets),
+            (self.units, self.ladder),
+            (self.plots, self.point),
+            (self.findings, self.meaning),
+        )
+
+    # -- work --------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin to read the capture."""
+        self._run(self.backend.read)
+
+    def _run(self, work: Callable[[], Callable[[], None] | None]) -> None:
+        def body() -> None:
+            try:
+                then = work()
+            except Exception as error:  # noqa: BLE001 - it is told, whatever it is
+                known = isinstance(error, (NetdissectError, OSError))
+                text = str(error) if known else f"{type(error).__name__}: {error}"
+                self._inbox.append(lambda: self.say(text))
+            else:
+                if then is not None:
+                    self._inbox.append(then)
+
+        threading.Thread(target=body, daemon=True).start()
+
+    def tick(self) -> bool:
+        """Take what has become known; return whether anything has."""
+        changed = bool(self._inbox)
+        while self._inbox:
+            self._inbox.popleft()()
+        loaded = self.backend.loaded
+        now = (loaded.version, self.index.rows)
+        if now != self._seen:
+            self._seen, changed = now, True
+            self.clock.first_ns = loaded.first_ns
+            self.connections.take(loaded.entries or self._so_far())
+            self._take_findings()
+        return changed
+
+    def _so_far(self) -> list[Entry]:
+        found: dict[int, Entry] = {}
+        for party in list(self.index.parties):
+            if party.connection is None:
+                continue
+            known = found.get(party.connection)
+            ends = (party.src, party.dst) if not party.direction else (party.dst, party.src)
+            found[party.connection] = Entry(
+                party.connection, party.dialect or "", *ends, datagrams=party.rows
+                + (known.datagrams if known is not None else 0),
+            )  # fmt: skip
+        return list(found.values())
+
+    def say(self, text: str) -> None:
+        """Say something in the last line until the next key."""
+        self.said = text
+
+    # -- what is shown -----------------------------------------------------------------------------
+
+    @property
+    def panes(self) -> tuple[Pane, ...]:
+        """Return the panes of the view, the list first."""
+        return (self.helped,) if self.help else self._panes[self.view]
+
+    @property
+    def pane(self) -> Pane:
+        """Return the pane in focus."""
+        return self.panes[min(self.focus, len(self.panes) - 1)]
+
+    def chosen(self) -> int | None:
+        """Return the number of the connection that is selected."""
+        if self.connection is not None:
+            return self.connection
+        if self.view == PACKETS:
+            row = self.packets.row()
+            return None if row is None else self.index.parties[self.index.owners[row]].connection
+        entry = self.connections.entry()
+        return None if entry is None else entry.number
+
+    def history(self) -> History | None:
+        """Return what is drawn of the connection, where it is there; else have it gathered."""
+        number = self.chosen()
+        if number is None:
+            return None
+        if number in self._histories:
+            return self._histories[number]
+        if number not in self._asked and self.backend.loaded.done:
+            self._asked.add(number)
+
+            def work() -> Callable[[], None]:
+                found = self.backend.history(number)
+
+                def keep() -> None:
+                    self._asked.discard(number)
+                    self._histories[number] = found
+                    if len(self._histories) > MAX_HISTORIES:
+                        del self._histories[next(iter(self._histories))]
+
+                return keep
+
+            self._run(work)
+        return None
+
+    def refresh(self, width: int) -> None:
+        """Bring the lower panes up to date with the cursor above them."""
+        number = self.chosen()
+        if self.view == CONNECTIONS:
+            self._show_verdict(number, width)
+        elif self.view == PACKETS:
+            self._show_packet(width)
+        elif self.view == TIME:
+            self._show_units(width)
+        elif self.view == PLOTS:
+            self.plots.show(self.history())
+            self.point.show("the point under ▼", self.plots.about(self.clock) or self._waiting())
+        else:
+            self._show_meaning(width)
+
+    def _show_packet(self, width: int) -> None:
+        row = self.packets.row()
+        record, said = None, ""
+        if row is not None:
+            record, fate = self.packets.record(row), self.packets.fate(row)
+            ends = f"{record.src} → {record.dst}"
+            said = "  ".join(
+                part for part in (f"#{record.frame}", record.dialect, ends, fate) if part
+            )
+        self.tree.show(record, said)
+        self.octets.look(record, self.tree.node(), width)
+
+    def _waiting(self) -> list[Line]:
+        if self.chosen() is None:
+            return [[(" No connection is selected.", "dim")]]
+        if not self.backend.loaded.done:
+            return [[(" Drawn when the whole capture is read.", "dim")]]
+        return [[(" Reading this connection…", "dim")]] if self._asked else []
+
+    def _show_verdict(self, number: int | None, width: int) -> None:
+        report = None if number is None else self.backend.connection(number)
+        if number is None:
+            self.verdict.show("nothing found", self._nothing())
+            return
+        ends = f"{number}"
+        lines: list[Line] = []
+        if report is not None:
+            ends = f"{number} {report.protocol}  {report.client} → {report.server}"
+            lines = [*answer(report, self.clock, width), []]
+        self.verdict.show(ends, [*lines, *self.lanes(number, width)])
+
+    def _nothing(self) -> list[Line]:
+        loaded = self.backend.loaded
+        if not loaded.done:
+            return [[(" Reading…", "dim")]]
+        if self.connections.all:
+            return [[(" No connection matches the filter. Esc takes it back.", "")]]
+        return [
+            [(" No connection of a known protocol in this file.", "title")],
+            [(f" {self.index.rows:,} datagrams were read. 2 lists them all the same.", "")],
+            [(" --decode-as udp.port==N,PROTOCOL reads a port as a protocol.", "")],
+        ]
+
+    def lanes(self, number: int, width: int) -> list[Line]:
+        """Return the lanes of a connection; made in another thread where it is large."""
+        if not self.backend.loaded.done:
+            return []
+        key = (number, width, self.backend.loaded.version)
+        found = self._lanes.get(key)
+        if found is None:
+            self._lanes.clear()
+            self._lanes[key] = found = []
+
+            def work() -> Callable[[], None]:
+                lines = lanes(self.index, self._rows_of(number), width)
+                return lambda: self._lanes.__setitem__(key, lines)
+
+            self._run(work)
+        return found
+
+    def _rows_of(self, number: int) -> array[int]:
+        known = self._rows.get(number)
+        if known is None or known[0] != self.index.rows:
+            known = (self.index.rows, self.index.rows_of(number))
+            self._rows.clear()
+            self._rows[number] = known
+        return known[1]
+
+    def _show_units(self, width: int) -> None:
+        number, history = self.chosen(), self.history()
+        units = [] if history is None else history.slowest()
+        if self._matching is not None:
+            frames = self._frames()
+            units = [unit for unit in units if any(
+                _holds(frames, copy.frame) for copy in unit.copies)]  # fmt: skip
+        if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
+            *map(id, self.units.units)}):  # fmt: skip
+            self.units.show(units)
+        self.units.lanes = [] if number is None else self.lanes(number, width)
+        unit = self.units.unit()
+        if unit is None:
+            said = [[(" Nothing here is numbered and acknowledged.", "dim")]]
+            self.ladder.show("units", self._waiting() or said)
+        else:
+            self.ladder.show(f"ladder of {unit.space} {unit.wire_seq}",
+                             ladder(unit, self.clock, width))  # fmt: skip
+
+    def _show_meaning(self, width: int) -> None:
+        if not self.findings.rows:
+            done = self.backend.loaded.done
+            self.meaning.show("findings", [[(" Nothing found." if done else " Reading…", "dim")]])
+            return
+        row, _, _, example = self.findings.rows[min(self.findings.cursor,
+                                                    len(self.findings.rows) - 1)]  # fmt: skip
+        self.meaning.show(f"{row.code} ({row.severity.label}, {row.group})",
+                          explained(row, example, self.clock, width))  # fmt: skip
+
+    def _frames(self) -> Sequence[int]:
+        chosen = self.packets.chosen
+        return self.index.frames if chosen is None else [self.index.frames[row] for row in chosen]
+
+    def _take_findings(self) -> None:
+        scoped = self.connection is not None or self._matching is not None
+        hits = {code: frames[:] for code, frames in list(self.index.hits.items())}
+        self.findings.take(hits, self.backend.loaded.anomalies, self.connection,
+                           self._frames() if scoped else None)  # fmt: skip
+
+    # -- selection ---------------------------------------------------------------------------------
+
+    def here(self) -> Place:
+        """Return where one is."""
+        return Place(self.view, self.focus, self.connection, self.packets.row())
+
+    def open(self, view: int, *, frame: int | None = None, back: bool = True) -> None:
+        """Go to a view, and in it to a frame."""
+        if back:
+            self._back.append(self.here())
+        self.view, self.focus, self.help = view, 0, False
+        if frame is not None:
+            self.to_frame(frame)
+
+    def to_frame(self, frame: int) -> None:
+        """Put the cursor of the packets on a frame, or on the next that is shown."""
+        if not len(self.packets):
+            return
+        self.packets.go(self.packets.place(self.index.near(frame)))
+        row = self.packets.row()
+        if row is not None and self.index.frames[row] != frame:
+            self.say(f"frame {frame} is not shown here; this is the nearest")
+
+    def scope(self, number: int | None) -> None:
+        """Show one connection alone in views 2 to 5; None = all."""
+        self.connection = number
+        self._apply()
+
+    def _apply(self) -> None:
+        rows = self._matching
+        if self.connection is not None:
+            mine = self._rows_of(self.connection)
+            if rows is None:
+                rows = mine
+            else:
+                both = set(rows)
+                rows = array("I", [row for row in mine if row in both])
+        self.packets.show(rows, self.connection)
+        self._take_findings()
+
+    def filter(self, text: str) -> None:
+        """Show only what matches, in all views."""
+        self._generation += 1
+        generation = self._generation
+        self.expression, self._matching, self.connections.kept = text, None, None
+        if not text:
+            self._apply()
+            self.connections.take(self.connections.all)
+            return
+        self._filters.append(text)
+        self._matching = found = array("I")
+        self.connections.kept = numbers = set[int]()
+        self._apply()
+
+        def work() -> Callable[[], None]:
+            index, last, base = self.index, -1, 0
+            for frame, nth in self.backend.select(text):
+                if generation != self._generation:
+                    break
+                base = base if frame == last else bisect_left(index.frames, frame)
+                last = frame
+                if base + nth < index.rows and index.frames[base + nth] == frame:
+                    found.append(base + nth)
+                    party = index.parties[index.owners[base + nth]]
+                    if party.connection is not None:
+                        numbers.add(party.connection)
+            return done
+
+        def done() -> None:
+            if generation == self._generation:
+                self.say(f"{len(found):,} datagrams match")
+                self._apply()
+                self.connections.take(self.connections.all)
+
+        self._run(work)
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def press(self, key: str, character: str | None = None) -> None:
+        """Take one key, by Textual's name and the character that it types."""
+        from netdissect.browse.keys import press  # noqa: PLC0415 - it needs this class
+
+        press(self, key, character)
+
+    def typed(self, label: str, done: Callable[[str], None], text: str = "") -> None:
+        """Have something typed."""
+        self.prompt = Prompt(label, done, text=text)
+
+    def ask_filter(self, text: str | None = None) -> None:
+        """Have the filter typed."""
+        self.prompt = Prompt(
+            "Filter /", self.filter, text=self.expression if text is None else text,
+            fields=self.backend.fields(), check=self.backend.check, history=self._filters,
+        )  # fmt: skip
+
+    def deeper(self) -> None:
+        """Go one level deeper."""
+        if self.view == CONNECTIONS:
+            self.deciding()
+        elif self.view == PACKETS and self.focus == 1:
+            self.tree.fold(closed=not self.tree.is_folded())
+        elif self.view == PACKETS:
+            self.focus = 1
+        elif self.view == FINDINGS:
+            first = self.findings.first()
+            if first is not None:
+                self.open(PACKETS, frame=first)
+        else:
+            frame = self._frame_here()
+            if frame is not None:
+                self._scoped(frame)
+
+    def _frame_here(self) -> int | None:
+        """Return the frame of the point or of the last copy under the cursor."""
+        if self.view == PLOTS:
+            point = self.plots.here()
+            return None if point is None else point.frame
+        unit = self.units.unit()
+        return unit.copies[-1].frame if unit is not None and unit.copies else None
+
+    def _scoped(self, frame: int) -> None:
+        number = self.chosen()
+        self._back.append(self.here())
+        self.scope(number)
+        self.open(PACKETS, frame=frame, back=False)
+
+    def deciding(self) -> None:
+        """Go from the verdict to the frame that decides it."""
+        number = self.chosen()
+        if number is None:
+            return
+        report = self.backend.connection(number)
+        self._back.append(self.here())
+        self.scope(number)
+        self.open(PACKETS, back=False, frame=None if report is None else deciding_frame(report))
+
+    def back(self, place: Place | None = None) -> None:
+        """Go back to where one was, or to a place."""
+        if place is None:
+            if not self._back:
+                return
+            place = self._back.pop()
+        if place.connection != self.connection:
+            self.scope(place.connection)
+        self.view, self.focus = place.view, place.focus
+        if place.row is not None:
+            self.packets.go(self.packets.place(place.row))
+
+    def sort(self) -> None:
+        """Change the order of the list."""
+        if self.view == TIME:
+            self.units.by_time = not self.units.by_time
+            self.units.show(self.units.units if self.units.by_time else [])
+            return
+        names = list(SORTS)
+        self.connections.sort = names[(names.index(self.connections.sort) + 1) % len(names)]
+        self.connections.take(self.connections.all)
+
+    def text_here(self) -> str:
+        """Return the line under the cursor as text."""
+        pane = self.pane
+        if not len(pane):
+            return ""
+        return line_plain(pane.line(pane.cursor if pane.selects else pane.top, 500)).strip()
+
+    def field_filter(self) -> str | None:
+        """Return the filter that asks for the value under the cursor."""
+        if self.view == CONNECTIONS:
+            entry = self.connections.entry()
+            return None if entry is None else f"conn.id == {entry.number}"
+        if self.view == FINDINGS:
+            code = self.findings.code()
+            return None if code is None else f'anomaly == "{code}"'
+        row = self.packets.row()
+        node, record = self.tree.node(), self.tree.record
+        if row is None or record is None or record.protocol is None:
+            return None
+        if self.focus == 0 or node is None or node.children:
+            return f"conn.id == {record.connection}"
+        if isinstance(node.value, bool):
+            return f"{record.protocol}.{node.name} == {str(node.value).lower()}"
+        return f"{record.protocol}.{node.name} == {node.value}" if isinstance(
+            node.value, (int, float)) else None  # fmt: skip
+
+    def write(self, path: str) -> None:
+        """Write the frames that are shown to a file."""
+        if not path:
+            return
+        rows = range(self.index.rows) if self.packets.chosen is None else self.packets.chosen
+        frames = array("I")
+        for row in rows:
+            frames.extend((self.index.frames[row], *self.index.joined.get(row, ())))
+        self._told(lambda: self.backend.write(path, frames))
+
+    def report(self, path: str) -> None:
+        """Write the report."""
+        if path:
+            self._told(lambda: self.backend.report(path))
+
+    def _told(self, work: Callable[[], str]) -> None:
+        self.say("writing…")
+
+        def body() -> Callable[[], None]:
+            text = work()
+            return lambda: self.say(text)
+
+        self._run(body)
+
+    def mark(self, name: str) -> None:
+        """Remember this place under a letter."""
+        self._marks[name] = self.here()
+        self.say(f"mark {name} is set")
+
+    def to_mark(self, name: str) -> None:
+        """Go to a place that was marked."""
+        place = self._marks.get(name)
+        if place is None:
+            self.say(f"there is no mark {name}")
+        else:
+            self._back.append(self.here())
+            self.back(place)
+
+
+def _holds(frames: Sequence[int], frame: int) -> bool:
+    place = bisect_left(frames, frame)
+    return place < len(frames) and frames[place] == frame

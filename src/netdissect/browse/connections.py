@@ -1,0 +1,191 @@
+"""Connections, one a line, worst first; and the answer about one of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+from netdissect.browse.backend import Entry
+from netdissect.browse.pane import Pane, padded
+from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline.index import Index
+from netdissect.render.console import Line
+from netdissect.render.diagnose import loss_text
+from netdissect.render.tree import SEVERITY_LETTERS
+from netdissect.render.units import Clock, dialect_text, duration
+
+__all__ = ["SORTS", "Connections", "answer", "deciding_frame", "lanes"]
+
+SORTS: dict[str, Callable[[Entry], float]] = {
+    "worst": lambda entry: -entry.badness,
+    "first seen": lambda entry: entry.first_ns,
+    "longest": lambda entry: entry.first_ns - entry.last_ns,
+    "most sent again": lambda entry: -(entry.again or 0),
+    "most datagrams": lambda entry: -entry.datagrams,
+}
+"""Order -> its key."""
+
+_NARROW = 60
+_WIDE = 110
+_LABEL = 9
+_MAX_SAMPLED = 400_000
+"""Rows that lanes are drawn from; of more, every n-th."""
+
+
+class Connections(Pane):
+    """The list."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.all: Sequence[Entry] = ()
+        self.shown: Sequence[Entry] = ()
+        self.sort = "worst"
+        self.reverse = False
+        self.kept: set[int] | None = None
+        """Numbers of connections that match the filter; None = all."""
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self.shown)
+
+    def take(self, entries: Sequence[Entry]) -> None:
+        """Take the connections as they are known now; the cursor stays on its own."""
+        before = self.entry()
+        self.all = entries
+        kept = self.kept
+        found = [entry for entry in entries if kept is None or entry.number in kept]
+        self.shown = sorted(found, key=SORTS[self.sort], reverse=self.reverse)
+        if before is not None:
+            self.find(before.number)
+
+    def find(self, number: int) -> None:
+        """Put the cursor on a connection."""
+        for place, entry in enumerate(self.shown):
+            if entry.number == number:
+                self.cursor = place
+
+    def entry(self) -> Entry | None:
+        """Return the connection under the cursor."""
+        return self.shown[self.cursor] if self.cursor < len(self.shown) else None
+
+    def head(self, width: int) -> Sequence[Line]:
+        """Return the heading."""
+        order = f"{self.sort}{', reversed' if self.reverse else ''}"
+        if width < _NARROW:
+            return [[(f"   #     verdict, {order} first", "dim")]]
+        server = f"{'server':<22}" if width >= _WIDE else ""
+        more = f"{'lasted':>9} " if width >= _WIDE else ""
+        return [[(f"   #     {'protocol':<14} {'client':<20} {server}{more}{'again':>7}"
+                  f"  verdict, by {order}", "dim")]]  # fmt: skip
+
+    def line(self, number: int, width: int) -> Line:
+        """Return one connection."""
+        entry = self.shown[number]
+        letter = SEVERITY_LETTERS.get(entry.severity, " ")
+        line: Line = [(f"{letter} ", entry.severity), (f"{entry.number:<5} ", "title")]
+        if width >= _NARROW:
+            again = "?" if entry.again is None else f"{entry.again}»"
+            line += [
+                *padded([(entry.dialect, "protocol")], 14),
+                *padded([(f" {entry.client}", "c2s")], 22),
+            ]
+            if width >= _WIDE:
+                lasted = duration((entry.last_ns - entry.first_ns) / 1e6)
+                line += [*padded([(entry.server, "s2c")], 22), (f"{lasted:>9} ", "")]
+            line.append((f"{again:>6}  ", "resend" if entry.again else "dim"))
+        verdict = entry.verdict or f"still reading; {entry.datagrams:,} datagrams so far"
+        return [*line, (verdict, "" if entry.verdict else "dim")]
+
+
+def deciding_frame(report: ConnectionReport) -> int:
+    """Return the frame that decides the verdict: the one that says so, else the one from which on
+    its cause holds, else the last.
+    """
+    found = report.diagnosis
+    if found is not None:
+        for frame in (found.ending.frame, found.cause.from_frame, found.cause.to_frame):
+            if frame is not None:
+                return frame
+    return report.last_frame
+
+
+def answer(report: ConnectionReport, clock: Clock, width: int) -> list[Line]:
+    """Return the answer about a connection, with its frames."""
+    lines: list[Line] = []
+
+    def say(text: str, style: str = "") -> None:
+        for row in textwrap.wrap(text, max(20, width - 2), break_on_hyphens=False) or [""]:
+            lines.append([(f" {row}", style)])  # noqa: PERF401 - one text after another
+
+    found = report.diagnosis
+    if found is not None:
+        say(found.verdict, "title")
+        if found.cause.text and found.cause.text not in found.verdict:
+            say(f"{found.cause.text} ({found.cause.confidence})")
+        _frames(report, found, clock, say)
+        for text in found.ruled_out[:3]:
+            say(f"Ruled out: {text}", "dim")
+        if found.settles:
+            say(found.settles, "dim")
+        there, back = (loss_text(part) for part in found.loss)
+        path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
+        say(f"Loss → {there}, ← {back}; round trip {path}; seen at {report.vantage}.", "dim")
+    said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
+    say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
+    return lines
+
+
+def _frames(
+    report: ConnectionReport, found: Diagnosis, clock: Clock, say: Callable[[str, str], None]
+) -> None:
+    """Say on which frames the verdict rests."""
+    facts = [
+        f"{verdict.side} last heard #{verdict.last_heard_frame} at"
+        f" {clock.show(verdict.last_heard_ns)}, due {clock.show(verdict.due_ns)}"
+        for verdict in report.timeouts
+        if verdict.fired and verdict.last_heard_frame is not None
+    ]
+    if found.ending.frame is not None:
+        facts.append(f"ended in #{found.ending.frame} at {clock.show(found.ending.time_ns)}")
+    facts.append(f"frames #{report.first_frame} to #{report.last_frame}")
+    say("; ".join(facts) + ".", "")
+
+
+_RANK = " ·○»✗"
+
+
+def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
+    """Return two lanes, one a direction: each column shows the worst of what it holds."""
+    if not rows:
+        return []
+    columns = max(10, width - _LABEL - 3)
+    first, last = index.times[rows[0]], index.times[rows[-1]]
+    span = max(1, last - first)
+    ways = [[0] * columns, [0] * columns]
+    events = [" "] * columns
+    step = 1 + len(rows) // _MAX_SAMPLED
+    for row in rows[::step]:
+        marks = index.marks[row]
+        at = max(0, min(columns - 1, (index.times[row] - first) * columns // span))
+        rank = 4 if marks & 8 else 3 if marks & 2 else 2 if marks & 4 else 1
+        lane = ways[index.parties[index.owners[row]].direction or 0]
+        lane[at] = max(lane[at], rank)
+        if marks & 16:
+            events[at] = "!"
+    lines: list[Line] = [[(" " * (_LABEL + 1) + _ruler(span, columns), "dim")]]
+    styles = ("", "", "duplicate", "resend", "bad")
+    for name, style, lane in zip(("client →", "server ←"), ("c2s", "s2c"), ways, strict=True):
+        line: Line = [(f" {name:<{_LABEL}}", style)]
+        line += [(_RANK[rank], styles[rank]) for rank in lane]
+        lines.append(line)
+    lines.append([(f" {'found':<{_LABEL}}", "dim"), ("".join(events), "note")])
+    return lines
+
+
+def _ruler(span_ns: int, columns: int) -> str:
+    axis = [" "] * (columns + 12)
+    for at in range(0, columns, 12):
+        label = f"|{span_ns * at / columns / 1e9:.3g} s"
+        axis[at : at + len(label)] = label
+    return "".join(axis)[:columns]

@@ -1,0 +1,264 @@
+"""What each key does: the same in every view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from netdissect.browse import walking
+from netdissect.browse.pane import PACKETS
+from netdissect.render.console import Line
+
+if TYPE_CHECKING:
+    from netdissect.browse.browser import Browser
+
+__all__ = ["HELP", "hints", "press"]
+
+HELP = """\
+ Esc or ? closes this. Letters mean the same in every view.
+
+ Move    j k ↓ ↑  PgUp PgDn  g G     h l ← → fold, unfold; earlier, later
+ Views   1 2 3 4 5                   Tab next pane, S-Tab back, \\ pane full
+ Open    ⏎ deeper                    Backspace or b: back to where you were
+ Jump    n N next, previous mark     ] [ next, previous of the connection
+         u U never acknowledged      o other copy, a its acknowledgement
+         v the frame that decides the verdict
+         # go to a frame             @ go to a time in seconds
+ Find    / filter                    * filter on this value, ! on its opposite
+         f search text, then n N     Esc takes the filter, then the scope back
+ Look    x bits or hexadecimal       d time: first, previous, of day
+         s S sort, reverse           < > other plot, L its other direction
+ Keep    m a sets mark a             ' a goes back to it
+ Take    y copy the line             Y copy the filter
+         w write what is shown       r write the report
+ Leave   q                           Ctrl-C at once
+"""
+
+_TIMES = {"r": "d", "d": "a", "a": "r"}
+_ROOTS = {"j": 1, "down": 1, "k": -1, "up": -1}
+
+
+def hints(browser: Browser) -> str:
+    """Return the keys of the pane in focus, the most used first."""
+    if browser.prompt is not None:
+        return "Tab completes  ⏎ takes it  ↑ what was typed before  Esc leaves it as it was"
+    if browser.help:
+        return "Esc close  j k scroll"
+    texts = (
+        "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane  ? help  q quit",
+        "Tab pane  n/N mark  o other copy  a its ack  ⌫ back  x bits  / filter  ? help",
+        "⏎ frame  s order  Tab pane  2 packets  4 plots  ? help  q quit",
+        "←/→ walk  < > other plot  L other direction  ⏎ frame  ? help  q quit",
+        "⏎ first frame  * filter on it  Tab explanation  ? help  q quit",
+    )
+    return texts[browser.view]
+
+
+def press(browser: Browser, key: str, character: str | None) -> None:
+    """Take one key."""
+    browser.say("")
+    if key == "ctrl+c":
+        browser.leaving = True
+    elif browser.prompt is not None:
+        prompt = browser.prompt
+        if prompt.press(key, character) and browser.prompt is prompt:
+            browser.prompt = None
+    elif browser.pending:
+        pending, browser.pending = browser.pending, ""
+        if character and character.isalnum():
+            (browser.mark if pending == "m" else browser.to_mark)(character)
+    else:
+        name = character if character and character.isprintable() and character != " " else key
+        if not (_moved(browser, name) or _done(browser, name)) and name != "escape":
+            browser.say(f"{name}: no such key; ? lists them")
+
+
+def _moved(browser: Browser, name: str) -> bool:
+    pane = browser.pane
+    last = max(0, len(pane) - 1)
+    if name in _ROOTS:
+        pane.move(_ROOTS[name])
+    elif name in {"g", "home"}:
+        pane.go(0)
+    elif name in {"G", "end"}:
+        pane.go(last)
+    elif name in {"pagedown", "pageup"}:
+        pane.move(pane.page if name == "pagedown" else -pane.page)
+    elif name in {"ctrl+d", "ctrl+u"}:
+        pane.move(pane.page // 2 if name == "ctrl+d" else -(pane.page // 2))
+    elif name in {"h", "left", "l", "right"}:
+        _sideways(browser, 1 if name in {"l", "right"} else -1)
+    else:
+        return False
+    return True
+
+
+def _sideways(browser: Browser, by: int) -> None:
+    if browser.pane is browser.plots:
+        browser.plots.step(by)
+    elif browser.pane is browser.tree:
+        browser.tree.fold(closed=by < 0)
+
+
+def _done(browser: Browser, name: str) -> bool:
+    action = _ACTIONS.get(name)
+    if action is None:
+        return False
+    action(browser)
+    return True
+
+
+def _view(number: int) -> Callable[[Browser], None]:
+    return lambda browser: browser.open(number)
+
+
+def _pane(by: int) -> Callable[[Browser], None]:
+    def turn(browser: Browser) -> None:
+        browser.focus = (browser.focus + by) % len(browser.panes)
+
+    return turn
+
+
+def _escape(browser: Browser) -> None:
+    if browser.help:
+        browser.help = False
+    elif browser.expression:
+        browser.filter("")
+    elif browser.connection is not None:
+        browser.scope(None)
+
+
+def _quit(browser: Browser) -> None:
+    if browser.help:
+        browser.help = False
+    else:
+        browser.leaving = True
+
+
+def _help(browser: Browser) -> None:
+    browser.help = not browser.help
+    browser.focus = 0
+    lines: list[Line] = [[(line, "")] for line in HELP.splitlines()]
+    browser.helped.show("", lines)
+
+
+def _on_value(form: str) -> Callable[[Browser], None]:
+    def ask(browser: Browser) -> None:
+        found = browser.field_filter()
+        if found is None:
+            browser.say("there is no value here that a filter can ask for")
+            return
+        wanted = form.format(found)
+        before = browser.expression
+        browser.filter(f"({before}) and {wanted}" if before else wanted)
+
+    return ask
+
+
+def _time(browser: Browser) -> None:
+    browser.clock.style = _TIMES.get(browser.clock.style, "r")
+
+
+def _to_frame(browser: Browser) -> None:
+    def go(text: str) -> None:
+        if text.isdecimal():
+            browser.open(PACKETS, frame=int(text[:12]))
+
+    browser.typed("Go to frame #", go)
+
+
+def _to_time(browser: Browser) -> None:
+    def go(text: str) -> None:
+        try:
+            since = float(text)
+        except ValueError:
+            browser.say(f"{text!r} is no time in seconds")
+            return
+        if abs(since) < 1e12 and browser.index.rows:  # noqa: PLR2004 - fits 64 bits
+            time_ns = max(0, (browser.clock.first_ns or 0) + int(since * 1e9))
+            row = browser.index.at_time(time_ns)
+            browser.open(PACKETS)
+            browser.packets.go(browser.packets.place(row))
+
+    browser.typed("Go to second @", go)
+
+
+def _turn(by: int) -> Callable[[Browser], None]:
+    def turn(browser: Browser) -> None:
+        browser.plots.turn(by)
+
+    return turn
+
+
+def _bits(browser: Browser) -> None:
+    browser.octets.bitwise = not browser.octets.bitwise
+
+
+def _full(browser: Browser) -> None:
+    browser.full = not browser.full
+
+
+def _reverse(browser: Browser) -> None:
+    browser.connections.reverse = not browser.connections.reverse
+    browser.connections.take(browser.connections.all)
+
+
+def _copy(browser: Browser) -> None:
+    browser.copied = browser.text_here()
+    browser.say("the line is copied, if the terminal allows it")
+
+
+def _copy_filter(browser: Browser) -> None:
+    browser.copied = browser.expression
+    browser.say("the filter is copied, if the terminal allows it")
+
+
+def _pend(letter: str) -> Callable[[Browser], None]:
+    def wait(browser: Browser) -> None:
+        browser.pending = letter
+        browser.say("a letter or digit names the mark")
+
+    return wait
+
+
+_ACTIONS: dict[str, Callable[[Browser], None]] = {
+    **{str(number + 1): _view(number) for number in range(5)},
+    "tab": _pane(1),
+    "shift+tab": _pane(-1),
+    "\\": _full,
+    "enter": lambda browser: browser.deeper(),
+    "backspace": lambda browser: browser.back(),
+    "b": lambda browser: browser.back(),
+    "n": lambda browser: walking.next_mark(browser, 1),
+    "N": lambda browser: walking.next_mark(browser, -1),
+    "]": lambda browser: walking.of_connection(browser, 1),
+    "[": lambda browser: walking.of_connection(browser, -1),
+    "u": lambda browser: walking.unacknowledged(browser, 1),
+    "U": lambda browser: walking.unacknowledged(browser, -1),
+    "o": walking.other_copy,
+    "a": walking.acknowledgement,
+    "v": lambda browser: browser.deciding(),
+    "#": _to_frame,
+    "@": _to_time,
+    "/": lambda browser: browser.ask_filter(),
+    "*": _on_value("{}"),
+    "!": _on_value("not ({})"),
+    "escape": _escape,
+    "f": lambda browser: browser.typed("Search ", lambda text: walking.search(browser, text)),
+    "x": _bits,
+    "d": _time,
+    "s": lambda browser: browser.sort(),
+    "S": _reverse,
+    "<": _turn(-1),
+    ">": _turn(1),
+    "L": lambda browser: browser.plots.other(),
+    "m": _pend("m"),
+    "'": _pend("'"),
+    "y": _copy,
+    "Y": _copy_filter,
+    "w": lambda browser: browser.typed("Write what is shown to ", browser.write),
+    "r": lambda browser: browser.typed("Write the report to ", browser.report, "report.html"),
+    "?": _help,
+    "q": _quit,
+}
+"""Key -> what it does."""

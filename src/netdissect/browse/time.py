@@ -1,0 +1,306 @@
+"""Units of a connection, slowest first, and the ladder of one of them; pictures; findings."""
+
+from __future__ import annotations
+
+import textwrap
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from netdissect.browse.pane import Pane
+from netdissect.model.annotations import CodeRow
+from netdissect.model.reports import Anomaly, UnitRecord
+from netdissect.plot.chart import Chart, Point
+from netdissect.plot.charts import KINDS, charts
+from netdissect.plot.history import History
+from netdissect.plot.terminal import column_of, draw
+from netdissect.render.console import Line, fit
+from netdissect.render.timeline import unit_lines
+from netdissect.render.tree import SEVERITY_LETTERS
+from netdissect.render.units import Clock, arrow_of, direction_style, duration
+
+__all__ = ["Findings", "Plots", "Units", "explained", "ladder"]
+
+_LADDER = 60
+_LABELLED = 30
+
+
+class Units(Pane):
+    """The slowest units of a connection."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.units: list[UnitRecord] = []
+        self.lanes: Sequence[Line] = ()
+        self.by_time = False
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self.units)
+
+    def show(self, units: Sequence[UnitRecord]) -> None:
+        """Show the units of another connection, or in another order."""
+        self.units = sorted(units, key=_sent) if self.by_time else list(units)
+        self.cursor = self.top = 0
+
+    def unit(self) -> UnitRecord | None:
+        """Return the unit under the cursor."""
+        return self.units[self.cursor] if self.cursor < len(self.units) else None
+
+    def head(self, width: int) -> Sequence[Line]:
+        """Return the lanes and the heading."""
+        del width
+        order = "in order of time" if self.by_time else "slowest first"
+        heading = f"        sent    unit           type               copies       took  {order}"
+        return [*self.lanes, [(heading, "dim")]]
+
+    def line(self, number: int, width: int) -> Line:
+        """Return one unit."""
+        del width
+        return next(unit_lines(self.units[number], self._clock))
+
+
+def _sent(unit: UnitRecord) -> int:
+    return unit.copies[0].time_ns
+
+
+def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
+    """Return every copy of a unit and its acknowledgement as arrows between two lanes."""
+    inner = max(16, min(_LADDER, width - 42))
+    forward = not unit.direction
+    name = fit(f" {unit.space} {unit.wire_seq} ", inner - 6)
+    lines: list[Line] = []
+    before = None
+    for copy in unit.copies:
+        sign = {"retransmission": "»", "duplicate": "○"}.get(copy.kind, "─")
+        since = "" if before is None else f"  +{duration((copy.time_ns - before) / 1e6)}"
+        before = copy.time_ns
+        late = ""
+        if copy.due_ns is not None:
+            ms = (copy.time_ns - copy.due_ns) / 1e6
+            late = f"  {duration(abs(ms))} {'late' if ms >= 0 else 'early'}"
+        style = {"»": "resend", "○": "duplicate"}.get(sign, direction_style(unit.direction))
+        lines.append([
+            (f"{clock.show(copy.time_ns):>12} ", "time"),
+            (_arrow(name, sign, inner, forward=forward), style),
+            (f" #{copy.frame}", "frame"), (f"{since}{late}", "dim"),
+        ])  # fmt: skip
+    if unit.acked_frame is not None and unit.acked_time_ns is not None and unit.copies:
+        took = (unit.acked_time_ns - unit.copies[0].time_ns) / 1e6
+        mark = "~" if unit.rtt_ambiguous else ""
+        lines.append([
+            (f"{clock.show(unit.acked_time_ns):>12} ", "time"),
+            (_arrow(" acknowledged ", "─", inner, forward=not forward),
+             direction_style(1 - unit.direction)),
+            (f" #{unit.acked_frame}", "frame"), (f"  after {mark}{duration(took)}", "good"),
+        ])  # fmt: skip
+    else:
+        said = "never acknowledged" if unit.missed else "no acknowledgement in this capture"
+        lines.append([(f"{'':>13}✗ {said}", "bad" if unit.missed else "dim")])
+    return lines
+
+
+def _arrow(name: str, sign: str, inner: int, *, forward: bool) -> str:
+    shaft = f"{name:─^{inner - 3}}"
+    if sign != "─":
+        shaft = "──" + sign * 2 + shaft[4:]
+    return f"│{shaft}▶│" if forward else f"│◀{shaft}│"
+
+
+class Plots(Pane):
+    """One picture at a time, with a cursor that walks its points."""
+
+    selects = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind = 0
+        self.which = 0
+        self.point = 0
+        self.plain = False
+        self._found: list[Chart] = []
+        self._points: list[Point] = []
+        self._history: History | None = None
+        self._lines: list[Line] = []
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def show(self, history: History | None) -> None:
+        """Show another connection."""
+        if history is not self._history:
+            self._history = history
+            self.turn(0)
+
+    def turn(self, by: int) -> None:
+        """Go to the next picture that the connection has, or the one before."""
+        self._found, self._points, self.point = [], [], 0
+        if self._history is None:
+            return
+        kinds = list(KINDS)
+        self.kind = (self.kind + by) % len(kinds)
+        for _ in kinds:
+            self._found = charts(kinds[self.kind], self._history)
+            if self._found:
+                break
+            self.kind = (self.kind + (by or 1)) % len(kinds)
+        self.which = 0
+        self._gather()
+
+    def other(self) -> None:
+        """Go to the other direction."""
+        self.which = (self.which + 1) % max(1, len(self._found))
+        self.point = 0
+        self._gather()
+
+    def _gather(self) -> None:
+        chart = self.chart()
+        points = (
+            []
+            if chart is None
+            else [
+                point
+                for series in chart.series
+                for point in series.points
+                if point.frame is not None
+            ]
+        )
+        self._points = sorted(points, key=lambda point: point.time_ns)
+
+    def chart(self) -> Chart | None:
+        """Return the picture."""
+        return self._found[self.which] if self.which < len(self._found) else None
+
+    def step(self, by: int) -> None:
+        """Walk along the points."""
+        self.point = max(0, min(len(self._points) - 1, self.point + by))
+
+    def near(self, frame: int) -> None:
+        """Put the cursor on the point of a frame, or on the next one."""
+        frames = [point.frame or 0 for point in self._points]
+        later = [place for place, found in enumerate(frames) if found >= frame]
+        self.point = min(later, key=lambda place: frames[place], default=0)
+
+    def here(self) -> Point | None:
+        """Return the point under the cursor."""
+        return self._points[self.point] if self.point < len(self._points) else None
+
+    def draw(self, width: int, height: int, *, focused: bool) -> list[Line]:
+        """Return the picture, as large as there is room."""
+        chart, here = self.chart(), self.here()
+        if chart is None:
+            self._lines = [[(" No picture: nothing here is numbered.", "dim")]]
+            return super().draw(width, height, focused=focused)
+        rows = max(4, height - 6 - len(chart.lanes))
+        self._lines = list(draw(chart, width=width - 1, height=rows, plain=self.plain))
+        if here is not None:
+            at = column_of(chart, here.time_ns, width - 1)
+            self._lines.insert(1, [(" " * at + "▼", "title")])
+        while len(self._lines) > height and rows > 4:  # noqa: PLR2004 - the least of a picture
+            rows -= 1
+            marks = self._lines[1:2] if here is not None else []
+            self._lines = list(draw(chart, width=width - 1, height=rows, plain=self.plain))
+            self._lines[1:1] = marks
+        return super().draw(width, height, focused=focused)
+
+    def line(self, number: int, width: int) -> Line:
+        """Return one line of the picture."""
+        del width
+        return self._lines[number]
+
+    def about(self, clock: Clock) -> list[Line]:
+        """Return what the point under the cursor is."""
+        here, chart = self.here(), self.chart()
+        if here is None or chart is None:
+            return []
+        value = "" if here.value is None else f"{here.value:.4g} {chart.unit}"
+        return [[
+            (f" {clock.show(here.time_ns)} ", "time"), (f"#{here.frame} ", "frame"),
+            (f"{here.label} ", "name"), (value, ""),
+            (f"   point {self.point + 1:,} of {len(self._points):,}", "dim"),
+        ]]  # fmt: skip
+
+
+class Findings(Pane):
+    """Kinds of findings, worst first."""
+
+    def __init__(self, codes: Mapping[str, CodeRow]) -> None:
+        super().__init__()
+        self.codes = codes
+        self.rows: list[tuple[CodeRow, int, int | None, Anomaly | None]] = []
+        """(what it is, how often, first frame, one of them)."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, hits: Mapping[str, array[int]], anomalies: Sequence[Anomaly],
+             connection: int | None, frames: Sequence[int] | None) -> None:  # fmt: skip
+        """Take what is found, of one connection or of all; `frames` are those that are shown."""
+        before = self.code()
+        examples: dict[str, Anomaly] = {}
+        for found in anomalies:
+            if connection is None or found.connection == connection:
+                examples.setdefault(found.code, found)
+        self.rows = []
+        for code in {*hits, *examples}:
+            row = self.codes.get(code)
+            if row is None:
+                continue
+            places: Sequence[int] = hits.get(code, ())
+            if frames is not None:
+                places = [frame for frame in places if _among(frames, frame)]
+            example = examples.get(code)
+            if not places and (frames is not None or example is None):
+                continue
+            first = min(places) if places else example.frame if example else None
+            self.rows.append((row, max(len(places), 1), first, example))
+        self.rows.sort(key=lambda row: (-row[0].severity, -row[1], row[0].code))
+        for place, (row, *_) in enumerate(self.rows):
+            if row.code == before:
+                self.cursor = place
+
+    def first(self) -> int | None:
+        """Return the first frame of the kind under the cursor."""
+        return self.rows[self.cursor][2] if self.cursor < len(self.rows) else None
+
+    def code(self) -> str | None:
+        """Return the kind under the cursor."""
+        return self.rows[self.cursor][0].code if self.cursor < len(self.rows) else None
+
+    def head(self, width: int) -> Sequence[Line]:
+        """Return the heading."""
+        del width
+        return [[(f"  {'code':<26} {'times':>7} {'first':>8}  what it says", "dim")]]
+
+    def line(self, number: int, width: int) -> Line:
+        """Return one kind."""
+        del width
+        row, count, first, example = self.rows[number]
+        label = row.severity.label
+        return [
+            (f"{SEVERITY_LETTERS[label]} ", label),
+            (f"{fit(row.code, 26):<26} ", label),
+            (f"{count:>7,} ", ""),
+            (f"{'' if first is None else f'#{first}':>8}  ", "frame"),
+            (row.title if example is None else example.message, ""),
+        ]
+
+
+def _among(frames: Sequence[int], frame: int) -> bool:
+    place = bisect_left(frames, frame)
+    return place < len(frames) and frames[place] == frame
+
+
+def explained(row: CodeRow, example: Anomaly | None, clock: Clock, width: int) -> list[Line]:
+    """Return what a finding means, and what this capture says of it."""
+    lines: list[Line] = []
+    for head, text in (("What: ", row.meaning), ("Here: ", example.message if example else "")):
+        rows = textwrap.wrap(head + text, max(20, width - 2), break_on_hyphens=False)
+        lines += [[(f" {part}", "")] for part in rows if text]
+    if example is not None and example.frame is not None:
+        ends = f"connection {example.connection}" if example.connection is not None else "no"
+        lines.append([
+            (f" #{example.frame}", "frame"), (f" at {clock.show(example.time_ns)}", "time"),
+            (f"  {arrow_of(example.direction)} {ends}", "dim"),
+        ])  # fmt: skip
+    return lines

@@ -1,0 +1,212 @@
+"""A capture as `browse` asks for it: read once behind the screen, and again for what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Event
+
+from netdissect.browse.backend import Entry, Loaded
+from netdissect.cli.errors import EXIT
+from netdissect.cli.session import Choices, Match, Session
+from netdissect.filters import compile_filter
+from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.errors import FilterError, UsageError
+from netdissect.model.names import FieldInfo
+from netdissect.model.reports import ConnectionReport, UnitRecord
+from netdissect.pipeline.index import Index
+from netdissect.plot.history import History
+from netdissect.render.safe import safe
+
+__all__ = ["Browsed"]
+
+
+class Browsed:
+    """A file that is browsed."""
+
+    def __init__(self, file: str, choices: Choices) -> None:
+        """Open the capture.
+
+        Raises:
+            CaptureError: it cannot be read.
+            UsageError: a choice that does not exist.
+
+        """
+        from netdissect import lookup  # noqa: PLC0415
+
+        self.file = file
+        self.choices = choices
+        self.name = safe(Path(file).name, 60)
+        reading = choices.reading
+        self.index = Index(
+            schemas=lookup.load_schemas(choices.schemas),
+            strict=choices.strict,
+            bounds=None if reading is None else reading.bounds,
+        )
+        self.loaded = Loaded()
+        self._session = Session(file, choices, quiet=True)
+        self._ended = Event()
+
+    def stop(self) -> None:
+        """Have what runs end soon."""
+        self._ended.set()
+
+    def read(self) -> None:
+        """Read the capture once: fills `index` and `loaded`."""
+        from netdissect.flow import Decapsulator  # noqa: PLC0415
+        from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
+        from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
+
+        index, loaded = self.index, self.loaded
+        found = Anomalies()
+        with self._session as session, rare_collections():
+            options = session.ahead(
+                session.choices.options(on_anomaly=found.take, on_late=self._late)
+            )
+            pipeline = Pipeline(options, recorder=index.recorder, observer=index)
+            reader = session.reader
+            for packets in Decapsulator().batches(reader.batches()):
+                if self._ended.is_set():
+                    return
+                loaded.first_ns = session.first_ns or 0
+                for packet in packets:
+                    pipeline.feed(packet)
+                index.list_until(pipeline.oldest_sampled)
+                self._take(index.recorder.ready(pipeline.now_ns))
+                done, size = reader.progress()
+                loaded.share = done / size if size else None
+            pipeline.finish(reader.info.last_time_ns)
+            index.list_until(None)
+            self._take(index.recorder.rest())
+            session.collect(pipeline)
+            loaded.anomalies = found.listed()
+            found.settle(session.limits_hit)
+            loaded.entries = [_entry(report) for report in session.reports]
+            loaded.notes = self._notes(session)
+        loaded.share, loaded.done = 1.0, True
+        loaded.version += 1
+
+    def _late(self, code: str, severity: Severity, frame: int) -> None:
+        self.index.hit(code, severity, frame)
+
+    def _take(self, items: Iterator[object]) -> None:
+        for item in items:
+            if isinstance(item, UnitRecord):
+                self.index.unit(item)
+
+    def _notes(self, session: Session) -> list[str]:
+        info, notes = session.reader.info, []
+        if info.truncated_at is not None:
+            why = f": {safe(info.damage)}" if info.damage else ""
+            notes.append(f"The file is cut short at offset {info.truncated_at}{why}; all before it"
+                         " is shown.")  # fmt: skip
+        hit = dict(session.limits_hit)
+        if self.index.left_out:
+            hit["MAX_ROWS"] = self.index.left_out
+        if hit:
+            named = ", ".join(f"{name} {count:,} times" for name, count in hit.items())
+            notes.append(f"Bounds were hit: {named}")
+        return notes
+
+    def status(self) -> int:
+        """Return the exit status: what a cut-short file has in every command."""
+        return EXIT.CUT_SHORT if self._session.reader.info.truncated_at is not None else EXIT.DONE
+
+    def connection(self, number: int) -> ConnectionReport | None:
+        """Return the report of a connection; None while it is not known."""
+        return self._session.reports.by_number(number) if self.loaded.done else None
+
+    def check(self, text: str) -> str | None:
+        """Return what is wrong with a filter; None where it is right."""
+        from netdissect.cli.naming import names  # noqa: PLC0415
+
+        try:
+            compile_filter(text, names())
+        except FilterError as error:
+            return safe(str(error), 300)
+        return None
+
+    def select(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield frames that match a filter, and which of a frame's rows each is, from 0."""
+        with self._session.again(quiet=True) as session:
+            match = Match.of(text, session)
+            last = nth = -1
+            for record in session.records():
+                nth = nth + 1 if record.frame == last else 0
+                last = record.frame
+                if self._ended.is_set():
+                    return
+                if match.datagram(record, session.first_ns):
+                    yield record.frame, nth
+
+    def history(self, number: int) -> History | None:
+        """Return everything that is drawn of a connection."""
+        from netdissect.cli.gathering import gather  # noqa: PLC0415
+
+        with self._session.again(quiet=True) as session:
+            return gather(session, {number}).gallery.histories.get(number)
+
+    def write(self, path: str, frames: Sequence[int]) -> str:
+        """Write frames to a file, fragments with their datagrams, and return what to say."""
+        from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
+        from netdissect.cli.editing import fit_to_write  # noqa: PLC0415
+        from netdissect.edit import FrameSet, pieces, slice_capture  # noqa: PLC0415
+
+        fit_to_write(path, [self.file])
+        asked = FrameSet(frames)
+        with self._session.again(quiet=True) as session:
+            wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in asked))
+        with BlockReader(self.file) as reader:
+            _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
+        return f"{written:,} frames written to {safe(path)}"
+
+    def report(self, path: str) -> str:
+        """Write the report and return what to say."""
+        from netdissect.cli.report import write_report  # noqa: PLC0415
+
+        with self._session.again(quiet=True) as session:
+            size = write_report(session, path)
+        return f"{safe(path)} written, {size / 1000:,.0f} kB"
+
+    def fields(self) -> Sequence[FieldInfo]:
+        """Return the fields that a filter may name."""
+        from netdissect.cli.naming import names  # noqa: PLC0415
+
+        return list(names().all())
+
+    def codes(self) -> dict[str, CodeRow]:
+        """Return the catalogue of findings."""
+        from netdissect import lookup  # noqa: PLC0415
+
+        return lookup.catalogue()
+
+
+def _entry(report: ConnectionReport) -> Entry:
+    from netdissect.render.units import dialect_text  # noqa: PLC0415
+
+    found = report.diagnosis
+    worst = next(
+        (label for label in ("error", "warn", "note", "chat") if report.anomalies.get(label)), ""
+    )
+    return Entry(
+        report.connection,
+        dialect_text(report.dialects),
+        report.client,
+        report.server,
+        worst,
+        sum(space.retransmissions for space in report.spaces),
+        report.state if found is None else found.verdict,
+        0 if found is None else found.badness,
+        report.first_time_ns,
+        report.last_time_ns,
+        sum(report.datagrams),
+    )
+
+
+def refuse_live(interface: str) -> UsageError:
+    """Return what to say to who wants to browse an interface."""
+    return UsageError(
+        "browse shows files; of a live capture show `netdissect sniff --live -i"
+        f" {safe(interface)}`, or write it with `sniff -w FILE` and browse the file"
+    )

@@ -1,0 +1,310 @@
+"""A capture as rows for a screen: a few numbers a datagram in memory, its octets in a file without
+a name. A record is made of a row when it is shown, and only then.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import tempfile
+import weakref
+from array import array
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Any
+
+from netdissect.dissect.engine import Request, dissect
+from netdissect.model.annotations import Severity
+from netdissect.model.packets import flow_endpoints
+from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.reports import UnitRecord
+from netdissect.pipeline.records import Records, Seen, owner_of, whole_message
+from netdissect.protocols.base import Protocol
+
+__all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]
+
+MAX_ROWS = 20_000_000
+"""Datagrams that are listed; those beyond are tracked, and counted as left out."""
+MAX_SPOOL = 4_000_000_000
+"""Octets of payload that are kept; rows beyond are listed without their octets."""
+MAX_PARTIES = 400_000
+"""Directions of connections, and flows of no known protocol, that are told apart."""
+MAX_HITS = 1_000_000
+"""Frames of findings that are remembered, of all codes together."""
+MAX_JOINED = 200_000
+"""Datagrams of several frames whose frames are remembered."""
+MAX_LATE = 100_000
+"""Copies whose rows are not listed yet."""
+
+_WRITE_OCTETS = 1 << 18
+
+ACKED, AGAIN, COPY, LOST, FINDING = 1, 2, 4, 8, 16
+"""What is known of the units of a row, as bits: acknowledged, sent again, copied by the network,
+never acknowledged; and whether something worth a note or more is found on it.
+"""
+
+
+@dataclass(slots=True)
+class Party:
+    """Who sends the datagrams of a row: one direction of a connection, or of an unknown flow."""
+
+    connection: int | None
+    direction: int | None
+    transport: str
+    src: str
+    dst: str
+    protocol: Protocol | None = None
+    dialect: str | None = None
+    """As far as it is known by now."""
+    rows: int = 0
+    """Datagrams so far."""
+    hints: list[tuple[int, Any]] = field(default_factory=list)
+    """(row, what the decoder needs to know from there on)."""
+
+
+class Index(Records):
+    """Lists every datagram that a pipeline takes, in order of frames: an `Observer`.
+
+    One thread fills it while another reads: rows are only added, and `rows` grows when all of a row
+    is there.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Take what `Records` takes."""
+        super().__init__(**options)
+        self.rows = 0
+        """How many rows are listed."""
+        self.frames = array("I")
+        self.times = array("Q")
+        self.owners = array("I")
+        """Index into `parties`."""
+        self.starts = array("Q")
+        """Where the octets of each row begin; one more than rows."""
+        self.marks = array("B")
+        self.acked = array("I")
+        """Frame of the first acknowledgement of the row's first unit; 0 = none known."""
+        self.firsts = array("I")
+        """Frame of the first copy, where the row is a further one; else 0."""
+        self.parties: list[Party] = []
+        self.joined: dict[int, tuple[int, ...]] = {}
+        """Row -> the frames that its octets came from, where they are several."""
+        self.hits: dict[str, array[int]] = {}
+        """Code of a finding -> its frames."""
+        self.left_out = 0
+        """Datagrams beyond MAX_ROWS."""
+        self._hit_count = 0
+        self._known: dict[tuple[int, int] | bytes, int] = {}
+        self._late: list[tuple[int, int, int, int]] = []
+        self._tail = (0, bytearray())
+        """(octets in the file, those that follow them): one value, as two threads use it."""
+        self._file = tempfile.TemporaryFile(prefix="netdissect-", buffering=0)  # noqa: SIM115 - as long as this
+        self.starts.append(0)
+        weakref.finalize(self, self._file.close)
+
+    def close(self) -> None:
+        """Give the octets back."""
+        self._file.close()
+
+    # -- filling -----------------------------------------------------------------------------------
+
+    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
+        """Take a finding on the datagram that is about to be seen."""
+        super().finding(code, severity, frame)
+        if frame is not None:
+            self.hit(code, severity, frame)
+
+    def hit(self, code: str, severity: Severity, frame: int) -> None:
+        """Take a finding on a frame, also one that was concluded later."""
+        if self._hit_count < MAX_HITS:
+            self._hit_count += 1
+            self.hits.setdefault(code, array("I")).append(frame)
+        if severity >= Severity.NOTE:
+            self._mark(frame, FINDING, 0, 0)
+
+    def list_until(self, oldest_frame: int | None) -> None:
+        """List what may be listed.
+
+        Args:
+            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
+                None = all.
+
+        """
+        held = self._held
+        while held and (oldest_frame is None or held[0][0] <= oldest_frame):
+            self._list(heapq.heappop(held)[2])
+        if self._late:
+            late, self._late = self._late, []
+            for known in late:
+                self._mark(*known)
+
+    def unit(self, unit: UnitRecord) -> None:
+        """Take what became of a unit."""
+        if not unit.copies:
+            return
+        first = unit.extra.get("continued", unit.copies[0].frame) or 0
+        fate = ACKED if unit.outcome == "acked" else LOST if unit.missed else 0
+        for copy in unit.copies:
+            kind = {"retransmission": AGAIN, "duplicate": COPY}.get(copy.kind, 0)
+            self._mark(copy.frame, fate | kind, unit.acked_frame or 0, first if kind else 0)
+
+    def _mark(self, frame: int, bits: int, acked: int, first: int) -> None:
+        row = self.row_of(frame)
+        if row is None:
+            if len(self._late) < MAX_LATE:
+                self._late.append((frame, bits, acked, first))
+            return
+        self.marks[row] |= bits
+        self.acked[row] = self.acked[row] or acked
+        self.firsts[row] = self.firsts[row] or first
+
+    def _list(self, item: Seen) -> None:
+        if self.rows >= MAX_ROWS:
+            self.left_out += 1
+            return
+        number = self._party(item)
+        party = self.parties[number]
+        if item.connection is not None:
+            party.dialect = item.connection.hints.dialects[item.direction]
+            if not party.hints or party.hints[-1][1] is not item.extra:
+                party.hints.append((self.rows, item.extra))
+        party.rows += 1
+        if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
+            self.joined[self.rows] = item.frames
+        self.frames.append(item.frame)
+        self.times.append(item.time_ns)
+        self.owners.append(number)
+        self.marks.append(0)
+        self.acked.append(0)
+        self.firsts.append(0)
+        self._keep(item.payload)
+        self.rows += 1
+
+    def _keep(self, payload: bytes) -> None:
+        end = self.starts[-1]
+        if end + len(payload) > MAX_SPOOL:
+            self.starts.append(end)
+            return
+        written, buffer = self._tail
+        buffer += payload
+        self.starts.append(end + len(payload))
+        if len(buffer) > _WRITE_OCTETS:
+            os.pwrite(self._file.fileno(), buffer, written)
+            self._tail = (written + len(buffer), bytearray())
+
+    def _party(self, item: Seen) -> int:
+        connection, packet = item.connection, item.packet
+        name: tuple[int, int] | bytes
+        if connection is not None:
+            name = (connection.number, item.direction)
+        else:
+            name = b"" if packet is None else packet[3]
+        number = self._known.get(name)
+        if number is None:
+            full = len(self.parties) >= MAX_PARTIES
+            if connection is not None:
+                ends = connection.endpoints
+                party = Party(
+                    connection.number,
+                    item.direction,
+                    connection.transport,
+                    ends[item.direction],
+                    ends[1 - item.direction],
+                    item.protocol,
+                )
+            else:
+                source, sink = (
+                    ("?", "?") if full or packet is None else map(str, flow_endpoints(packet[3]))
+                )
+                tcp = packet is not None and packet[5] is not None
+                party = Party(None, None, "tcp" if tcp else "udp", source, sink)
+            if full:
+                return self._known.setdefault(b"", len(self.parties) - 1)
+            number = self._known[name] = len(self.parties)
+            self.parties.append(party)
+        return number
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def row_of(self, frame: int) -> int | None:
+        """Return the first row of a frame; None where it has none (yet)."""
+        row = bisect_left(self.frames, frame, 0, self.rows)
+        return row if row < self.rows and self.frames[row] == frame else None
+
+    def near(self, frame: int) -> int:
+        """Return the row of a frame, else the next one, else the last."""
+        return max(0, min(self.rows - 1, bisect_left(self.frames, frame, 0, self.rows)))
+
+    def at_time(self, time_ns: int) -> int:
+        """Return the first row at a time or after it."""
+        low, high = 0, self.rows
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.times[middle] < time_ns else (low, middle)
+        return min(low, max(0, self.rows - 1))
+
+    def rows_of(self, connection: int) -> array[int]:
+        """Return the rows of a connection, of all that are listed."""
+        mine = {
+            number for number, party in enumerate(self.parties) if party.connection == connection
+        }
+        owners = self.owners[: self.rows]
+        return array("I", [row for row, owner in enumerate(owners) if owner in mine])
+
+    def length(self, row: int) -> int:
+        """Return how many octets a row has."""
+        return self.starts[row + 1] - self.starts[row]
+
+    def payload(self, row: int) -> bytes:
+        """Return the octets of a row."""
+        start, end = self.starts[row], self.starts[row + 1]
+        written, buffer = self._tail
+        if start >= written:
+            return bytes(buffer[start - written : end - written])
+        return os.pread(self._file.fileno(), end - start, start)
+
+    def record(self, row: int) -> DatagramRecord:
+        """Return the record of a row, decoded now. What became of its units stands in `marks`."""
+        party = self.parties[self.owners[row]]
+        payload = self.payload(row)
+        record = DatagramRecord(
+            frame=self.frames[row],
+            time_ns=self.times[row],
+            connection=party.connection,
+            direction=party.direction,
+            transport=party.transport,
+            src=party.src,
+            dst=party.dst,
+            protocol=None,
+            dialect=party.dialect,
+            length=len(payload),
+            frames=self.joined.get(row, ()),
+            payload=payload,
+        )
+        protocol = party.protocol
+        if protocol is None or party.dialect is None:
+            return record
+        place = bisect_left(party.hints, row + 1, key=lambda known: known[0]) - 1
+        request = Request(
+            party.dialect,
+            party.direction,
+            party.transport,
+            unframed=party.transport == "tcp",
+            schema=self.schemas.get(protocol.name),
+            hints=party.hints[max(0, place)][1],
+            bounds=self.bounds,
+        )
+        tree = dissect(
+            protocol.name, payload, request, module=protocol.layer_module, strict=self.strict
+        )
+        record.protocol, record.dissection = protocol.name, tree
+        views = tree.messages or [whole_message(tree, payload)]
+        record.messages = [
+            MessageRecord(
+                index, view.type, view.offset, view.length, view.fields, None, [], view.buffer,
+                view.summary,
+            )
+            for index, view in enumerate(views)
+        ]  # fmt: skip
+        for note in tree.annotations:
+            record.messages[owner_of(note, views)].annotations.append(note)
+        return record

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from netdissect.browse.browser import Browser
+from netdissect.browse.layout import draw
+from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
+from netdissect.cli.browsing import Browsed
+from netdissect.cli.session import Choices, Match, Session
+from netdissect.pipeline.index import AGAIN, COPY
+from netdissect.pipeline.records import iter_records
+from netdissect.render.console import cells, line_plain
+from netdissect.render.summary import datagram_summary
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+LOSSY = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+STREAM = CAPTURES / "netplay" / "bin1_coalesced__client_leg.pcap"
+SIZES = [(80, 24), (160, 50), (40, 10), (30, 5), (110, 30), (59, 14), (80, 12)]
+
+
+def opened(path: Path = LOSSY, *, plain: bool = False) -> Browser:
+    """Return a browser of a capture that is read."""
+    backend = Browsed(str(path), Choices())
+    backend.read()
+    browser = Browser(backend, plain=plain)
+    browser.tick()
+    return browser
+
+
+def keys(browser: Browser, text: str) -> None:
+    """Press keys: names between spaces, else characters."""
+    for key in text.split(" "):
+        browser.press(key, key if len(key) == 1 else None)
+        screen(browser)
+
+
+def screen(browser: Browser, width: int = 80, height: int = 24) -> str:
+    return "\n".join(line_plain(line) for line in draw(browser, width, height))
+
+
+def find(browser: Browser, code: str) -> None:
+    """Put the cursor of the findings on a code."""
+    keys(browser, "5")
+    for _ in range(40):
+        if browser.findings.code() == code:
+            return
+        keys(browser, "j")
+    raise AssertionError(code)
+
+
+def wait(browser: Browser, text: str, width: int = 80, height: int = 24) -> str:
+    """Draw until a text is there."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        browser.tick()
+        seen = screen(browser, width, height)
+        if text in seen:
+            return seen
+        time.sleep(0.02)
+    raise AssertionError(f"{text!r} did not appear in\n{seen}")
+
+
+@pytest.fixture(scope="module")
+def lossy() -> Iterator[Browser]:
+    browser = opened()
+    yield browser
+    browser.index.close()
+
+
+def test_from_the_verdict_to_the_bit_that_decides_it_in_at_most_four_keys() -> None:
+    browser = opened()
+    assert "Closed by the client" in screen(browser)
+    keys(browser, "v tab j j")
+    seen = screen(browser)
+    assert browser.view == PACKETS
+    assert "▌   1073   12.504703 →   Disconnect" in seen
+    assert "type_id = 5 (Disconnect)" in seen
+    assert "bits 0.4 to 0.7" in seen
+    assert "0000 [05]" in seen
+
+
+@pytest.mark.parametrize(
+    "path", [LOSSY, STREAM, CAPTURES / "teeworlds" / "tw07_vanilla_session.pcap"]
+)
+def test_rows_are_those_of_read(path: Path) -> None:
+    if not path.exists():
+        path = next((CAPTURES / "teeworlds").glob("*.pcap"))
+    browser = opened(path)
+    index = browser.index
+    records = list(iter_records(str(path)))
+    assert [record.frame for record in records] == list(index.frames)
+    assert [record.time_ns for record in records] == list(index.times)
+    for row, record in enumerate(records):
+        own = index.record(row)
+        assert (own.src, own.dst, own.connection, own.direction, own.payload) == (
+            record.src, record.dst, record.connection, record.direction,
+            record.payload,
+        )  # fmt: skip
+        assert own.frames == (record.frames if len(record.frames) > 1 else ())
+        assert datagram_summary(own, own.messages) == datagram_summary(record, record.messages)
+
+
+def test_marks_and_fates_are_those_of_read() -> None:
+    browser = opened()
+    index = browser.index
+    for row, record in enumerate(iter_records(str(LOSSY))):
+        kinds = {
+            item.reliability.kind: item.reliability for item in record.messages if item.reliability
+        }
+        assert bool(index.marks[row] & AGAIN) == ("retransmission" in kinds)
+        assert bool(index.marks[row] & COPY) == ("duplicate" in kinds)
+        for facts in kinds.values():
+            assert (index.acked[row] or None) == facts.acked_in
+            assert (index.firsts[row] or None) == facts.of_frame
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_line_is_as_wide_as_the_screen(size: tuple[int, int], plain: bool) -> None:
+    browser = opened(plain=plain)
+    for key in "12345?":
+        browser.press(key, key)
+        for focus in range(3):
+            browser.focus = focus
+            lines = draw(browser, *size)
+            assert len(lines) == size[1]
+            assert {sum(cells(text) for text, _ in line) for line in lines} == {size[0]}
+
+
+def test_a_tiny_window_says_so_and_a_small_one_says_something(lossy: Browser) -> None:
+    assert "make the window larger" in screen(lossy, 39, 10)
+    small = screen(lossy, 40, 10)
+    assert "Closed by the client" in small
+    assert "[1 Conn]" in small
+
+
+def test_a_filter_leaves_what_read_leaves() -> None:
+    browser = opened()
+    expression = "msg.resend"
+    keys(browser, "/")
+    for character in expression:
+        browser.press(character, character)
+    assert "resend" in screen(browser).splitlines()[2]
+    browser.press("enter")
+    wait(browser, "datagrams match")
+    with Session(str(LOSSY), Choices(), quiet=True) as session:
+        match = Match.of(expression, session)
+        wanted = [
+            record.frame for record in session.records() if match.datagram(record, session.first_ns)
+        ]
+    assert wanted
+    browser.open(PACKETS)
+    rows = [browser.packets.row(place) for place in range(len(browser.packets))]
+    assert [browser.index.frames[row] for row in rows if row is not None] == wanted
+    assert f"{len(wanted)} of 1,073" in screen(browser)
+    browser.press("escape")
+    assert len(browser.packets) == 1073
+
+
+def test_a_faulty_filter_is_told_and_changes_nothing() -> None:
+    browser = opened()
+    keys(browser, "/")
+    for character in "msg.seq =>":
+        browser.press(character, character)
+    browser.press("enter")
+    assert browser.prompt is not None
+    assert browser.prompt.fault
+    assert browser.prompt.fault[:20] in screen(browser)
+    keys(browser, "escape")
+    assert browser.prompt is None
+    assert browser.expression == ""
+
+
+def test_tab_completes_a_field(lossy: Browser) -> None:
+    keys(lossy, "/")
+    for character in "msg.rese":
+        lossy.press(character, character)
+    lossy.press("tab")
+    assert lossy.prompt is not None
+    assert lossy.prompt.text == "msg.resend"
+    lossy.press("escape")
+
+
+def test_time_has_the_slowest_unit_and_its_ladder() -> None:
+    browser = opened()
+    keys(browser, "3")
+    seen = wait(browser, "ladder of reliable 17")
+    assert "~257 ms" in seen
+    assert "#208" in seen
+    assert "client →" in seen
+    keys(browser, "enter")
+    assert browser.view == PACKETS
+    assert "▌    246" in screen(browser)
+    keys(browser, "backspace")
+    assert browser.view == TIME
+
+
+def test_plots_walk_from_point_to_frame() -> None:
+    browser = opened()
+    keys(browser, "4")
+    wait(browser, "Time until acknowledged")
+    first = browser.plots.here()
+    keys(browser, "right right")
+    second = browser.plots.here()
+    assert first != second
+    assert second is not None
+    keys(browser, "enter")
+    row = browser.packets.row()
+    assert browser.view == PACKETS
+    assert row is not None
+    assert browser.index.frames[row] == second.frame
+    keys(browser, "4 >")
+    assert browser.view == PLOTS
+    assert "Time until acknowledged" not in screen(browser)
+
+
+def test_findings_lead_to_their_first_frame() -> None:
+    browser = opened()
+    find(browser, "poor-quality")
+    seen = screen(browser)
+    assert browser.view == FINDINGS
+    assert "poor-quality" in seen
+    assert "90" in seen
+    keys(browser, "enter")
+    row = browser.packets.row()
+    assert row is not None
+    assert browser.index.frames[row] == 541
+
+
+def test_copies_acknowledgements_marks_and_the_way_back() -> None:
+    browser = opened()
+    browser.open(PACKETS, frame=208)
+    keys(browser, "o")
+    assert "▌    221" in screen(browser)
+    keys(browser, "a")
+    assert "▌    245" in screen(browser)
+    keys(browser, "m x g ' x")
+    assert "▌    245" in screen(browser)
+    keys(browser, "g n")
+    assert "again of" in browser.packets.fate(browser.packets.row() or 0)
+    keys(browser, "b b b b b b")
+    assert browser.view == CONNECTIONS
+
+
+def test_search_and_jumps() -> None:
+    browser = opened()
+    keys(browser, "2 f D i s c o n n e c t enter")
+    assert "▌   1073" in screen(browser)
+    keys(browser, "# 3 0 0 enter")
+    assert "▌    300" in screen(browser)
+    keys(browser, "@ 3 . 0 5 enter")
+    row = browser.packets.row()
+    assert row is not None
+    assert browser.index.frames[row] == 221
+
+
+def test_shown_frames_are_written_byte_for_byte(tmp_path: Path) -> None:
+    browser = opened()
+    target = tmp_path / "part.pcap"
+    find(browser, "retransmission")
+    keys(browser, "*")
+    wait(browser, "datagrams match")
+    browser.write(str(target))
+    wait(browser, "frames written")
+    frames = list(iter_records(str(target)))
+    assert len(frames) == len(browser.packets) == 90
+    assert {frame.payload for frame in frames} <= {
+        browser.index.payload(row) for row in range(browser.index.rows)
+    }
+
+
+def test_the_source_is_never_written_over() -> None:
+    browser = opened()
+    before = LOSSY.read_bytes()
+    browser.write(str(LOSSY))
+    assert "is read from" in wait(browser, "another file", 250)
+    assert LOSSY.read_bytes() == before
+
+
+def test_hostile_text_is_neither_obeyed_nor_markup(lossy: Browser) -> None:
+    text = "\x1b]0;owned\x07[red]name[/red]\u202e"
+    shown = line_plain(cut([(text, "")], 80))
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "[red]name[/red]" in shown
+    lossy.open(PACKETS)
+    lossy.packets.go(0)
+    lossy.packets._texts[0] = text
+    seen = screen(lossy, 160, 50)
+    assert "[red]name" in seen
+    assert "\x1b" not in seen
+    lossy.packets._texts.clear()
+    lossy.open(CONNECTIONS)
+
+
+def test_a_cut_file_opens_and_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "cut.pcap"
+    path.write_bytes(LOSSY.read_bytes()[:-7])
+    browser = opened(path)
+    assert "cut short" in screen(browser)
+    assert browser.backend.status() == 6  # type: ignore[attr-defined]
+
+
+def test_a_capture_of_nothing_known_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "none.pcap"
+    path.write_bytes(LOSSY.read_bytes()[:24])
+    assert "No connection of a known protocol" in screen(opened(path))
