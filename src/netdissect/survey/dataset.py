@@ -151,6 +151,8 @@ class Staged:
         """Rows whose day got no folder."""
         self._days: set[str] = set()
         self._rows: dict[Path, list[dict[str, Any]]] = {}
+        self._drafts: dict[Path, Path] = {}
+        """Folder in the dataset -> the file that is to appear there."""
         self._writers: dict[Path, Any] = {}
 
     def __enter__(self) -> Self:
@@ -210,11 +212,10 @@ class Staged:
 
         schema = arrow_schema(place.parts[0])
         if place not in self._writers:
-            file = self._folder / place / f"{self.key}.parquet"
-            file.parent.mkdir(parents=True, exist_ok=True)
             names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
+            draft = self._drafts[place] = self._folder / str(len(self._drafts))
             self._writers[place] = pq.ParquetWriter(
-                file, schema, compression="zstd", use_dictionary=names
+                draft, schema, compression="zstd", use_dictionary=names
             )
         self._writers[place].write_table(pa.Table.from_pylist(rows, schema=schema))
         rows.clear()
@@ -224,14 +225,13 @@ class Staged:
         for place, rows in self._rows.items():
             if rows:
                 self._flush(place, rows)
-        places = sorted(self._writers, key=lambda place: place.parts[0] == "captures")
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
-        for place in places:
+        for place in sorted(self._drafts, key=lambda place: place.parts[0] == "captures"):
             target = self.dataset.path / place
             target.mkdir(parents=True, exist_ok=True)
-            (self._folder / place / f"{self.key}.parquet").replace(target / f"{self.key}.parquet")
+            self._drafts[place].replace(target / f"{self.key}.parquet")
 
 
 def schema_of(path: str) -> int:

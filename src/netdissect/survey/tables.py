@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
 from netdissect.export.json import dump
@@ -206,6 +207,7 @@ PARTITIONED: Final = tuple(name for name in TABLES if name != "captures")
 """Tables that lie in folders by day and protocol."""
 
 
+@cache
 def arrow_schema(table: str) -> Any:
     """Return the Arrow schema of a table."""
     import pyarrow as pa  # noqa: PLC0415 - an extra
