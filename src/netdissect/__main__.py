@@ -5,7 +5,11 @@ import sys
 
 # Python looks for modules in the current folder first; the next imports would run what lies there.
 # Nothing is imported before that, not even `__future__`, but what the interpreter has already.
-if sys.path and sys.path[0] in {"", os.getcwd()}:  # noqa: PTH109 - pathlib is no such module
+try:
+    _HERE = os.getcwd()  # noqa: PTH109 - pathlib is no such module
+except FileNotFoundError:  # a folder that was deleted
+    _HERE = ""
+if sys.path and sys.path[0] in {"", _HERE}:
     del sys.path[0]
 
 import signal
