@@ -4,6 +4,7 @@ that die, tries again, and ends with its parent.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -127,6 +128,7 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
                     security=Security.temporary(),
+                    silence_logs=logging.ERROR,  # what became of each capture is said here
                 )
             )
             yield stack.enter_context(Client(cluster))
