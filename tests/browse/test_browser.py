@@ -161,6 +161,15 @@ def test_a_filter_leaves_what_read_leaves() -> None:
     assert len(browser.packets) == 1073
 
 
+def test_a_filter_given_at_the_start_waits_for_what_is_read() -> None:
+    backend = Browsed(str(LOSSY), Choices())
+    browser = Browser(backend, expression="msg.resend")
+    time.sleep(0.5)  # the filter is ahead
+    browser.begin()
+    wait(browser, "datagrams match")
+    assert len(browser.packets) == 90
+
+
 def test_a_faulty_filter_is_told_and_changes_nothing() -> None:
     browser = opened()
     keys(browser, "/")

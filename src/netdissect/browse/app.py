@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 from rich.segment import Segment
 from rich.style import Style
@@ -19,6 +20,8 @@ __all__ = ["BrowserApp"]
 
 _TICK_S = 0.25
 """How often is looked for what has become known."""
+_ASKED_S = 0.15
+"""For so long after a key the reading gives way."""
 _SWITCH_S = 0.001
 """How long another thread may run on before this one answers a key."""
 _STYLES = {"focus": Style(bold=True, reverse=True)}
@@ -111,6 +114,7 @@ class BrowserApp(App[int]):
     async def on_event(self, event: events.Event) -> None:
         """Take keys before anything else does; all of them are the browser's."""
         if isinstance(event, events.Key):
+            self.browser.backend.loaded.asked_until = time.monotonic() + _ASKED_S
             self.browser.press(event.key, event.character)
             self._after()
         else:

@@ -49,6 +49,8 @@ class Loaded:
     anomalies: list[Anomaly] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """Code of a finding -> how often it was found."""
+    asked_until: float = 0.0
+    """Until when (monotonic clock) the reading gives way to the answer to a key."""
     notes: list[str] = field(default_factory=list)
     """What must be said above the list: a file cut short, a bound that was hit."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from bisect import bisect_left
 from collections import deque
@@ -26,6 +27,10 @@ VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
 MAX_BACK = 50
 """Places that Backspace goes back to."""
+_LISTED_S = 0.02
+"""A filter that is ahead of the reading looks again after so long."""
+_LISTS_S = 1.0
+"""While the capture is read, lists are made anew so often."""
 MAX_HISTORIES = 8
 """Connections whose units and pictures are kept."""
 
@@ -81,6 +86,8 @@ class Browser:
         self.searched = ""
         """Text that `n` looks for; empty = marks."""
         self._seen = (-1, -1)
+        self._lists_due = False
+        self._lists_at = 0.0
         if expression:
             self.filter(expression)
 
@@ -137,9 +144,20 @@ class Browser:
         if now != self._seen:
             self._seen, changed = now, True
             self.clock.first_ns = loaded.first_ns
-            self.connections.take(loaded.entries or self._so_far())
-            self._take_findings()
+            self._lists_due = True
         return changed
+
+    def _take_lists(self) -> None:
+        """Take connections and findings as they are known now; while loading once a second."""
+        now = time.monotonic()
+        if not self._lists_due or (not self.backend.loaded.done and now < self._lists_at):
+            return
+        self._lists_due, self._lists_at = False, now + _LISTS_S
+        self.connections.take(self.backend.loaded.entries or self._so_far())
+        if self.connection is None:
+            self._take_findings()
+        else:
+            self._apply()
 
     def _so_far(self) -> list[Entry]:
         found: dict[int, Entry] = {}
@@ -206,6 +224,7 @@ class Browser:
 
     def refresh(self, width: int) -> None:
         """Bring the lower panes up to date with the cursor above them."""
+        self._take_lists()
         number = self.chosen()
         if self.view == CONNECTIONS:
             self._show_verdict(number, width)
@@ -322,8 +341,8 @@ class Browser:
 
     def _take_findings(self) -> None:
         scoped = self.connection is not None or self._matching is not None
-        hits = {code: frames[:] for code, frames in list(self.index.hits.items())}
-        self.findings.take(hits, self.backend.loaded.anomalies, self.connection,
+        self.findings.take(
+            self.index, self.backend.loaded.anomalies, self.connection,
                            self._frames() if scoped else None)  # fmt: skip
 
     # -- selection ---------------------------------------------------------------------------------
@@ -385,6 +404,8 @@ class Browser:
             for frame, nth in self.backend.select(text):
                 if generation != self._generation:
                     break
+                while not self._listed(frame):
+                    time.sleep(_LISTED_S)
                 base = base if frame == last else bisect_left(index.frames, frame)
                 last = frame
                 if base + nth < index.rows and index.frames[base + nth] == frame:
@@ -401,6 +422,11 @@ class Browser:
                 self.connections.take(self.connections.all)
 
         self._run(work)
+
+    def _listed(self, frame: int) -> bool:
+        """Return whether all rows of a frame are listed: a filter may be ahead of the reading."""
+        index = self.index
+        return self.backend.loaded.done or bool(index.rows and index.frames[index.rows - 1] > frame)
 
     # -- keys --------------------------------------------------------------------------------------
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from netdissect.browse.pane import Pane
 from netdissect.model.annotations import CodeRow
 from netdissect.model.reports import Anomaly, UnitRecord
+from netdissect.pipeline.index import Index
 from netdissect.plot.chart import Chart, Point
 from netdissect.plot.charts import KINDS, charts
 from netdissect.plot.history import History
@@ -233,7 +233,7 @@ class Findings(Pane):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, hits: Mapping[str, array[int]], anomalies: Sequence[Anomaly],
+    def take(self, index: Index, anomalies: Sequence[Anomaly],
              connection: int | None, frames: Sequence[int] | None) -> None:  # fmt: skip
         """Take what is found, of one connection or of all; `frames` are those that are shown."""
         before = self.code()
@@ -242,18 +242,22 @@ class Findings(Pane):
             if connection is None or found.connection == connection:
                 examples.setdefault(found.code, found)
         self.rows = []
+        hits = dict(index.hits)
         for code in {*hits, *examples}:
             row = self.codes.get(code)
             if row is None:
                 continue
             places: Sequence[int] = hits.get(code, ())
+            first = index.first_hits.get(code)
             if frames is not None:
                 places = [frame for frame in places if _among(frames, frame)]
             example = examples.get(code)
             if not places and (frames is not None or example is None):
                 continue
-            first = min(places) if places else example.frame if example else None
-            self.rows.append((row, max(len(places), 1), first, example))
+            if frames is not None:
+                first = min(places)
+            known = example.frame if example is not None else None
+            self.rows.append((row, max(len(places), 1), first or known, example))
         self.rows.sort(key=lambda row: (-row[0].severity, -row[1], row[0].code))
         for place, (row, *_) in enumerate(self.rows):
             if row.code == before:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
@@ -13,12 +14,19 @@ from netdissect.filters import compile_filter
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.errors import FilterError, UsageError
 from netdissect.model.names import FieldInfo
-from netdissect.model.reports import ConnectionReport, UnitRecord
+from netdissect.model.reports import Anomaly, ConnectionReport, UnitRecord
 from netdissect.pipeline.index import Index
 from netdissect.plot.history import History
 from netdissect.render.safe import safe
 
 __all__ = ["Browsed"]
+
+
+MAX_EXAMPLES = 20_000
+"""Findings whose words are kept; the others are counted, and their frames remembered."""
+
+_SLICE = 128
+_YIELD_S = 0.003
 
 
 class Browsed:
@@ -45,6 +53,7 @@ class Browsed:
         )
         self.loaded = Loaded()
         self._session = Session(file, choices, quiet=True)
+        self._examples: dict[tuple[str, int | None], Anomaly] = {}
         self._ended = Event()
 
     def stop(self) -> None:
@@ -55,14 +64,12 @@ class Browsed:
         """Read the capture once: fills `index` and `loaded`."""
         from netdissect.flow import Decapsulator  # noqa: PLC0415
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
-        from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
         from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
 
         index, loaded = self.index, self.loaded
-        found = Anomalies()
         with self._session as session, rare_collections():
             options = session.ahead(
-                session.choices.options(on_anomaly=found.take, on_late=self._late)
+                session.choices.options(on_anomaly=self._found, on_late=self._late)
             )
             pipeline = Pipeline(options, recorder=index.recorder, observer=index)
             reader = session.reader
@@ -70,8 +77,10 @@ class Browsed:
                 if self._ended.is_set():
                     return
                 loaded.first_ns = session.first_ns or 0
-                for packet in packets:
+                for count, packet in enumerate(packets):
                     pipeline.feed(packet)
+                    if not count % _SLICE and time.monotonic() < loaded.asked_until:
+                        time.sleep(_YIELD_S)  # a key was pressed: its answer goes first
                 index.list_until(pipeline.oldest_sampled)
                 self._take(index.recorder.ready(pipeline.now_ns))
                 done, size = reader.progress()
@@ -80,12 +89,16 @@ class Browsed:
             index.list_until(None)
             self._take(index.recorder.rest())
             session.collect(pipeline)
-            loaded.anomalies = found.listed()
-            found.settle(session.limits_hit)
+            loaded.anomalies = list(self._examples.values())
             loaded.entries = [_entry(report) for report in session.reports]
             loaded.notes = self._notes(session)
         loaded.share, loaded.done = 1.0, True
         loaded.version += 1
+
+    def _found(self, found: Anomaly) -> None:
+        """Keep the first of each kind on each connection, for what it says."""
+        if len(self._examples) < MAX_EXAMPLES:
+            self._examples.setdefault((found.code, found.connection), found)
 
     def _late(self, code: str, severity: Severity, frame: int) -> None:
         self.index.hit(code, severity, frame)

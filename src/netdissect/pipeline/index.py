@@ -90,6 +90,8 @@ class Index(Records):
         """Row -> the frames that its octets came from, where they are several."""
         self.hits: dict[str, array[int]] = {}
         """Code of a finding -> its frames."""
+        self.first_hits: dict[str, int] = {}
+        """Code of a finding -> its first frame."""
         self.left_out = 0
         """Datagrams beyond MAX_ROWS."""
         self._hit_count = 0
@@ -118,6 +120,7 @@ class Index(Records):
         if self._hit_count < MAX_HITS:
             self._hit_count += 1
             self.hits.setdefault(code, array("I")).append(frame)
+            self.first_hits[code] = min(frame, self.first_hits.get(code, frame))
         if severity >= Severity.NOTE:
             self._mark(frame, FINDING, 0, 0)
 

@@ -1,0 +1,94 @@
+"""Measures `netdissect browse` in a real pseudo-terminal: first rows, the answer to a key while the
+capture is loading, and memory.
+
+    python bench/make_capture.py --protocol riptide --datagrams 1000000 --out big.pcap
+    python bench/browse.py big.pcap
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+KEYS = 100
+QUIET_S = 0.05
+"""A screen that sends nothing for so long is drawn."""
+PAUSE_S = 0.1
+
+
+def begin(words: list[str], columns: int, rows: int) -> tuple[int, int]:
+    """Start the program in a terminal of its own; return its process and its terminal."""
+    pid, terminal = pty.fork()
+    if not pid:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "netdissect", "browse", *words])  # noqa: S606
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    return pid, terminal
+
+
+def drawn(terminal: int, limit_s: float) -> bytes:
+    """Return what comes until the screen is quiet."""
+    found = b""
+    while select.select([terminal], [], [], limit_s)[0]:
+        found += os.read(terminal, 1 << 16)
+        limit_s = QUIET_S
+    return found
+
+
+def memory(pid: int) -> int:
+    """Return the most memory that the process has had, bytes."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+def latencies(terminal: int, key: bytes, count: int) -> list[float]:
+    """Return how long each key waited for the first octet of its answer, seconds, sorted."""
+    found = []
+    for _ in range(count):
+        drawn(terminal, PAUSE_S)
+        began = time.perf_counter()
+        os.write(terminal, key)
+        select.select([terminal], [], [], 5)
+        found.append(time.perf_counter() - began)
+    return sorted(found)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file")
+    parser.add_argument("--columns", type=int, default=160)
+    parser.add_argument("--rows", type=int, default=50)
+    given = parser.parse_args()
+    began = time.perf_counter()
+    pid, terminal = begin([given.file], given.columns, given.rows)
+    try:
+        seen = b""
+        while "▌".encode() not in seen and time.perf_counter() - began < 60:
+            seen += os.read(terminal, 1 << 16)
+        print(f"first rows {time.perf_counter() - began:.2f} s", flush=True)
+        os.write(terminal, b"2")
+        for name, key in (("j", b"j"), ("PgDn", b"\x1b[6~")):
+            found = latencies(terminal, key, KEYS)
+            middle, most = found[KEYS // 2], found[KEYS * 95 // 100]
+            said = f"median {1e3 * middle:.0f}, p95 {1e3 * most:.0f}, max {1e3 * found[-1]:.0f} ms"
+            print(f"{name}: {said}", flush=True)
+        print(f"memory {memory(pid) / 1e6:.0f} MB after {time.perf_counter() - began:.0f} s")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
