@@ -150,7 +150,8 @@ class Browser:
     def _take_lists(self) -> None:
         """Take connections and findings as they are known now; while loading once a second."""
         now = time.monotonic()
-        if not self._lists_due or (not self.backend.loaded.done and now < self._lists_at):
+        soon = self.backend.loaded.done or not self.connections.all
+        if not self._lists_due or (not soon and now < self._lists_at):
             return
         self._lists_due, self._lists_at = False, now + _LISTS_S
         self.connections.take(self.backend.loaded.entries or self._so_far())
