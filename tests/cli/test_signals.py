@@ -228,7 +228,8 @@ RAISES = """
 import random, signal, sys, time
 from netdissect import analyze
 
-class Stop(Exception):
+class Stop(BaseException):
+    # No Exception: that would be taken for a fault of a protocol, reported and passed over.
     pass
 
 def handler(*_):

@@ -36,7 +36,7 @@ CODES: Final = (
         " are missing next to it.",
     ),
     CodeRow(
-        "high-resend", Severity.NOTE, "sequence", "much of what was sent was sent before",
+        "high-resend", Severity.CHAT, "sequence", "much of what was sent was sent before",
         "More than a quarter of what this side sent were repetitions: data or acknowledgements are"
         " lost, or its timer is shorter than the path.",
     ),
