@@ -127,8 +127,9 @@ def test_every_connection_is_found_with_its_dialects(name: str) -> None:
     listed = truth(name)["expect"].get("connections")
     if "steps" in truth(name)["expect"]:
         # Two datagrams of an endpoint without Connect (section 11) go to a server that is known.
-        *reports, stranger = reports
-        assert sum(stranger.datagrams) == 2
+        known = [report for report in reports if sum(report.datagrams) > 2]
+        assert len(known) == len(reports) - 1
+        reports = known
     assert len(reports) == (len(listed) if listed else 1)
     for report in reports:
         for found, side in zip(report.dialects, ("client", "server"), strict=True):
