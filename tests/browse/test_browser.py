@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netdissect.browse.browser import Browser
+from netdissect.browse.keys import press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.cli.browsing import Browsed
@@ -34,7 +35,7 @@ def opened(path: Path = LOSSY, *, plain: bool = False) -> Browser:
 def keys(browser: Browser, text: str) -> None:
     """Press keys: names between spaces, else characters."""
     for key in text.split(" "):
-        browser.press(key, key if len(key) == 1 else None)
+        press(browser, key, key if len(key) == 1 else None)
         screen(browser)
 
 
@@ -123,7 +124,7 @@ def test_marks_and_fates_are_those_of_read() -> None:
 def test_every_line_is_as_wide_as_the_screen(size: tuple[int, int], plain: bool) -> None:
     browser = opened(plain=plain)
     for key in "12345?":
-        browser.press(key, key)
+        press(browser, key, key)
         for focus in range(3):
             browser.focus = focus
             lines = draw(browser, *size)
@@ -143,9 +144,9 @@ def test_a_filter_leaves_what_read_leaves() -> None:
     expression = "msg.resend"
     keys(browser, "/")
     for character in expression:
-        browser.press(character, character)
+        press(browser, character, character)
     assert "resend" in screen(browser).splitlines()[2]
-    browser.press("enter")
+    press(browser, "enter")
     wait(browser, "datagrams match")
     with Session(str(LOSSY), Choices(), quiet=True) as session:
         match = Match.of(expression, session)
@@ -157,7 +158,7 @@ def test_a_filter_leaves_what_read_leaves() -> None:
     rows = [browser.packets.row(place) for place in range(len(browser.packets))]
     assert [browser.index.frames[row] for row in rows if row is not None] == wanted
     assert f"{len(wanted)} of 1,073" in screen(browser)
-    browser.press("escape")
+    press(browser, "escape")
     assert len(browser.packets) == 1073
 
 
@@ -174,8 +175,8 @@ def test_a_faulty_filter_is_told_and_changes_nothing() -> None:
     browser = opened()
     keys(browser, "/")
     for character in "msg.seq =>":
-        browser.press(character, character)
-    browser.press("enter")
+        press(browser, character, character)
+    press(browser, "enter")
     assert browser.prompt is not None
     assert browser.prompt.fault
     assert browser.prompt.fault[:20] in screen(browser)
@@ -187,11 +188,11 @@ def test_a_faulty_filter_is_told_and_changes_nothing() -> None:
 def test_tab_completes_a_field(lossy: Browser) -> None:
     keys(lossy, "/")
     for character in "msg.rese":
-        lossy.press(character, character)
-    lossy.press("tab")
+        press(lossy, character, character)
+    press(lossy, "tab")
     assert lossy.prompt is not None
     assert lossy.prompt.text == "msg.resend"
-    lossy.press("escape")
+    press(lossy, "escape")
 
 
 def test_time_has_the_slowest_unit_and_its_ladder() -> None:

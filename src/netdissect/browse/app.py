@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from netdissect.browse import layout
 from netdissect.browse.browser import Browser
+from netdissect.browse.keys import press
 from netdissect.render.console import Line, rich_style
 
 __all__ = ["BrowserApp"]
@@ -115,7 +116,7 @@ class BrowserApp(App[int]):
         """Take keys before anything else does; all of them are the browser's."""
         if isinstance(event, events.Key):
             self.browser.backend.loaded.asked_until = time.monotonic() + _ASKED_S
-            self.browser.press(event.key, event.character)
+            press(self.browser, event.key, event.character)
             self._after()
         else:
             await super().on_event(event)

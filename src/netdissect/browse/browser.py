@@ -431,12 +431,6 @@ class Browser:
 
     # -- keys --------------------------------------------------------------------------------------
 
-    def press(self, key: str, character: str | None = None) -> None:
-        """Take one key, by Textual's name and the character that it types."""
-        from netdissect.browse.keys import press  # noqa: PLC0415 - it needs this class
-
-        press(self, key, character)
-
     def typed(self, label: str, done: Callable[[str], None], text: str = "") -> None:
         """Have something typed."""
         self.prompt = Prompt(label, done, text=text)

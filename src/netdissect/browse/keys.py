@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from netdissect.browse import walking
+from netdissect.browse.browser import Browser
 from netdissect.browse.pane import PACKETS
 from netdissect.render.console import Line
-
-if TYPE_CHECKING:
-    from netdissect.browse.browser import Browser
 
 __all__ = ["HELP", "hints", "press"]
 
@@ -54,8 +51,8 @@ def hints(browser: Browser) -> str:
     return texts[browser.view]
 
 
-def press(browser: Browser, key: str, character: str | None) -> None:
-    """Take one key."""
+def press(browser: Browser, key: str, character: str | None = None) -> None:
+    """Take one key, by Textual's name and the character that it types."""
     browser.say("")
     if key == "ctrl+c":
         browser.leaving = True

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from netdissect.browse.browser import Browser
 from netdissect.browse.pane import FINDINGS, PACKETS
 from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST
-
-if TYPE_CHECKING:
-    from netdissect.browse.browser import Browser
 
 __all__ = [
     "acknowledgement",
