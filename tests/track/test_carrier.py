@@ -12,6 +12,7 @@ from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
 from netdissect.track import carried
 from netdissect.track.carried import MAX_RANGES, CarriedSpace, Ranges
 from netdissect.track.carrier import CarrierSpace
+from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from tracking import connection
@@ -202,7 +203,7 @@ def test_a_bound_of_the_ranges_is_a_finding(monkeypatch) -> None:
     for number in range(6):
         events = [(Ev.UNIT, None, "outer", number, None, b""), (Ev.RUN, "inner", 2 * number, ["m"])]
         made.datagram(0, number + 1, number * MS, b"", events)
-    assert made.finish(10 * MS).limits_hit == {"MAX_RANGES": 2}
+    assert conclude(made, 10 * MS).limits_hit == {"MAX_RANGES": 2}
     assert [anomaly.code for anomaly in anomalies] == ["limit-hit"]
 
 

@@ -8,6 +8,7 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import connection as module
+from netdissect.track.conclusion import conclude
 from netdissect.track.lane import MAX_COUNTERS
 from netdissect.track.recorder import Recorder
 from tracking import MS, connection, policy, rule
@@ -36,7 +37,7 @@ def test_messages_units_and_acks() -> None:
             (1, 400, (Ev.MESSAGE, "Ack")),
         ],
     )
-    report = made.finish(5_000 * MS)
+    report = conclude(made, 5_000 * MS)
     assert report.messages == ({"Extra": 1, "Hello": 1, "Thing": 1}, {"Ack": 2, "Welcome": 1})
     assert report.datagrams == (3, 3)
     assert report.octets == (12, 12)
@@ -51,7 +52,7 @@ def test_messages_units_and_acks() -> None:
 def test_a_start_in_the_middle_is_not_complete() -> None:
     made, anomalies = connection()
     feed(made, [(0, 0, (Ev.UNIT, "Thing", "things", 900, None, b"a")), (1, 9, (Ev.MESSAGE, "X"))])
-    report = made.finish(5_000 * MS)
+    report = conclude(made, 5_000 * MS)
     assert not report.complete
     assert report.handshake == "not_seen"
     assert not [a for a in anomalies if a.code == "first-number-skipped"]
@@ -62,7 +63,7 @@ def unacked(*after, end_ms=60_000):
     made, _ = connection()
     first = (0, 0, *HELLO), (1, 30, *WELCOME), (0, 40, (Ev.UNIT, "Thing", "things", 1, None, b"a"))
     feed(made, [*first, (0, 900, (Ev.UNIT, "Thing", "things", 2, None, b"b")), *after])
-    return made.finish(end_ms * MS).spaces[0].unacked
+    return conclude(made, end_ms * MS).spaces[0].unacked
 
 
 def test_an_acknowledgement_is_missed_only_while_the_other_side_is_heard() -> None:
@@ -80,7 +81,7 @@ def test_a_sender_that_has_ended_waits_for_nothing() -> None:
 def test_the_first_number_missing_from_the_start() -> None:
     made, anomalies = connection()
     feed(made, [(0, 0, *HELLO, (Ev.UNIT, "Thing", "things", 2, None, b"a")), (1, 30, *WELCOME)])
-    made.finish(5_000 * MS)
+    conclude(made, 5_000 * MS)
     (found,) = [a for a in anomalies if a.code == "first-number-skipped"]
     assert "1 was never sent" in found.message
 
@@ -88,7 +89,7 @@ def test_the_first_number_missing_from_the_start() -> None:
 def test_one_side_alone_leaves_everything_unknown() -> None:
     made, _ = connection()
     feed(made, [(0, n, (Ev.UNIT, "Thing", "things", n, None, b"a")) for n in range(1, 5)])
-    report = made.finish(60_000 * MS)
+    report = conclude(made, 60_000 * MS)
     assert (report.spaces[0].unknown, report.spaces[0].unacked) == (4, 0)
     assert not report.complete
 
@@ -96,13 +97,13 @@ def test_one_side_alone_leaves_everything_unknown() -> None:
 def test_closes_and_rejects() -> None:
     made, _ = connection()
     feed(made, [(0, 0, *HELLO), (1, 5, *WELCOME), (1, 50, (Ev.STATE, "bye", "Kicked"))])
-    report = made.finish(90_000 * MS)
+    report = conclude(made, 90_000 * MS)
     assert report.close == {"by": "server", "reason": "Kicked", "frame": 3}
     assert report.state == "closed"
     assert all(verdict.fired is False for verdict in report.timeouts)
     made, _ = connection()
     feed(made, [(0, 0, *HELLO), (1, 5, (Ev.STATE, "refuse", "Full"))])
-    report = made.finish(90_000 * MS)
+    report = conclude(made, 90_000 * MS)
     assert (report.state, report.handshake, report.reject_reason) == (
         "rejected",
         "rejected",
@@ -125,7 +126,7 @@ def test_probes_measure_and_rule_the_timer() -> None:
     assert made.lanes[1].smoothed_ms == 100.0
     assert made.lanes[0].spaces["things"].delay_ns == 80 * MS
     assert made.lanes[1].spaces["things"].delay_ns == 200 * MS
-    report = made.finish(100 * MS)
+    report = conclude(made, 100 * MS)
     probe = report.probes[0]
     assert (probe.sent, probe.answered, probe.rtt.p50, probe.declared.p50) == (2, 1, 40.0, 100.0)
 
@@ -134,7 +135,7 @@ def test_identity_counters_notes_and_their_bounds() -> None:
     made, anomalies = connection()
     rows = [(0, n, (Ev.IDENTITY, f"key-{n}", n), (Ev.COUNTER, "parts", 2)) for n in range(200)]
     feed(made, [*rows, (1, 300, (Ev.NOTE, "sequence-jump", "text"), (Ev.RESEND_REQUEST, "things"))])
-    report = made.finish(400 * MS)
+    report = conclude(made, 400 * MS)
     assert len(report.identity) == module.MAX_IDENTITY
     assert report.counters == ({"parts": 400}, {"resend_requests": 1})
     assert (anomalies[0].message, anomalies[0].direction) == ("text", 1)
@@ -145,7 +146,7 @@ def test_hints_replace_what_the_decoder_knows() -> None:
     made, _ = connection()
     feed(made, [(0, 0, (Ev.HINTS, Hints(("toy", "toy-2"), extra=5)))])
     assert made.hints.extra == 5
-    assert made.finish(MS).dialects == ("toy", "toy-2")
+    assert conclude(made, MS).dialects == ("toy", "toy-2")
 
 
 def test_numbers_of_one_space_begin_anew() -> None:
@@ -153,7 +154,7 @@ def test_numbers_of_one_space_begin_anew() -> None:
     rows = [(0, n, (Ev.UNIT, "Thing", "things", n, None, b"a")) for n in (1, 2, 3)]
     rows += [(0, 10, (Ev.RESTART, "things"), (Ev.UNIT, "Thing", "things", 1, None, b"z"))]
     feed(made, rows)
-    (space,) = made.finish(100 * MS).spaces
+    (space,) = conclude(made, 100 * MS).spaces
     assert (space.units, space.retransmissions, space.last_seq) == (4, 0, 65537)
 
 
@@ -164,7 +165,7 @@ def test_the_timer_fires_next_to_the_side_that_hears_nothing() -> None:
         rows += [(0, 100 * n + 1, (Ev.MESSAGE, "Ping"), (Ev.PROBE, "ping", n))]
         rows += [(1, 100 * n + 1.1, (Ev.MESSAGE, "Ping"), (Ev.REPLY, "ping", n))]
     feed(made, rows)
-    report = made.finish(30_000 * MS)
+    report = conclude(made, 30_000 * MS)
     assert report.state == "timed_out"
     client, server = report.timeouts
     assert (client.fired, server.fired) == (True, True)
@@ -178,7 +179,7 @@ def test_the_timer_fires_next_to_the_side_that_hears_nothing() -> None:
 def test_before_the_timer_is_due_nothing_is_known(end_ms, state) -> None:
     made, _ = connection()
     feed(made, [(0, 0, *HELLO), (1, 0.1, *WELCOME), (1, 1, (Ev.MESSAGE, "Ping"))])
-    report = made.finish(end_ms * MS)
+    report = conclude(made, end_ms * MS)
     assert (report.state, report.timeouts[0].fired) == (state, None)
 
 
@@ -186,7 +187,7 @@ def test_a_side_that_goes_on_talking_has_not_given_up() -> None:
     made, _ = connection()
     rows = [(0, 0, *HELLO), (1, 1, *WELCOME), (1, 2, (Ev.MESSAGE, "Ping"))]
     feed(made, [*rows, (0, 9_000, (Ev.MESSAGE, "Ping"))])
-    assert made.finish(30_000 * MS).timeouts[0].fired is False
+    assert conclude(made, 30_000 * MS).timeouts[0].fired is False
 
 
 def test_a_sender_that_closes_after_its_last_attempt() -> None:
@@ -199,7 +200,7 @@ def test_a_sender_that_closes_after_its_last_attempt() -> None:
     rows = [(0, 0, *HELLO), (1, 1, *WELCOME)]
     rows += [(1, 100 * n, (Ev.UNIT, "Thing", "things", 1, None, b"a")) for n in (1, 2, 3)]
     feed(made, [*rows, (0, 2_000, (Ev.MESSAGE, "Ping"))])
-    report = made.finish(3_000 * MS)
+    report = conclude(made, 3_000 * MS)
     assert report.close == {"by": "server", "reason": "Poor", "frame": 5}
     assert report.state == "closed"
     assert "silent-close" in [a.code for a in anomalies]
@@ -209,7 +210,7 @@ def test_icmp_is_evidence() -> None:
     made, anomalies = connection()
     feed(made, [(0, 0, *HELLO)])
     made.icmp_unreachable(0, 2, MS)
-    report = made.finish(9_000 * MS)
+    report = conclude(made, 9_000 * MS)
     assert report.complete
     assert (report.last_frame, report.handshake) == (2, "unanswered")
     assert anomalies[0].code == "port-unreachable"
@@ -227,7 +228,7 @@ def test_retransmission_records_tell_when_they_were_due() -> None:
             (1, 150, (Ev.ACK, "things", 1, 0)),
         ],
     )
-    made.finish(1_000 * MS)
+    conclude(made, 1_000 * MS)
     (unit,) = list(recorder.rest())
     first, second = unit.copies
     assert (first.kind, first.due_ns, first.attempts_left) == ("original", None, 2)
@@ -243,7 +244,7 @@ def test_retransmission_records_tell_when_they_were_due() -> None:
 def test_spaces_without_acks_in_a_policy() -> None:
     made, _ = connection(spaces=(rule(ack=AckRule.NONE, resend=None),))
     feed(made, [(0, n, (Ev.UNIT, "Tick", "things", n, None, b"a")) for n in range(1, 9)])
-    assert made.finish(100 * MS).spaces[0].unknown == 8
+    assert conclude(made, 100 * MS).spaces[0].unknown == 8
 
 
 def test_the_policy_is_asked_for_each_direction() -> None:
@@ -255,7 +256,7 @@ def test_times_that_a_side_states_are_summed_up() -> None:
     for number, value in enumerate((-5, 1, 2, 30)):
         made.datagram(1, number + 1, number * MS, b"x", [(Ev.TIMING, "left", value)])
     made.datagram(0, 9, 9 * MS, b"x", [(Ev.TIMING, "right", 0.25)])
-    report = made.finish(10 * MS)
+    report = conclude(made, 10 * MS)
     left = report.timings[1]["left"]
     assert (left.samples, left.minimum, left.p50, left.maximum) == (4, -5.0, 1.0, 30.0)
     assert report.timings[0]["right"].maximum == 0.25

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netdissect.model.events import Ev
 from netdissect.track import recorder as module
+from netdissect.track.conclusion import conclude
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
 from tracking import MS, connection, space
 
@@ -92,7 +93,7 @@ def test_nothing_is_kept_of_a_connection_that_is_over() -> None:
     made = connection(recorder=recorder)[0]
     there = made.lanes[0].spaces["things"]
     made.datagram(0, 1, MS, b"x", [(Ev.UNIT, "Thing", "things", 5, None, b"x")])
-    made.finish(2 * MS)
+    conclude(made, 2 * MS)
     recorder.late(there, 5, True, None, 3, 3 * MS, 3 * MS)
     own, further = recorder.rest()
     assert (len(own.copies), further.extra["continued"]) == (1, None)

@@ -8,6 +8,7 @@ from netdissect.export import json
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import lane as lanes
+from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
 from netdissect.track.stamped import MAX_STAMPED, StampedSpace
@@ -102,7 +103,7 @@ def test_each_key_has_numbers_of_its_own(channels) -> None:
     made.datagram(0, 1, 1 * MS, b"", [unit(0, 1), unit(7, 1)])
     made.datagram(0, 2, 2 * MS, b"", [unit(0, 2), unit(7, 5)])
     made.datagram(1, 3, 3 * MS, b"", [(Ev.ACK, "reliable[7]", 5, 0), (Ev.ACK, "reliable[9]", 5, 0)])
-    report = made.finish(9000 * MS)
+    report = conclude(made, 9000 * MS)
     figures = [(row.space, row.units, row.acked, row.never_seen) for row in report.spaces]
     assert figures == [("reliable[0]", 2, 0, 0), ("reliable[7]", 2, 1, 3)]
     rows = json.connection(report)["spaces"]
@@ -124,7 +125,7 @@ def test_spaces_are_bounded(channels, monkeypatch) -> None:
     made, _ = channels
     for number in range(50):
         made.datagram(0, number, number * MS, b"", [unit(number, 1)])
-    report = made.finish(9000 * MS)
+    report = conclude(made, 9000 * MS)
     assert len(report.spaces) == 9
     assert report.limits_hit == {"MAX_SPACES": 41}
     assert sum(report.messages[0].values()) == 50

@@ -147,7 +147,7 @@ def _glimpse(connection: Connection) -> Glimpse:
         client=connection.endpoints[0],
         server=connection.endpoints[1],
         state=connection.machine.word,
-        first_time_ns=connection.first_ns,
+        first_time_ns=connection.life.first_ns,
         last_time_ns=connection.last_ns,
         datagrams=(there.datagrams, back.datagrams),
         octets=(there.octets, back.octets),

@@ -39,6 +39,7 @@ from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
+from netdissect.track.conclusion import conclude
 from netdissect.track.connection import Connection
 from netdissect.track.findings import TRACK_CODES, Findings
 from netdissect.track.recorder import Recorder
@@ -527,7 +528,7 @@ class Pipeline:
                     connection.further(direction, *at, events)
         if self.recorder is not None:
             self.recorder.connection = connection.number
-        report = connection.finish(end_ns)
+        report = conclude(connection, end_ns)
         report.diagnosis = found = diagnose(report)
         for each in findings_of(report, found):
             connection.findings.add(
@@ -609,4 +610,4 @@ class Pipeline:
 
 
 def _first_frame(flow: Flow) -> int:
-    return flow.connection.first_frame if flow.connection else 0
+    return flow.connection.life.first_frame if flow.connection else 0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
+from netdissect.track.connection import Connection
 from netdissect.track.lane import Lane
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
-
-if TYPE_CHECKING:
-    from netdissect.track.connection import Connection
 
 __all__ = ["conclude"]
 
@@ -42,10 +40,18 @@ SILENCE_SHARE: Final = 0.5
 
 
 def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
-    """Settle what is open and report; `end_ns` is the time up to which the capture shows it."""
+    """Settle what is open, report, and release the connection; `end_ns` is the time up to which
+    the capture shows it.
+    """
+    report = _concluded(connection, end_ns)
+    connection.release()
+    return report
+
+
+def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
     patience = _patience_ns(connection)
-    silent = connection.quiet.end(connection, end_ns)
+    silent = connection.quiet.end(end_ns)
     for lane in connection.lanes:
         heard_ns = _heard_ns(connection, lane.direction)
         for space in lane.spaces.values():
@@ -67,9 +73,9 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
         client=connection.endpoints[0],
         server=connection.endpoints[1],
         roles_from=connection.roles_from,
-        first_frame=connection.first_frame,
+        first_frame=connection.life.first_frame,
         last_frame=connection.last_frame,
-        first_time_ns=connection.first_ns,
+        first_time_ns=connection.life.first_ns,
         last_time_ns=connection.last_ns,
         vantage=connection.vantage.word,
         vantage_basis=connection.vantage.basis,
@@ -141,7 +147,7 @@ def _ended_ns(connection: Connection) -> int | None:
     if stream is not None and stream.first_fin is not None:
         return stream.first_fin[2]
     silent = close["frame"] == connection.last_frame
-    return connection.over_ns or (connection.last_ns if silent else None)
+    return connection.life.over_ns or (connection.last_ns if silent else None)
 
 
 def _spaces(connection: Connection) -> list[Space]:

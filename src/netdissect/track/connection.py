@@ -1,4 +1,4 @@
-"""One connection: takes the events of its datagrams, concludes, and reports. Knows no protocol."""
+"""One connection: takes the events of its datagrams. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import TcpSegment
 from netdissect.model.policy import Policy, TimeoutRule
-from netdissect.model.reports import ConnectionReport, TimeoutVerdict
+from netdissect.model.reports import TimeoutVerdict
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
-from netdissect.track.conclusion import conclude
 from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.machine import StateRunner
-from netdissect.track.quiet import Quiet
+from netdissect.track.quiet import Life, Quiet
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
@@ -41,7 +40,7 @@ _COUNTER: Final = int(Ev.COUNTER)
 
 
 class Connection:
-    """State of one connection; `datagram` takes what was captured, `finish` reports."""
+    """State of one connection; `datagram` takes what was captured, `conclude` reports."""
 
     def __init__(
         self,
@@ -87,28 +86,24 @@ class Connection:
         self.identity: dict[str, Any] = {}
         self.started = False
         """True where the first datagram is one that begins a connection."""
-        self.first_frame = 0
-        self.first_ns = 0
+        self.life = Life()
         self.after = (0, 0)
         """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
-        self.open_ns = 0
-        """When the connection became open; 0 = not yet."""
-        self.over_ns = 0
-        """When it ended; 0 = not yet."""
-        self.quiet = Quiet()
+        self.quiet = Quiet(self.lanes, self.life, carried=transport == "tcp")
         """Where a side was not heard."""
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
             self.stream = StreamTrack(number, findings, recorder, self._step_in_time)
+            self.quiet.stream = self.stream
             for half in self.stream.halves:
-                half.on_pause = self.resumed
+                half.on_pause = self.quiet.resumed
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_sight = self.judge
-                space.on_answer = self.answered
+                space.on_answer = self.quiet.answered
                 space.in_stream = transport == "tcp"
 
     @property
@@ -132,7 +127,7 @@ class Connection:
             lane.silent = False
             self._first(direction, frame, time_ns, events)
         elif time_ns - lane.last_ns > PAUSE_NS and self.stream is None:
-            self.resumed(direction, frame, time_ns, (lane.last_ns, lane.last_frame))
+            self.quiet.resumed(direction, frame, time_ns, (lane.last_ns, lane.last_frame))
         lane.datagrams += 1
         lane.octets += len(payload)
         lane.last_ns = time_ns
@@ -186,8 +181,7 @@ class Connection:
     def segment(self, direction: int, frame: int, time_ns: int, octets: int) -> None:
         """Count one TCP segment with data; its messages come through `further`."""
         lane = self.lanes[direction]
-        if not self.first_frame:
-            self.first_frame, self.first_ns = frame, time_ns
+        self.life.begin(frame, time_ns)
         lane.datagrams += 1
         lane.octets += octets
         lane.last_ns = time_ns
@@ -197,8 +191,7 @@ class Connection:
         self, direction: int, frame: int, time_ns: int, segment: TcpSegment
     ) -> None:
         """Take a TCP segment itself, with or without data, before what it makes readable."""
-        if not self.first_frame:
-            self.first_frame, self.first_ns = frame, time_ns
+        if self.life.begin(frame, time_ns):
             self.started = not segment.mid_stream
         self.after = (time_ns, frame)
         if self.stream is not None:
@@ -225,10 +218,10 @@ class Connection:
         for space in other.spaces.values():
             space.peer_seen = True
         if not other.silent:
-            self.resumed(direction, frame, time_ns, (self.first_ns, self.first_frame))
+            begun = (self.life.first_ns, self.life.first_frame)
+            self.quiet.resumed(direction, frame, time_ns, begun)
             return
-        if not self.first_frame:
-            self.first_frame, self.first_ns = frame, time_ns
+        self.life.begin(frame, time_ns)
         machine = self.machine.machine
         begins = machine.begins if machine else frozenset()
         if self.stream is None:
@@ -281,7 +274,7 @@ class Connection:
             return
         asked_ns = time_ns - sample
         if asked_ns - track.answered_ns > PAUSE_NS:
-            self.answered(asker.direction, asked_ns, frame)
+            self.quiet.answered(asker.direction, asked_ns, frame)
         track.answered_ns = asked_ns
         if self.recorder is not None:
             self.recorder.event(
@@ -325,8 +318,9 @@ class Connection:
         before = self.machine.state
         target = self.machine.step(name, detail, direction, frame)
         if target is not None:
-            self.over_ns = (self.over_ns or time_ns) if self.machine.over else 0
-            self.open_ns = self.open_ns or (time_ns if self.machine.word == "open" else 0)
+            life, machine = self.life, self.machine
+            life.over_ns = (life.over_ns or time_ns) if machine.over else 0
+            life.open_ns = life.open_ns or (time_ns if machine.word == "open" else 0)
         if target is not None and self.recorder is not None:
             self.recorder.event(
                 "state", time_ns, frame, direction, f"{before} -> {target}",
@@ -465,29 +459,19 @@ class Connection:
             for space in lane.spaces.values():
                 space.place(near[lane.direction], near[1 - lane.direction])
 
-    def resumed(self, side: int, frame: int, time_ns: int, since: tuple[int, int]) -> None:
-        """Take that a side speaks after a pause; `since`: time and frame of what it said before."""
-        self.quiet.resumed(self, side, frame, time_ns, since)
-
-    def answered(self, side: int, sent_ns: int, frame: int) -> None:
-        """Take the first answer for longer than a pause to something that a side sent."""
-        self.quiet.answered(self, side, sent_ns, frame)
-
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         """Return the rules (of the client, of the server) in the present state."""
         policy = self.lanes[0].policy
         return policy.state_timeouts.get(self.machine.state, policy.timeouts)
 
-    def finish(self, end_ns: int) -> ConnectionReport:
-        """Conclude and report; `end_ns` is the time up to which the capture shows this flow."""
-        report = conclude(self, end_ns)
+    def release(self) -> None:
+        """Let go of everything that refers back here, so that no cyclic garbage is left."""
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.release()
                 if self.recorder is not None:
                     self.recorder.forget(space)
-        self.stream = None
-        return report
+        self.stream = self.quiet.stream = None
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {

@@ -7,16 +7,15 @@ acknowledgement and each probe is a question, and so is each further copy of it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from netdissect.model.reports import QuietSpan
+from netdissect.track.lane import Lane
 from netdissect.track.ledger import PAUSE_NS
+from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import COPIES, FIRST_NS
 
-if TYPE_CHECKING:
-    from netdissect.track.connection import Connection
-
-__all__ = ["MAX_SPANS", "Quiet"]
+__all__ = ["MAX_SPANS", "Life", "Quiet"]
 
 MAX_SPANS = 64
 """Spans kept per connection; further ones are counted."""
@@ -38,60 +37,80 @@ PATIENT_TRIPS: Final = 2
 _MS: Final = 1_000_000
 
 
+class Life:
+    """When a connection began, was open and ended; 0 = not yet."""
+
+    __slots__ = ("first_frame", "first_ns", "open_ns", "over_ns")
+
+    def __init__(self) -> None:
+        self.first_frame = self.first_ns = self.open_ns = self.over_ns = 0
+
+    def begin(self, frame: int, time_ns: int) -> bool:
+        """Take a packet; return True for the first one."""
+        if self.first_frame:
+            return False
+        self.first_frame, self.first_ns = frame, time_ns
+        return True
+
+
 class Quiet:
     """The quiet spans of one connection."""
 
-    __slots__ = ("further", "spans")
+    __slots__ = ("_carried", "_lanes", "_life", "further", "spans", "stream")
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: list[Lane], life: Life, *, carried: bool) -> None:
+        """Judge the lanes of a connection; `carried`: TCP brings what they hold."""
+        self._lanes = lanes
+        self._life = life
+        self._carried = carried
+        self.stream: StreamTrack | None = None
+        """What the TCP connection did, where that is followed."""
         self.spans: list[QuietSpan] = []
         self.further = 0
         """Spans beyond the bound."""
 
     # -- silence -----------------------------------------------------------------------------------
 
-    def resumed(
-        self, connection: Connection, side: int, frame: int, time_ns: int, since: tuple[int, int]
-    ) -> None:
+    def resumed(self, side: int, frame: int, time_ns: int, since: tuple[int, int]) -> None:
         """Judge the pause of a side that speaks again; `since`: time and frame before it."""
         since_ns, since_frame = since
-        basis = _expected(connection, side, since_ns, time_ns, LATE_PERIODS)
+        basis = self._expected(side, since_ns, time_ns, LATE_PERIODS)
         if basis is not None:
             self._add(QuietSpan("silence", side, since_ns, since_frame, time_ns, frame, *basis))
 
-    def end(self, connection: Connection, end_ns: int) -> tuple[bool, bool]:
+    def end(self, end_ns: int) -> tuple[bool, bool]:
         """Judge how connection and capture end: whether (client, server) is silent then."""
         silent = [False, False]
-        end_ns = connection.over_ns or end_ns
+        end_ns = self._life.over_ns or end_ns
         for side in (0, 1):
-            last_ns, last_frame = _last(connection, side)
+            last_ns, last_frame = self._last(side)
             if not last_ns:
-                last_ns, last_frame = connection.first_ns, connection.first_frame
-            basis = _expected(connection, side, last_ns, end_ns, SILENT_PERIODS)
+                last_ns, last_frame = self._life.first_ns, self._life.first_frame
+            basis = self._expected(side, last_ns, end_ns, SILENT_PERIODS)
             if basis is not None:
                 silent[side] = True
                 self._add(QuietSpan("silence", side, last_ns, last_frame, None, None, *basis))
         for side in (0, 1):
-            self._deaf(connection, side, min(end_ns, _last(connection, 1 - side)[0]), None)
+            self._deaf(side, min(end_ns, self._last(1 - side)[0]), None)
         return silent[0], silent[1]
 
     # -- what is not answered ----------------------------------------------------------------------
 
-    def answered(self, connection: Connection, side: int, sent_ns: int, frame: int) -> None:
+    def answered(self, side: int, sent_ns: int, frame: int) -> None:
         """Take that something of a side, sent at `sent_ns`, is answered in `frame`, the first of
         its kind for longer than a pause: judge what the side sent before.
         """
-        self._deaf(connection, side, sent_ns, frame)
+        self._deaf(side, sent_ns, frame)
 
-    def _deaf(self, connection: Connection, side: int, until_ns: int, frame: int | None) -> None:
+    def _deaf(self, side: int, until_ns: int, frame: int | None) -> None:
         """Judge whether a side sent in vain before `until_ns`; `frame` None = to the end."""
-        since_ns = _last_answered(connection, side)
-        if until_ns - since_ns <= PAUSE_NS or (connection.over_ns and frame is not None):
+        since_ns = self._last_answered(side)
+        if until_ns - since_ns <= PAUSE_NS or (self._life.over_ns and frame is not None):
             return
-        if connection.transport == "tcp" and connection.stream is None:
+        if self._carried and self.stream is None:
             return  # what TCP carries arrives
-        asked = _asked(connection, side, since_ns, until_ns - 1)
-        patient_ns = _patient_ns(connection, HEARD_PATIENCE_NS)
+        asked = self._asked(side, since_ns, until_ns - 1)
+        patient_ns = self._patient_ns(HEARD_PATIENCE_NS)
         if len(asked) < ASKED or until_ns - min(asked) <= patient_ns:
             return
         first_ns = min(asked)
@@ -116,72 +135,67 @@ class Quiet:
         else:
             self.further += 1
 
+    def _last(self, side: int) -> tuple[int, int]:
+        """Return (time, frame) of the last packet of a side."""
+        lane = self._lanes[side]
+        if self.stream is not None:
+            half = self.stream.halves[side]
+            if half.last_ns > lane.last_ns:
+                return half.last_ns, half.last_frame
+        return lane.last_ns, lane.last_frame
 
-def _last(connection: Connection, side: int) -> tuple[int, int]:
-    """Return (time, frame) of the last packet of a side."""
-    lane = connection.lanes[side]
-    if connection.stream is not None:
-        half = connection.stream.halves[side]
-        if half.last_ns > lane.last_ns:
-            return half.last_ns, half.last_frame
-    return lane.last_ns, lane.last_frame
+    def _expected(
+        self, side: int, since_ns: int, until_ns: int, periods: int
+    ) -> tuple[str, int] | None:
+        """Return why a side should have been heard between two moments: (basis, questions)."""
+        pause_ns = until_ns - since_ns
+        if pause_ns <= PAUSE_NS or 0 < self._life.over_ns < until_ns:
+            return None
+        asked = self._asked(1 - side, since_ns, until_ns)
+        alive_ms = self._lanes[side].policy.alive_ms[side]
+        if alive_ms is not None and self._lanes[side].datagrams and self._life.open_ns:
+            # Its timers run from when the connection is open.
+            idle_ns = until_ns - max(since_ns, self._life.open_ns)
+            if idle_ns > periods * int(alive_ms * _MS):
+                return "timer", len(asked)
+        patient_ns = self._patient_ns(PATIENCE_NS)
+        enough = len(asked) >= ASKED and until_ns - min(asked) > patient_ns
+        return ("asked", len(asked)) if enough or len(asked) >= MANY_ASKED else None
 
+    def _patient_ns(self, least_ns: int) -> int:
+        """Return how long an answer is waited for."""
+        trips = [trip for lane in self._lanes for trip in lane.round_trips()]
+        slow = max((trip.percentile(0.95) or 0.0 for trip in trips), default=0.0)
+        return max(least_ns, PATIENT_TRIPS * int(slow * _MS))
 
-def _expected(
-    connection: Connection, side: int, since_ns: int, until_ns: int, periods: int
-) -> tuple[str, int] | None:
-    """Return why a side should have been heard between two moments: (basis, questions)."""
-    pause_ns = until_ns - since_ns
-    if pause_ns <= PAUSE_NS or 0 < connection.over_ns < until_ns:
-        return None
-    asked = _asked(connection, 1 - side, since_ns, until_ns)
-    alive_ms = connection.lanes[side].policy.alive_ms[side]
-    if alive_ms is not None and connection.lanes[side].datagrams and connection.open_ns:
-        # Its timers run from when the connection is open.
-        idle_ns = until_ns - max(since_ns, connection.open_ns)
-        if idle_ns > periods * int(alive_ms * _MS):
-            return "timer", len(asked)
-    patient_ns = _patient_ns(connection, PATIENCE_NS)
-    enough = len(asked) >= ASKED and until_ns - min(asked) > patient_ns
-    return ("asked", len(asked)) if enough or len(asked) >= MANY_ASKED else None
+    def _last_answered(self, side: int) -> int:
+        """Return when that was sent of a side's newest that is answered."""
+        lane = self._lanes[side]
+        newest = self._life.first_ns
+        for space in lane.spaces.values():
+            newest = max(newest, space.answered_ns)
+        for track in lane.probes.values():
+            newest = max(newest, track.answered_ns)
+        return newest
 
+    def _asked(self, side: int, since_ns: int, until_ns: int) -> list[int]:
+        """Return when a side sent, between two moments, what is to be answered and is not.
 
-def _patient_ns(connection: Connection, least_ns: int) -> int:
-    """Return how long an answer is waited for."""
-    trips = [trip for lane in connection.lanes for trip in lane.round_trips()]
-    slow = max((trip.percentile(0.95) or 0.0 for trip in trips), default=0.0)
-    return max(least_ns, PATIENT_TRIPS * int(slow * _MS))
-
-
-def _last_answered(connection: Connection, side: int) -> int:
-    """Return when that was sent of a side's newest that is answered."""
-    lane = connection.lanes[side]
-    newest = connection.first_ns
-    for space in lane.spaces.values():
-        newest = max(newest, space.answered_ns)
-    for track in lane.probes.values():
-        newest = max(newest, track.answered_ns)
-    return newest
-
-
-def _asked(connection: Connection, side: int, since_ns: int, until_ns: int) -> list[int]:
-    """Return when a side sent, between two moments, what is to be answered and is not.
-
-    Each copy is a question; those between the first and the last count with the time of the
-    last.
-    """
-    lane = connection.lanes[side]
-    times: list[int] = []
-    for space in lane.spaces.values():
-        if space.carrier is None and not space.rule.stride_reach:
-            for unit in space.outstanding.values():
-                times += [unit.first_ns, *[unit.last_ns] * (unit.copies - 1)]
-            if (space.gave_up_ns or 0) > since_ns:
-                times += [space.gave_up_ns or 0] * MANY_ASKED
-    for track in lane.probes.values():
-        if track.answered:
-            times += track.unanswered()
-    if connection.stream is not None:
-        for segment in connection.stream.halves[side].outstanding:
-            times += [segment[FIRST_NS]] * segment[COPIES]
-    return [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
+        Each copy is a question; those between the first and the last count with the time of the
+        last.
+        """
+        lane = self._lanes[side]
+        times: list[int] = []
+        for space in lane.spaces.values():
+            if space.carrier is None and not space.rule.stride_reach:
+                for unit in space.outstanding.values():
+                    times += [unit.first_ns, *[unit.last_ns] * (unit.copies - 1)]
+                if (space.gave_up_ns or 0) > since_ns:
+                    times += [space.gave_up_ns or 0] * MANY_ASKED
+        for track in lane.probes.values():
+            if track.answered:
+                times += track.unanswered()
+        if self.stream is not None:
+            for segment in self.stream.halves[side].outstanding:
+                times += [segment[FIRST_NS]] * segment[COPIES]
+        return [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
