@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from array import array
 from bisect import bisect_left
@@ -12,11 +11,11 @@ from typing import NamedTuple
 
 from netdissect.browse.backend import Backend, Entry
 from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame, lanes
+from netdissect.browse.errands import Errands
 from netdissect.browse.packets import Octets, Packets, Tree
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, Pane, Text
 from netdissect.browse.prompt import Prompt
 from netdissect.browse.time import Findings, Plots, Units, explained, ladder
-from netdissect.model.errors import NetdissectError
 from netdissect.plot.history import History
 from netdissect.render.console import Line, line_plain
 from netdissect.render.units import Clock
@@ -80,7 +79,7 @@ class Browser:
         self._asked: set[int] = set()
         self._lanes: dict[tuple[int, int, int], list[Line]] = {}
         self._rows: dict[int, tuple[int, array[int]]] = {}
-        self._inbox: deque[Callable[[], None]] = deque()
+        self._errands = Errands(self.say)
         self._generation = 0
         self._filters: list[str] = []
         self.searched = ""
@@ -118,27 +117,11 @@ class Browser:
 
     def begin(self) -> None:
         """Begin to read the capture."""
-        self._run(self.backend.read)
-
-    def _run(self, work: Callable[[], Callable[[], None] | None]) -> None:
-        def body() -> None:
-            try:
-                then = work()
-            except Exception as error:  # noqa: BLE001 - it is told, whatever it is
-                known = isinstance(error, (NetdissectError, OSError))
-                text = str(error) if known else f"{type(error).__name__}: {error}"
-                self._inbox.append(lambda: self.say(text))
-            else:
-                if then is not None:
-                    self._inbox.append(then)
-
-        threading.Thread(target=body, daemon=True).start()
+        self._errands.run(self.backend.read)
 
     def tick(self) -> bool:
         """Take what has become known; return whether anything has."""
-        changed = bool(self._inbox)
-        while self._inbox:
-            self._inbox.popleft()()
+        changed = self._errands.take()
         loaded = self.backend.loaded
         now = (loaded.version, self.index.rows)
         if now != self._seen:
@@ -220,7 +203,7 @@ class Browser:
 
                 return keep
 
-            self._run(work)
+            self._errands.run(work)
         return None
 
     def refresh(self, width: int) -> None:
@@ -296,7 +279,7 @@ class Browser:
                 lines = lanes(self.index, self._rows_of(number), width)
                 return lambda: self._lanes.__setitem__(key, lines)
 
-            self._run(work)
+            self._errands.run(work)
         return found
 
     def _rows_of(self, number: int) -> array[int]:
@@ -422,7 +405,7 @@ class Browser:
                 self._apply()
                 self.connections.take(self.connections.all)
 
-        self._run(work)
+        self._errands.run(work)
 
     def _listed(self, frame: int) -> bool:
         """Return whether all rows of a frame are listed: a filter may be ahead of the reading."""
@@ -553,7 +536,7 @@ class Browser:
             text = work()
             return lambda: self.say(text)
 
-        self._run(body)
+        self._errands.run(body)
 
     def mark(self, name: str) -> None:
         """Remember this place under a letter."""
