@@ -66,6 +66,35 @@ def test_an_ack_of_a_datagram_is_one_of_all_it_carried() -> None:
     assert (inner.rtt.samples, inner.rtt.minimum, inner.rtt.maximum) == (5, 30.0, 40.0)
 
 
+def test_a_stray_base_turns_nothing_else_bad() -> None:
+    """All messages of a datagram share its base: damaged, it cannot confirm itself."""
+    findings: list[Any] = []
+    lane, _ = lanes()
+    _, inner = spaces(lane)
+    inner.findings = Findings(1, {}, findings.append)
+    send(lane, 1, 0, 2, 0)
+    inner.ordered([5002, 5003], 10, 10 * MS)
+    send(lane, 2, 5002, 2, 10)
+    inner.ordered([2], 20, 20 * MS)
+    send(lane, 3, 2, 2, 20)
+    lane.spaces["outer"].ack(1, 3, 40, 40 * MS)
+    _, report = finish(lane, 50)
+    assert [item.code for item in findings] == ["sequence-jump"]
+    assert "jumps ahead by 5001; it stands alone unless" in findings[0].message
+    assert (report.units, report.acked, report.out_of_order, report.last_seq) == (6, 6, 0, 3)
+    assert report.extra == {"disordered": 0, "strays": 2}
+
+
+def test_a_jump_is_confirmed_by_another_datagram() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 0, 2, 0)
+    send(lane, 2, 5000, 2, 10)
+    send(lane, 3, 5002, 2, 20)
+    _, report = finish(lane, 50)
+    assert (report.units, report.out_of_order, report.last_seq) == (6, 0, 5003)
+    assert report.extra == {}
+
+
 def test_order_asked_for_in_vain() -> None:
     lane, _ = lanes()
     outer, inner = spaces(lane)

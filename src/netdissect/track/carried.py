@@ -15,7 +15,7 @@ from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING, Unit
 from netdissect.track.recorder import Recorder
-from netdissect.track.space import Space
+from netdissect.track.space import Space, jump_text
 
 __all__ = ["MAX_AGAIN", "MAX_LISTED", "MAX_RANGES", "CarriedSpace", "Ranges"]
 
@@ -72,7 +72,7 @@ class Ranges:
 class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
-    __slots__ = ("_highest", "_runs", "_seen", "_sent_again", "disordered")
+    __slots__ = ("_far", "_highest", "_runs", "_seen", "_sent_again", "disordered", "strays")
 
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
@@ -85,6 +85,12 @@ class CarriedSpace(Space):
         """Number -> copies that its sender has made, where more than one."""
         self._highest = -1
         """Highest number that has asked to be delivered in order."""
+        self._far: tuple[int, int, int] | None = None
+        """(number, number of its datagram, how many) of the last far from all, while none confirms
+        them.
+        """
+        self.strays = 0
+        """Messages whose number stands far from all others."""
         self.disordered = 0
         """Messages that asked for order and came behind a later one that did."""
 
@@ -99,7 +105,7 @@ class CarriedSpace(Space):
         if last is None:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
-        if self.recorder is not None or not 0 < ahead <= self._half or self._by.copied:
+        if self.recorder is not None or not 0 < ahead <= self.rule.reach or self._by.copied:
             for index, type_ in enumerate(types):
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
@@ -120,7 +126,10 @@ class CarriedSpace(Space):
         """Take the numbers of messages to come that ask to be delivered in order."""
         if self._by.copied or self._by.stale:
             return  # their receiver reads nothing
+        farthest = self.rule.reach + (self._modulus if self.last is None else self.last)
         for number in numbers:
+            if number > farthest:
+                continue  # it stands alone
             if number > self._highest:
                 self._highest = number
             elif number not in self._seen:
@@ -154,11 +163,16 @@ class CarriedSpace(Space):
         if ahead > self._half:
             ahead -= self._modulus
         seq = last + ahead
-        if ahead > 0:
+        # Where the capture begins later, what came before may be sent again long after.
+        reach = self.rule.reach
+        near = ahead <= reach and (not self.started or self.first - seq <= reach)
+        if near and ahead > 0:
             self.last = seq
         elif seq in self._seen:
             self._repeat(seq, frame, time_ns)
             return
+        elif not near:
+            self._take_far(seq, last, frame, time_ns)
         else:
             self.first = min(self.first, seq)
             self.out_of_order += 1
@@ -175,6 +189,27 @@ class CarriedSpace(Space):
         self._load(seq, 1)
         if len(self.outstanding) > MAX_OUTSTANDING:
             self._shed_oldest()
+
+    def _take_far(self, seq: int, last: int, frame: int, time_ns: int) -> None:
+        """Take a number far from all before: the others go on where they were until a number of
+        another datagram follows it. Those of one datagram share its base, which may be damaged.
+        """
+        datagram, far = self._by.number_at_hand, self._far
+        count = 1
+        if far is not None and 0 < seq - far[0] <= self.rule.reach:
+            if far[1] != datagram:
+                self._far = None
+                self.strays -= far[2]
+                self.last, self.first = max(seq, last), min(far[0], self.first)
+                return
+            count += far[2]
+        else:
+            self.find(
+                "sequence-jump", frame, time_ns, self.direction,
+                jump_text(seq - last), seq=seq, before=last,
+            )  # fmt: skip
+        self._far = (seq, datagram, count)
+        self.strays += 1
 
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
@@ -274,10 +309,13 @@ class CarriedSpace(Space):
         super().restart()
         self._seen.clear()
         self._highest = -1
+        self._far = None
         self._runs.clear()
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()
+        if self.strays:
+            extra["strays"] = self.strays
         if self._highest >= 0:
             extra["disordered"] = self.disordered
         return extra

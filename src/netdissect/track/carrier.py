@@ -15,7 +15,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS, Unit
 from netdissect.track.recorder import Recorder
-from netdissect.track.space import Space
+from netdissect.track.space import Space, jump_text
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["MAX_EPOCHS", "MAX_MARKS", "MAX_STEP", "CarrierSpace"]
@@ -246,8 +246,7 @@ class CarrierSpace(Space):
         self._lone(self.number_at_hand, mark, frame, time_ns)
         self.find(
             "sequence-jump", frame, time_ns, self.direction,
-            f"number {wire_seq} is far from {last & self._mask} and stands alone",
-            wire_seq=wire_seq,
+            jump_text(self.number_at_hand - last), seq=self.number_at_hand, before=last,
         )  # fmt: skip
         return True
 

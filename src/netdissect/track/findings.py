@@ -26,8 +26,12 @@ TRACK_CODES: tuple[CodeRow, ...] = (
          "The number lies between captured ones, but no copy of it is in the capture. Next to the"
          " receiver this means that it acknowledges what never arrived."),
     _row("sequence-jump", Severity.WARN, "sequence", "sequence number jumps far ahead",
-         "More than 1024 numbers are skipped at once: a sender that was restarted, a capture gap,"
-         " or a forged datagram."),
+         "The number is more than 1024 away from all before it: a sender that was restarted, a"
+         " capture gap, or a damaged or forged datagram. It stands alone, and the others go on"
+         " where they were, until a later number confirms it."),
+    _row("number-before-first", Severity.NOTE, "sequence", "number before the first one",
+         "The connection is in the capture from its start, and the number lies just before the one"
+         " that this protocol begins with: no sender uses it so early. The unit stands alone."),
     _row("number-reused", Severity.WARN, "sequence", "same number, other content",
          "Two copies of one number differ. The sender re-uses numbers or writes wrong ones; what"
          " its receiver makes of the second copy cannot be told."),

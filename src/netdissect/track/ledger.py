@@ -239,6 +239,9 @@ class Ledger:
                 delay_ms = max(resend.floor_ms, delay_ms)
             if smoothed_ms is not None and resend.guard_rtt_factor:
                 guard_ms = resend.guard_rtt_factor * smoothed_ms
+                if window_ms:
+                    # A slow way takes copies further apart, and resends too.
+                    window_ms = max(window_ms, guard_ms / 3)
             self.delay_ns = int(delay_ms * _MS)
             window_ms = window_ms or guard_ms
         self.guard_ns = int(window_ms * _MS)

@@ -12,7 +12,7 @@ from netdissect.track.ledger import (
 from netdissect.track.repeats import Repeated
 from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["MAX_MISSING", "MAX_STRAYS", "Space"]
+__all__ = ["MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
 
 MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
@@ -200,11 +200,16 @@ class Space(Repeated):
                 self._confirm(before)
                 return False
         seq = last + (ahead if ahead <= self._half else ahead - self._modulus)
-        way = "ahead" if seq > last else "back"
-        self.find(
-            "sequence-jump", frame, time_ns, self.direction,
-            f"number jumps {way} by {abs(seq - last)}", seq=seq, before=last,
-        )  # fmt: skip
+        if seq < last and self.first - seq <= self.reach:
+            self.find(
+                "number-before-first", frame, time_ns, self.direction,
+                f"{wire_seq} is before {self.first & self._mask}, the first", seq=seq,
+            )  # fmt: skip
+        else:
+            self.find(
+                "sequence-jump", frame, time_ns, self.direction,
+                jump_text(seq - last), seq=seq, before=last,
+            )  # fmt: skip
         unit = None if mark is None else self._apart(seq, mark, type_, frame, time_ns)
         stray = self._stray = Stray(wire_seq, seq, last, unit, frame, time_ns)
         strays = self._strays
@@ -293,3 +298,9 @@ class Space(Repeated):
         self.out_of_order += 1
         self.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
+
+
+def jump_text(step: int) -> str:
+    """Return what a finding says of a number `step` away from the newest one."""
+    way = "ahead" if step > 0 else "back"
+    return f"number jumps {way} by {abs(step)}; it stands alone unless later ones confirm it"

@@ -158,6 +158,7 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         consecutive=False,
         acked_with="datagram",
         memory=1024,
+        remarks={"sequence-jump": "what has priority overtakes the messages that wait"},
     )
     return datagram, reliable
 
