@@ -159,7 +159,7 @@ OTHERS = 5
 ENDED = {"closed", "rejected", "timed_out"}
 END = {
     "connection", "explain", "close", "state", "state_name", "timeouts", "codes", "anomalies",
-    "diagnosis", "quiet",
+    "diagnosis", "quiet", "ended_ns",
 }  # fmt: skip
 """What may be told better where a capture goes on for longer, and what has no meaning alone."""
 

@@ -108,12 +108,18 @@ def test_acks_of_the_unsent_and_of_the_unseen_are_reported() -> None:
     assert anomalies[1].evidence["seq"] == 2
 
 
-def test_acks_without_any_unit_mean_nothing() -> None:
+@pytest.mark.parametrize("started", [True, False])
+def test_acks_before_any_unit(started) -> None:
+    """Where the capture has the start, what is acknowledged there was never sent."""
     made, anomalies = space()
+    made.started = started
+    made.nack(0, 0xFF, 1, 0)  # what a side says that has heard nothing
+    assert not anomalies
     made.ack(5, 0xFFFF, 1, 0)
     made.nack(5, 0xFF, 1, 0)
-    assert not anomalies
-    assert made.report().units == 0
+    assert [item.code for item in anomalies] == ["ack-of-unsent"] * started
+    assert made.findings.repeats == ({"ack-of-unsent": 2} if started else {})
+    assert made.feedback is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +160,7 @@ def test_loss_above_the_limit_closes() -> None:
     told = made.feedback.counts()
     made.close_silently()
     assert made.feedback.counts() != told
-    assert made.quality.peak == 4
+    assert made.quality.peak == 6  # the header that breaks the rule is taken whole
 
 
 def test_attempts_above_the_limit_close() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from netdissect.model.policy import QualityRule
 from netdissect.track.feedback import Feedback, Quality
+from tracking import MS, space
 
 
 @given(
@@ -41,3 +42,19 @@ def test_figures_return_to_the_mark(marked) -> None:
     made.revert()
     assert made.delivered == (5 if marked else 9)
     assert made.assumed_lost == (0 if marked else 9)
+
+
+def test_the_header_that_breaks_the_rule_is_taken_whole() -> None:
+    """Its sender finds out in the middle of it, and reads it to its end all the same."""
+    made, anomalies = space(
+        ack_bits=8, resend=None, quality=QualityRule("loss", 4, 0.3, 2, "Poor", fixed_divisor=True)
+    )
+    for number in range(1, 9):
+        made.unit(number, None, bytes([number]), "Thing", number, number * MS)
+    made.nack(6, 0b00000, 20, 20 * MS)  # 1 to 5 are lost, the rule breaks with 3
+    made.nack(8, 0b0, 21, 21 * MS)
+    made.close_silently()
+    told = made.report().extra
+    assert [item.code for item in anomalies] == ["poor-quality"]
+    assert (told["delivered"], told["lost"]) == (1, 5)
+    assert told["poor_quality_run"] == 5

@@ -117,10 +117,22 @@ def test_part_of_a_unit_sent_again_spoils_its_round_trip() -> None:
     assert wire.report(0).rtt.samples == 0
 
 
+@pytest.mark.parametrize("reset", [False, True])
+def test_nobody_heard_nothing_concluded(reset) -> None:
+    """Whether more of the capture follows says nothing: its peer is silent, or has reset."""
+    wire = Wire().open()
+    wire.send(0, 0, 10, 40)
+    if reset:
+        wire.send(1, 0, 0, 50, flags=RST)
+    report = wire.report(0)
+    assert (report.acked, report.unacked, report.unknown) == (0, reset, not reset)
+
+
 def test_what_is_never_acknowledged_is_unacked_or_unknown() -> None:
     wire = Wire().open()
     wire.send(0, 0, 10, 40)
     wire.send(0, 10, 10, 9_950)
+    wire.send(1, 0, 0, 9_990, ack=0)
     report = wire.report(0)
     assert (report.acked, report.unacked, report.unknown) == (0, 1, 1)
 
@@ -260,6 +272,7 @@ def test_the_quick_way_counts_like_the_long_one(record: bool) -> None:
             wire.track.message(0, "a", (start, start + 10), wire.frame, now * MS)
         if index % 3 == 2:
             wire.send(1, 0, 0, now + 0.5, ack=start + 10)
+    wire.send(1, 0, 0, 500, ack=480)
     tcp, messages = wire.report(0), wire.track.messages[0]
     assert (tcp.units, tcp.acked, tcp.unacked, tcp.rtt.samples) == (50, 48, 2, 16)
     assert (messages.count, messages.acked, messages.end) == (50, 48, 500)
@@ -287,4 +300,5 @@ def test_the_bound_of_messages_is_named(record: bool) -> None:
             if not wire.track.next_message(0, end - 10, end, now * MS):
                 wire.track.message(0, "a", (end - 10, end), wire.frame, now * MS)
     assert wire.track.halves[0].limits == {"MAX_UNITS": 20}
+    wire.send(1, 0, 0, 9_990, ack=0)
     assert wire.report(0, "message").unknown == 20

@@ -46,6 +46,7 @@ class Acknowledged(Ledger):
     def _ack_before(self, base: int, bits: int, frame: int, time_ns: int) -> None:
         last = self.last
         if last is None:
+            self._unbegun(base, frame, time_ns)
             return
         ahead = (base - last) & self._mask
         seq = last + ahead
@@ -169,6 +170,7 @@ class Acknowledged(Ledger):
         """Take feedback that tells once and for all what was delivered."""
         last = self.last
         if last is None:
+            self._unbegun(base, frame, time_ns)
             return
         ahead = (base - last) & self._mask
         seq = last + ahead
@@ -186,9 +188,15 @@ class Acknowledged(Ledger):
         if seq <= newest:
             return
         feedback.newest = seq
+        quality = self._loss_quality
+        sound = quality is not None and quality.broken_ns is None
         if seq - newest > 1:
             self._told_before(newest, seq, bits, frame, time_ns)
         self._told(seq, True, frame, time_ns)
+        if quality is not None and sound and quality.broken_ns is not None:
+            # Its sender takes the header to its end, and nothing after it.
+            feedback.mark()
+            quality.mark()
 
     def _told_before(self, newest: int, base: int, bits: int, frame: int, time_ns: int) -> None:
         """Take what the feedback says of the units between the last base and this one."""
@@ -225,10 +233,17 @@ class Acknowledged(Ledger):
         if delivered and quality.calm:
             quality.outcomes.append(0)
         elif quality.outcome(0 if delivered else 1, time_ns):
-            feedback.mark()
             self._poor(frame, time_ns)
 
     # -- findings ----------------------------------------------------------------------------------
+
+    def _unbegun(self, base: int, frame: int, time_ns: int) -> None:
+        """Take an acknowledgement where its sender has sent nothing yet in this capture."""
+        first = self.rule.first_seq
+        if not self.started or first is None or self._spans is not None:
+            return
+        if (base - first) & self._mask < self._half:
+            self._unsent(base, frame, time_ns)
 
     def _unsent(self, base: int, frame: int, time_ns: int) -> None:
         self.find(

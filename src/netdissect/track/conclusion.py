@@ -9,6 +9,7 @@ from netdissect.model.policy import Exhausted
 from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
 from netdissect.track.connection import Connection
 from netdissect.track.lane import Lane
+from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
 
@@ -16,8 +17,6 @@ __all__ = ["conclude"]
 
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
-SETTLED_NS: Final = 1 << 62
-"""Later than anything: no acknowledgement is waited for any more."""
 LOST_BY: Final = {
     "MAX_OUTSTANDING": "what became of the units that waited longest is unknown",
     "MAX_UNITS": "what became of the octets that waited longest is unknown",

@@ -50,7 +50,9 @@ class Quality:
     it is enough to append an outcome that is not above it either to `outcomes`.
     """
 
-    __slots__ = ("_hot", "_sum", "above", "broken_ns", "calm", "outcomes", "peak", "rule")
+    __slots__ = (
+        "_hot", "_marked", "_sum", "above", "broken_ns", "calm", "outcomes", "peak", "rule",
+    )  # fmt: skip
 
     def __init__(self, rule: QualityRule) -> None:
         self.rule = rule
@@ -67,6 +69,7 @@ class Quality:
         """Longest such row."""
         self.broken_ns: int | None = None
         """When the row first reached the rule's length."""
+        self._marked: int | None = None
 
     def outcome(self, value: int, time_ns: int) -> bool:
         """Take one outcome; return True where the rule is broken by it for the first time."""
@@ -93,7 +96,11 @@ class Quality:
             return True
         return False
 
+    def mark(self) -> None:
+        """Note the peak of now, when the sender has taken all that broke the rule."""
+        self._marked = self.peak
+
     def revert(self) -> None:
-        """Forget what came after the rule was broken."""
-        if self.broken_ns is not None:
-            self.peak = self.rule.run
+        """Forget what came after that."""
+        if self._marked is not None:
+            self.peak = self._marked

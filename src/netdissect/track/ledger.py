@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXPIRY_NS",
     "MAX_OUTSTANDING",
+    "SETTLED_NS",
     "Ledger",
     "Stray",
     "Unit",
@@ -34,6 +35,8 @@ MAX_OUTSTANDING = 4096
 """Units of one space that wait for an acknowledgement; beyond, the oldest is settled as unknown."""
 EXPIRY_NS: Final = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
+SETTLED_NS: Final = 1 << 62
+"""Later than anything: no acknowledgement is waited for any more."""
 
 
 class Unit:
@@ -239,9 +242,6 @@ class Ledger:
                 delay_ms = max(resend.floor_ms, delay_ms)
             if smoothed_ms is not None and resend.guard_rtt_factor:
                 guard_ms = resend.guard_rtt_factor * smoothed_ms
-                if window_ms:
-                    # A slow way takes copies further apart, and resends too.
-                    window_ms = max(window_ms, guard_ms / 3)
             self.delay_ns = int(delay_ms * _MS)
             window_ms = window_ms or guard_ms
         self.guard_ns = int(window_ms * _MS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
 from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.vantage import Sight
@@ -399,8 +400,10 @@ class StreamTrack:
         self._refusal()
         reports = []
         for direction, half in enumerate(self.halves):
-            peer_seen = self.halves[1 - direction].segments > 0
-            tcp = half.finish(end_ns, patience_ns, peer_seen=peer_seen)
+            # What the capture holds of other connections says nothing of this one.
+            over = self.reset_by is not None
+            until_ns = SETTLED_NS if over else self.halves[1 - direction].last_ns - patience_ns
+            tcp = half.finish(end_ns, until_ns)
             messages = self.messages[direction]
             if not messages.gaps:
                 tcp.extra["stream_sha256"] = messages.digest.hexdigest()
@@ -409,7 +412,7 @@ class StreamTrack:
             if half.segments:
                 reports.append(tcp)
             if messages.count:
-                reports.append(self._report(direction, end_ns, patience_ns, seen=peer_seen))
+                reports.append(self._report(direction, until_ns))
         return reports
 
     def _refusal(self) -> None:
@@ -424,10 +427,10 @@ class StreamTrack:
                 concluded_ns=time_ns,
             )  # fmt: skip
 
-    def _report(self, direction: int, end_ns: int, patience_ns: int, *, seen: bool) -> SpaceReport:
+    def _report(self, direction: int, until_ns: int) -> SpaceReport:
         messages = self.messages[direction]
         for waiting in messages.waiting:
-            self._drop(messages, waiting, seen=seen and end_ns - waiting[_TIME] > patience_ns)
+            self._drop(messages, waiting, seen=waiting[_TIME] < until_ns)
         messages.waiting.clear()
         return SpaceReport(
             space=SPACE,

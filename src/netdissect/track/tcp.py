@@ -478,12 +478,13 @@ class StreamHalf:
 
     # -- end ---------------------------------------------------------------------------------------
 
-    def finish(self, end_ns: int, patience_ns: int, *, peer_seen: bool) -> SpaceReport:
-        """Settle what is left and return the figures."""
+    def finish(self, end_ns: int, until_ns: int) -> SpaceReport:
+        """Settle what is left and return the figures: of what was sent before `until_ns` an
+        acknowledgement would have been seen.
+        """
         while self.outstanding:
             unit = self.outstanding.popleft()
-            waited = end_ns - unit[FIRST_NS] > patience_ns
-            self._drop(unit, "unacked" if peer_seen and waited else "unknown")
+            self._drop(unit, "unacked" if unit[FIRST_NS] < until_ns else "unknown")
         counts = self.counts
         units = self.new + counts["hole_filling"]
         extra: dict[str, Any] = {

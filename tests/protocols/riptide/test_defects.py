@@ -34,6 +34,7 @@ def found(name):
         ("udp_2.2.1_noserver", "port-unreachable", "nobody listens"),
         ("udp_2.2.1_malformed", "ack-of-unsent", "never sent"),
         ("udp_2.2.1_malformed", "riptide-invalid-type", "type"),
+        ("udp_main_malformed", "ack-of-unsent", "notify 500"),
         ("udp_main_malformed", "sequence-jump", "jumps ahead"),
         ("udp_main_malformed", "number-before-first", "0 is before 1"),
         ("udp_2.0.0_malformed", "riptide-connect-again", "live connection"),
