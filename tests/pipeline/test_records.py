@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from netdissect.cli.naming import names
+from netdissect.export import json
+from netdissect.filters import compile_filter
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze
+from netdissect.pipeline import records as records_module
 from netdissect.pipeline.records import Records, iter_both, iter_records
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -94,3 +99,74 @@ def test_a_dialect_can_be_asked_for() -> None:
         "riptide-2.1",
         "riptide-2.2",
     }
+
+
+def _read(path: Path, *, lazy: bool) -> Iterator[DatagramRecord]:
+    records = Records(lazy=lazy)
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    for item in iter_both(path, records, pipeline):
+        if isinstance(item, DatagramRecord):
+            yield item
+
+
+@pytest.mark.parametrize("passed", [records_module.MAX_PASSED, 7])
+@pytest.mark.parametrize(
+    "path",
+    [
+        SAMPLE[0],
+        CAPTURES / "teeworlds" / "tw064_loss_client_side.pcap",
+        CAPTURES / "knet" / "knet2010_clean.pcap",
+        CAPTURES / "knet" / "tcp_big_messages.pcap",
+    ],
+    ids=lambda path: path.stem,
+)
+def test_what_is_decoded_late_or_not_at_all_changes_no_other_record(
+    path: Path, passed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "MAX_PASSED", passed)
+    both = zip(_read(path, lazy=True), _read(path, lazy=False), strict=True)
+    for index, (record, whole) in enumerate(both):
+        if not index % 3:
+            assert json.shown(record) == json.shown(whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "decoded"),
+    [
+        ("frame.number > 100000", False),
+        ("conn.id == 77", False),
+        ("msg.type == Heartbeat and conn.id == 77", False),
+        ("not (conn.id or msg.type)", False),
+        ("msg.resend and udp.length == 1", False),
+        ("msg.type == Heartbeat", True),
+    ],
+)
+def test_a_datagram_that_cheaper_facts_throw_out_is_not_decoded(
+    text: str, decoded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 0
+    dissect = records_module.dissect
+
+    def counted(*args: object, **extra: object) -> object:
+        nonlocal count
+        count += 1
+        return dissect(*args, **extra)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(records_module, "dissect", counted)
+    wanted = compile_filter(text, names())
+    for record in _read(SAMPLE[0], lazy=True):
+        wanted.matches(record)
+    assert (count > 0) == decoded
+
+
+@pytest.mark.parametrize("path", SAMPLE[:3], ids=lambda path: path.stem)
+@pytest.mark.parametrize("kind", ["msg.resend", "msg.duplicate", "msg.key", "msg.reliable"])
+def test_what_the_tracker_knows_is_the_same_before_and_after_decoding(
+    path: Path, kind: str
+) -> None:
+    wanted = compile_filter(kind, names())
+    every = list(iter_records(path))
+    before = [wanted.matches(record) for record in _read(path, lazy=True)]
+    for record in every:
+        record.kinds = None
+    assert before == [wanted.matches(record) for record in every]

@@ -170,7 +170,7 @@ def _print_table(rows: _Rows, kind: str, columns: tuple[str, ...], *, guard: boo
             first_ns = record.time_ns if first_ns is None else first_ns
             groups: list[tuple[MessageRecord, ...]] = [(item,) for item in items]
             for group in groups or [()]:
-                scope = Scope(record, group, None, first_ns, single=bool(group))
+                scope = Scope(record, group or None, None, first_ns)
                 yield [get(scope) for get in getters]
 
     clean = safe if sys.stdout.isatty() else None

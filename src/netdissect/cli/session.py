@@ -227,6 +227,7 @@ class Session:
             schemas=lookup.load_schemas(self.choices.schemas),
             strict=self.choices.strict,
             live=self.at_once,
+            lazy=True,
             bounds=None if reading is None else reading.bounds,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -128,7 +128,7 @@ def _observed(
         for flight in both.flights(connection):
             if flight.sent_ns is not None and not flight.copy:
                 record = replace(flight.record, time_ns=flight.sent_ns)
-                _datagram(table, record, _facts(record.messages))
+                _datagram(table, record, record.kinds or ())
         for item in both.timeline(connection):
             if isinstance(item, UnitRecord):
                 table.tell(item)
@@ -150,7 +150,7 @@ def _count(
     if match.filter is None:
         for item in session.of(connection, session.both()):
             if isinstance(item, DatagramRecord):
-                _datagram(table, item, _facts(item.messages))
+                _datagram(table, item, item.kinds or ())
             elif isinstance(item, UnitRecord) or item.event == "gap":
                 tell(item)
         return None
@@ -163,7 +163,7 @@ def _count(
         elif isinstance(item, DatagramRecord) and match.datagram(item, session.first_ns):
             frames |= {item.frame, *item.frames}
             facts = _facts(match.messages(item))
-            _datagram(table, item, facts)
+            _datagram(table, item, [fact.kind for fact in facts])
             way = item.direction or 0
             wanted |= {(item.connection or 0, way, fact.space, fact.seq) for fact in facts}
     for unit in units:
@@ -176,7 +176,6 @@ def _facts(messages: list[MessageRecord]) -> list[Reliability]:
     return [message.reliability for message in messages if message.reliability is not None]
 
 
-def _datagram(table: Intervals, record: DatagramRecord, facts: list[Reliability]) -> None:
+def _datagram(table: Intervals, record: DatagramRecord, kinds: Sequence[str | None]) -> None:
     if record.direction is not None:
-        kinds = [str(fact.kind) for fact in facts]
         table.datagram(record.direction, record.time_ns, record.length, kinds)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from netdissect.filters.entries import MESSAGES, Looks, each, looks, narrowed
@@ -67,7 +68,7 @@ class Filter:
         connection: ConnectionReport | None = None,
     ) -> bool:
         """Return whether the datagram as a whole matches."""
-        return self._predicate(Scope(record, record.messages, connection, self.first_ns))
+        return self._predicate(Scope(record, None, connection, self.first_ns))
 
     def matches_message(
         self,
@@ -76,7 +77,7 @@ class Filter:
         connection: ConnectionReport | None = None,
     ) -> bool:
         """Return whether one message of the datagram matches on its own."""
-        return self._predicate(Scope(record, (item,), connection, self.first_ns, single=True))
+        return self._predicate(Scope(record, (item,), connection, self.first_ns))
 
 
 def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
@@ -119,13 +120,23 @@ class _Compiler:
             inner = self.node(node.inner)
             return lambda scope: not inner(scope)
         if isinstance(node, Both):
-            parts = [self.node(part) for part in node.parts]
+            parts = self.cheapest_first(node.parts)
             if node.every:
                 return lambda scope: all(part(scope) for part in parts)
             return lambda scope: any(part(scope) for part in parts)
         if isinstance(node, Per):
             return self.per(node)
         return self.test(node)
+
+    def cheapest_first(self, nodes: Iterable[Node]) -> list[_Predicate]:
+        """Return the predicates of nodes, those that need not decode a datagram in front."""
+        used, found = self.used, []
+        for node in nodes:
+            self.used = set()
+            found.append((self.node(node), max(map(self.names.cost, self.used), default=0)))
+            used |= self.used
+        self.used = used
+        return [predicate for predicate, _ in sorted(found, key=itemgetter(1))]
 
     def per(self, node: Per) -> _Predicate:
         inner = self.node(node.inner)
@@ -134,7 +145,7 @@ class _Compiler:
 
         def found(scope: Scope) -> list[bool]:
             return [
-                inner(Scope(scope.record, (item,), scope.connection, scope.first_ns, single=True))
+                inner(Scope(scope.record, (item,), scope.connection, scope.first_ns))
                 for item in scope.items
             ]
 

@@ -34,7 +34,7 @@ def each(scope: Scope, name: str) -> Iterator[tuple[Mapping[str, Any], Scope]]:
         for entry in entries:
             if isinstance(entry, Mapping):
                 one = replace(item, fields={**around, **entry})
-                yield entry, Scope(scope.record, (one,), scope.connection, scope.first_ns, True)
+                yield entry, Scope(scope.record, (one,), scope.connection, scope.first_ns)
 
 
 def looks(node: Node, compiled: Callable[[Node], Predicate]) -> Looks:
@@ -60,7 +60,7 @@ def narrowed(record: DatagramRecord, item: MessageRecord, wanted: Looks) -> Mess
     """Return a message that matched with only those entries of its lists that were asked for, in
     its line too; the message itself where it has no such list.
     """
-    scope = Scope(record, (item,), single=True)
+    scope = Scope(record, (item,))
     fields, texts = dict(item.fields), []
     for name, predicates in wanted.items():
         if name in fields:

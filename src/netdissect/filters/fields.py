@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from netdissect.model.names import FieldInfo
 from netdissect.model.packets import Direction
-from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport
 
 __all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope"]
@@ -25,14 +25,22 @@ class Scope:
 
     record: DatagramRecord
     """The datagram."""
-    items: Sequence[MessageRecord]
-    """Its messages; exactly one inside `any(msg: ...)` and `all(msg: ...)`."""
+    chosen: tuple[MessageRecord, ...] | None = None
+    """The one message inside `any(msg: ...)` and `all(msg: ...)`; None = all of the datagram."""
     connection: ConnectionReport | None = None
     """The connection's final report; None = what was known when the record was made."""
     first_ns: int = 0
     """Time of the first frame."""
-    single: bool = False
-    """True inside `any(msg: ...)` and `all(msg: ...)`."""
+
+    @property
+    def single(self) -> bool:
+        """Return whether one message is asked alone."""
+        return self.chosen is not None
+
+    @property
+    def items(self) -> Sequence[MessageRecord]:
+        """Return the messages at hand; for those of a datagram it has to be decoded."""
+        return self.record.messages if self.chosen is None else self.chosen
 
 
 Getter: TypeAlias = Callable[[Scope], Sequence[Any]]
@@ -79,31 +87,30 @@ def _each(read: Callable[[MessageRecord], Any]) -> Getter:
 
 
 def _tracked(attribute: str) -> Getter:
-    def read(item: MessageRecord) -> Any:
-        return None if item.reliability is None else getattr(item.reliability, attribute)
-
-    return _each(read)
+    return _tracks(lambda facts: getattr(facts, attribute))
 
 
-def _key(item: MessageRecord) -> int | None:
-    facts = item.reliability
-    key = "" if facts is None else facts.space.partition("[")[2].removesuffix("]")
+def _tracks(read: Callable[[Reliability], Any], kind: str | None = None) -> Getter:
+    """Return a getter over what the tracker knows of the messages, or of those of a kind."""
+
+    def get(scope: Scope) -> Sequence[Any]:
+        kinds = scope.record.kinds
+        if kinds is not None and (not kinds if kind is None else kind not in kinds):
+            return ()  # nothing of it has to be decoded
+        return [
+            value
+            for item in scope.items
+            if (facts := item.reliability) is not None
+            and (kind is None or facts.kind == kind)
+            and (value := read(facts)) is not None
+        ]
+
+    return get
+
+
+def _key(facts: Reliability) -> int | None:
+    key = facts.space.partition("[")[2].removesuffix("]")
     return int(key) if key.isdecimal() else None
-
-
-def _is_kind(kind: str) -> Getter:
-    def read(item: MessageRecord) -> bool | None:
-        return True if item.reliability is not None and item.reliability.kind == kind else None
-
-    return _each(read)
-
-
-def _origin(kind: str) -> Getter:
-    def read(item: MessageRecord) -> int | None:
-        facts = item.reliability
-        return facts.of_frame if facts is not None and facts.kind == kind else None
-
-    return _each(read)
 
 
 def _found(attribute: str) -> Getter:
@@ -204,7 +211,12 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("msg.offset", "int", "first octet", _each(lambda item: item.offset), "octets"),
         _row("msg.length", "int", "length", _each(lambda item: item.length), "octets"),
         _row("msg.space", "str", "sequence space", _tracked("space")),
-        _row("msg.key", "int", "number of the sequence space, such as its channel", _each(_key)),
+        _row(
+            "msg.key",
+            "int",
+            "number of the sequence space, such as its channel",
+            _tracks(_key),
+        ),
         _row("msg.seq", "int", "full sequence number", _tracked("seq")),
         _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
         _row("msg.kind", "str", "original, retransmission or duplicate", _tracked("kind")),
@@ -212,21 +224,31 @@ _BUILTIN: dict[str, _Row] = dict(
             "msg.reliable",
             "presence",
             "repeated until acknowledged",
-            _each(lambda item: True if item.reliability and item.reliability.reliable else None),
+            _tracks(lambda facts: facts.reliable or None),
         ),
-        _row("msg.resend", "presence", "sent again by its sender", _is_kind("retransmission")),
-        _row("msg.duplicate", "presence", "copied by the network", _is_kind("duplicate")),
+        _row(
+            "msg.resend",
+            "presence",
+            "sent again by its sender",
+            _tracks(lambda _: True, "retransmission"),
+        ),
+        _row(
+            "msg.duplicate",
+            "presence",
+            "copied by the network",
+            _tracks(lambda _: True, "duplicate"),
+        ),
         _row(
             "msg.resend_of",
             "int",
             "frame of the first copy, of a resend",
-            _origin("retransmission"),
+            _tracks(lambda facts: facts.of_frame, "retransmission"),
         ),
         _row(
             "msg.duplicate_of",
             "int",
             "frame of the first copy, of a network copy",
-            _origin("duplicate"),
+            _tracks(lambda facts: facts.of_frame, "duplicate"),
         ),
         _row("msg.acked_in", "int", "frame of the acknowledgement", _tracked("acked_in")),
         _row("msg.rtt", "float", "unambiguous round trip", _tracked("rtt_ms"), "ms"),
@@ -235,6 +257,11 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("anomaly.severity", "str", "chat, note, warn or error", _found("severity")),
     )
 )
+
+_OF_MESSAGES = ("msg.", "anomaly")
+_OF_TRACKER = frozenset(
+    name for name in _BUILTIN if name.startswith("msg.")
+) - {"msg.type", "msg.index", "msg.offset", "msg.length"}
 
 BUILTIN_FIELDS: tuple[FieldInfo, ...] = tuple(info for info, _ in _BUILTIN.values())
 """Names that exist for every protocol."""
@@ -362,6 +389,15 @@ class Names:
             not known or (name in known and known[name].kind == "list")
             for known in self.protocols.values()
         )
+
+    def cost(self, name: str) -> int:
+        """Return what the values of a name ask for: 0 the flow, 1 the tracker, too, 2 the decoded
+        messages.
+        """
+        name = self.aliases.get(name, name)
+        if name in _OF_TRACKER:
+            return 1
+        return 2 if name.startswith(_OF_MESSAGES) or ("." in name and name not in _BUILTIN) else 0
 
     def all(self) -> Iterator[FieldInfo]:
         """Yield every name: those of all protocols, then each protocol's own."""

@@ -114,5 +114,7 @@ class DatagramRecord:
     """What the tracker found on this datagram, repeats included."""
     facts: ConnectionFacts | None = None
     """The connection as it was known when the record was made."""
+    kinds: tuple[str | None, ...] | None = None
+    """Kinds of the copies of units that it carries; None = only its messages tell."""
     faults: tuple[str, ...] = ()
     """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""

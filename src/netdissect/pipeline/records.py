@@ -8,7 +8,8 @@ settled; of a live source it leaves at once, with what is known by then.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect
@@ -56,6 +57,8 @@ MAX_INSPECTORS = 256
 """Connections whose trees are completed from earlier datagrams at once."""
 MAX_FINDINGS = 1000
 """Findings kept per datagram."""
+MAX_PASSED = 16_384
+"""Datagrams that nobody asked about, of all connections, kept for the trees of those after them."""
 
 _TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
@@ -105,6 +108,21 @@ class Seen:
         )
 
 
+class Undecoded(DatagramRecord):
+    """A record that is decoded when its tree or its messages are first asked for."""
+
+    __slots__ = ("decode",)
+
+    decode: Callable[[DatagramRecord], None]
+
+    def __getattr__(self, name: str) -> Any:
+        """Decode: only an attribute that is not there yet leads here."""
+        if name not in {"dissection", "messages"}:
+            raise AttributeError(name)
+        self.decode(self)
+        return getattr(self, name)
+
+
 class Records:
     """Makes records from what the pipeline shows: an `Observer`."""
 
@@ -115,11 +133,13 @@ class Records:
         strict: bool = False,
         live: bool = False,
         bounds: Bounds | None = None,
+        lazy: bool = False,
     ) -> None:
-        """Take user schemas by protocol, and whether records are held back (a file) or not
-        (`live`).
+        """Take user schemas by protocol, whether records are held back (a file) or not (`live`),
+        and whether they are decoded only when somebody asks what is in them (`lazy`).
         """
         self.recorder = Recorder()
+        self.lazy = lazy and not strict
         self.schemas = dict(schemas or {})
         self.strict = strict
         self.live = live
@@ -130,6 +150,9 @@ class Records:
         self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         self._inspectors: dict[int, Inspector | None] = {}
+        self._passed: dict[int, tuple[Connection, deque[DatagramRecord]]] = {}
+        """Records that were not decoded but matter to the inspector, by connection."""
+        self._passed_count = 0
 
     # -- called by the pipeline --------------------------------------------------------------------
 
@@ -214,15 +237,7 @@ class Records:
             hints=item.extra,
             bounds=self.bounds,
         )
-        tree = dissect(
-            protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
-        )
-        if item.faults:
-            _annotate(tree, item.faults, protocol)
-        inspector = self._inspector(connection, protocol)
-        if inspector is not None:
-            inspector.inspect(tree)
-        record = DatagramRecord(
+        record = Undecoded(
             frame=item.frame,
             time_ns=item.time_ns,
             connection=connection.number,
@@ -235,11 +250,11 @@ class Records:
             length=len(item.payload),
             frames=item.frames,
             payload=item.payload,
-            dissection=tree,
             findings=item.findings,
             faults=tuple(
                 dict.fromkeys(found.code for found in item.findings if found.code in _FAULTS)
             ),
+            kinds=tuple(copy.kind for _, copy in item.touched),
             facts=ConnectionFacts(
                 connection.machine.word,
                 connection.machine.handshake,
@@ -247,8 +262,67 @@ class Records:
                 connection.vantage.word,
             ),
         )
-        record.messages = self._messages(item, protocol, dialect, tree)
+        del record.dissection, record.messages
+        inspector = self._inspector(connection, protocol)
+        follows = inspector is not None and inspector.wants(item.events)
+
+        def decode(record: DatagramRecord) -> None:
+            if follows:
+                self._catch_up(record)
+            self._decode(record, item, request)
+
+        record.decode = decode
+        if not self.lazy:
+            decode(record)
+        elif follows:
+            self._pass(connection, record)
         return record
+
+    def _pass(self, connection: Connection, record: DatagramRecord) -> None:
+        """Keep a record until one that follows it is decoded; of too many let go of those that
+        none can follow, and decode the others.
+        """
+        passed = self._passed
+        passed.setdefault(connection.number, (connection, deque()))[1].append(record)
+        self._passed_count += 1
+        if self._passed_count <= MAX_PASSED:
+            return
+        held = {item.connection for _, _, item in self._held}
+        for number, (owner, _) in list(passed.items()):
+            if owner.released and owner not in held:
+                self._passed_count -= len(passed.pop(number)[1])
+        while self._passed_count > MAX_PASSED * 7 // 8:
+            _, records = passed[next(iter(passed))]
+            _ = records[-1].messages
+
+    def _catch_up(self, record: DatagramRecord) -> None:
+        """Decode what the inspector of a connection has to see before a record."""
+        number = record.connection or 0
+        _, passed = self._passed.get(number, (None, None))
+        while passed and passed[0].frame <= record.frame:
+            earlier = passed.popleft()
+            self._passed_count -= 1
+            if earlier is record:
+                break
+            _ = earlier.messages
+        if passed is not None and not passed:
+            self._passed.pop(number, None)
+
+    def _decode(self, record: DatagramRecord, item: Seen, request: Request) -> None:
+        """Fill in the tree and the messages of a record."""
+        connection, protocol = item.connection, item.protocol
+        if connection is None or protocol is None:
+            return
+        tree = dissect(
+            protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
+        )
+        if item.faults:
+            _annotate(tree, item.faults, protocol)
+        inspector = self._inspector(connection, protocol)
+        if inspector is not None:
+            inspector.inspect(tree)
+        record.dissection = tree
+        record.messages = self._messages(item, protocol, request.dialect, tree)
 
     def _messages(
         self, item: Seen, protocol: Protocol, dialect: str, tree: Dissection

@@ -76,6 +76,11 @@ class Inspector(Shape):
     bounded. Only `read`, `show` and their like have one: `connections` does not pay for it.
     """
 
+    def wants(self, events: list[Event]) -> bool:
+        """Return whether a datagram with these events may matter; others need not be decoded."""
+        del events
+        return True
+
     def inspect(self, dissection: Dissection) -> None:
         """Add nodes, fields of messages and annotations to the tree of the next datagram."""
 

@@ -215,6 +215,11 @@ class _Assembler(_Part):
 
 
 class _Inspector(_Part):
+    def wants(self, events: list[Event]) -> bool:
+        """Return whether a datagram may matter; what a plug-in does not say is true."""
+        wants = getattr(self._inner, "wants", None)
+        return wants is None or bool(self._owner._safely(True, wants, events))  # noqa: SLF001
+
     def inspect(self, dissection: Any) -> None:
         """Add to the tree of the next datagram."""
         self._owner._safely(None, self._inner.inspect, dissection)  # noqa: SLF001

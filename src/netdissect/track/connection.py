@@ -71,6 +71,8 @@ class Connection:
         self.recorder = recorder
         self.explain = explain
         self.evicted = False
+        self.released = False
+        """Whether nothing more can come."""
         """Set where the connection had to leave the table before its end."""
         self.mid_stream = False
         """Set by the pipeline where the transport shows that the start is missing."""
@@ -472,6 +474,7 @@ class Connection:
                 if self.recorder is not None:
                     self.recorder.forget(space)
         self.stream = self.quiet.stream = None
+        self.released = True
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {

@@ -50,7 +50,7 @@ class Intervals:
         """
 
     def datagram(
-        self, direction: int, time_ns: int, octets: int, kinds: Sequence[str] = ()
+        self, direction: int, time_ns: int, octets: int, kinds: Sequence[str | None] = ()
     ) -> None:
         """Count one datagram; `kinds` are those of the copies of units that it carries."""
         row = self._row(direction, time_ns)

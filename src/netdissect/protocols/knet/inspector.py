@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.model.dissection import Buffer, Dissection, FieldNode, MessageView
-from netdissect.model.events import Ev
+from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.transfers import Transfers
 from netdissect.wire.knet import APPLICATIONS, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
@@ -13,6 +13,7 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 __all__ = ["TransferInspector"]
 
 _PART = int(Ev.PART)
+_MATTER = frozenset({_PART, int(Ev.NOTE)})
 
 
 class TransferInspector:
@@ -20,6 +21,10 @@ class TransferInspector:
 
     def __init__(self) -> None:
         self._transfers = Transfers()
+
+    def wants(self, events: list[Event]) -> bool:
+        """Return whether there is a fragment, or may be one behind a fault."""
+        return any(event[0] in _MATTER for event in events)
 
     def inspect(self, dissection: Dissection) -> None:
         """Add `reassembled` to the fragment that completes a transfer, with a buffer of its own."""

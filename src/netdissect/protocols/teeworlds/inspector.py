@@ -6,6 +6,7 @@ from typing import Any
 
 from netdissect.model.annotations import Annotation
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
+from netdissect.model.events import Ev, Event
 from netdissect.protocols.teeworlds.names import CODES, D07
 from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
 from netdissect.wire.teeworlds_snapshots import named
@@ -15,6 +16,10 @@ __all__ = ["SnapshotInspector"]
 _ROWS = {row.code: row for row in CODES}
 _INCOMPLETE = "teeworlds-snap-incomplete"
 _SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
+_MAP_CHANGE = "sys.map_change"
+_MATTER = _SNAPSHOTS | {_MAP_CHANGE}
+_TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
+_NOTE = int(Ev.NOTE)
 
 
 class SnapshotInspector:
@@ -30,10 +35,16 @@ class SnapshotInspector:
         """Return how many snapshots could be rebuilt, and why others could not."""
         return {} if self._snapshots is None else dict(self._snapshots.counts)
 
+    def wants(self, events: list[Event]) -> bool:
+        """Return whether there is a snapshot or a change of the map, or may be behind a fault."""
+        return any(
+            event[0] == _NOTE or (event[0] in _TYPED and event[1] in _MATTER) for event in events
+        )
+
     def inspect(self, dissection: Dissection) -> None:
         """Add `base`, `items` or `changes` to every snapshot message of a datagram."""
         for message in dissection.messages:
-            if message.type == "sys.map_change":
+            if message.type == _MAP_CHANGE:
                 self._map_change(_sequence(dissection, message))
             elif message.type in _SNAPSHOTS and message.node is not None:
                 self._snapshot(dissection, message, message.node)
