@@ -27,6 +27,7 @@ __all__ = ["COMMANDS", "cli", "main"]
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "anomalies": ("anomalies", "List what is wrong or worth knowing, worst first."),
+    "anonymise": ("anonymise", "Write a capture that can be given away."),
     "browse": ("browse", "Look around in a capture on the whole terminal."),
     "config": ("config", "Show the settings in force and where each comes from."),
     "completion": ("completion", "Print the completion script of a shell."),

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
 
-from netdissect.layers.fields import Embedded, Items, LsbBits, LsbPad
+from netdissect.layers.fields import Embedded, Items, LsbBits, LsbPad, innermost
 
 __all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Step", "steps_of"]
 
@@ -38,8 +38,8 @@ _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
 class Step:
     """One field of a layer, ready to be read."""
 
-    __slots__ = ("condition", "display", "field", "findings", "kind", "name", "plain", "read",
-                 "shown")  # fmt: skip
+    __slots__ = ("condition", "display", "field", "findings", "kind", "name", "plain", "private",
+                 "read", "shown")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -62,6 +62,8 @@ class Step:
             inner, "findings", None
         )
         """Says what is wrong with a value and its octets."""
+        self.private: str = getattr(innermost(inner), "private", "")
+        """What it holds that a shared capture should not."""
 
 
 @lru_cache(maxsize=MAX_LAYERS)

@@ -15,7 +15,7 @@ from netdissect.dissect.steps import EMBEDDED, ITEMS, PADDING, Step, steps_of
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import FieldNode, MessageView
+from netdissect.model.dissection import OCTETS, FieldNode, MessageView
 
 __all__ = ["Walker", "node_fields", "node_value"]
 
@@ -101,9 +101,9 @@ class Walker:
         if not rest:
             return
         offset = node.bit_offset + 8 * used
-        node.children.append(
-            FieldNode("trailing", rest, offset, 8 * len(rest), rest.hex(), buffer=self._buffer)
-        )
+        leaf = FieldNode("trailing", rest, offset, 8 * len(rest), rest.hex(), buffer=self._buffer)
+        leaf.private = OCTETS
+        node.children.append(leaf)
         node.bit_length = 8 * len(data)
         self.note("trailing-bytes", f"{len(rest)} octets after the end", offset, 8 * len(rest))
 
@@ -136,11 +136,11 @@ class Walker:
             self._padding(value, node, offset, length)
             return end
         plain = value if step.plain is None else step.plain(value)
-        node.children.append(
-            FieldNode(
-                step.shown, plain, offset, length, step.display(value), buffer=self._buffer
-            )
+        leaf = FieldNode(
+            step.shown, plain, offset, length, step.display(value), buffer=self._buffer
         )
+        leaf.private = step.private
+        node.children.append(leaf)
         if step.findings is not None:
             for code, message in step.findings(value, data[position >> 3 : end >> 3]):
                 self.note(code, message, offset, length)
@@ -228,11 +228,11 @@ class Walker:
         text = str(fault) if isinstance(fault, FieldFault) else f"{name} is cut short"
         value = fault.value if isinstance(fault, FieldFault) else None
         if value is not None:
+            shown = f"{_text(value)} (incomplete)"
             node.children.append(
-                FieldNode(
-                    name, value, offset, length, f"{_text(value)} (incomplete)", buffer=self._buffer
-                )
+                FieldNode(name, value, offset, length, shown, buffer=self._buffer)
             )
+            node.children[-1].private = OCTETS
         self.note(code, text, offset, length)
 
     def _conclude(self, layer: type[Layer], node: FieldNode, scope: Scope) -> None:

@@ -12,7 +12,7 @@ from netdissect.flow.links import LINK_READERS, skip_tags
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Frame, Packet
 
-__all__ = ["FrameSet", "parse_frames", "pieces"]
+__all__ = ["FrameSet", "assembled", "parse_frames", "pieces"]
 
 MAX_PENDING = 4096
 """Fragmented datagrams followed at once; of the oldest beyond, the pieces are not kept together."""
@@ -66,7 +66,15 @@ def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterato
 
     Frames come in no useful order: a fragment is known to belong once its datagram is whole.
     """
-    pending: OrderedDict[bytes, list[int]] = OrderedDict()
+    for packet, found in assembled(frames):
+        if wanted(packet):
+            yield packet[1]
+            yield from (frame for frame, _ in found)
+
+
+def assembled(frames: Iterable[Frame]) -> Iterator[tuple[Packet, list[tuple[int, int]]]]:
+    """Yield each packet, and of a fragmented one (frame, offset) of its pieces."""
+    pending: OrderedDict[bytes, list[tuple[int, int]]] = OrderedDict()
     at_hand: list[Frame] = []
 
     def singly() -> Iterator[list[Frame]]:
@@ -76,23 +84,23 @@ def pieces(frames: Iterable[Frame], wanted: Callable[[Packet], bool]) -> Iterato
 
     for packets in Decapsulator().batches(singly()):
         frame = at_hand[0] if at_hand else None
-        identity = None if frame is None else _fragment(frame)
-        if frame is not None and identity is not None:
-            pending.setdefault(identity, []).append(frame[0])
+        piece = None if frame is None else _fragment(frame)
+        if frame is not None and piece is not None:
+            pending.setdefault(piece[0], []).append((frame[0], piece[1]))
             if len(pending) > MAX_PENDING:
                 pending.popitem(last=False)
         for packet in packets:
-            if wanted(packet):
-                yield packet[1]
-                yield from pending.get(identity or b"", ())
+            yield packet, [] if piece is None else pending.get(piece[0], [])
 
 
-def _fragment(frame: Frame) -> bytes | None:
-    """Return what names the datagram that a frame holds a fragment of; None for a whole one."""
+def _fragment(frame: Frame) -> tuple[bytes, int] | None:
+    """Return what names the datagram that a frame holds a fragment of, and where in it the fragment
+    lies; None for a whole one.
+    """
     _, _, link, data, wire = frame
     reader = LINK_READERS.get(link)
     located = None if reader is None else skip_tags(data, reader(data))
     if located is None or located[0] not in IP_READERS:
         return None
     header = IP_READERS[located[0]](data, located[1], max(wire, len(data)))
-    return header.fragment[0] if header is not None and header.fragment is not None else None
+    return header.fragment[:2] if header is not None and header.fragment is not None else None

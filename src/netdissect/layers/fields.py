@@ -13,6 +13,7 @@ from scapy.config import conf
 from scapy.fields import Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
+from netdissect.model.dissection import OCTETS
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
 from netdissect.wire.varint import (
     VarintCodec,
@@ -33,6 +34,7 @@ __all__ = [
     "NulString",
     "SizedBytes",
     "Tail",
+    "UserTail",
     "Varint",
     "innermost",
 ]
@@ -208,6 +210,7 @@ class LsbTail(Field):  # type: ignore[misc]
 
     islist = 0
     ismutable = False
+    private = OCTETS
 
     def __init__(self, name: str, default: bytes = b"") -> None:
         Field.__init__(self, name, default)
@@ -361,16 +364,26 @@ class Tail(StrField):  # type: ignore[misc]
         return RandBin(RandNum(0, 40))
 
 
+class UserTail(Tail):
+    """All remaining octets, which are the application's own."""
+
+    private = OCTETS
+
+
 class SizedBytes(StrField):  # type: ignore[misc]
     """`length` octets, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
     are left.
     """
 
-    __slots__ = ["length"]
+    __slots__ = ["length", "private"]
 
-    def __init__(self, name: str, default: bytes, length: Callable[[Any], int]) -> None:
+    def __init__(
+        self, name: str, default: bytes, length: Callable[[Any], int], *, private: str = ""
+    ) -> None:
         StrField.__init__(self, name, default)
         self.length = length
+        self.private = private
+        """What it holds that a shared capture should not: a word of `model.dissection`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read exactly the stated number of octets."""

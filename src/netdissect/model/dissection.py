@@ -7,10 +7,20 @@ from typing import Any
 
 from netdissect.model.annotations import Annotation
 
-__all__ = ["MASK", "Buffer", "Dissection", "FieldNode", "MessageView"]
+__all__ = [
+    "ADDRESS", "JSON", "MASK", "OCTETS", "TEXT", "Buffer", "Dissection", "FieldNode", "MessageView",
+]  # fmt: skip
 
 MASK = "********"
 """What stands for a password that is not shown."""
+TEXT = "text"
+"""A field that holds what people wrote, or what says who they are."""
+OCTETS = "octets"
+"""A field that holds an application's own octets, texts perhaps among them."""
+JSON = "json"
+"""A field that holds JSON: the strings in it are text, the names of its members are not."""
+ADDRESS = "address"
+"""A field that holds an IPv6 address, or an IPv4 address mapped into one."""
 
 
 class FieldNode:
@@ -19,7 +29,7 @@ class FieldNode:
     """
 
     __slots__ = ("bit_length", "bit_offset", "buffer", "children", "display", "generated",
-                 "is_list", "name", "value")  # fmt: skip
+                 "is_list", "name", "private", "value")  # fmt: skip
 
     # No dataclass: there are fifty of these in a datagram, and its `__init__` is not compiled.
     def __init__(
@@ -57,6 +67,9 @@ class FieldNode:
         """True for values that are concluded, not read (shown in brackets)."""
         self.is_list = is_list
         """True where the children are the items of a list, not the fields of an object."""
+        self.private = ""
+        """`TEXT`, `OCTETS`, `JSON`, `ADDRESS` or a word of the protocol where it holds what a
+        shared capture should not; its layer says so."""
 
     def __repr__(self) -> str:
         children = f", {len(self.children)} children" if self.children else ""
@@ -72,9 +85,11 @@ class Buffer:
     data: bytes
     """The octets."""
     source: tuple[int, int] | None = None
-    """First bit and length in bits, in the payload, of what they were made of; None = not one
-    place.
-    """
+    """First bit and length in bits of what they were made of; None = not one place."""
+    of: int = 0
+    """Index of the buffer that `source` is in: the payload, unless one was taken out of another."""
+    private: str = ""
+    """As of a field: what all of the octets are."""
 
 
 @dataclass(slots=True)

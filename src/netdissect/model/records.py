@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection
+from netdissect.model.packets import FlowKey
 
 __all__ = ["ConnectionFacts", "DatagramRecord", "Finding", "MessageRecord", "Reliability"]
 
@@ -104,6 +105,9 @@ class DatagramRecord:
     """Payload octets."""
     frames: tuple[int, ...] = ()
     """All frames that the octets came from; empty for a whole UDP datagram in one frame."""
+    stream: tuple[FlowKey, int, int] | None = None
+    """TCP: key of the direction, ordinal of the connection on it, and where in the stream the
+    octets begin."""
     payload: bytes = b""
     """The octets."""
     dissection: Dissection | None = None

@@ -55,6 +55,8 @@ class Flow:
     """Connections of this address pair that may go on beside the present one, oldest first."""
     faults: tuple[Fault, ...] = ()
     """TCP: what the framer has found about the message at hand."""
+    offset: int = 0
+    """TCP: where in its stream the message at hand begins."""
 
     def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Give the parts of a datagram to the assembler; track what it says."""

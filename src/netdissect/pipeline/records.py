@@ -19,7 +19,7 @@ from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.claims import Hints
 from netdissect.model.dissection import Dissection, MessageView
 from netdissect.model.events import Ev, Event
-from netdissect.model.packets import Packet, flow_endpoints
+from netdissect.model.packets import FlowKey, Packet, flow_endpoints, reverse_key
 from netdissect.model.records import (
     ConnectionFacts,
     DatagramRecord,
@@ -81,6 +81,7 @@ class Seen:
         "packet",
         "payload",
         "protocol",
+        "stream",
         "time_ns",
         "touched",
     )
@@ -100,6 +101,7 @@ class Seen:
         self.findings: tuple[Finding, ...] = ()
         self.faults: tuple[Fault, ...] = ()
         """What the framer of a stream has found about the message."""
+        self.stream: tuple[FlowKey, int, int] | None = None
 
     def settled(self, now_ns: int) -> bool:
         """Return whether nothing more can be learnt about it."""
@@ -172,6 +174,9 @@ class Records:
         item.events, item.extra, item.frames = events, hints.extra, frames
         item.touched = tuple(self.recorder.touched)
         item.faults = flow.faults
+        if connection.transport == "tcp":
+            key = flow.key if direction == flow.client else reverse_key(flow.key)
+            item.stream = (key, flow.ordinal, flow.offset)
         if self._findings:
             item.findings = tuple(finding for where, finding in self._findings if where == frame)
             self._findings.clear()
@@ -249,6 +254,7 @@ class Records:
             dialect=dialect,
             length=len(item.payload),
             frames=item.frames,
+            stream=item.stream,
             payload=item.payload,
             findings=item.findings,
             faults=tuple(

@@ -162,7 +162,7 @@ class TcpFeeder:
                 code, text = in_full(fault)
                 connection.findings.add(code, frame, time_ns, direction, text)
             if octets:
-                flow.faults = faults
+                flow.faults, flow.offset = faults, offset
                 self._pipeline.watched(
                     flow, direction, frame, time_ns, octets, frames, offset=offset
                 )

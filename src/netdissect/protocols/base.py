@@ -152,6 +152,9 @@ class Protocol(ABC):
     of the protocol's own message descriptions."""
     field_aliases: Mapping[str, str] = MappingProxyType({})
     """Another tool's name of a field -> ours, for filters."""
+    privacy: str | None = None
+    """Dotted name of the module that knows how text is written over without changing a size (see
+    `pipeline/privacy.py`); None = every octet costs the same."""
     wireshark: str | None = None
     """Dotted name of the module that compares with Wireshark's dissector of the protocol, for
     `verify`; None = Wireshark has none."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["MAX_EXPANSION", "HuffmanError", "compress", "decompress", "inspect"]
+__all__ = ["MAX_EXPANSION", "HuffmanError", "bit_lengths", "compress", "decompress", "inspect"]
 
 _EOF: Final = 256
 MAX_EXPANSION: Final = 8
@@ -132,6 +132,12 @@ def _walk(
             out.append(node)
             node = root
     return bytes(out), node
+
+
+@cache
+def bit_lengths() -> tuple[int, ...]:
+    """Return how many bits the code of each octet has."""
+    return tuple(count for _, count in _codes()[:_EOF])
 
 
 def decompress(data: bytes, limit: int) -> bytes:

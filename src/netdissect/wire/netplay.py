@@ -15,6 +15,7 @@ from netdissect.wire.inflate import Bounds, inflate
 __all__ = [
     "CHUNK_DATA",
     "CHUNK_NAMES",
+    "CLASS_LINE",
     "COMPRESSED",
     "DIALECTS",
     "ENCRYPTED",
@@ -44,6 +45,8 @@ RESERVED: Final = 0xFC
 ONLY, FIRST, LAST, MIDDLE = 0x00, 0x40, 0x80, 0xC0
 CHUNK_NAMES: Final = {ONLY: "only", FIRST: "first", MIDDLE: "middle", LAST: "last"}
 """Values of a chunk header: bit 7 = continuation, bit 6 = more follow."""
+CLASS_LINE: Final = "class line"
+"""What a line holds that should name a class, for those who give a capture away."""
 
 _GZIP = b"\x1f\x8b"
 _HEADER_OCTETS = 2

@@ -21,7 +21,9 @@ __all__ = [
     "checksum",
     "named",
     "object_fields",
+    "pack_string",
     "read_delta",
+    "unpack_string",
 ]
 
 Items = dict[tuple[int, int], tuple[int, ...]]
@@ -223,6 +225,15 @@ def _strings(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, str]:
         ints = [by_name.get(f"{name}{index}", 0) for index in range(count)]
         found[name] = unpack_string(ints)
     return found
+
+
+def pack_string(octets: bytes, count: int) -> list[int]:
+    """Return the `count` integers that hold a text: see `unpack_string`."""
+    padded = octets[: 4 * count - 1].ljust(4 * count - 1, b"\0")
+    stored = bytes((octet + 128) & 0xFF for octet in padded) + b"\0"
+    return [
+        int.from_bytes(stored[at : at + 4], "big", signed=True) for at in range(0, len(stored), 4)
+    ]
 
 
 def unpack_string(ints: list[int]) -> str:

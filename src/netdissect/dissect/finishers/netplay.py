@@ -17,7 +17,7 @@ from netdissect.dissect.schema import (
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.netplay import NetplayChunk, NetplayFrame, NetplayShortFrame, NetplayText
-from netdissect.model.dissection import Buffer, Dissection, FieldNode
+from netdissect.model.dissection import OCTETS, Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
@@ -137,8 +137,11 @@ class _Reader:
         if content.inflated:
             self._budget -= len(content.data)
             _generate(node, "inflated_len", len(content.data))
+            source = (body.bit_offset, body.bit_length)
+            body.private = ""
+            inner = Buffer("decompressed", content.data, source, buffer, OCTETS)
             buffer = len(self._dissection.buffers)
-            self._dissection.buffers.append(Buffer("decompressed", content.data))
+            self._dissection.buffers.append(inner)
             cursor = Cursor(content.data)
         if options & ENCRYPTED:
             text = "no release encrypts: the application's own mark"

@@ -18,6 +18,7 @@ from netdissect.layers.base import Gen, Layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes
+from netdissect.model.dissection import OCTETS
 from netdissect.wire.eoudp import (
     BIG,
     EXCLUDES_NUL,
@@ -120,7 +121,7 @@ def _string(order: str, form: str, name: str, length: str) -> list[Any]:
 def _data(order: str) -> list[Any]:
     return [
         FieldLenField("data_length", None, length_of="data", fmt=f"{order}I"),
-        SizedBytes("data", b"", E("data_length")),
+        SizedBytes("data", b"", E("data_length"), private=OCTETS),
     ]
 
 

@@ -12,6 +12,7 @@ from scapy.fields import Field, StrField
 from scapy.volatile import RandBin, RandFloat, RandNum
 
 from netdissect.layers.fields import FieldFault, SizedBytes
+from netdissect.model.dissection import TEXT
 
 __all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Zeros", "text"]
 
@@ -146,6 +147,7 @@ class Head(StrField):  # type: ignore[misc]
     """Text: all octets but the last `keep`; FieldFault when not even those are left."""
 
     __slots__ = ["keep"]
+    private = TEXT
 
     def __init__(self, name: str, default: bytes = b"", keep: int = 0) -> None:
         StrField.__init__(self, name, default)

@@ -28,7 +28,7 @@ from scapy.volatile import RandFloat
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.fields import Flag, Zeros
-from netdissect.layers.fields import Tail
+from netdissect.layers.fields import UserTail
 from netdissect.wire.eoudp_names import (
     COMMANDS,
     DOCUMENTS,
@@ -315,7 +315,7 @@ class EoudpEmpty(Layer):
     """What carries no EOUDP at all, such as a datagram of an undecided dialect."""
 
     name = "EOUDP (no header)"
-    fields_desc = [Tail("raw")]
+    fields_desc = [UserTail("raw")]
 
 
 HEADERS: dict[str, type[EoudpHeader]] = {

@@ -9,7 +9,7 @@ from scapy.fields import BitField, ByteField, Field, FieldListField
 from scapy.volatile import RandNum
 
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
+from netdissect.layers.fields import Embedded, FieldFault, UserTail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
 __all__ = [
@@ -161,13 +161,13 @@ class U24(Field):  # type: ignore[misc]
         return RandNum(0, 0xFFFFFF)
 
 
-class PayloadTail(Tail):
+class PayloadTail(UserTail):
     """All remaining octets, shown as `payload` (a name that Scapy keeps for itself)."""
 
     shown = "payload"
 
     def __init__(self, name: str = "data") -> None:
-        Tail.__init__(self, name)
+        UserTail.__init__(self, name)
 
 
 class Content(Embedded):

@@ -19,6 +19,7 @@ from scapy.packet import Packet
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import SizedBytes, Tail
+from netdissect.model.dissection import OCTETS
 from netdissect.wire.netplay import (
     CHUNK_NAMES,
     COMPRESSED,
@@ -52,7 +53,7 @@ class NetplayFrame(_Lengthy):
         ShortField("length", None),
         XByteField("options", 0),
         ShortField("type", 0),
-        SizedBytes("body", b"", E("length - 3")),
+        SizedBytes("body", b"", E("length - 3"), private=OCTETS),
     ]
     generated = (
         Gen("compressed", lambda fields: bool(fields["options"] & COMPRESSED)),

@@ -13,6 +13,8 @@ from scapy.volatile import RandBin, RandNum
 
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import FieldFault
+from netdissect.model.dissection import JSON
+from netdissect.wire.netplay import CLASS_LINE
 
 __all__ = ["Line", "NetplayText"]
 
@@ -20,8 +22,11 @@ __all__ = ["Line", "NetplayText"]
 class Line(StrField):  # type: ignore[misc]
     """Octets up to a line feed, which is not part of the value; shown as UTF-8 text."""
 
-    def __init__(self, name: str, default: bytes = b"") -> None:
+    __slots__ = ["private"]
+
+    def __init__(self, name: str, default: bytes = b"", *, private: str = "") -> None:
         StrField.__init__(self, name, default)
+        self.private = private
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read up to the line feed; FieldFault `incomplete-message-at-close` without one."""
@@ -63,7 +68,7 @@ class NetplayText(Layer):
     """One message: the simple name of its Java class, and its body, by default one line of JSON."""
 
     name = "Netplay text message"
-    fields_desc = [Line("class_name"), Line("body", b"{}")]
+    fields_desc = [Line("class_name", private=CLASS_LINE), Line("body", b"{}", private=JSON)]
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from scapy.fields import (
 )
 
 from netdissect.layers.base import Gen
-from netdissect.layers.fields import IfLeft, Tail
+from netdissect.layers.fields import IfLeft, UserTail
 from netdissect.layers.riptide import common
 from netdissect.layers.riptide.names import REJECT_REASONS, REJECT_REASONS_20, TYPES, TYPES_20
 
@@ -61,7 +61,7 @@ _RECEIVED = LEShortField("last_received", 1)
 _CLIENT_ID = LEShortField("client_id", 1)
 _MESSAGE_ID = IfLeft(LEShortField("message_id", 0), 16)
 _MESSAGE_ID.default = 0
-_DATA = Tail("data")
+_DATA = UserTail("data")
 
 
 # --- riptide-2.0 ------------------------------------------------------------------------------

@@ -109,7 +109,8 @@ def _absent(name: str) -> IfLeft:
 
 
 def _reason() -> Maybe:
-    return Maybe(Text("reason"))
+    # Programs write it, and what became of the connection is told by it.
+    return Maybe(Text("reason", private=""))
 
 
 def _request() -> list[Any]:

@@ -13,6 +13,7 @@ from scapy.fields import BitField, Field
 from scapy.volatile import RandBin, RandNum, VolatileValue
 
 from netdissect.layers.fields import FieldFault, IfLeft, NulString, Tail, Varint
+from netdissect.model.dissection import TEXT
 from netdissect.wire.varint import TEEWORLDS
 
 __all__ = [
@@ -57,8 +58,11 @@ class Flag(BitField):  # type: ignore[misc]
 class Octets(Field):  # type: ignore[misc]
     """A fixed number of octets, such as a token."""
 
-    def __init__(self, name: str, default: bytes, size: int) -> None:
+    __slots__ = ["private"]
+
+    def __init__(self, name: str, default: bytes, size: int, *, private: str = "") -> None:
         Field.__init__(self, name, default, f"!{size}s")
+        self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Return octets for a number (highest octet first), hex digits, or octets of any length.
@@ -153,14 +157,21 @@ class Size(Number):
 class Text(NulString):
     """A string up to its NUL. `strict`: its receivers replace every control character."""
 
-    __slots__ = ["shown", "strict"]
+    __slots__ = ["private", "shown", "strict"]
 
     def __init__(
-        self, name: str, default: bytes = b"", *, strict: bool = False, shown: str | None = None
+        self,
+        name: str,
+        default: bytes = b"",
+        *,
+        strict: bool = False,
+        shown: str | None = None,
+        private: str = TEXT,
     ) -> None:
         NulString.__init__(self, name, default)
         self.strict = strict
         self.shown = shown or name
+        self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Accept text for its octets."""
@@ -184,6 +195,11 @@ class Text(NulString):
 
 class Decimal(Text):
     """A number as decimal digits and a NUL; anything else stays the text that it is."""
+
+    def __init__(
+        self, name: str, default: bytes = b"", *, shown: str | None = None
+    ) -> None:
+        Text.__init__(self, name, default, shown=shown, private="")
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Accept a number for its digits."""
@@ -211,7 +227,7 @@ class Decimal(Text):
 class ArrayOf(Field):  # type: ignore[misc]
     """Values of one field in a row: `count` of them, or up to the end of the message (None)."""
 
-    __slots__ = ["count", "item", "shown"]
+    __slots__ = ["count", "item", "private", "shown"]
     islist = 1
     ismutable = True
 
@@ -227,6 +243,7 @@ class ArrayOf(Field):  # type: ignore[misc]
         self.item = item
         self.count = count
         self.shown = shown or name
+        self.private = getattr(item, "private", "")
         Field.__init__(self, name, default or [])
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[Any]]:

@@ -181,9 +181,11 @@ def _object_number(name: str, family: str) -> int | bytes:
 
 
 def _raw(row: dict[str, Any], name: str) -> Any:
+    private = row.get("private", "")
     if "length_field" in row:
-        return SizedBytes(name, b"", E(row["length_field"]))
-    return Octets(name, bytes.fromhex(row.get("value", "")) or bytes(row["length"]), row["length"])
+        return SizedBytes(name, b"", E(row["length_field"]), private=private)
+    octets = bytes.fromhex(row.get("value", "")) or bytes(row["length"])
+    return Octets(name, octets, row["length"], private=private)
 
 
 def _list(row: dict[str, Any], name: str, family: str) -> Items:
@@ -207,7 +209,14 @@ Maker: TypeAlias = Callable[[dict[str, Any], str, str], Any]
 
 
 def _text(row: dict[str, Any], name: str, _family: str) -> Any:
-    return Text(name, strict="skip_leading" in row.get("sanitize", ""), shown=row["name"])
+    strict = "skip_leading" in row.get("sanitize", "")
+    return Text(name, strict=strict, shown=row["name"], private=row.get("private", ""))
+
+
+def _texts(row: dict[str, Any], name: str, _family: str) -> Any:
+    """Return the field of several strings: as many as are counted, or up to the end."""
+    count = E(row["count_field"]) if "count_field" in row else None
+    return ArrayOf(name, Text(name, private=row.get("private", "")), count, shown=row["name"])
 
 
 def _token(row: dict[str, Any], name: str, _family: str) -> Any:
@@ -225,10 +234,8 @@ _MAKERS: dict[str, Maker] = {
     "u8": lambda _row, name, _family: ByteField(name, 0),
     "u16be": lambda _row, name, _family: ShortField(name, 0),
     "array": _array,
-    "strings": lambda row, name, _family: ArrayOf(
-        name, Text(name), E(row["count_field"]), shown=row["name"]
-    ),
-    "strings_to_end": lambda row, name, _family: ArrayOf(name, Text(name), None, shown=row["name"]),
+    "strings": _texts,
+    "strings_to_end": _texts,
     "ints_to_end": lambda row, name, _family: ArrayOf(name, Number(name), None, shown=row["name"]),
     "object": _object,
     "repeat_to_end": _list,

@@ -48,6 +48,7 @@ class Teeworlds(Protocol):
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.teeworlds:TeeworldsDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.teeworlds:TeeworldsServer"})
     secrets = MappingProxyType(secrets())
+    privacy = "netdissect.protocols.teeworlds.privacy"
 
     def may_stand_alone(self, payload: bytes) -> bool:
         """See `recognition.may_stand_alone`."""

@@ -1,0 +1,162 @@
+"""`netdissect anonymise`: a capture that can be given away."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from netdissect.cli import options
+from netdissect.cli.complete import FILE
+from netdissect.cli.editing import fit_to_write, say
+from netdissect.cli.session import Choices, Session
+from netdissect.edit.plan import Plan
+from netdissect.edit.pseudonyms import Pseudonyms, new_key
+from netdissect.model.errors import UsageError
+from netdissect.model.packets import Packet, flow_endpoints
+
+__all__ = ["command"]
+
+_LEAST_KEY = 16
+
+
+@click.command("anonymise")
+@options.capture()
+@click.option(
+    "-o",
+    "-w",
+    "--output",
+    "target",
+    metavar="FILE",
+    required=True,
+    type=FILE,
+    help="Where to write; `-` is standard output.",
+)
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    type=FILE,
+    help="The key, any 16 bytes or more: with the same key the same stands for the same."
+    " Without one a new key is made, and said.",
+)
+@click.option(
+    "--keep-others",
+    is_flag=True,
+    help="Leave the payloads of what belongs to no known connection; they are cut off otherwise.",
+)
+@options.analysis
+@options.screen
+def command(
+    file: str,
+    target: str,
+    key_file: str | None,
+    keep_others: bool,
+    choices: Choices,
+    color: str,
+    width: int | None,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Write a capture that can be given away: other addresses, names, chat and passwords.
+
+    Addresses keep their prefixes; text that people wrote becomes other text of the same length,
+    also inside of compressed packets. Times, sizes, ports and everything that the analysis reads
+    stay, and checksums are right. What it does not hide: docs/commands/anonymise.md.
+
+    \b
+    netdissect anonymise game.pcap -o public.pcap
+    netdissect anonymise game.pcap -o public.pcap --key-file key
+    """
+    del color, width, verbose
+    if file == "-":
+        raise UsageError("anonymise reads a capture twice: give a file, not `-`")
+    fit_to_write(target, [file, *([key_file] if key_file else [])])
+    key = _key(key_file)
+    names = Pseudonyms(key)
+    from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
+    from netdissect.edit.anonymising import anonymise  # noqa: PLC0415
+
+    with Plan() as plan:
+        known, left = _planned(file, choices, plan, names)
+        with BlockReader(file) as reader:
+            done = anonymise(reader, target, plan, names, None if keep_others else known)
+    text = f"{done.frames:,} frames written to {target}"
+    if done.cut:
+        text += f"; {done.cut:,} of no known connection end behind their headers"
+    if done.dropped:
+        text += f"; {done.dropped:,} blocks that are neither frame nor interface left out"
+    if left:
+        text += f"; {left:,} packed places could not be written over and stay as they were"
+    if key_file is None and not quiet:
+        print(  # noqa: T201 - part of the answer
+            f"netdissect: the key was {key.hex()}; keep it to yourself, or forget it",
+            file=sys.stderr,
+        )
+    return say(text, [reader], quiet=quiet)
+
+
+def _key(path: str | None) -> bytes:
+    """Return the key of a file, or a new one.
+
+    Raises:
+        UsageError: the file cannot be read, or holds too little.
+
+    """
+    if path is None:
+        return new_key()
+    try:
+        octets = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: {error.strerror}; `head -c 32 /dev/urandom > {path}` makes a key"
+        ) from error
+    text = octets.strip()
+    try:
+        key = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        key = text
+    if len(key) < _LEAST_KEY:
+        raise UsageError(f"{path}: {len(key)} bytes are no key; it takes {_LEAST_KEY} or more")
+    return key
+
+
+def _planned(
+    file: str, choices: Choices, plan: Plan, names: Pseudonyms
+) -> tuple[Callable[[Packet], bool], int]:
+    """Work out what becomes of each payload; return what tells the packets of known connections,
+    and how many places stay as they are.
+    """
+    from netdissect.edit.frames import assembled  # noqa: PLC0415
+    from netdissect.pipeline.privacy import rewritten  # noqa: PLC0415
+
+    left = 0
+    spans: dict[tuple[str, frozenset[str]], list[tuple[int, int]]] = {}
+    with Session(file, choices) as session:
+        for record in session.records():
+            new, stay = rewritten(record, names)
+            left += stay
+            if record.stream is not None:
+                if new != record.payload:
+                    plan.stream(*record.stream, new)
+            elif record.protocol is not None:
+                plan.datagram(record.frame, record.payload, new)
+        for report in session.reports:
+            ends = frozenset({report.client, report.server})
+            spans.setdefault((report.transport, ends), []).append(
+                (report.first_frame, report.last_frame)
+            )
+
+    def known(packet: Packet) -> bool:
+        transport = "tcp" if packet[5] is not None else "udp"
+        ends = frozenset(map(str, flow_endpoints(packet[3])))
+        found = spans.get((transport, ends), ())
+        return any(first <= packet[1] <= last for first, last in found)
+
+    with Session(file, choices, quiet=True) as session:
+        for packet, pieces in assembled(session.reader):
+            if pieces and known(packet):
+                for frame, at in pieces:
+                    plan.piece(frame, packet[1], at)
+    return known, left

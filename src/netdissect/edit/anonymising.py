@@ -1,0 +1,353 @@
+"""A capture that can be given away: addresses and texts written over, times and sizes as they were.
+
+Checksums of IP, UDP, TCP and ICMP are right afterwards. Of a packet that is not whole (a fragment,
+a frame that was cut) they are as right as they were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import pack, pack_into
+from typing import IO
+
+from netdissect.capture.blocks import INTERFACE, OTHER, PACKET, SECTION, Block, BlockReader
+from netdissect.capture.writer import BlockWriter
+from netdissect.edit.plain import block_bytes, option, options
+from netdissect.edit.plan import Plan
+from netdissect.edit.pseudonyms import Pseudonyms
+from netdissect.flow import Decapsulator
+from netdissect.flow.ip import IP_READERS, IpHeader
+from netdissect.flow.links import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    LINK_READERS,
+    skip_tags,
+)
+from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
+from netdissect.model.packets import FlowKey, Packet, PacketKind
+
+__all__ = ["Anonymised", "anonymise"]
+
+MAX_QUOTABLE = 4096
+"""Datagrams remembered because an ICMP error may quote them."""
+_ARP = 0x0806
+_ICMP, _TCP, _UDP, _GRE, _ICMPV6 = 1, 6, 17, 47, 58
+_CHECKSUM = {_UDP: 6, _TCP: 16, _ICMP: 2, _ICMPV6: 2}
+"""Protocol -> offset of its checksum."""
+_ICMP_ERRORS = {_ICMP: (3, 4, 5, 11, 12), _ICMPV6: (1, 2, 3, 4)}
+"""Protocol -> types of the messages that quote a packet. Source: RFC 792, RFC 4443."""
+_UDP_HEADER = _ICMP_HEADER = 8
+_V4 = 4
+_MACS = {ETHERNET: (0, 6), 113: (6,), 276: (12,)}
+"""Link type -> offsets of its hardware addresses (Ethernet, Linux cooked)."""
+_KEPT = {INTERFACE: frozenset({2, 9, 14}), PACKET: frozenset({2, 4, 5, 6, 7})}
+"""Options of pcapng that say nothing of people or machines: an interface's name, the resolution and
+offset of its times; flags, drops, identity, queue and verdict of a packet."""
+
+
+@dataclass(slots=True)
+class Anonymised:
+    """What was written."""
+
+    frames: int = 0
+    cut: int = 0
+    """Frames of no known connection that end behind their headers."""
+    dropped: int = 0
+    """Blocks of pcapng that are no frame and no interface, and are not written."""
+
+
+def anonymise(
+    reader: BlockReader,
+    target: str | os.PathLike[str] | IO[bytes],
+    plan: Plan,
+    names: Pseudonyms,
+    known: Callable[[Packet], bool] | None,
+) -> Anonymised:
+    """Write every frame, in the format it has, with other addresses and what the plan says.
+
+    Args:
+        reader: the capture, open; `damage` says afterwards whether it was whole.
+        target: a path, `-` for standard output, or an open binary file.
+        plan: what the payloads shall be.
+        names: what stands for addresses.
+        known: tells of a packet whether it belongs to a connection that was read; the payloads of
+            all others are cut off. None = they stay.
+
+    Raises:
+        OSError: the target cannot be written; what is there ends with a whole record.
+
+    """
+    done = Anonymised()
+    frames = _Frames(plan, names, known)
+    with BlockWriter(target) as writer:
+        for block in reader:
+            if block.kind == PACKET:
+                data = frames.rewritten(block)
+                done.frames += 1
+                done.cut += len(data) < block.captured
+                writer.write(_record(block, data, reader))
+            elif block.kind == OTHER:
+                done.dropped += 1
+            else:
+                writer.write(_bare(block) if not reader.is_pcap else block.raw)
+    return done
+
+
+def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
+    """Return the record of a frame with other octets, perhaps fewer."""
+    head = bytearray(block.raw[: block.start])
+    if reader.is_pcap:
+        pack_into(f"{block.order}I", head, 8, len(data))
+        return bytes(head) + data
+    padded = data + b"\0" * (-len(data) % 4)
+    if block.start != 28:  # noqa: PLR2004 - a Simple Packet Block says only the length on the wire
+        return block_bytes(3, bytes(head[8:]) + padded, block.order)
+    pack_into(f"{block.order}I", head, 20, len(data))
+    kept = _options(block, block.options, PACKET) if block.options else b""
+    kind = int.from_bytes(head[:4], "little" if block.order == "<" else "big")
+    return block_bytes(kind, bytes(head[8:]) + padded + kept, block.order)
+
+
+def _bare(block: Block) -> bytes:
+    """Return the description of a section or an interface without what says who made it."""
+    if block.kind == SECTION:
+        body = block.raw[8:16] + pack(f"{block.order}q", -1)
+        return block_bytes(0x0A0D0D0A, body, block.order)
+    return block_bytes(1, block.raw[8:16] + _options(block, 16, INTERFACE), block.order)
+
+
+def _options(block: Block, start: int, kind: str) -> bytes:
+    kept = b"".join(
+        option(code, value, block.order)
+        for code, value in options(block.raw, start, len(block.raw) - 4, block.order)
+        if code in _KEPT[kind]
+    )
+    return kept + b"\0\0\0\0" if kept else b""
+
+
+class _Frames:
+    """Rewrites frames in the order of the file."""
+
+    def __init__(
+        self, plan: Plan, names: Pseudonyms, known: Callable[[Packet], bool] | None
+    ) -> None:
+        self._plan = plan
+        self._names = names
+        self._known = known
+        self._flow = Decapsulator()
+        self._sent: OrderedDict[FlowKey, tuple[bytes, bytes]] = OrderedDict()
+        """Key -> last payload, as it was and as it was written."""
+        self._packet: Packet | None = None
+        self._frame = 0
+
+    def rewritten(self, block: Block) -> bytes:
+        """Return the octets of a frame as they shall be."""
+        data = block.data
+        frame = (block.frame, max(0, block.time_ns), block.link, data, block.wire)
+        found = [
+            packet for packet in self._flow.take([frame]) if packet[0] != PacketKind.TCP_STREAM
+        ]
+        self._packet = found[0] if found else None
+        self._frame = block.frame
+        out = bytearray(data)
+        for place in _MACS.get(block.link, ()):
+            if len(out) >= place + 6:
+                out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
+        reader = LINK_READERS.get(block.link)
+        located = None if reader is None else skip_tags(data, reader(data))
+        end = 0 if located is None else located[1]
+        if located is not None and located[0] == _ARP:
+            end = self._arp(out, located[1])
+        elif located is not None and located[0] in IP_READERS:
+            end = self._network(out, *located, max(block.wire, len(data)), 0)
+        return bytes(out if self._known is None else out[:end])
+
+    def _arp(self, out: bytearray, at: int) -> int:
+        """Rewrite the addresses of an ARP packet; return its end."""
+        if out[at + 2 : at + 6] == b"\x08\x00\x06\x04" and len(out) >= at + 28:
+            for place in (at + 8, at + 18):
+                out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
+                ip = slice(place + 6, place + 10)
+                out[ip] = self._names.address(bytes(out[ip]))
+            return at + 28
+        return at
+
+    def _network(self, out: bytearray, kind: int, at: int, wire_end: int, depth: int) -> int:
+        """Rewrite an IP packet; return where that ends which may be given away."""
+        before = bytes(out)
+        header = IP_READERS[kind](before, at, wire_end)
+        if header is None or depth > MAX_DEPTH:
+            return at
+        self._addresses(out, kind, at)
+        if header.fragment is not None:
+            return self._piece(out, header, before)
+        end = self._transport(out, header, before, depth)
+        self._sum(out, header, before)
+        return end
+
+    def _addresses(self, out: bytearray, kind: int, at: int) -> None:
+        """Rewrite source and destination, and the checksum of IPv4."""
+        size, place = (4, at + 12) if kind == ETHERTYPE_IPV4 else (16, at + 8)
+        for start in (place, place + size):
+            out[start : start + size] = self._names.address(bytes(out[start : start + size]))
+        if kind == ETHERTYPE_IPV4:
+            end = at + (out[at] & 15) * 4
+            if len(out) >= end:
+                pack_into(">H", out, at + 10, 0)
+                pack_into(">H", out, at + 10, _folded(bytes(out[at:end])) ^ 0xFFFF)
+
+    def _transport(self, out: bytearray, header: IpHeader, before: bytes, depth: int) -> int:
+        """Rewrite what an IP packet carries."""
+        protocol, start = header.protocol, header.start
+        if protocol in (_ICMP, _ICMPV6):
+            return self._icmp(out, header)
+        inner = None
+        if protocol == _UDP:
+            inner = inside_udp(before, start + _UDP_HEADER)
+        elif protocol != _TCP:
+            inner = inside_ip(protocol, before, start)
+        if inner is not None:
+            untagged = skip_tags(before, inner)
+            if untagged is not None and untagged[0] in IP_READERS:
+                if protocol == _UDP or inner[1] - start > _UDP_HEADER:
+                    self._inner_macs(out, untagged[1])
+                return self._network(out, *untagged, header.end, depth + 1)
+        if protocol not in (_UDP, _TCP):
+            return start
+        packet = self._packet
+        body = start + (_UDP_HEADER if protocol == _UDP else _data_offset(out, start))
+        if packet is None or (self._known is not None and not self._known(packet)):
+            return body if self._known is not None else len(out)
+        payload = packet[4]
+        new = payload
+        segment = packet[5]
+        if segment is not None:
+            new = self._plan.segment(packet[3], segment.connection, segment.stream_start, payload)
+        else:
+            planned = self._plan.of_frame(self._frame)
+            new = planned[1] if planned is not None and len(planned[1]) == len(payload) else new
+            self._remember(packet[3], payload, new)
+        out[body : body + len(new)] = new
+        return max(body + len(new), min(len(out), header.end))
+
+    def _inner_macs(self, out: bytearray, network: int) -> None:
+        """Rewrite the hardware addresses of an Ethernet frame inside a tunnel, untagged."""
+        for place in (network - 14, network - 8):
+            if place >= 0:
+                out[place : place + 6] = self._names.mac(bytes(out[place : place + 6]))
+
+    def _remember(self, key: FlowKey, old: bytes, new: bytes) -> None:
+        self._sent[key] = (old, new)
+        self._sent.move_to_end(key)
+        if len(self._sent) > MAX_QUOTABLE:
+            self._sent.popitem(last=False)
+
+    def _icmp(self, out: bytearray, header: IpHeader) -> int:
+        """Rewrite the packet that an error quotes; of any other message the header is left."""
+        start = header.start
+        quoted = start + _ICMP_HEADER
+        kind = ETHERTYPE_IPV4 if header.protocol == _ICMP else ETHERTYPE_IPV6
+        error = len(out) > start and out[start] in _ICMP_ERRORS[header.protocol]
+        inner = IP_READERS[kind](bytes(out), quoted, header.end) if error else None
+        if inner is None:
+            return min(len(out), quoted)
+        key = inner.addresses + bytes(out[inner.start : inner.start + 4])
+        self._addresses(out, kind, quoted)
+        body = inner.start + _UDP_HEADER
+        rest = bytes(out[body : min(len(out), header.end)])
+        old, new = self._sent.get(key, (b"", b""))
+        if inner.protocol == _UDP and rest and old.startswith(rest):
+            out[body : body + len(rest)] = new[: len(rest)]
+            self._patch(out, inner, bytes(rest), new[: len(rest)])
+            return min(len(out), header.end)
+        # Nobody knows what it is: it stays no longer than its header.
+        out[body : body + len(rest)] = bytes(len(rest))
+        return min(len(out), header.end)
+
+    def _patch(self, out: bytearray, header: IpHeader, old: bytes, new: bytes) -> None:
+        """Keep the quoted checksum of UDP as right as it was."""
+        place = header.start + _CHECKSUM[_UDP]
+        if out[place : place + 2] != b"\0\0":
+            change = _difference(header.addresses + old, self._both(header) + new)
+            _adjust(out, place, change)
+
+    def _both(self, header: IpHeader) -> bytes:
+        """Return the stand-ins of source and destination."""
+        size = len(header.addresses) // 2
+        source, target = header.addresses[:size], header.addresses[size:]
+        return self._names.address(source) + self._names.address(target)
+
+    def _piece(self, out: bytearray, header: IpHeader, before: bytes) -> int:
+        """Rewrite a fragment of a datagram: its part of the payload, and in the first the checksum
+        of the whole.
+        """
+        planned = self._plan.of_piece(self._frame)
+        if planned is None:
+            return header.start if self._known is not None else len(out)
+        whole, at = planned
+        found = self._plan.of_frame(whole)
+        old, new = found if found is not None else (b"", b"")
+        start = header.start + max(0, _UDP_HEADER - at)
+        place = max(0, at - _UDP_HEADER)
+        size = max(0, min(len(out), header.end) - start)
+        part = new[place : place + size]
+        out[start : start + len(part)] = part
+        checksum = header.start + _CHECKSUM[_UDP]
+        if not at and before[checksum : checksum + 2] not in (b"", b"\0\0"):
+            _adjust(
+                out, checksum, _difference(header.addresses + old, self._both(header) + new)
+            )
+        return len(out)
+
+    def _sum(self, out: bytearray, header: IpHeader, before: bytes) -> None:
+        """Set the checksum of what an IP packet carries."""
+        protocol, start = header.protocol, header.start
+        if protocol == _GRE and out[start : start + 1] and out[start] & 0x80:
+            end = min(len(out), header.end)
+            pack_into(">H", out, start + 4, 0)
+            pack_into(">H", out, start + 4, _folded(bytes(out[start:end])) ^ 0xFFFF)
+        place = start + _CHECKSUM.get(protocol, 0)
+        if protocol not in _CHECKSUM or len(out) < place + 2:
+            return
+        if protocol == _UDP and before[place : place + 2] == b"\0\0" and len(
+            header.addresses
+        ) == 2 * _V4:
+            return
+        both = self._both(header) if protocol != _ICMP else b""
+        if header.end > len(out):
+            old = b"" if protocol == _ICMP else header.addresses
+            _adjust(out, place, _difference(old + before[start:], both + bytes(out[start:])))
+            return
+        pack_into(">H", out, place, 0)
+        pseudo = both + pack(">II", header.end - start, protocol) if both else b""
+        found = _folded(pseudo + bytes(out[start : header.end])) ^ 0xFFFF
+        pack_into(">H", out, place, found or (0xFFFF if protocol == _UDP else 0))
+
+
+def _data_offset(out: bytearray, start: int) -> int:
+    return (out[start + 12] >> 4) * 4 if len(out) > start + 12 else 20
+
+
+def _folded(octets: bytes) -> int:
+    """Return the sum of the 16-bit words with end-around carry (RFC 1071)."""
+    if len(octets) & 1:
+        octets += b"\0"
+    # 65536 is 1 modulo 65535, so the words of the number need no loop.
+    number = int.from_bytes(octets, "big")
+    return number and (number % 0xFFFF or 0xFFFF)
+
+
+def _difference(old: bytes, new: bytes) -> int:
+    return (_folded(new) - _folded(old)) % 0xFFFF
+
+
+def _adjust(out: bytearray, place: int, change: int) -> None:
+    """Change a checksum by what its words have changed by (RFC 1624)."""
+    if change and len(out) >= place + 2:
+        held = int.from_bytes(out[place : place + 2], "big")
+        held = ((held ^ 0xFFFF) + change) % 0xFFFF
+        pack_into(">H", out, place, held ^ 0xFFFF)

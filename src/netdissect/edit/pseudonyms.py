@@ -1,0 +1,225 @@
+"""What stands for an address or a text in a capture that is given away: the same for the same,
+under a key, and as long.
+
+Addresses keep their prefixes (J. Xu and others, "Prefix-Preserving IP Address Anonymization"): two
+that share their first bits share as many afterwards. Addresses that name nobody (loopback,
+multicast, broadcast, none at all) stay, and so does which kind of network an address is of
+(private, link-local): no other becomes such a one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from ipaddress import ip_network
+
+from netdissect.model.errors import UsageError
+
+__all__ = ["Pseudonyms", "new_key"]
+
+MAX_KNOWN = 65_536
+"""Addresses and texts whose stand-ins are remembered; others are worked out anew."""
+KEY_OCTETS = 32
+_FIXED = ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3", "::/127", "ff00::/8")
+_KINDS = (
+    "10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
+    "fe80::/64", "fc00::/7", "::ffff:0:0/96", "ff02::1:ff00:0/104",
+)  # fmt: skip
+_MAPPED = bytes(10) + b"\xff\xff"
+_MULTICAST_V6 = b"\x33\x33"
+_SOLICITED = b"\x33\x33\xff"
+_GROUP, _LOCAL = 1, 2
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_SCRIPTS = {2: (0x100, 0x80), 3: (0x4E00, 0x5000), 4: (0x20000, 0xA000)}
+"""Bytes of a character in UTF-8 -> the first letter of as many, and how many follow it: extended
+Latin and two blocks of Han."""
+_SPACE, _DELETE = 0x20, 0x7F
+_NO_ADDRESS, _EVERYBODY = bytes(6), b"\xff" * 6
+
+
+def new_key() -> bytes:
+    """Return a key that nobody knows."""
+    import secrets  # noqa: PLC0415 - rarely wanted
+
+    return secrets.token_bytes(KEY_OCTETS)
+
+
+class Pseudonyms:
+    """The stand-ins under one key."""
+
+    def __init__(self, key: bytes) -> None:
+        """Take a key of any length.
+
+        Raises:
+            UsageError: the package that encrypts is not installed.
+
+        """
+        self._key = hashlib.blake2b(key, person=b"netdissect anon").digest()
+        self._encrypt = _aes(self._key[:16])
+        self._pad = self._encrypt(self._key[16:32])
+        self.address = lru_cache(MAX_KNOWN)(self._address)
+        """Return another address of 4 or 16 octets."""
+        self.mac = lru_cache(MAX_KNOWN)(self._mac)
+        """Return another hardware address of 6 octets."""
+        self._written = lru_cache(MAX_KNOWN)(self._replace)
+        self._palette: dict[Sequence[int], dict[int, bytes]] = {}
+
+    # -- addresses ---------------------------------------------------------------------------------
+
+    def _address(self, octets: bytes) -> bytes:
+        if octets.startswith(_MAPPED) and len(octets) == len(_MAPPED) + 4:
+            return _MAPPED + self.address(octets[len(_MAPPED) :])
+        width = 8 * len(octets)
+        number = int.from_bytes(octets, "big")
+        closed, stays = _tree(width)
+        if stays(number):
+            return octets
+        pad = int.from_bytes(self._pad, "big")
+        flips = 0
+        for size in range(width):
+            prefix = number >> (width - size)
+            if (size, prefix) in closed:
+                continue
+            # The first bits of the address, then those of the pad: one bit comes out of a block.
+            seed = prefix << (128 - size) | pad & ((1 << (128 - size)) - 1)
+            bit = self._encrypt(seed.to_bytes(16, "big"))[0] >> 7
+            flips |= bit << (width - 1 - size)
+        return (number ^ flips).to_bytes(len(octets), "big")
+
+    def _mac(self, octets: bytes) -> bytes:
+        if octets in (_NO_ADDRESS, _EVERYBODY):
+            return octets
+        if octets[0] & _GROUP:
+            if not octets.startswith(_SOLICITED):
+                return octets
+            group = bytes.fromhex("ff0200000000000000000001ff") + octets[3:]
+            return _MULTICAST_V6 + self.address(group)[-4:]
+        made = self._stream(b"mac", octets, len(octets))
+        return bytes([made[0] & ~_GROUP | _LOCAL]) + made[1:]
+
+    # -- texts -------------------------------------------------------------------------------------
+
+    def text(
+        self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0
+    ) -> bytes:
+        """Return octets in which every visible character is another letter or digit.
+
+        Spaces, controls and octets that are no UTF-8 stay. With `costs` the sum over the new octets
+        is that over the old ones wherever letters and digits can give it. Of each eight characters
+        the last `flat` are one letter.
+        """
+        if not flat:
+            return self._written(octets, costs)
+        out = bytearray(self._written(octets, costs))
+        for index, place in enumerate(_visible(octets)):
+            if index % 8 >= 8 - flat:
+                out[place] = _LETTERS[0]
+        return bytes(out)
+
+    def _replace(self, octets: bytes, costs: Sequence[int] | None) -> bytes:
+        places = _visible(octets)
+        if not places:
+            return octets
+        if costs is None:
+            return self._alike(octets)
+        palette = self._palette.get(costs)
+        if palette is None:
+            palette = {}
+            for letter in _LETTERS:
+                cost = costs[letter]
+                palette[cost] = palette.get(cost, b"") + bytes([letter])
+            self._palette[costs] = palette
+        low, high = min(palette), max(palette)
+        left = sum(costs[octets[place]] for place in places)
+        made = self._stream(b"text", octets, 2 * len(places))
+        out = bytearray(octets)
+        for index, place in enumerate(places):
+            more = len(places) - index - 1
+            choice = b"".join(
+                letters
+                for cost, letters in palette.items()
+                if low * more <= left - cost <= high * more
+            )
+            if not choice:
+                choice = palette[low if left < low * (more + 1) else high]
+            letter = choice[(made[2 * index] << 8 | made[2 * index + 1]) % len(choice)]
+            out[place] = letter
+            left -= costs[letter]
+        return bytes(out)
+
+    def _alike(self, octets: bytes) -> bytes:
+        """Return a text of characters of the same sizes: letters for letters, digits for digits."""
+        text = octets.decode("utf-8", "surrogateescape")
+        made = self._stream(b"text", octets, 2 * len(text))
+        parts = []
+        for index, character in enumerate(text):
+            number = made[2 * index] << 8 | made[2 * index + 1]
+            if character == " " or not character.isprintable():
+                parts.append(character)
+            elif character.isascii():
+                kind = _LETTERS[52:] if character.isdigit() else _LETTERS[:52]
+                parts.append(chr(kind[number % len(kind)]))
+            else:
+                first, count = _SCRIPTS[len(character.encode())]
+                parts.append(chr(first + number % count))
+        return "".join(parts).encode("utf-8", "surrogateescape")
+
+    def _stream(self, use: bytes, octets: bytes, size: int) -> bytes:
+        """Return octets that only the key and the input tell."""
+        return hashlib.shake_256(self._key[32:] + use + b"\0" + octets).digest(size)
+
+
+def _visible(octets: bytes) -> list[int]:
+    """Return the places of the octets of visible characters."""
+    places: list[int] = []
+    at = 0
+    for character in octets.decode("utf-8", "surrogateescape"):
+        if "\udc80" <= character <= "\udcff":
+            at += 1
+            continue
+        size = len(character.encode())
+        if size > 1 or _SPACE < ord(character) < _DELETE:
+            places += range(at, at + size)
+        at += size
+    return places
+
+
+@lru_cache(maxsize=2)
+def _tree(width: int) -> tuple[frozenset[tuple[int, int]], Callable[[int], bool]]:
+    """Return the prefixes, as (bits, number), behind which the next bit stays, as to turn it would
+    take an address into or out of a kind of network; and whether an address stays whole.
+    """
+    networks = [ip_network(text) for text in (*_FIXED, *_KINDS)]
+    closed: set[tuple[int, int]] = set()
+    parts: dict[bool, set[tuple[int, int]]] = {True: set(), False: set()}
+    for text, network in zip((*_FIXED, *_KINDS), networks, strict=True):
+        if network.max_prefixlen == width:
+            number, size = int(network.network_address), network.prefixlen
+            closed.update((upto, number >> (width - upto)) for upto in range(size))
+            parts[text in _FIXED].add((size, number >> (width - size)))
+
+    def stays(address: int) -> bool:
+        fixed, kinds = (
+            any(address >> (width - size) == number for size, number in parts[which])
+            for which in (True, False)
+        )
+        return fixed and not kinds
+
+    return frozenset(closed), stays
+
+
+def _aes(key: bytes) -> Callable[[bytes], bytes]:
+    """Return what encrypts one block."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import (  # noqa: PLC0415 - an extra
+            Cipher,
+            algorithms,
+            modes,
+        )
+    except ImportError as error:
+        raise UsageError(
+            "anonymise needs the package cryptography: pip install 'netdissect[anonymise]'"
+        ) from error
+    update: Callable[[bytes], bytes] = Cipher(algorithms.AES(key), modes.ECB()).encryptor().update  # noqa: S305 - single blocks, as the construction wants
+    return update

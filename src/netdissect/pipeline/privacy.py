@@ -1,0 +1,258 @@
+"""Writes over what a shared capture should not hold, in one datagram or message, sizes unchanged.
+
+Which fields hold it the layers say (`FieldNode.private`); how text is written over without changing
+a size where octets are packed, the protocol's module of that name says:
+
+* `COSTS`: what each octet costs where it is packed, or no such name where all cost the same.
+* `PACKERS`: buffer -> (packed octets, octets, new octets) -> packed new octets of the same size, or
+  None where that cannot be.
+* `WRITERS`: word of a field -> (octets, writer of text) -> octets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol
+
+from netdissect.model.dissection import ADDRESS, JSON, OCTETS, TEXT, Dissection, FieldNode
+from netdissect.model.records import DatagramRecord
+from netdissect.protocols import registry
+from netdissect.wire.bits import extract
+
+__all__ = ["FLATTEST", "Writer", "rewritten"]
+
+FLATTEST = 8
+"""Steps from a text of all letters to one of one letter."""
+_RUN = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+){4,}")
+"""What is taken for text among an application's octets."""
+_UNALIGNED_RUN = re.compile(rb"[\x20-\x7e]{6,}")
+"""The same where it begins within an octet."""
+_STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_HALF = re.compile(rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
+"""Half of a surrogate pair in JSON: stays, as it may be a fault that was found."""
+_ADDRESS_OCTETS = 16
+_Edit = tuple[int, int, bytes]
+"""(first bit, length in bits, new octets)."""
+
+
+class Writer(Protocol):
+    """What stands for texts and addresses. The same for the same, and as long."""
+
+    def text(
+        self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0
+    ) -> bytes:
+        """Return octets in which every visible character is another one, at the same cost; where it
+        is to be `flat`, one letter in that many places of `FLATTEST`.
+        """
+
+    def address(self, octets: bytes) -> bytes:
+        """Return another address of 4 or 16 octets."""
+
+
+def rewritten(record: DatagramRecord, writer: Writer) -> tuple[bytes, int]:
+    """Return the payload of a record with everything private written over, and the places where
+    that could not be done without changing a size: they stay as they are.
+    """
+    tree = record.dissection
+    if tree is None or record.protocol is None:
+        return record.payload, 0
+    return _Rewriter(tree, record.protocol, writer).payload()
+
+
+@cache
+def _module(protocol: str) -> Any:
+    place = registry.get(protocol).privacy
+    return None if place is None else import_module(place)
+
+
+class _Rewriter:
+    """Works on the buffers of one tree, the innermost first."""
+
+    def __init__(self, tree: Dissection, protocol: str, writer: Writer) -> None:
+        self._tree = tree
+        self._writer = writer
+        module = _module(protocol)
+        self._costs: Sequence[int] | None = getattr(module, "COSTS", None)
+        self._packers: dict[str, Any] = getattr(module, "PACKERS", {})
+        self._writers: dict[str, Any] = getattr(module, "WRITERS", {})
+        self._texts: list[FieldNode] = []
+        self._decoded: list[FieldNode] = []
+        """What an application's octets were read as."""
+        self._private: list[FieldNode] = []
+        self._edits: dict[int, list[_Edit]] = {}
+        self._flat = 0
+        """How much of a text is one letter: up to `FLATTEST`."""
+
+    def payload(self) -> tuple[bytes, int]:
+        """Return the new payload, and how many packed places stay."""
+        nodes = list(_nodes(self._tree.root))
+        self._texts = [node for node in nodes if isinstance(node.value, str) and node.bit_length]
+        self._decoded = [node for node in nodes if node.generated and node.bit_length]
+        for index, buffer in enumerate(self._tree.buffers):
+            if buffer.private:
+                whole = FieldNode("", None, 0, 8 * len(buffer.data), buffer=index)
+                whole.private = buffer.private
+                nodes.append(whole)
+        self._private = [node for node in nodes if node.private and node.bit_length]
+        left = 0
+        for index in range(len(self._tree.buffers) - 1, -1, -1):
+            inner = list(self._edits.get(index, ()))
+            self._write(index)
+            done = not index or self._pack(index)
+            while not done and self._flat < FLATTEST:
+                # The more of a text is one letter, the better it packs.
+                self._edits[index], self._flat = list(inner), self._flat + 1
+                self._write(index)
+                done = self._pack(index)
+            left += not done
+            self._flat = 0
+        return self._new(0), left
+
+    def _write(self, index: int) -> None:
+        for node in self._private:
+            if node.buffer == index:
+                self._node(node)
+
+    def _new(self, index: int) -> bytes:
+        """Return a buffer with its edits."""
+        octets = self._tree.buffers[index].data
+        edits = self._edits.get(index)
+        if not edits:
+            return octets
+        if not any(first & 7 or length & 7 for first, length, _ in edits):
+            whole = bytearray(octets)
+            for first, length, new in edits:
+                whole[first >> 3 : (first + length) >> 3] = new
+            return bytes(whole)
+        number = int.from_bytes(octets, "little")
+        for first, length, new in edits:
+            mask = (1 << length) - 1
+            number ^= (number >> first & mask ^ int.from_bytes(new, "little") & mask) << first
+        return number.to_bytes(len(octets), "little")
+
+    def _pack(self, index: int) -> bool:
+        """Hand a changed buffer on to the one that it was made of; False where it does not fit."""
+        buffer, new = self._tree.buffers[index], self._new(index)
+        if new == buffer.data:
+            return True
+        outer = self._tree.buffers[buffer.of].data
+        first, length = buffer.source or (0, 8 * len(outer))
+        packed = outer[first >> 3 : (first + length) >> 3]
+        packer = self._packers.get(buffer.name)
+        done = None if packer is None else packer(packed, buffer.data, new)
+        if done is None or len(done) != len(packed):
+            return False
+        self._edits.setdefault(buffer.of, []).append((first, length, done))
+        return True
+
+    # -- fields ------------------------------------------------------------------------------------
+
+    def _node(self, node: FieldNode) -> None:
+        first, length = node.bit_offset, node.bit_length
+        octets = self._octets(node)
+        if node.private != OCTETS:
+            self._edit(node.buffer, first, length, self._written(octets, node.private))
+            return
+        inside = [
+            text for text in self._texts
+            if text.buffer == node.buffer and not text.private
+            and first <= text.bit_offset and text.bit_offset + text.bit_length <= first + length
+        ]  # fmt: skip
+        known = max((text.bit_offset + text.bit_length for text in inside), default=first)
+        for text in inside:
+            self._value(text)
+        covered = any(
+            decoded.buffer == node.buffer and decoded.bit_offset == first
+            and decoded.bit_length >= length - 7
+            for decoded in self._decoded
+        )  # fmt: skip
+        if covered:
+            return
+        skip = (known - first + 7) >> 3 if inside else 0
+        start, rest = first + 8 * skip, octets[skip:]
+        new = _RUN.sub(self._run, rest)
+        if first & 7:
+            new = self._unaligned(new)
+        self._edit(node.buffer, start, length - 8 * skip, new)
+
+    def _octets(self, node: FieldNode) -> bytes:
+        """Return the octets of a field, least significant bit first where it begins within one."""
+        data = self._tree.buffers[node.buffer].data
+        first, length = node.bit_offset, node.bit_length
+        if not (first & 7 or length & 7):
+            return data[first >> 3 : (first + length) >> 3]
+        return extract(data, first, length).to_bytes((length + 7) >> 3, "little")
+
+    def _edit(self, index: int, first: int, length: int, new: bytes) -> None:
+        self._edits.setdefault(index, []).append((first, length, new))
+
+    def _written(self, octets: bytes, kind: str) -> bytes:
+        if kind == TEXT:
+            return self._text(octets)
+        if kind == JSON:
+            return self._json(octets)
+        if kind == ADDRESS and len(octets) == _ADDRESS_OCTETS:
+            return self._writer.address(octets)
+        write: Callable[[bytes, Callable[[bytes], bytes]], bytes] | None = self._writers.get(kind)
+        return octets if write is None else write(octets, self._text)
+
+    def _text(self, octets: bytes) -> bytes:
+        return self._writer.text(octets, self._costs, flat=self._flat)
+
+    def _value(self, node: FieldNode) -> None:
+        """Write over a text that a user's schema has found, but not over its length."""
+        octets = self._octets(node)
+        value = node.value.encode("utf-8", "surrogateescape")
+        at = octets.rfind(value) if value else -1
+        if at < 0:
+            new = _RUN.sub(self._run, octets)
+        else:
+            new = octets[:at] + self._text(value) + octets[at + len(value) :]
+        self._edit(node.buffer, node.bit_offset, node.bit_length, new)
+
+    def _run(self, match: re.Match[bytes]) -> bytes:
+        """Write over a run of characters, but for a first one that is the length of the rest."""
+        octets = match[0]
+        own = octets[0] == len(octets) - 1
+        return octets[:own] + self._text(octets[own:])
+
+    def _unaligned(self, octets: bytes) -> bytes:
+        """Write over what reads as text from within an octet on."""
+        size = len(octets)
+        for shift in range(1, 8):
+            number = int.from_bytes(octets, "little")
+            moved = (number >> shift).to_bytes(size, "little")
+            new = _UNALIGNED_RUN.sub(self._run, moved)
+            if new != moved:
+                low = number & ((1 << shift) - 1)
+                number = int.from_bytes(new, "little") << shift | low
+                octets = number.to_bytes(size + 1, "little")[:size]
+        return octets
+
+    def _json(self, octets: bytes) -> bytes:
+        try:
+            json.loads(octets.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return _RUN.sub(self._run, octets)
+        return _STRING.sub(self._string, octets)
+
+    def _string(self, match: re.Match[bytes]) -> bytes:
+        if match[2]:
+            return match[0]
+        parts = _HALF.split(match[1])
+        return b'"' + b"".join(
+            part if at & 1 else self._text(part) for at, part in enumerate(parts)
+        ) + b'"'  # fmt: skip
+
+
+def _nodes(node: FieldNode) -> Iterator[FieldNode]:
+    """Yield the nodes of a tree, parents first."""
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        yield item
+        pending += item.children

@@ -1,0 +1,266 @@
+"""A capture that was given away tells the same of its connections, and nothing of the people."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+import console_docs
+from netdissect.capture import open_capture
+from netdissect.cli import cli
+from netdissect.edit.pseudonyms import Pseudonyms
+from netdissect.model.dissection import TEXT, FieldNode
+from netdissect.pipeline.privacy import rewritten
+from netdissect.pipeline.records import iter_records
+from packetbuild import block, enhanced, interface, ipv4, option, pcap_file, section, udp
+
+pytest.importorskip("cryptography")
+CAPTURES = console_docs.ROOT / "captures"
+ALL = sorted(path for path in CAPTURES.glob("*/*.pcap*"))
+SAMPLE = [
+    CAPTURES / name
+    for name in (
+        "eoudp/late_reject.pcap", "knet/knet2010_clean.pcap", "knet/udp_any_interface.pcapng",
+        "netplay/bin1_example_chat.pcap", "netplay/bin3_multichunk.pcap",
+        "netplay/text_ipv6_example_chat.pcap", "netplay/bin1_port_closed.pcap",
+        "riptide/udp_2.2.1_reject_custom.pcap", "riptide/tcp_2.2.1_split.pcap",
+        "teeworlds/ddnet_clean.pcap", "teeworlds/tw064_server_info.pcap",
+        "teeworlds/tw07_wrong_password.pcap",
+    )
+]  # fmt: skip
+NAMES = Pseudonyms(b"0123456789abcdef")
+SAID = frozenset(
+    {"client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256", "file"}
+)
+"""Facts that are addresses or what people wrote."""
+STRAY = frozenset(' "{\0\ufffd\ufeff')
+"""Characters that no type of message has."""
+
+
+def run(*words: object, status: tuple[int, ...] = (0,)) -> Result:
+    result = CliRunner().invoke(cli, [str(word) for word in words], prog_name="netdissect")
+    assert result.exit_code in status, result.stderr
+    return result
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "key"
+    path.write_bytes(bytes(range(32)))
+    return path
+
+
+def plain(value: Any, key: str = "") -> Any:
+    """Return a report without what must differ."""
+    if isinstance(value, dict):
+        if key in {"c2s", "s2c"} and any(set(name) & STRAY for name in value):
+            return sorted(map(str, value.values()))  # types that are bodies gone astray
+        return {name: plain(item, name) for name, item in value.items() if name not in SAID}
+    if isinstance(value, list):
+        return [plain(item, key) for item in value]
+    return "said" if key in {"c2s", "s2c"} and isinstance(value, str) else value
+
+
+def reports(path: Path) -> list[Any]:
+    text = run("connections", path, "--json", status=(0, 4)).stdout
+    return [plain(json.loads(line)) for line in text.splitlines()]
+
+
+def anonymised(source: Path, key: Path, target: Path, *more: str) -> Path:
+    run("anonymise", source, "-o", target, "--key-file", key, *more, status=(0, 4))
+    return target
+
+
+def nodes(node: FieldNode) -> list[FieldNode]:
+    return [node, *(inner for child in node.children for inner in nodes(child))]
+
+
+def texts(path: Path) -> set[str]:
+    """Return what people wrote in a capture, as its layers say."""
+    return {
+        str(node.value)
+        for record in iter_records(path)
+        if record.dissection is not None
+        for node in nodes(record.dissection.root)
+        if node.private == TEXT and isinstance(node.value, str) and len(node.value.strip()) > 3
+    }
+
+
+def check(source: Path, key: Path, tmp_path: Path) -> None:
+    target = anonymised(source, key, tmp_path / f"out{source.suffix}")
+    assert reports(target) == reports(source)
+    assert not texts(target) & texts(source)
+    with open_capture(source) as before, open_capture(target) as after:
+        for old, new in zip(before, after, strict=True):
+            assert (old[0], old[1], old[2], old[4]) == (new[0], new[1], new[2], new[4])
+
+
+@pytest.mark.parametrize("source", SAMPLE, ids=lambda path: path.stem)
+def test_the_analysis_is_the_same(source: Path, key: Path, tmp_path: Path) -> None:
+    check(source, key, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ALL, ids=lambda path: path.stem)
+def test_the_analysis_is_the_same_everywhere(source: Path, key: Path, tmp_path: Path) -> None:
+    check(source, key, tmp_path)
+
+
+def test_names_in_compressed_packets_and_snapshots_are_gone(key: Path, tmp_path: Path) -> None:
+    source = CAPTURES / "teeworlds" / "ddnet_clean.pcap"
+    target = anonymised(source, key, tmp_path / "out.pcap")
+    before, after = (run("read", path, "--json").stdout for path in (source, target))
+    assert before.count('"netlab') > 3
+    assert "netlab" not in after
+    assert "snap-crc" not in after
+
+
+def test_a_password_in_a_stream_that_was_cut_anew_is_gone(key: Path, tmp_path: Path) -> None:
+    source = CAPTURES / "netplay" / "text_tiny_segments__client_leg.pcap"
+    said = run("follow", source, "1", status=(0, 2)).stdout
+    assert said
+    target = anonymised(source, key, tmp_path / "out.pcap")
+    before, after = texts_of_streams(source), texts_of_streams(target)
+    assert len(before) == len(after)
+    assert before != after
+
+
+def texts_of_streams(path: Path) -> list[str]:
+    return [json.dumps(item.fields, default=str) for record in iter_records(path) for item in record.messages]
+
+
+def test_the_same_key_gives_the_same_file_and_another_another(key: Path, tmp_path: Path) -> None:
+    source = CAPTURES / "riptide" / "udp_2.2.1_reject_custom.pcap"
+    first = anonymised(source, key, tmp_path / "a.pcap").read_bytes()
+    assert anonymised(source, key, tmp_path / "b.pcap").read_bytes() == first
+    key.write_bytes(bytes(32))
+    assert anonymised(source, key, tmp_path / "c.pcap").read_bytes() != first
+
+
+def test_a_key_is_made_and_told(tmp_path: Path) -> None:
+    source = CAPTURES / "riptide" / "udp_2.2.1_reject_custom.pcap"
+    said = run("anonymise", source, "-o", tmp_path / "a.pcap").stderr
+    word = said.split("the key was ")[1].split(";")[0]
+    again = tmp_path / "key"
+    again.write_text(word)
+    anonymised(source, again, tmp_path / "b.pcap")
+    assert (tmp_path / "a.pcap").read_bytes() == (tmp_path / "b.pcap").read_bytes()
+
+
+@pytest.mark.parametrize(("octets", "what"), [(None, "makes a key"), (b"short", "no key")])
+def test_a_key_file_that_is_none_says_what_to_do(octets: bytes | None, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    if octets is not None:
+        path.write_bytes(octets)
+    said = run("anonymise", SAMPLE[0], "-o", tmp_path / "a", "--key-file", path, status=(2,)).stderr
+    assert what in said
+
+
+def test_others_are_cut_behind_their_headers_unless_they_shall_stay(key: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.pcap"
+    packet = bytes(12) + b"\x08\x00" + ipv4(udp(b"GET /private", 5000, 9))
+    source.write_bytes(pcap_file([(number, 0, packet, len(packet)) for number in range(3)]))
+    with open_capture(anonymised(source, key, tmp_path / "cut.pcap")) as reader:
+        assert all(len(frame[3]) == 42 and frame[4] == 54 for frame in reader)
+    with open_capture(anonymised(source, key, tmp_path / "kept.pcap", "--keep-others")) as reader:
+        assert all(frame[3].endswith(b"GET /private") and frame[3][26:30] != bytes([10, 0, 0, 1]) for frame in reader)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_comments_and_machines_of_pcapng_are_left_out(order: str, key: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.pcapng"
+    packet = bytes(12) + b"\x08\x00" + ipv4(udp(b"hello", 5000, 9))
+    content = section(order) + interface(order, 1, option(order, 3, b"Alice's card"))
+    content += enhanced(order, 1_700_000_000_000_000, packet, options=option(order, 1, b"Bob was here"))
+    source.write_bytes(content + block(order, 0x7777, b"what?..."))
+    target = anonymised(source, key, tmp_path / "out.pcapng")
+    written = target.read_bytes()
+    assert not any(word in written for word in (b"Alice", b"Bob", b"what?"))
+    with open_capture(target) as reader:
+        assert len(list(reader)) == 1
+
+
+@pytest.mark.tshark
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+@pytest.mark.parametrize("source", SAMPLE, ids=lambda path: path.stem)
+def test_tshark_finds_every_checksum_right(source: Path, key: Path, tmp_path: Path) -> None:
+    target = anonymised(source, key, tmp_path / f"out{source.suffix}")
+    words = ["tshark", "-r", str(target), "-o", "ip.check_checksum:TRUE"]
+    words += ["-o", "udp.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"]
+    bad = 'ip.checksum.status == "Bad" || udp.checksum.status == "Bad" || tcp.checksum.status == "Bad"'
+    told = subprocess.run([*words, "-Y", bad], capture_output=True, text=True, check=True)
+    assert not told.stdout
+
+
+# -- addresses and texts ---------------------------------------------------------------------------
+
+
+def shared(first: bytes, second: bytes) -> int:
+    """Return how many first bits two addresses share."""
+    width = 8 * len(first)
+    return width - (int.from_bytes(first) ^ int.from_bytes(second)).bit_length()
+
+
+@given(st.lists(st.binary(min_size=4, max_size=4), min_size=2, max_size=6))
+def test_addresses_keep_their_prefixes(addresses: list[bytes]) -> None:
+    for first, second in pairwise(addresses):
+        assert shared(first, second) == shared(NAMES.address(first), NAMES.address(second))
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 128))
+def test_addresses_of_ipv6_keep_their_prefixes(address: bytes, bit: int) -> None:
+    other = (int.from_bytes(address) ^ (1 << 128 >> bit)).to_bytes(17)[-16:]
+    assert shared(address, other) == shared(NAMES.address(address), NAMES.address(other))
+
+
+@pytest.mark.parametrize(
+    "stays", ["00000000", "7f000001", "e0000001", "ffffffff", "0" * 32, "0" * 31 + "1", "ff02" + "0" * 27 + "1"]
+)
+def test_addresses_that_name_nobody_stay(stays: str) -> None:
+    assert NAMES.address(bytes.fromhex(stays)).hex() == stays
+
+
+@pytest.mark.parametrize("start", ["0a", "c0a8", "fe80", "fd", "ff0200000000000000000001ff"])
+def test_an_address_stays_of_its_kind_of_network(start: str) -> None:
+    size = 4 if start in {"0a", "c0a8"} else 16
+    address = bytes.fromhex(start).ljust(size, b"\x5a")
+    other = NAMES.address(address)
+    assert other != address
+    assert other.hex()[: len(start) - (start == "fd")] == start[: len(start) - (start == "fd")]
+
+
+def test_hardware_addresses_stay_of_their_kind() -> None:
+    assert NAMES.mac(bytes(6)) == bytes(6)
+    assert NAMES.mac(b"\xff" * 6) == b"\xff" * 6
+    assert NAMES.mac(b"\x01\x00\x5e\x00\x00\x01") == b"\x01\x00\x5e\x00\x00\x01"
+    made = NAMES.mac(b"\x00\x1b\x21\x01\x02\x03")
+    assert made != b"\x00\x1b\x21\x01\x02\x03"
+    assert made[0] & 3 == 2
+
+
+@given(st.binary(max_size=40))
+def test_a_text_costs_what_it_did(octets: bytes) -> None:
+    from netdissect.protocols.teeworlds.privacy import COSTS
+
+    new = NAMES.text(octets, COSTS)
+    assert len(new) == len(octets)
+    if octets.isascii() and any(chr(octet).isalnum() for octet in octets):
+        old_cost, new_cost = (sum(COSTS[octet] for octet in text) for text in (octets, new))
+        assert old_cost == new_cost or not octets.isalnum()
+    assert NAMES.text(octets, COSTS) == new
+
+
+def test_text_that_a_schema_finds_keeps_its_length_in_front(tmp_path: Path) -> None:
+    for record in iter_records(CAPTURES / "netplay" / "bin1_example_chat.pcap"):
+        new, left = rewritten(record, NAMES)
+        assert not left
+        assert len(new) == len(record.payload)
