@@ -8,7 +8,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -202,6 +202,8 @@ def told(report: ConnectionReport, places: list[int]) -> dict[str, Any]:
     """Return what is said of a connection but for how it ended."""
     facts = {one.name: getattr(report, one.name) for one in fields(report) if one.name not in END}
     facts["first_frame"], facts["last_frame"] = places[report.first_frame], places[report.last_frame]
+    if report.parting is not None:
+        facts["parting"] = replace(report.parting, frame=places[report.parting.frame])
     if report.state in ENDED:
         facts["state"] = report.state_name, (report.close or {}).get("by")
     for space in report.spaces:

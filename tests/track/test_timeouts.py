@@ -30,6 +30,7 @@ def lanes(heard_ms, own_ms):
         (1000, 7500, 8000, True, False, False),  # it still talks
         (1000, 7500, 8000, False, False, False),
         (1000, 2000, 8000, True, True, False),  # the connection was over before
+        (1000, 0, 8000, None, False, None),  # it never spoke
     ],
 )
 def test_verdicts(heard, own, end, near, over, fired) -> None:

@@ -15,7 +15,7 @@ __all__ = ["HIGH_LOSS", "badness", "cause_of", "ruled_out", "settles"]
 HIGH_LOSS: Final = 0.05
 """Share of a direction from which on players notice."""
 _BADNESS: Final = {
-    "timed-out": 90, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
+    "timed-out": 90, "dropped": 88, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
     "never-answered": 65, "gave-up": 65, "rejected": 60, "unknown": 30,
 }  # fmt: skip
 _RECOVERED: Final = 50
@@ -36,7 +36,7 @@ def cause_of(report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss]) 
             confidence, words.span_text(span, confidence),
         )  # fmt: skip
     if ending.how == "quality":
-        return _plain(report, ending, "quality", "certain")
+        return _plain(report, ending, "quality", ending.confidence)
     lossy = [
         direction
         for direction, part in enumerate(loss)
@@ -53,7 +53,7 @@ def cause_of(report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss]) 
             "certain", text,
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
-    return _plain(report, ending, what, "certain" if what == "closed" else "cannot tell")
+    return _plain(report, ending, what, ending.confidence if what == "closed" else "cannot tell")
 
 
 def _plain(report: ConnectionReport, ending: Ending, what: str, confidence: str) -> Cause:

@@ -1,35 +1,98 @@
-"""Who ended a connection, and how."""
+"""Who ended a connection, how, and how sure that is."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from netdissect.model.diagnosis import Ending
 from netdissect.model.packets import SIDES
-from netdissect.model.reports import ConnectionReport
+from netdissect.model.reports import ConnectionReport, Parting
 
 __all__ = ["ending_of"]
 
 UNREACHABLE = "port unreachable"
+_SAID: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})
 
 
 def ending_of(report: ConnectionReport) -> Ending:
     """Return who ended a connection, as far as the capture tells."""
+    by, how, reason, frame, time_ns = _ending(report)
+    if by is None:
+        confidence = "cannot tell"
+    else:
+        unseen = report.parting is not None and report.parting.kind == "answered"
+        sure = how in _SAID and not unseen
+        beside = how == "never-answered" and report.vantage in SIDES
+        confidence = "certain" if sure or beside else "likely"
+    return Ending(by, how, reason, frame, time_ns, confidence)
+
+
+_End = tuple[str | None, str, str | None, int | None, int | None]
+"""By, how, reason, frame, time."""
+
+
+def _ending(report: ConnectionReport) -> _End:
     close = report.close or {}
     by, reason, frame = close.get("by"), close.get("reason"), close.get("frame")
+    sign = report.parting
+    if sign is not None and sign.kind == "renewed" and not _before(report, sign):
+        return _dropped(report, sign)
     fired = [verdict for verdict in report.timeouts if verdict.fired]
     if report.state == "timed_out":
         return _timed_out(report, [verdict.side for verdict in fired], close)
     if report.state == "rejected" or report.handshake == "rejected":
         how = "unreachable" if reason == UNREACHABLE else "rejected"
-        return Ending(by, how, report.reject_reason or reason, frame, report.ended_ns)
+        return by, how, report.reject_reason or reason, frame, report.ended_ns
     if report.close is not None:
-        return Ending(by, _closed(report, by, reason), reason, frame, report.ended_ns)
+        return by, _closed(report, by, reason), reason, frame, report.ended_ns
+    return _unsaid(report, sign)
+
+
+def _unsaid(report: ConnectionReport, sign: Parting | None) -> _End:
+    """Return the end of a connection that nobody is known to have ended."""
+    to_the_end = {span.direction for span in report.quiet if span.to_ns is None}
+    if sign is not None and sign.kind == "superseded" and 1 - sign.direction not in to_the_end:
+        # Its peer was there: who begins anew has given up what was before.
+        return SIDES[sign.direction], "silent", None, sign.frame, sign.time_ns
     if report.state == "silent":
-        return Ending(None, "silent", None, None, report.last_time_ns)
+        return None, "silent", None, None, report.last_time_ns
+    if sign is not None or (report.state == "open" and to_the_end):
+        return None, "unknown", None, None if sign is None else sign.frame, None
     if report.state == "open":
-        return Ending("nobody", "open", None, None, None)
+        return None if _goodbye_may_be_lost(report) else "nobody", "open", None, None, None
     return _unopened(report)
+
+
+def _goodbye_may_be_lost(report: ConnectionReport) -> bool:
+    """Return whether what the far side sends is lost now and then on its way to the capture."""
+    far = {"client": 1, "server": 0}.get(report.vantage)
+    return any(
+        space.retransmissions or space.never_seen
+        for space in report.spaces
+        if space.direction == far
+    )
+
+
+def _before(report: ConnectionReport, sign: Parting) -> bool:
+    """Return whether the end that was said came before a sign of another one."""
+    return report.close is not None and (report.ended_ns or 0) < sign.time_ns
+
+
+def _dropped(report: ConnectionReport, sign: Parting) -> _End:
+    """Return the end by a side that forgot the connection: by its timer if its peer was silent."""
+    side = SIDES[sign.direction]
+    idle_ns = [
+        verdict.due_ns - verdict.last_heard_ns
+        for verdict in report.timeouts
+        if verdict.side == side and verdict.due_ns and verdict.last_heard_ns
+    ]
+    silent_ns = [
+        min(span.to_ns or sign.time_ns, sign.time_ns) - span.from_ns
+        for span in report.quiet
+        if span.direction != sign.direction
+    ]
+    by_timer = bool(idle_ns) and max(silent_ns, default=0) >= idle_ns[0]
+    return side, "timed-out" if by_timer else "dropped", None, sign.frame, sign.time_ns
 
 
 def _closed(report: ConnectionReport, by: str | None, reason: str | None) -> str:
@@ -47,18 +110,18 @@ def _closed(report: ConnectionReport, by: str | None, reason: str | None) -> str
     return "said"
 
 
-def _timed_out(report: ConnectionReport, sides: list[str], close: dict[str, Any]) -> Ending:
+def _timed_out(report: ConnectionReport, sides: list[str], close: dict[str, Any]) -> _End:
     who = "both" if len(set(sides)) == len(SIDES) else (sides[0] if sides else close.get("by"))
     due = [verdict.due_ns for verdict in report.timeouts if verdict.fired and verdict.due_ns]
     when = min(due, default=report.last_time_ns)
-    return Ending(who, "timed-out", close.get("reason"), close.get("frame"), when)
+    return who, "timed-out", close.get("reason"), close.get("frame"), when
 
 
-def _unopened(report: ConnectionReport) -> Ending:
+def _unopened(report: ConnectionReport) -> _End:
     """Return how what never became open ended."""
     heard = [count > 0 for count in report.datagrams]
     if report.handshake == "unanswered" and not all(heard):
-        return Ending("nobody", "never-answered", None, None, report.last_time_ns)
+        return "nobody", "never-answered", None, None, report.last_time_ns
     if report.handshake == "not_seen" and not any(space.units for space in report.spaces):
-        return Ending("nobody", "info-only", None, None, None)
-    return Ending(None, "unknown", None, None, None)
+        return "nobody", "info-only", None, None, None
+    return None, "unknown", None, None, None

@@ -46,7 +46,7 @@ def verdict(
 
 _ENDED: Final = {
     "timed-out": "Timed out at {by}{quiet}{unless_quiet}",
-    "silent": "The capture ends in silence{quiet}",
+    "silent": "{silent}{quiet}",
     "rejected": "Rejected by {by}{because}",
     "unreachable": "Nobody listens at {server} any more (ICMP port unreachable)",
     "quality": "Closed by {by} without a word{because}",
@@ -54,8 +54,9 @@ _ENDED: Final = {
     "gave-up": "Given up by {by}: no answer{because}",
     "never-answered": "Never answered: nothing came from the server in {lasted}",
     "info-only": "No connection: information was asked for and given",
-    "open": "Still open when the capture ends, after {lasted}{quiet}",
+    "open": "Still open when the capture ends, after {lasted}{lossy}{quiet}",
     "said": "Closed by {by} after {lasted}{because}{quiet}",
+    "dropped": "Forgotten by {by} without a word after {lasted}: its numbers start again{quiet}",
     "unknown": "How it ended is not in the capture, which has {lasted} of it{quiet}",
 }
 """`Ending.how` -> the main clause of the verdict."""
@@ -70,6 +71,12 @@ def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
         because=because,
         lasted=_seconds(report.last_time_ns - report.first_time_ns),
         server=report.server,
+        lossy="" if ending.by else " (a goodbye may have been lost on its way here)",
+        silent=(
+            f"The {ending.by} began anew at the same endpoints without a word"
+            if ending.by
+            else "The capture ends in silence"
+        ),
         quiet=f": {_spell(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )

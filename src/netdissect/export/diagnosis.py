@@ -46,6 +46,7 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
             "reason": ending.reason,
             "frame": ending.frame,
             "time_ns": ending.time_ns,
+            "confidence": ending.confidence,
         },
         "cause": {
             "what": cause.what,

@@ -16,8 +16,9 @@ class Ending:
     by: str | None
     """`client`, `server`, `both`, `nobody`; None = cannot be told."""
     how: str
-    """`said`, `rejected`, `reset`, `unreachable`, `timed-out`, `quality`, `silent` (fell silent
-    without a word), `gave-up`, `never-answered`, `info-only`, `open`, `unknown`.
+    """`said`, `rejected`, `reset`, `unreachable`, `timed-out`, `quality`, `dropped`
+    (forgotten without a word), `silent` (fell silent without a word), `gave-up`,
+    `never-answered`, `info-only`, `open`, `unknown`.
     """
     reason: str | None
     """The program's own word."""
@@ -25,6 +26,10 @@ class Ending:
     """Frame that says so; None where none does."""
     time_ns: int | None
     """When."""
+    confidence: str
+    """`certain`: it was said, or cannot be otherwise; `likely`: concluded from silence, a timer or
+    a rule; `cannot tell`.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,8 @@ class Ev(IntEnum):
     `taken`: False where its receiver will not take it.
     """
     CLOCK = 17
-    """(CLOCK, ms): the sender's clock when it made this datagram, ms since the Unix epoch.
+    """(CLOCK, ms, fresh): the sender's clock, ms since the Unix epoch; fresh: when it sent this
+    datagram, else perhaps when it made a first copy.
 
     Capture time less this is the way from the sender plus the offset of its clock.
     """

@@ -166,6 +166,8 @@ class SpaceRule:
     """
     restarts_at_will: bool = False
     """True: its sender numbers afresh in normal operation (a new map): a RESTART is no finding."""
+    renews: bool = False
+    """True: a sender that numbers from the start has forgotten the connection and begun another."""
     restart_guard_ms: float = 0.0
     """A RESTART so soon after the first unit of an epoch comes from a copy of that unit."""
     acked_with: str | None = None
@@ -210,6 +212,8 @@ class TimeoutRule:
     """
     shortest_ms: float | None = None
     """The least that `idle_ms` can be configured to, milliseconds; None = it cannot."""
+    by_clock: bool = False
+    """True: silence is measured by the time stamps that both sides state, not by arrival."""
     alive_ms: float | None = None
     """A side that lives sends at least this often, milliseconds; None = not known."""
     pings_ms: float | None = None
@@ -236,6 +240,10 @@ class StateMachine:
     """
     handshake: dict[str, str] = field(default_factory=dict)
     """State reached -> the contract's `handshake` word (`accepted`, `rejected`, `unanswered`)."""
+    answers: frozenset[str] = frozenset()
+    """Inputs that answer a goodbye of the other side: where that is not in the capture, it is still
+    the other side that ended the connection.
+    """
     begins: frozenset[str] = frozenset()
     """Inputs that begin a connection: one of them in the first datagram means that the capture has
     the connection from its start.

@@ -16,6 +16,7 @@ __all__ = [
     "ConnectionEvent",
     "ConnectionReport",
     "Copy",
+    "Parting",
     "ProbeReport",
     "QuietSpan",
     "RttSummary",
@@ -133,6 +134,22 @@ class QuietSpan:
     """Questions without an answer in the span, each copy of a unit counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A sign that a connection had ended, or may have, though nothing says so."""
+
+    kind: str
+    """`renewed`: a side that had forgotten the connection numbers from the start; `superseded`: the
+    client begins another one at the same endpoints; `answered`: a goodbye that is not in the
+    capture was answered; `notice`: the last word of a side may have
+    been its goodbye.
+    """
+    direction: int
+    """`Direction` of the frame."""
+    frame: int
+    time_ns: int
+
+
 @dataclass(slots=True)
 class ConnectionReport:
     """One connection, as `connections` shows it."""
@@ -199,6 +216,8 @@ class ConnectionReport:
     """Time of the frame that `close` names; None where there is none."""
     diagnosis: Diagnosis | None = None
     """The answer; None only before the pipeline has asked for it."""
+    parting: Parting | None = None
+    """The sign that says most of how it ended, where it has no end of its own."""
     near: tuple[bool | None, bool | None] = (None, None)
     """(client, server): whether it is next to the capture; None = not known."""
 

@@ -26,7 +26,7 @@ from netdissect.model.packets import (
     flow_endpoints,
     reverse_key,
 )
-from netdissect.model.reports import CaptureInfo
+from netdissect.model.reports import CaptureInfo, Parting
 from netdissect.pipeline import streams
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun
@@ -381,6 +381,7 @@ class Pipeline:
             self._track(flow, connection, (direction, frame, time_ns, payload), events)
             return
         held, flow.held = flow.held, []
+        connection.parting = Parting("superseded", direction, frame, time_ns)
         self._report(flow, time_ns, flow.protocol.lives - 1)
         hints = told or flow.protocol.next_hints(connection.hints)
         if connection.forced:

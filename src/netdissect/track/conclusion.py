@@ -6,7 +6,13 @@ from typing import Final
 
 from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
-from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport, TimeoutVerdict
+from netdissect.model.reports import (
+    ConnectionReport,
+    Parting,
+    RttSummary,
+    SpaceReport,
+    TimeoutVerdict,
+)
 from netdissect.track.connection import Connection
 from netdissect.track.lane import Lane
 from netdissect.track.ledger import SETTLED_NS
@@ -56,8 +62,8 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
         for space in lane.spaces.values():
             space.end_all(heard_ns, patience)
     streamed = _stream(connection, end_ns, patience)
-    _silent_close(connection, end_ns)
-    timeouts = _timeouts(connection, end_ns)
+    silent_close = _silent_close(connection, end_ns)
+    timeouts = _timeouts(connection, end_ns, silent_close)
     _quiet_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     limits = _limits(connection)
@@ -108,6 +114,7 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
         ),
         codes=connection.findings.repeats,
         quiet=connection.quiet.spans,
+        parting=_parting(connection),
         ended_ns=_ended_ns(connection),
     )
 
@@ -149,6 +156,21 @@ def _ended_ns(connection: Connection) -> int | None:
     return connection.life.over_ns or (connection.last_ns if silent else None)
 
 
+def _parting(connection: Connection) -> Parting | None:
+    """Return the sign that says most of how a connection ended, though nothing says so."""
+    signs = [space.renewed for space in _spaces(connection) if space.renewed is not None]
+    machine = connection.machine
+    if machine.answered and machine.close is not None and connection.life.over_ns:
+        side = 1 - SIDES.index(str(machine.close["by"]))
+        signs.append(Parting("answered", side, connection.last_frame, connection.life.over_ns))
+    if signs:
+        return min(signs, key=lambda sign: sign.time_ns)
+    sign = connection.parting
+    if sign is not None and sign.kind == "notice" and sign.frame < connection.last_frame:
+        return None  # it was no goodbye: they went on
+    return sign
+
+
 def _spaces(connection: Connection) -> list[Space]:
     return [space for lane in connection.lanes for space in lane.spaces.values()]
 
@@ -161,10 +183,10 @@ def _patience_ns(connection: Connection) -> int:
     return int(max(max(slow, default=0.0) * 1e6, MIN_PATIENCE_NS))
 
 
-def _silent_close(connection: Connection, end_ns: int) -> None:
-    """Conclude that a side closed the connection by a rule that sends nothing."""
+def _silent_close(connection: Connection, end_ns: int) -> int | None:
+    """Return the side that closed the connection by a rule that sends nothing."""
     if connection.machine.over:
-        return
+        return None
     for lane in connection.lanes:
         for space in lane.spaces.values():
             moment, reason = _closing_rule(space)
@@ -178,24 +200,31 @@ def _silent_close(connection: Connection, end_ns: int) -> None:
                 "silent-close", lane.last_frame, lane.last_ns, lane.direction,
                 f"{side} closed without a word: {reason}", concluded_ns=moment,
             )  # fmt: skip
-            return
+            return lane.direction
+    return None
 
 
 def _closing_rule(space: Space) -> tuple[int | None, str]:
     """Return (moment, reason) at which the sender of a space closed by its own rules."""
     resend = space.rule.resend
-    if resend is not None and resend.exhausted is Exhausted.CLOSE and space.gave_up_ns is not None:
-        return space.gave_up_ns, resend.exhausted_reason
+    if resend is not None and resend.exhausted is Exhausted.CLOSE:
+        # Units of the first kind have no acknowledgement; a sender may also take none for its own.
+        moment = space.spent_ns if space.gave_up_ns is None else space.gave_up_ns
+        if moment is not None:
+            return moment, resend.exhausted_reason
     quality = space.quality
     if quality is not None and quality.broken_ns is not None:
         return quality.broken_ns, quality.rule.reason
     return None, ""
 
 
-def _timeouts(connection: Connection, end_ns: int) -> list[TimeoutVerdict]:
+def _timeouts(
+    connection: Connection, end_ns: int, silent_close: int | None
+) -> list[TimeoutVerdict]:
     verdicts = []
     machine = connection.machine
     for side, rule in enumerate(connection.timeout_rules()):
+        unheard = silent_close == 1 - side  # its peer left without telling it
         if rule is None:
             continue
         found = connection.announced.get(side) or verdict(
@@ -205,7 +234,7 @@ def _timeouts(connection: Connection, end_ns: int) -> list[TimeoutVerdict]:
             own=connection.lanes[side],
             end_ns=end_ns,
             near=connection.vantage.near[side],
-            over=machine.over or machine.close is not None,
+            over=machine.over or (machine.close is not None and not unheard),
         )
         if found is not None:
             verdicts.append(found)

@@ -9,7 +9,7 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import TcpSegment
 from netdissect.model.policy import Policy, TimeoutRule
-from netdissect.model.reports import TimeoutVerdict
+from netdissect.model.reports import Parting, TimeoutVerdict
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.declared import Declared
@@ -85,6 +85,8 @@ class Connection:
         self.declared = Declared()
         self.announced: dict[int, TimeoutVerdict] = {}
         """Side -> the timeout that it announced on the wire."""
+        self.parting: Parting | None = None
+        """The newest sign of an end that nothing states."""
         self.identity: dict[str, Any] = {}
         self.started = False
         """True where the first datagram is one that begins a connection."""
@@ -308,10 +310,13 @@ class Connection:
         """Take an input of the state machine; what announces a timeout in due time is one."""
         rule = self.timeout_rules()[side]
         if rule is not None and rule.announces == name and not self.machine.over:
-            found = announced(side, rule, self.lanes[1 - side], time_ns)
+            heard = self.lanes[1 - side]
+            found = announced(side, rule, heard, time_ns, self.declared.newest)
             if found is not None:
                 self.announced[side] = found
                 name = "timeout"
+            else:
+                self.parting = Parting("notice", side, frame, time_ns)
         self._step(name, detail, side, frame, time_ns)
 
     def _step(
@@ -347,6 +352,8 @@ class Connection:
             space.find(
                 "numbers-restart", frame, time_ns, lane.direction, "numbers start again",
             )  # fmt: skip
+            if space.rule.renews and space.renewed is None:
+                space.renewed = Parting("renewed", lane.direction, frame, time_ns)
         self.declared.restart(lane.direction, self.lanes)
         for other in lane.spaces.values():
             if other is space or other.carrier is space:
@@ -372,7 +379,7 @@ class Connection:
 
     def _clock(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del frame
-        self.declared.clock(event[1], lane.direction, time_ns)
+        self.declared.clock(event[1], lane.direction, time_ns, fresh=event[2])
 
     def _ordered(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         _, name, numbers, count = event

@@ -21,13 +21,15 @@ MAX_OFFSET_NS = 1 << 62
 class Declared:
     """Statements of both sides of one connection."""
 
-    __slots__ = ("_marks", "clocks")
+    __slots__ = ("_marks", "clocks", "newest")
 
     def __init__(self) -> None:
         self._marks = ([0, 0], [0, 0])
         """Side -> datagrams of each direction when that side began its present count."""
         self.clocks = (RttReservoir(), RttReservoir())
         """Direction -> capture time less the sender's clock, ns."""
+        self.newest: list[tuple[float, int] | None] = [None, None]
+        """Direction -> the stamp of its sender that was stated last, and when."""
 
     def tally(
         self, name: str, sent: int, received: int, *, taken: bool, direction: int, lanes: list[Lane]
@@ -64,8 +66,11 @@ class Declared:
         self._marks[direction][direction] = lanes[direction].datagrams - 1
         self._marks[direction][1 - direction] = max(0, lanes[1 - direction].datagrams - 1)
 
-    def clock(self, stamp_ms: float, direction: int, time_ns: int) -> None:
-        """Take the sender's clock."""
+    def clock(self, stamp_ms: float, direction: int, time_ns: int, *, fresh: bool) -> None:
+        """Take the sender's clock; `fresh`: as it was when the datagram was sent."""
+        self.newest[direction] = (stamp_ms, time_ns)
+        if not fresh:
+            return
         offset = time_ns - int(stamp_ms * 1e6)
         if -MAX_OFFSET_NS < offset < MAX_OFFSET_NS:
             self.clocks[direction].add(offset)

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
-from netdissect.model.reports import Copy, SpaceReport
+from netdissect.model.reports import Copy, Parting, SpaceReport
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
@@ -105,8 +105,8 @@ class Ledger:
         "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
         "in_stream", "last", "lateness", "limits", "max_copies", "missing", "on_answer",
         "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "plain",
-        "reach", "receiver_near", "recorder", "retransmissions", "rtt",
-        "rule", "sender_near", "skipped", "started", "unacked", "units",
+        "reach", "receiver_near", "recorder", "renewed", "retransmissions", "rtt",
+        "rule", "sender_near", "skipped", "spent_ns", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -161,6 +161,12 @@ class Ledger:
         """When that was sent of the newest unit that is acknowledged."""
         self.gave_up_ns: int | None = None
         """When the sender gave up the last unit that it had sent as often as it may."""
+        self.spent_ns: int | None = None
+        """When the timer after the last copy was due of a unit that was acknowledged, and yet sent
+        as often as it may be or more often.
+        """
+        self.renewed: Parting | None = None
+        """Where its sender had forgotten the connection first."""
         self.feedback: Feedback | None = None
         self.delay_ns = 0
         """Resend delay that the sender works with now; 0 without a timer."""

@@ -11,7 +11,7 @@ __all__ = ["StateRunner"]
 class StateRunner:
     """Position in one `StateMachine`."""
 
-    __slots__ = ("close", "handshake", "machine", "reject_reason", "state")
+    __slots__ = ("answered", "close", "handshake", "machine", "reject_reason", "state")
 
     def __init__(self, machine: StateMachine | None) -> None:
         self.machine = machine
@@ -22,6 +22,8 @@ class StateRunner:
         self.reject_reason: str | None = None
         self.close: dict[str, object] | None = None
         """by, reason and frame of the end of the connection."""
+        self.answered = False
+        """Whether that is the answer to a goodbye that the capture does not have."""
 
     @property
     def word(self) -> str:
@@ -52,7 +54,9 @@ class StateRunner:
         if kind in ("closed", "rejected", "timed_out"):
             if ended and self.close is not None:
                 return target  # who ended it first stays
-            self.close = {"by": SIDES[direction], "reason": detail, "frame": frame}
+            self.answered = name in machine.answers
+            by = SIDES[direction ^ self.answered]
+            self.close = {"by": by, "reason": detail, "frame": frame}
         elif self.close is not None:
             self.close = None
         return target

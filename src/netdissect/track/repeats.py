@@ -83,6 +83,8 @@ class Repeated(Acknowledged):
         self._contents[slot] = content
         self.recount(seq, 1)
         self._count_late(seq, frame, time_ns)
+        if 0 < self._limit <= self._copies[slot]:
+            self.spent_ns = time_ns + self.delay_ns
 
     def _repeats_nothing(self) -> bool:
         """Return True where the sender never sends a unit again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from netdissect.model.packets import SIDES
@@ -58,8 +59,9 @@ def verdict(
     elif rule.announces is not None:
         # It would have said so, where that could be seen.
         fired = False if near else None
-    elif near is False or end_ns < latest:
-        # A far side may not have got what was captured; before `latest` it was not yet due.
+    elif near is False or end_ns < latest or not own.last_ns:
+        # A far side may not have got what was captured; before `latest` it was not yet due; one
+        # that never spoke may never have been there.
         fired = None
     elif rule.pings_ms is not None and own.last_ns < due - int(GONE_PERIODS * rule.pings_ms * _MS):
         # It was gone before its timer was due: crashed, or closed for another reason.
@@ -87,17 +89,30 @@ def _configured(
     return max(earliest, sent_ns), latest
 
 
-def announced(side: int, rule: TimeoutRule, heard: Lane, now_ns: int) -> TimeoutVerdict | None:
+def announced(
+    side: int,
+    rule: TimeoutRule,
+    heard: Lane,
+    now_ns: int,
+    stamps: Sequence[tuple[float, int] | None],
+) -> TimeoutVerdict | None:
     """Return the timeout that a side announces, None where its peer was not silent for so long.
 
-    A side may send the same message for other reasons, and for other peers.
+    A side may send the same message for other reasons, and for other peers. `stamps`: side -> the
+    last one that it stated, milliseconds, and when.
     """
     sign = heard.last_of(rule.refreshed_by)
     if sign is None:
         return None
     last_ns, frame = sign
     due = last_ns + int(rule.idle_ms * _MS)
-    if now_ns < due - ANNOUNCE_SLACK_NS:
+    own, other = stamps[side], stamps[1 - side]
+    silent_ms = 0.0
+    if rule.by_clock and own is not None and other is not None and other[1] == heard.last_ns:
+        silent_ms = own[0] - other[0]
+    if silent_ms >= rule.idle_ms:
+        due = min(due, now_ns)
+    elif now_ns < due - ANNOUNCE_SLACK_NS:
         return None
     return TimeoutVerdict(
         SIDES[side], last_ns, frame, due, due + int(rule.check_ms * _MS), fired=True

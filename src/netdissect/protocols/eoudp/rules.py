@@ -95,7 +95,7 @@ _RFC: Final = replace(
 
 _PACKET_INFO: Final = ProbeRule("packet_info", 32, 1000.0)
 
-_SERVER_TIMEOUT: Final = TimeoutRule(5000.0, 1000.0, None, announces="disconnect")
+_SERVER_TIMEOUT: Final = TimeoutRule(5000.0, 1000.0, None, announces="disconnect", by_clock=True)
 """A client is given up when its last time stamp is 5 s older than that of the last datagram sent to
 it; PACKET_INFO goes out once per second, so the verdict falls 5 to 6 s after the last sign of life.
 """

@@ -343,7 +343,7 @@ def _packet_info(
         events.append((_NOTE, code, f"counters of {size // _PAIR} clients, its own come last"))
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
-        events.append((_CLOCK, stamp))
+        events.append((_CLOCK, stamp, True))
     if not hints.extra.strangers[direction][1]:
         return None
     # What speaks its dialect every second has not been replaced.
@@ -429,6 +429,7 @@ def _connect(
         if sure and found is not None and found != row_of(hints.dialects[0]).name:
             events.insert(0, (_RESTART, "*"))
             return _other_release(found, payload, direction, hints, sure=True)
+    _stamped(events, payload, hints, direction)
     events.append((_STATE, "connect", None))
     if payload == extra.connect:
         return None
@@ -437,11 +438,20 @@ def _connect(
     return Hints(hints.dialects, extra._replace(connect=payload, pending=True))
 
 
+def _stamped(events: list[Event], payload: bytes, hints: Hints, direction: int) -> None:
+    """Take the stamp by which a server tells who is silent; a CONNECT keeps that of its first."""
+    row = row_of(hints.dialects[direction])
+    stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
+    if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
+        events.append((_CLOCK, stamp, False))
+
+
 def _disconnect(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     if len(payload) > start and hints.dialects[direction].startswith("exodia-early"):
         return None  # the key event of v1.0
+    _stamped(events, payload, hints, direction)
     events.append((_STATE, "disconnect", "DISCONNECT"))
     if direction:
         events.append((_NOTE, "eoudp-timeout-notice", ""))

@@ -59,6 +59,7 @@ MACHINE: Final = StateMachine(
         **{(state, "unreachable", 0): CLOSED for state in (PENDING, *_LIVE)},
     },
     handshake={PENDING: "unanswered", OK: "accepted"},
+    answers=frozenset({"disconnect-ack"}),
     begins=frozenset({"connect"}),
 )  # fmt: skip
 """Section 5, seen from the wire: the state of the side that moved last, in the library's words."""
@@ -139,6 +140,7 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         first_seq=FIRST_IDS[dialect],
         timeout_ms=TIMEOUT_MS,
         restart_guard_ms=RESTART_GUARD_MS,
+        renews=True,
         memory=1024,
         remarks={
             "numbers-restart": "the server had forgotten the client (silence, a malformed datagram,"
