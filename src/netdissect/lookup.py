@@ -28,6 +28,7 @@ from netdissect.model.claims import STRONG, Hints
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
+from netdissect.model.text import quoted
 from netdissect.protocols import registry
 from netdissect.protocols.base import Fragment, Protocol, Reading
 from netdissect.protocols.foreign import Foreign, trial
@@ -49,7 +50,6 @@ __all__ = [
     "protocol_names",
     "transports",
 ]
-
 
 
 def protocol_names() -> list[str]:
@@ -120,7 +120,7 @@ def full_dialect(protocol: str, dialect: str | None) -> str:
     row = known.dialect_row(dialect)
     if row is None:
         names = ", ".join(row.name for row in known.dialects)
-        raise UsageError(f"{protocol} has no dialect {dialect!r}; known: {names}")
+        raise UsageError(f"{protocol} has no dialect {quoted(dialect)}; known: {names}")
     return row.name
 
 
@@ -155,9 +155,11 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
         if not rows:
             every = [row.name for protocol in loaded_protocols() for row in protocol.dialects]
             near = did_you_mean(name, every) or "; `netdissect protocols` lists them"
-            raise UsageError(f"no protocol has a dialect {name!r}{near}")
+            raise UsageError(f"no protocol has a dialect {quoted(name)}{near}")
         if len(rows) > 1:
-            raise UsageError(f"{name!r} may be {' or '.join(row[1] for row in rows)}; say which")
+            raise UsageError(
+                f"{quoted(name)} may be {' or '.join(row[1] for row in rows)}; say which"
+            )
         chosen[rows[0][0]] = rows[0][1]
     return chosen
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 
 __all__ = ["new_protocol"]
 
@@ -29,9 +30,9 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
 
     """
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} is no name: letters a to z and digits, a letter first")
+        raise UsageError(f"{quoted(name)} is no name: letters a to z and digits, a letter first")
     if name in {*taken, _EXAMPLE}:
-        raise UsageError(f"there is a protocol {name!r} already")
+        raise UsageError(f"there is a protocol {quoted(name)} already")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there already")
     source = _example()

@@ -14,6 +14,7 @@ from netdissect.export import json as export
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
+from netdissect.model.text import restored, well_formed
 
 MS, START = samples.MS, samples.START
 
@@ -265,7 +266,9 @@ def test_values_that_json_lacks(value: Any, shown: Any) -> None:
 
 def test_hostile_strings_come_back() -> None:
     for text in hostile.HOSTILE:
-        assert back({"x": text, text: 1}) == {"x": text, text: 1}
+        written = well_formed(text)
+        assert back({"x": text, text: 1}) == {"x": written, written: 1}
+        assert restored(written) == text
 
 
 _VALUES = st.recursive(

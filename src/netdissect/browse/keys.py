@@ -7,6 +7,7 @@ from collections.abc import Callable
 from netdissect.browse import walking
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import PACKETS
+from netdissect.model.text import quoted
 from netdissect.render.console import Line
 
 __all__ = ["HELP", "hints", "press"]
@@ -169,7 +170,7 @@ def _to_time(browser: Browser) -> None:
         try:
             since = float(text)
         except ValueError:
-            browser.say(f"{text!r} is no time in seconds")
+            browser.say(f"{quoted(text)} is no time in seconds")
             return
         if abs(since) < 1e12 and browser.index.rows:  # noqa: PLR2004 - fits 64 bits
             time_ns = max(0, (browser.clock.first_ns or 0) + int(since * 1e9))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import FINDINGS, PACKETS
+from netdissect.model.text import quoted
 from netdissect.pipeline.index import AGAIN, COPY, FINDING, LOST
 
 __all__ = [
@@ -48,7 +49,7 @@ def search(browser: Browser, text: str, by: int = 1) -> None:
         place += by
         row = packets.row(place)
         if row is None:
-            browser.say(f"no further {text!r}")
+            browser.say(f"no further {quoted(text)}")
             return
         if text.lower() in packets.summary(row).lower():
             packets.go(place)

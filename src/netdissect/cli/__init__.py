@@ -20,6 +20,7 @@ from netdissect._version import __version__
 from netdissect.cli.errors import ClosedOutputError
 from netdissect.cli.errors import report as told  # `report` is a command's module, too
 from netdissect.model.errors import did_you_mean
+from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
@@ -54,6 +55,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "read": ("read", "Show the datagrams of a capture, one line each."),
     "replay": ("replay", "Send the steps of a failure again."),
     "report": ("report", "Write one HTML file that says what happened, to send to a colleague."),
+    "schema": ("schema", "Print the JSON Schema of what a command prints with --json."),
     "send": ("send", "Send one message built from fields and decode the answers."),
     "show": ("show", "Show one frame: every field with its place, and the octets."),
     "slice": ("slice", "Write a part of a capture, byte for byte."),
@@ -113,7 +115,9 @@ class Group(click.Group):
         """Return the command that the words name; name the one that was meant."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            raise click.UsageError(f"no command is called {name!r}{did_you_mean(name, COMMANDS)}")
+            raise click.UsageError(
+                f"no command is called {quoted(name)}{did_you_mean(name, COMMANDS)}"
+            )
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-__all__ = ["EXPRESSION", "FIELD", "FILE", "INTERFACE", "PROTOCOL", "offer_files"]
+__all__ = [
+    "EXPRESSION",
+    "FIELD",
+    "FILE",
+    "INTERFACE",
+    "JSON_COMMAND",
+    "PROTOCOL",
+    "offer_files",
+]
 
 
 def _protocols() -> list[str]:
@@ -76,7 +84,14 @@ def _interfaces() -> list[str]:
     return [*(name for _, name in socket.if_nameindex()), "any"]
 
 
+def _described() -> list[str]:
+    from netdissect.export.schema import described_commands  # noqa: PLC0415
+
+    return described_commands()
+
+
 _NAMES: dict[str, Callable[[], list[str]]] = {
+    "command": _described,
     "protocol": _protocols,
     "field": _fields,
     "interface": _interfaces,
@@ -87,3 +102,4 @@ FIELD = _Completed("field")
 EXPRESSION = _Completed("expression")
 FILE = _Completed("file")
 INTERFACE = _Completed("interface")
+JSON_COMMAND = _Completed("command")

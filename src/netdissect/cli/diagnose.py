@@ -18,6 +18,7 @@ from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
+from netdissect.model.text import quoted
 
 __all__ = ["Limit", "command", "limit_of"]
 
@@ -75,7 +76,7 @@ def limit_of(
     kind, measure = measures.get(found[1] if found else "", ("", None))
     if found is None or measure is None:
         names = ", ".join(measures)
-        raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {text!r}")
+        raise UsageError(f"--fail-on wants MEASURE>NUMBER of {names}, not {quoted(text)}")
     unit = found[4] or kind
     if (unit == "%") != (kind == "%") or (unit and not kind):
         raise UsageError(f"{found[1]} is a number of {kind or 'things'}, not of {unit}")

@@ -12,6 +12,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import print_json
+from netdissect.model.text import quoted, restored
 
 __all__ = ["command", "fields_of"]
 
@@ -64,7 +65,7 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
     for word in words:
         name, equals, text = word.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{word!r} is not FIELD=VALUE.")
+            raise click.BadParameter(f"{quoted(word)} is not FIELD=VALUE.")
         values[name] = text
     return values
 
@@ -85,7 +86,16 @@ def _lines() -> Iterator[dict[str, Any]]:
             raise click.BadParameter(f"line {number} is not JSON.") from None
         if not isinstance(row, dict) or not isinstance(row.get("fields"), dict):
             raise click.BadParameter(f"line {number} has no object `fields`.")
-        yield row
+        yield {**row, "fields": _restored(row["fields"])}
+
+
+def _restored(value: Any) -> Any:
+    """Return a value with its text as it was before it was written as JSON."""
+    if isinstance(value, dict):
+        return {restored(key): _restored(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    return restored(value) if isinstance(value, str) else value
 
 
 def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json: bool) -> None:

@@ -73,9 +73,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
             _say("interrupted")
         return EXIT.DONE if live else interrupt.status()
     if isinstance(error, click.ClickException):
-        shown = io.StringIO()
-        error.show(shown)
-        click.echo(_short(shown.getvalue()), err=True, nl=False)
+        _show(error)
         return error.exit_code
     if isinstance(error, NetdissectError):
         _say(str(error))
@@ -94,6 +92,14 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
 
 def _say(text: str) -> None:
     click.echo(f"netdissect: {safe(_short(text))}", err=True)
+
+
+def _show(error: click.ClickException) -> None:
+    """Print a message of click's, which may quote any word."""
+    shown = io.StringIO()
+    error.show(shown)
+    for line in _short(shown.getvalue()).splitlines():
+        click.echo(safe(line), err=True)
 
 
 def _short(text: str) -> str:

@@ -6,6 +6,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.model.text import quoted
 
 __all__ = ["command"]
 
@@ -32,7 +33,7 @@ def command(
 
     rows = lookup.catalogue()
     if code is not None and code not in rows:
-        raise UsageError(f"no finding is called {code!r}{did_you_mean(code, rows)}")
+        raise UsageError(f"no finding is called {quoted(code)}{did_you_mean(code, rows)}")
     chosen = list(rows.values()) if code is None else [rows[code]]
     if as_json:
         print_json(json.code(row) for row in chosen)

@@ -7,6 +7,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import make_screen, print_json
+from netdissect.model.text import quoted
 
 __all__ = ["command"]
 
@@ -34,7 +35,7 @@ def command(
     known = names()
     if protocol is not None and protocol not in known.protocols:
         raise UsageError(
-            f"no protocol is called {protocol!r}; known: {', '.join(sorted(known.protocols))}"
+            f"no protocol is called {quoted(protocol)}; known: {', '.join(sorted(known.protocols))}"
         )
     infos = [
         info for info in known.all() if protocol is None or info.name.partition(".")[0] == protocol

@@ -8,6 +8,7 @@ import click
 
 from netdissect._version import __version__
 from netdissect.cli.settings import KEYS, PROJECT_NAME
+from netdissect.model.text import quoted
 
 __all__ = ["command", "page"]
 
@@ -59,7 +60,7 @@ def page(name: str | None) -> str:
         return "".join(_lines(cli, root, "netdissect", dict(sorted(COMMANDS.items()))))
     found = cli.get_command(root, name)
     if found is None:
-        raise click.UsageError(f"No such command {name!r}.")
+        raise click.UsageError(f"No such command {quoted(name)}.")
     context = click.Context(found, info_name=name, parent=root)
     return "".join(_lines(found, context, f"netdissect-{name}", {}))
 

@@ -13,6 +13,7 @@ from netdissect.cli.output import make_screen, print_json, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, level
 from netdissect.plot.rows import COLUMNS, rows
 from netdissect.plot.thin import MAX_POINTS
@@ -44,7 +45,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
             return value
         words = str(value).split(",")
         if not all(word.isdecimal() and int(word) for word in words):
-            self.fail(f"{value!r} is no connection; write 1, or 1,3 for two.", param, ctx)
+            self.fail(f"{quoted(value)} is no connection; write 1, or 1,3 for two.", param, ctx)
         numbers = tuple(dict.fromkeys(map(int, words)))
         if len(numbers) > MAX_COMPARED:
             self.fail(f"at most {MAX_COMPARED} connections fit in one picture.", param, ctx)
@@ -115,7 +116,8 @@ def command(
         found = gather(session, connections, span=_span(start, end), limit=limit)
         screen = make_screen(color, width)
         if not session.reports:
-            screen.text("No connection of a known protocol.")
+            if not as_json:
+                screen.text("No connection of a known protocol.")
             return session.status()
         numbers = connections or worst(session.reports)[:1]
         histories = [_history(found.gallery.histories, number) for number in numbers]
@@ -150,8 +152,8 @@ def _nothing(kind: str, histories: Sequence[History], space: str | None) -> str:
     who = f"connection {numbers} has" if len(histories) == 1 else f"connections {numbers} have"
     spaces = sorted({name for history in histories for _, name in history.tracks})
     if space is not None and space not in spaces:
-        return f"{who} no space {space!r}; known: {', '.join(spaces) or 'none'}"
-    return f"{who} nothing to draw as {kind!r}"
+        return f"{who} no space {quoted(space)}; known: {', '.join(spaces) or 'none'}"
+    return f"{who} nothing to draw as {quoted(kind)}"
 
 
 def _put(

@@ -7,6 +7,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import make_screen, print_json
+from netdissect.model.text import quoted
 
 __all__ = ["command"]
 
@@ -36,7 +37,7 @@ def command(
         known = [info.name for info in infos]
         infos = [info for info in infos if info.name == protocol]
         if not infos:
-            raise UsageError(f"no protocol is called {protocol!r}; known: {', '.join(known)}")
+            raise UsageError(f"no protocol is called {quoted(protocol)}; known: {', '.join(known)}")
     if as_json:
         print_json(json.protocol(info) for info in infos)
     else:

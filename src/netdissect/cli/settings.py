@@ -19,6 +19,7 @@ from typing import Any
 
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.files import read_text
+from netdissect.model.text import quoted
 
 __all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
 
@@ -289,13 +290,13 @@ def _parsed(key: Key, text: str) -> Any:
         return text
     if key.kind is int:
         if not re.fullmatch(r"-?[0-9]{1,18}", text.strip()):
-            raise UsageError(f"{key.environment} must be a number, not {text!r}")
+            raise UsageError(f"{key.environment} must be a number, not {quoted(text)}")
         return int(text)
     words = [word.strip() for word in text.split(",") if word.strip()]
     if key.kind is list:
         return words
     if bad := [word for word in words if "=" not in word]:
-        raise UsageError(f"{key.environment}: {bad[0]!r} is not KEY=VALUE")
+        raise UsageError(f"{key.environment}: {quoted(bad[0])} is not KEY=VALUE")
     return dict(word.split("=", 1) for word in words)
 
 
@@ -319,7 +320,7 @@ def _read(path: Path) -> dict[str, Any]:
     for name, value in found.items():
         if name not in keys:
             near = did_you_mean(name, keys) or f"; known: {', '.join(keys)}"
-            raise UsageError(f"{path}: no setting is called {name!r}{near}")
+            raise UsageError(f"{path}: no setting is called {quoted(name)}{near}")
         _check(f"{path}: {name}", keys[name], value)
     return found
 
@@ -333,7 +334,7 @@ def _check(where: str, key: Key, value: Any) -> None:
         raise UsageError(f"{where} must be {_KINDS[key.kind.__name__]}")
     if key.among and value not in key.among:
         allowed = ", ".join(key.among)
-        raise UsageError(f"{where} must be one of {allowed}, not {value!r}")
+        raise UsageError(f"{where} must be one of {allowed}, not {quoted(value)}")
     if key.most is not None and not 1 <= value <= key.most:
         raise UsageError(f"{where} must be 1 to {key.most}, not {value}")
     if key.name == "colors":

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from netdissect.model.text import quoted
+
 __all__ = ["SPAN"]
 
 _UNITS = {
@@ -38,7 +40,7 @@ class _Span(_TextType):
             return value
         match = _TEXT.match(str(value))
         if match is None:
-            self.fail(f"{value!r} is no time; write 3s, 250ms or 1.5m.", param, ctx)
+            self.fail(f"{quoted(value)} is no time; write 3s, 250ms or 1.5m.", param, ctx)
         return min(_MAX_NS, round(float(match[1]) * _UNITS[match[2]]))
 
 

@@ -14,6 +14,7 @@ from netdissect.dissect.engine import Request
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import Items, LsbTail, innermost
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 from netdissect.wire.bits import BitString
 
 __all__ = ["encode_decoded", "encode_text", "encode_whole", "field_names"]
@@ -62,7 +63,7 @@ def encode_text(
         try:
             packet.fields[key] = _from_text(field, text)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise UsageError(f"{key}={text!r}: {error}") from error
+            raise UsageError(f"{key}={quoted(text)}: {error}") from error
     return _octets(packet if bare else wrap(protocol, dialect, packet, transport))
 
 
@@ -90,9 +91,7 @@ def encode_decoded(
         raise UsageError(f"{name}: {error}") from error
 
 
-def encode_whole(
-    protocol: str, dialect: str, transport: str, values: Mapping[str, Any]
-) -> bytes:
+def encode_whole(protocol: str, dialect: str, transport: str, values: Mapping[str, Any]) -> bytes:
     """Return the octets of a payload all of whose fields are given as `decode --json` prints them.
 
     Args:
@@ -123,9 +122,8 @@ def _field(layer: type[Layer], name: str) -> Any:
     for field in layer.fields_desc:
         if field.name == name:
             return field
-    raise UsageError(
-        f"{layer.__name__} has no field {name!r}; it has: {', '.join(field_names(layer)) or 'none'}"
-    )
+    known = ", ".join(field_names(layer)) or "none"
+    raise UsageError(f"{layer.__name__} has no field {quoted(name)}; it has: {known}")
 
 
 def _holds_octets(field: Any) -> bool:
@@ -146,8 +144,15 @@ def _from_text(outer: Any, text: str) -> Any:
     if _holds_octets(field):
         if text.startswith(_TEXT_PREFIX):
             return text[len(_TEXT_PREFIX) :].encode("utf-8", "surrogateescape")
-        return bytes.fromhex(text)
+        return _hexadecimal(text)
     return _number(field, text)
+
+
+def _hexadecimal(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise ValueError(f"is neither hexadecimal digits nor {_TEXT_PREFIX}...") from None
 
 
 def _number(field: Any, text: str) -> Any:
@@ -186,7 +191,7 @@ def _from_json(outer: Any, value: Any) -> Any:
     if isinstance(value, dict) and kind is not None:
         return _packet(kind, value)
     if isinstance(value, str) and _holds_octets(field):
-        return bytes.fromhex(value)
+        return _hexadecimal(value)
     if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
         return field.any2i(None, value)
     return _fitting(field, field.any2i(None, value))

@@ -15,6 +15,7 @@ from netdissect.craft.wrapping import layers_of, root, wrap
 from netdissect.dissect.engine import Request, dissect
 from netdissect.layers.base import Layer
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 from netdissect.protocols import registry
 
 __all__ = ["build", "exported_layers", "message_layer", "message_types", "read_types"]
@@ -101,7 +102,7 @@ def message_layer(protocol: str, dialect: str, transport: str, name: str) -> typ
             if known.lower() == wanted:
                 return layer
     raise UsageError(
-        f"{protocol} has no message {name!r}. Types of {dialect}: {_names(by_type)}. "
+        f"{protocol} has no message {quoted(name)}. Types of {dialect}: {_names(by_type)}. "
         f"Classes: {_names(exported)}."
     )
 

@@ -36,5 +36,9 @@ def rebuild(protocol: str, dialect: str, transport: str, fields: Fields) -> byte
     try:
         octets: bytes = carrier(protocol).rebuild(dialect, transport, fields)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, struct.error) as error:
-        raise UsageError(f"{protocol}: these fields are no payload: {error!r}") from error
+        raise UsageError(f"{protocol}: these fields are no payload: {_said(error)}") from error
     return octets
+
+
+def _said(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

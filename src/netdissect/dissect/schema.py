@@ -19,6 +19,7 @@ from typing import Any
 from netdissect.model.dissection import FieldNode
 from netdissect.model.errors import did_you_mean
 from netdissect.model.files import read_text
+from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
 from netdissect.wire.values import Values
 
@@ -45,9 +46,7 @@ NODE_LIMIT = 100_000
 """Values decoded from one payload at most: bounds nested arrays with large counts."""
 MAX_SCHEMA_OCTETS = 4 * 1024 * 1024
 """Bytes of a schema file at most."""
-_TYPE = re.compile(
-    r"^([A-Za-z_][\w.]*)(?:\(([0-9]{1,9})\))?((?:\[(?::?[0-9]{1,9})?\]){0,16})$"
-)
+_TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\(([0-9]{1,9})\))?((?:\[(?::?[0-9]{1,9})?\]){0,16})$")
 
 
 class SchemaError(ValueError):
@@ -190,7 +189,7 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
         enum_types[name] = str(row.get("type", "int"))
     protocol = data.get("protocol")
     if protocol is not None and not isinstance(protocol, str):
-        raise SchemaError(f"{origin}: protocol must be a name, not {protocol!r}")
+        raise SchemaError(f"{origin}: protocol must be a name, not {quoted(protocol)}")
     return Schema(protocol, messages, objects, enums, enum_types)
 
 
@@ -218,7 +217,7 @@ def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "s
     for name, scalar in schema.enum_types.items():
         if scalar not in scalars:
             near = did_you_mean(scalar, scalars)
-            raise SchemaError(f"{origin}: enums.{name}: no type is called {scalar!r}{near}")
+            raise SchemaError(f"{origin}: enums.{name}: no type is called {quoted(scalar)}{near}")
     places = [(f"objects.{name}", fields) for name, fields in schema.objects.items()]
     places += [(f"messages.{key}", row.fields) for key, row in schema.messages.items()]
     for where, fields in places:
@@ -227,7 +226,7 @@ def check_types(schema: Schema, encodings: Sequence[Values], *, origin: str = "s
             if base not in scalars and base not in own:
                 near = did_you_mean(base, scalars | own)
                 raise SchemaError(
-                    f"{origin}: {where}.{item.name}: no type is called {base!r}{near}"
+                    f"{origin}: {where}.{item.name}: no type is called {quoted(base)}{near}"
                 )
 
 
@@ -259,10 +258,10 @@ def _field(row: Any, where: str) -> SchemaField:
     if not isinstance(name, str) or not isinstance(text, str):
         raise SchemaError(f"{where}: name and type must be texts")
     if bits and (type(bits[0]) is not int or not 1 <= bits[0] <= MAX_BITS):
-        raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {bits[0]!r}")
+        raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {quoted(bits[0])}")
     match = _TYPE.match(text)
     if match is None:
-        raise SchemaError(f"{where}: {text!r} is no type")
+        raise SchemaError(f"{where}: {quoted(text)} is no type")
     base, size, dimensions = match.groups()
     number = int(size) if size else bits[0] if bits else None
     sizes = tuple(_dimension(part) for part in re.findall(r"\[(:?\d*)\]", dimensions))
@@ -328,7 +327,7 @@ class Decoder:
         scalar = ref.base if names is None else self._schema.enum_types[ref.base]
         row = self._values.scalars.get(scalar)
         if row is None:
-            raise ValueError(f"unknown type {scalar!r}")
+            raise ValueError(f"unknown type {quoted(scalar)}")
         value = row.read(cursor, ref.size)
         label = "" if names is None else f"{names.get(value, '?')} ({value})"
         return self._node(name, value, start, cursor, label)

@@ -11,6 +11,7 @@ from netdissect.flow.ip import IP_READERS
 from netdissect.flow.links import LINK_READERS, skip_tags
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Frame, Packet
+from netdissect.model.text import quoted
 
 __all__ = ["FrameSet", "assembled", "parse_frames", "pieces"]
 
@@ -55,7 +56,9 @@ def parse_frames(text: str) -> list[tuple[int, int | None]]:
     for word in text.split(","):
         match = _RANGE.fullmatch(word.strip())
         if match is None or (match[3] and int(match[3]) < int(match[1])) or not int(match[1]):
-            raise UsageError(f"frames are written 1-100,250,300-; {word.strip()!r} is no range")
+            raise UsageError(
+                f"frames are written 1-100,250,300-; {quoted(word.strip())} is no range"
+            )
         last = int(match[3]) if match[3] else None if match[2] else int(match[1])
         found.append((int(match[1]), last))
     return found

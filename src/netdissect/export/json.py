@@ -31,6 +31,7 @@ from netdissect.model.reports import (
     TimeoutVerdict,
     UnitRecord,
 )
+from netdissect.model.text import well_formed
 
 __all__ = [
     "SCHEMA",
@@ -61,15 +62,17 @@ def dump(value: Mapping[str, Any]) -> str:
     """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal
     unescaped.
 
-    Octets become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`, and lone
-    surrogates stay escaped.
+    Octets become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
+    surrogates see `model.text.well_formed`.
     """
     try:
-        return _encode(value)
+        line = _encode(value)
     except (ValueError, TypeError):
         # A float that is no number, or a key that is no string: rare, so only now is the tree
         # walked.
         return _encode(_plain(value))
+    # A surrogate, or text that looks like the escape of one.
+    return _encode(_plain(value)) if "\\ud" in line or "\\x" in line else line
 
 
 def _default(value: Any) -> Any:
@@ -83,16 +86,23 @@ def _default(value: Any) -> Any:
 _encode = json.JSONEncoder(default=_default, allow_nan=False, separators=(",", ":")).encode
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
+def _plain(value: Any) -> Any:  # noqa: PLR0911 - one a kind
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        return well_formed(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
         return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
     if isinstance(value, Mapping):
         return {
-            key if isinstance(key, str) else _key(key): _plain(item) for key, item in value.items()
+            well_formed(key if isinstance(key, str) else _key(key)): _plain(item)
+            for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    return _plain(_default(value))
 
 
 def _key(key: Any) -> str:

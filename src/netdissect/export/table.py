@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any
 
+from netdissect.model.text import well_formed
+
 __all__ = ["FORMATS", "cell", "write_rows"]
 
 FORMATS = {"csv": ",", "tsv": "\t"}
@@ -73,6 +75,4 @@ def _text(value: Any) -> str:
         return bytes(value).hex()
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
-    # A lone surrogate has no UTF-8; NUL is no CSV.
-    text = str(value).encode("utf-8", "backslashreplace").decode("utf-8")
-    return text.replace("\0", "\\x00")
+    return well_formed(str(value)).replace("\0", "\\x00")  # NUL is no CSV

@@ -22,6 +22,7 @@ from netdissect.filters.regex import PatternError, search
 from netdissect.model.errors import FilterError, did_you_mean
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionReport
+from netdissect.model.text import quoted
 
 __all__ = ["Filter", "compile_column", "compile_filter"]
 
@@ -172,7 +173,7 @@ class _Compiler:
         found = self.names.resolve(name)
         if found is None:
             near = did_you_mean(name, (info.name for info in self.names.all()))
-            raise self.fault(f"no field is called {name!r}{near}", span)
+            raise self.fault(f"no field is called {quoted(name)}{near}", span)
         return found
 
     def field(self, field: Field) -> Getter:

@@ -17,6 +17,7 @@ from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.replay import Replayer
 from netdissect.fuzz.store import Failure, Sent, write_failure
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 
 __all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
 
@@ -103,8 +104,8 @@ class Minimiser:
         self._strict = verdict is not None and verdict.signature == self.signature
         if verdict is None or verdict.kind != self.kind:
             raise UsageError(
-                f"the {len(steps)} steps do not make the target fail again with {self.kind!r}: "
-                "is it the same target, in the same state?"
+                f"the {len(steps)} steps do not make the target fail again with "
+                f"{quoted(self.kind)}: is it the same target, in the same state?"
             )
         complete = True
         try:

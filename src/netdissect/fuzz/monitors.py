@@ -19,6 +19,7 @@ from pathlib import Path
 from netdissect.fuzz.crashes import Crash, CrashReader, without_numbers
 from netdissect.fuzz.folder import open_new
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 
 __all__ = [
     "LogMonitor",
@@ -145,7 +146,7 @@ class ProcessMonitor(Monitor):
                 env={**_TRACING, **os.environ},
             )
         except OSError as error:
-            raise UsageError(f"cannot run {self.command[0]!r}: {error.strerror}") from error
+            raise UsageError(f"cannot run {quoted(self.command[0])}: {error.strerror}") from error
         self._crashes, self._found, self._latest = CrashReader(), [], None
         self.starts += 1
 
@@ -252,7 +253,7 @@ class LogMonitor(Monitor):
         try:
             self._pattern = re.compile(pattern.encode())
         except re.error as error:
-            raise UsageError(f"log pattern {pattern!r}: {error}") from error
+            raise UsageError(f"log pattern {quoted(pattern)}: {error}") from error
         self.path = path
         self._at = 0
         self._rest = b""
@@ -411,7 +412,7 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
             monitors.append(MemoryMonitor(int(value), process))
         else:
             raise UsageError(
-                f"{text!r} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
+                f"{quoted(text)} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
                 "memory:MIB"
             )
     return Monitors(monitors)

@@ -22,6 +22,7 @@ from netdissect.fuzz.store import Failure, Store
 from netdissect.fuzz.target import Target
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 
 __all__ = [
     "Replayed",
@@ -50,7 +51,7 @@ def full_dialect(driver: type[Driver], name: str | None) -> str:
     for known in driver.dialects:
         if name in (known, known.removeprefix(f"{driver.protocol}-")):
             return known
-    raise UsageError(f"no dialect {name!r} to fuzz; there are: {', '.join(driver.dialects)}")
+    raise UsageError(f"no dialect {quoted(name)} to fuzz; there are: {', '.join(driver.dialects)}")
 
 
 def collect_seeds(driver: type[Driver], dialect: str, captures: Sequence[str | Path]) -> SeedPool:
@@ -188,7 +189,7 @@ def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iter
     dialect = full_dialect(driver, facts["dialect"])
     unknown = sorted({each.stage for each in failure.steps} - set(driver.traits.stages))
     if unknown:
-        raise UsageError(f"{failure.folder}: {facts['protocol']} has no state {unknown[0]!r}")
+        raise UsageError(f"{failure.folder}: {facts['protocol']} has no state {quoted(unknown[0])}")
     with TemporaryDirectory(prefix="netdissect-") as folder:
         watch = Watch(driver, dialect, target, parse_monitors(monitors, Path(folder)))
         try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from netdissect.model.errors import AccessError, UsageError
+from netdissect.model.text import quoted
 
 __all__ = ["Link", "Pacer", "Target", "Traffic"]
 
@@ -53,9 +54,9 @@ class Target:
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
-            raise UsageError(f"{text!r} is no HOST:PORT with a numeric address") from None
+            raise UsageError(f"{quoted(text)} is no HOST:PORT with a numeric address") from None
         if not (port.isascii() and port.isdigit() and 0 < int(port) < _PORTS):
-            raise UsageError(f"{text!r} has no port from 1 to 65535")
+            raise UsageError(f"{quoted(text)} has no port from 1 to 65535")
         if not address.is_loopback and not own_host:
             raise AccessError(
                 f"{host} is not this machine. Mutated traffic goes to loopback only, unless "

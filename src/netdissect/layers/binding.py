@@ -18,6 +18,7 @@ from scapy.packet import bind_bottom_up
 
 from netdissect.layers.base import Layer
 from netdissect.model.packets import Direction
+from netdissect.model.text import quoted
 
 __all__ = ["PortReader", "StreamLayer", "bind_port", "explorable", "is_reader"]
 
@@ -135,7 +136,9 @@ def bind_port(
             each for each in dialects if dialect in (each, each.removeprefix(f"{protocol}-"))
         )[:1]
     if not wanted:
-        raise ValueError(f"{protocol} has no dialect {dialect!r}; known: {', '.join(dialects)}")
+        raise ValueError(
+            f"{protocol} has no dialect {quoted(dialect)}; known: {', '.join(dialects)}"
+        )
     for transport in transports:
         carrier: Any = UDP if transport == "udp" else TCP
         carrier.payload_guess = [

@@ -14,6 +14,7 @@ from scapy.fields import Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
 from netdissect.model.dissection import OCTETS
+from netdissect.model.text import quoted
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
 from netdissect.wire.varint import (
     VarintCodec,
@@ -108,7 +109,7 @@ class _Enum:
             for number, name in self.names.items():
                 if name == x:
                     return number
-            raise ValueError(f"{x!r} is none of {', '.join(self.names.values())}")
+            raise ValueError(f"{quoted(x)} is none of {', '.join(self.names.values())}")
         return x
 
 

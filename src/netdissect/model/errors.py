@@ -7,6 +7,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from netdissect.model.text import quoted
+
 __all__ = [
     "AccessError",
     "CaptureFileError",
@@ -53,4 +55,4 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     close.
     """
     near = difflib.get_close_matches(word, list(known), 1) if len(word) <= _LONGEST_NAME else []
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {quoted(near[0])}?" if near else ""

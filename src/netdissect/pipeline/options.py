@@ -10,6 +10,7 @@ from typing import TypeAlias
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
+from netdissect.model.text import quoted
 from netdissect.pipeline.reports import Reports
 from netdissect.protocols import registry
 from netdissect.protocols.base import Reading
@@ -100,9 +101,9 @@ def decode_as(text: str) -> DecodeAs:
     transport, _, port = selector.replace(" ", "").partition(".port==")
     name = name.strip()
     if not comma or transport not in ("udp", "tcp") or not _PORT.fullmatch(port):
-        raise UsageError(f"decode-as wants udp.port==PORT,PROTOCOL[-DIALECT], not {text!r}")
+        raise UsageError(f"decode-as wants udp.port==PORT,PROTOCOL[-DIALECT], not {quoted(text)}")
     if int(port) > _LAST_PORT:
-        raise UsageError(f"{text!r}: ports are 0 to {_LAST_PORT}")
+        raise UsageError(f"{quoted(text)}: ports are 0 to {_LAST_PORT}")
     for known in registry.names():
         if name != known and not name.startswith(f"{known}-"):
             continue
@@ -118,7 +119,7 @@ def decode_as(text: str) -> DecodeAs:
         return DecodeAs(transport, int(port), rows[0][0], rows[0][1].name)
     if rows:
         names = ", ".join(known.name for known, _ in rows)
-        raise UsageError(f"{name!r} is a dialect of {names}: put the protocol in front of it")
+        raise UsageError(f"{quoted(name)} is a dialect of {names}: put the protocol in front of it")
     named = [row.name for each in registry.protocols() for row in each.dialects]
     named += registry.names()
-    raise UsageError(f"no protocol or dialect is called {name!r}{did_you_mean(name, named)}")
+    raise UsageError(f"no protocol or dialect is called {quoted(name)}{did_you_mean(name, named)}")

@@ -20,6 +20,7 @@ from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.packets import StreamPiece
 from netdissect.model.policy import Policy
+from netdissect.model.text import quoted
 from netdissect.protocols.base import (
     Assembler,
     Fragment,
@@ -90,9 +91,9 @@ class Foreign(Protocol):
 
         """
         if not isinstance(inner, Protocol):
-            raise TypeError(f"{inner!r} is no netdissect protocol")
+            raise TypeError(f"{type(inner).__name__} is no netdissect protocol")
         if inner.name != name:
-            raise TypeError(f"it calls itself {inner.name!r}")
+            raise TypeError(f"it calls itself {quoted(inner.name)}")
         self._inner = inner
         self.name = name
         for fact in _FACTS:
@@ -139,9 +140,7 @@ class Foreign(Protocol):
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the plug-in's claim on a flow."""
-        found = self._safely(
-            None, lambda: self._inner.recognise(sample, transport, final=final)
-        )
+        found = self._safely(None, lambda: self._inner.recognise(sample, transport, final=final))
         return found if isinstance(found, Claim) and found.protocol == self.name else None
 
     def policy(self, dialect: str) -> Policy:

@@ -10,6 +10,7 @@ from typing import Any
 
 from netdissect.dissect.foreign import faults
 from netdissect.model.errors import UsageError, did_you_mean
+from netdissect.model.text import quoted
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.foreign import admitted
 
@@ -50,7 +51,7 @@ def get(name: str) -> Protocol:
             raise UsageError(f"protocol {name} is disabled: {faults[name]}")
         return found
     near = did_you_mean(name, names()) or f"; known: {', '.join(names())}"
-    raise UsageError(f"no protocol is called {name!r}{near}")
+    raise UsageError(f"no protocol is called {quoted(name)}{near}")
 
 
 def protocols(without: Iterable[str] = ()) -> tuple[Protocol, ...]:
@@ -70,4 +71,3 @@ def load(place: str) -> Any:
     """Return what a place "module:name" of a protocol's row names."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
-

@@ -7,6 +7,8 @@ this program goes through `safe()` before it is printed.
 
 from __future__ import annotations
 
+from netdissect.model.text import escape
+
 __all__ = ["LINE_LIMIT", "safe", "safe_bytes"]
 
 LINE_LIMIT = 4096
@@ -75,11 +77,4 @@ def _is_combining(char: str) -> bool:
 
 
 def _escape(char: str) -> str:
-    code = ord(char)
-    if char in _SHORT:
-        return _SHORT[char]
-    if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004 - an octet that was no UTF-8 (PEP 383)
-        return f"\\x{code - 0xDC00:02x}"
-    if code <= 0xFF:  # noqa: PLR2004
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004
+    return _SHORT.get(char) or escape(char)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.text import quoted
 from netdissect.render.console import Line, Screen
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.read import record_title
@@ -45,7 +46,7 @@ def show_record(
         return
     chosen = find_node(tree, field) if field else None
     if field and chosen is None:
-        raise UsageError(f"frame {record.frame} has no field {field!r}")
+        raise UsageError(f"frame {record.frame} has no field {quoted(field)}")
     for line in tree_lines(tree, chosen=chosen):
         screen.line(*line)
     for item in record.messages:

@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from netdissect.export.json import dump
+from netdissect.model.text import well_formed
 
 __all__ = ["PARTITIONED", "SCHEMA", "TABLES", "Column", "arrow_schema", "day_of", "row_of"]
 
@@ -57,8 +58,7 @@ def _int(value: Any) -> int | None:
 
 
 def _text(value: Any) -> str:
-    # A lone surrogate has no UTF-8.
-    return str(value).encode("utf-8", "backslashreplace").decode("utf-8")
+    return well_formed(str(value))
 
 
 def _json(value: Any) -> str | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from struct import pack, unpack_from
 
 from netdissect.model.errors import AccessError
+from netdissect.model.text import quoted
 
 __all__ = ["ANY", "Interface", "find_interface", "interfaces"]
 
@@ -81,7 +82,7 @@ def find_interface(text: str) -> Interface:
         if text == interface.name or (interface.index and text == str(interface.index)):
             return interface
     names = ", ".join(interface.name for interface in known)
-    raise AccessError(f"no interface named {text!r}; there are: {names}")
+    raise AccessError(f"no interface named {quoted(text)}; there are: {names}")
 
 
 def _asked(probe: socket.socket, name: str, what: int) -> bytes:

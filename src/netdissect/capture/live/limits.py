@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 
 __all__ = ["Autostop", "RingRule"]
 
@@ -86,7 +87,7 @@ def _numbers(texts: Iterable[str], known: tuple[str, ...], option: str) -> dict[
         plain = number.replace(".", "", 1) if name == "duration" else number
         if name not in known or not colon or not (plain.isascii() and plain.isdecimal()):
             wanted = ", ".join(f"{word}:N" for word in known)
-            raise UsageError(f"{option} wants one of {wanted}, not {text!r}")
+            raise UsageError(f"{option} wants one of {wanted}, not {quoted(text)}")
         if not float(number):
             raise UsageError(f"{option} {text}: must be more than 0")
         found[name] = float(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 from netdissect.protocols import registry
 
 __all__ = ["Driver", "Key", "driven", "driver_class"]
@@ -29,7 +30,7 @@ def driver_class(
     """
     rows = registry.get(protocol).drivers
     if not rows:
-        raise UsageError(f"no driver for {protocol!r}; there are: {', '.join(driven())}")
+        raise UsageError(f"no driver for {quoted(protocol)}; there are: {', '.join(driven())}")
     if transport is not None and transport not in rows:
         raise UsageError(f"no driver for {protocol} over {transport}, only: {', '.join(rows)}")
     found: list[type[Driver]] = [

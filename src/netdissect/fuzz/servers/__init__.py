@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from netdissect.fuzz.servers.base import PlantedBugError, Server, open_listener, serve
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 from netdissect.protocols import registry
 
 __all__ = ["PlantedBugError", "Server", "make_server", "open_listener", "serve", "served"]
@@ -27,11 +28,11 @@ def make_server(
     """
     rows = registry.get(protocol).servers
     if not rows:
-        raise UsageError(f"no server for {protocol!r}; there are: {', '.join(served())}")
+        raise UsageError(f"no server for {quoted(protocol)}; there are: {', '.join(served())}")
     if transport is not None and transport not in rows:
         raise UsageError(f"no server for {protocol} over {transport}, only: {', '.join(rows)}")
     kind: type[Server] = registry.load(rows[transport or next(iter(rows))])
     unknown = bugs - set(kind.BUGS)
     if unknown:
-        raise UsageError(f"no bug {min(unknown)!r} in it; there are: {', '.join(kind.BUGS)}")
+        raise UsageError(f"no bug {quoted(min(unknown))} in it; there are: {', '.join(kind.BUGS)}")
     return kind(dialect or kind.DIALECT, bugs)

@@ -14,6 +14,7 @@ from scapy.volatile import RandBin, RandNum, VolatileValue
 
 from netdissect.layers.fields import FieldFault, IfLeft, NulString, Tail, Varint
 from netdissect.model.dissection import TEXT
+from netdissect.model.text import quoted
 from netdissect.wire.varint import TEEWORLDS
 
 __all__ = [
@@ -74,7 +75,7 @@ class Octets(Field):  # type: ignore[misc]
         if x is None or isinstance(x, (bytes, bytearray, VolatileValue)):
             return bytes(x) if isinstance(x, bytearray) else x
         if isinstance(x, bool) or not isinstance(x, (int, str)):
-            raise TypeError(f"{self.name}: {x!r} is neither a number, hex digits nor octets")
+            raise TypeError(f"{self.name}: {quoted(x)} is neither a number, hex digits nor octets")
         if isinstance(x, int):
             if not 0 <= x < 1 << 8 * self.sz:
                 raise ValueError(f"{self.name}: {x} does not fit {self.sz} octets")
@@ -84,7 +85,7 @@ class Octets(Field):  # type: ignore[misc]
         except ValueError:
             octets = b""
         if len(octets) != self.sz:
-            raise ValueError(f"{self.name}: {x!r} is not the hex digits of {self.sz} octets")
+            raise ValueError(f"{self.name}: {quoted(x)} is not the hex digits of {self.sz} octets")
         return octets
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
