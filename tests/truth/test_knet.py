@@ -500,6 +500,7 @@ def test_what_receivers_make_of_fragments(path: Path) -> None:
         log = reception[key]
         whole = counters["transfers_complete"] - counters["transfers_never_delivered"]
         assert whole == log.get("frag_assembled", 0)
+        assert counters["transfers_assembled"] == log.get("frag_assembled", 0)
         assert counters["transfers_scrambled"] == log.get("assembled_with_misplaced_fragments", 0)
         assert counters["early_fragments"] == log.get("frag_orphan", 0)
 

@@ -127,6 +127,12 @@ FINDINGS: Final = (
         " by number.",
     ),
     (
+        "knet-transfer-mixed", "WARN", "reassembly", "message joined of several transfers",
+        "The reference receiver knows transfers by their number alone: fragments of the next"
+        " transfer of that number have filled one that lacked some, and the application got the"
+        " mixture.",
+    ),
+    (
         "knet-transfer-replaced", "NOTE", "reassembly", "unfinished transfer thrown away",
         "A new first fragment reuses the number of a transfer that is not complete; a"
         " receiver throws the old one away.",

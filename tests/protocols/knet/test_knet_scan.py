@@ -19,6 +19,7 @@ from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
 from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.framing import VleFramer
+from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.scan import scan
 from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
 from netdissect.wire.knet import Phase, Progress
@@ -223,6 +224,59 @@ def test_a_transfer_number_is_used_again_where_messages_have_no_numbers() -> Non
         assert codes(found) == ["knet-transfer-complete"]
         assert transfers.last == [b"\x14" + text + text]
         assert not transfers.feed(0, 2, 2, [first, second])  # copies of both
+
+
+def sent(packet: int, *parts: Any) -> list[Any]:
+    return [(Ev.UNIT, None, "datagram", packet, None, b""), *parts]
+
+
+def test_a_transfer_of_2010_is_opened_once_and_filled_by_anything() -> None:
+    """All fragments have one reliable number: a first one counts only as long as that is new."""
+    transfers = Transfers()
+    first, last = part(0, None, 3, SHARED, b"\x14ab"), part(0, 2, None, SHARED, b"ef")
+    assert not codes(transfers.feed(0, 1, 1, sent(1, first, last)))
+    # The next message of that number: its first fragment is ignored, its others fill the old one.
+    following = [part(0, None, 3, SHARED, b"\x15gh"), part(0, 1, None, SHARED, b"ij")]
+    found = transfers.feed(0, 2, 2, sent(2, *following))
+    assert codes(found) == [
+        "knet-transfer-replaced", "knet-transfer-incomplete", "knet-fragment-misfiled",
+        "knet-transfer-mixed",
+    ]  # fmt: skip
+    # Nothing is open now, and nothing opens any more. A copy of a datagram is not read at all.
+    rest = sent(3, part(0, 2, None, SHARED, b"kl"))
+    assert codes(transfers.feed(0, 3, 3, rest)) == [
+        "knet-orphan-fragment", "knet-transfer-complete", "knet-transfer-undelivered",
+    ]  # fmt: skip
+    assert not transfers.feed(0, 4, 4, rest)
+
+
+def test_a_whole_message_takes_the_number_of_all_fragments() -> None:
+    transfers = Transfers()
+    whole = bytes.fromhex("400100" "0000" "0110" "00" "1e")
+    events = scan(whole, 0, hints("knet-2010"))
+    assert [event[2] for event in events if event[0] == Ev.UNIT] == ["datagram", "reliable"]
+    transfers.feed(0, 1, 1, events)
+    pieces = [part(0, None, 2, SHARED, b"\x14ab"), part(0, 1, None, SHARED, b"cd")]
+    assert codes(transfers.feed(0, 2, 2, sent(2, *pieces))) == [
+        "knet-orphan-fragment", "knet-transfer-complete", "knet-transfer-undelivered",
+    ]  # fmt: skip
+
+
+def test_fragments_of_the_next_message_fill_an_old_transfer() -> None:
+    """In 2.x too: its first fragment was lost, the old transfer of that number lacks one."""
+    transfers = Transfers()
+    transfers.feed(0, 1, 1, sent(1, part(1, None, 3, 10, b"\x14ab"), part(1, 2, None, 12, b"ef")))
+    found = transfers.feed(0, 2, 2, sent(2, part(1, 1, None, 21, b"ij")))
+    assert codes(found) == ["knet-fragment-misfiled", "knet-transfer-mixed"]
+    counted = [event[1] for event in found if event[0] == Ev.COUNTER]
+    assert counted == ["misfiled_fragments", "transfers_assembled", "transfers_mixed"]
+    # The one that was missing comes late: known by number to us, by nothing open to its receiver.
+    late = codes(transfers.feed(0, 3, 3, sent(3, part(1, 1, None, 11, b"cd"))))
+    assert late == [
+        "knet-orphan-fragment", "knet-transfer-complete", "knet-transfer-undelivered",
+    ]  # fmt: skip
+    # Its receiver knows the number now: sent again, it is not read.
+    assert not transfers.feed(0, 4, 4, sent(4, part(1, 1, None, 11, b"cd")))
 
 
 def test_what_is_missing_is_named() -> None:

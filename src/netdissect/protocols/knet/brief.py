@@ -50,7 +50,8 @@ def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if found is None:
         return scan(payload, direction, hints)
     delta, types, events, asked, ordered = found
-    if bool(types) != bool(head & 0x40):
+    # Number 0 is that of all fragments of 2010.
+    if bool(types) != bool(head & 0x40) or (how.legacy and types and not base + delta):
         return scan(payload, direction, hints)
     if types:
         unit: Event = (_UNIT, None, "datagram", number, None, payload)

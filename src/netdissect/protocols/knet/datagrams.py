@@ -11,6 +11,7 @@ from typing import Any, Final
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.receiver import SHARED
 from netdissect.wire.knet import (
     CONTROLS,
     DIALECTS,
@@ -135,6 +136,9 @@ class _Found:
             identifier = _READ_ID(content, 0, len(content))[0]
         kind = kind_of(identifier, self.how)
         self._add(kind, delta if is_reliable else None, content)
+        if self.how.legacy and is_reliable and self.base + delta == 0:
+            # A message with the number of all fragments.
+            self.parts.append((_PART, None, None, 0, SHARED, b""))
         if identifier in self.how.controls:
             numbers = (self.number, self.base + delta if is_reliable else None)
             control(kind, content, numbers, self.direction, self.hints, self.events)
@@ -199,7 +203,7 @@ def kind_of(identifier: int, how: Reader) -> str:
 def _part(message: Values, base: int, how: Reader, parts: list[Event]) -> str:
     """Note a fragment for the assembler; return the type under which it counts."""
     start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
-    number = base + delta if is_reliable and not how.legacy else None
+    number = (SHARED if how.legacy else base + delta) if is_reliable else None
     if not start or count >= _FEWEST:
         parts.append((_PART, transfer, None if start else index, count, number, content))
     if not start:

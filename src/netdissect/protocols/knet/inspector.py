@@ -6,8 +6,9 @@ from typing import Any
 
 from netdissect.model.dissection import Buffer, Dissection, FieldNode, MessageView
 from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, message_type
+from netdissect.wire.knet import APPLICATIONS, LEGACY, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["TransferInspector"]
@@ -30,7 +31,7 @@ class TransferInspector:
         """Add `reassembled` to the fragment that completes a transfer, with a buffer of its own."""
         direction = dissection.direction or 0
         for view in dissection.messages:
-            part = _part(view.fields)
+            part = _part(view.fields, legacy=dissection.dialect == LEGACY)
             if part is None:
                 continue
             self._transfers.feed(direction, 0, 0, [part])
@@ -38,12 +39,12 @@ class TransferInspector:
                 _add(dissection, view, octets)
 
 
-def _part(fields: dict[str, Any]) -> tuple[Any, ...] | None:
+def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:
     """Return a fragment as the assembler takes it, None for any other message."""
     transfer, octets = fields.get("transfer_id"), fields.get("payload")
     if transfer is None or not isinstance(octets, bytes):
         return None
-    number = fields.get("reliable_number")
+    number = SHARED if legacy else fields.get("reliable_number")
     if not fields.get("fragment_start"):
         return (_PART, transfer, fields.get("fragment_number"), None, number, octets)
     count = fields.get("fragment_count") or 0

@@ -1,9 +1,6 @@
-"""Rejoins fragmented transfers by number, and says what the reference receiver makes of them.
-
-The receiver opens a transfer on its first fragment, discards what comes before that (and
-acknowledges it), and joins fragments in the order of their arrival.
-Source: docs/protocols/knet.md section 7; kNet `FragmentedTransferManager`,
-`UDPMessageConnection::ExtractMessages`.
+"""Rejoins fragmented transfers by number, and says what the reference receiver makes of them:
+it opens a transfer on its first fragment, discards what comes before that (and acknowledges it),
+and joins fragments in the order of their arrival. Source: docs/protocols/knet.md section 7.
 """
 
 from __future__ import annotations
@@ -12,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.receiver import SHARED, Receiver
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["MAX_OCTETS", "MAX_TRANSFERS", "Transfers"]
@@ -28,28 +26,34 @@ _LISTED: Final = 12
 _PART: Final = int(Ev.PART)
 _NOTE: Final = int(Ev.NOTE)
 _COUNTER: Final = int(Ev.COUNTER)
-_RESTART: Final = int(Ev.RESTART)
+_DATAGRAMS: Final = (int(Ev.UNIT), int(Ev.PLAIN_UNIT))
+_TAKEN: Final = {
+    "early": ("knet-orphan-fragment", "early_fragments"),
+    "misfiled": ("knet-fragment-misfiled", "misfiled_fragments"),
+}
+"""What the receiver does with a fragment -> code, counter."""
 
 
 class _Transfer:
     """One transfer of one sender."""
 
-    __slots__ = ("arrivals", "base", "complete", "count", "discarded", "first", "frames", "octets",
-                 "parts", "received", "type_id")  # fmt: skip
+    __slots__ = ("base", "complete", "count", "first", "frames", "octets", "order", "owner",
+                 "parts", "type_id")  # fmt: skip
 
-    def __init__(self, base: int | None, count: int, content: bytes, frame: int) -> None:
+    def __init__(
+        self, base: int | None, count: int, content: bytes, frame: int, owner: int
+    ) -> None:
         self.base = base
         """Reliable number of the first fragment; those of the others follow it."""
+        self.owner = owner
+        """What tells it from other transfers of its sender."""
+        self.order: list[int] | None = None
+        """Its fragments in the order in which its receiver joined them; None = it has not."""
         self.count = count
         self.type_id = _message_id(content)
-        self.first = content if base is None else b""
+        self.first = content if _shared(base) else b""
         """The first fragment where it has no number: only this tells a copy from another one."""
         self.parts: dict[int, bytes] = {0: content}
-        self.arrivals = [0]
-        """Fragment numbers as the receiver got and kept them."""
-        self.received = {0}
-        """What the receiver has: not what came before the first fragment."""
-        self.discarded = 0
         self.octets = len(content)
         self.frames = [frame]
         self.complete = False
@@ -62,12 +66,20 @@ def _message_id(content: bytes) -> int | None:
         return None
 
 
+def _shared(number: int | None) -> bool:
+    """Return whether a fragment has no reliable number of its own."""
+    return number is None or number == SHARED
+
+
 class _Sender:
     """The transfers of one direction."""
 
-    __slots__ = ("early", "octets", "open")
+    __slots__ = ("begun", "early", "octets", "open", "receiver")
 
     def __init__(self) -> None:
+        self.receiver = Receiver()
+        self.begun = 0
+        """First fragments without a number of their own."""
         self.open: dict[int, _Transfer] = {}
         """Transfer number -> the transfer that uses it now."""
         self.early: dict[tuple[int, int], tuple[int, bytes, int]] = {}
@@ -93,14 +105,19 @@ class Transfers:
         sender = self._senders[direction]
         found: list[Event] = []
         self.last = []
+        heard = True
         for event in events:
+            if event[0] in _DATAGRAMS and event[2] == "datagram":
+                heard = sender.receiver.hears(event[3])
             if event[0] != _PART:
                 continue
             _, transfer, index, count, number, content = event
-            if index is None:
-                self._begin(sender, transfer, count, number, content, frame, found)
+            if transfer is None:
+                sender.receiver.number(number)
+            elif index is None:
+                self._begin(sender, transfer, count, number, content, frame, found, heard=heard)
             else:
-                self._add(sender, transfer, index, number, content, frame, found)
+                self._add(sender, transfer, index, number, content, frame, found, heard=heard)
         return found
 
     def finish(self) -> tuple[list[Event], list[Event]]:
@@ -109,16 +126,22 @@ class Transfers:
 
     def _begin(
         self, sender: _Sender, name: int, count: int, number: int | None, content: bytes,
-        frame: int, found: list[Event],
+        frame: int, found: list[Event], *, heard: bool,
     ) -> None:  # fmt: skip
         """Take a first fragment: a new transfer, or a further copy of one."""
         old = sender.open.get(name)
         if old is not None:
-            same = old.first == content if number is None else old.base == number
+            same = old.first == content if _shared(number) else old.base == number
             if same and old.count == count:
+                if heard and number is not None:
+                    sender.receiver.begin(name, count, number, old.owner)
                 return
             self._replace(sender, name, old, found)
-        transfer = _Transfer(number, count, content, frame)
+        sender.begun += _shared(number)
+        owner = -sender.begun if number is None or number == SHARED else number
+        if heard and number is not None:
+            sender.receiver.begin(name, count, number, owner)
+        transfer = _Transfer(number, count, content, frame, owner)
         sender.open[name] = transfer
         sender.octets += len(content)
         found.append((_COUNTER, "transfers", 1))
@@ -144,22 +167,28 @@ class Transfers:
             transfer.octets += len(content)
             sender.octets += len(content)
             transfer.frames.append(frame)
-            transfer.discarded += 1
 
     def _add(
         self, sender: _Sender, name: int, index: int, number: int | None, content: bytes,
-        frame: int, found: list[Event],
+        frame: int, found: list[Event], *, heard: bool,
     ) -> None:  # fmt: skip
         """Take a later fragment."""
         transfer = sender.open.get(name)
-        if transfer is None or not _belongs(transfer, index, number):
-            self._wait(sender, name, index, number, content, frame, found)
+        mine = transfer is not None and _belongs(transfer, index, number)
+        key = -1 - index if number is None or number == SHARED else number
+        if number is None:
+            if not mine and (name, key) not in sender.early:
+                _say("early", name, index, found)
+        elif heard:
+            owner = transfer.owner if transfer is not None and mine else None
+            self._received(sender, name, index, number, owner, found)
+        if transfer is None or not mine:
+            sender.early.setdefault((name, key), (index, content, frame))
+            if len(sender.early) > MAX_EARLY:
+                del sender.early[next(iter(sender.early))]
             return
         if index >= transfer.count:
             found.append((_NOTE, "knet-fragment-number", f"fragment {index} of {transfer.count}"))
-        if index not in transfer.received:
-            transfer.received.add(index)
-            transfer.arrivals.append(index)
         if index in transfer.parts:
             return
         transfer.parts[index] = content
@@ -169,26 +198,26 @@ class Transfers:
         self._completed(sender, name, transfer, found)
         self._bound(sender, found)
 
-    def _wait(
-        self, sender: _Sender, name: int, index: int, number: int | None, content: bytes,
-        frame: int, found: list[Event],
+    def _received(
+        self, sender: _Sender, name: int, index: int, number: int, owner: int | None,
+        found: list[Event],
     ) -> None:  # fmt: skip
-        """Keep a fragment until its first one comes."""
-        key = number if number is not None else -1 - index
-        if (name, key) in sender.early:
+        """Let the receiver take a later fragment, and say what comes of it."""
+        receiver = sender.receiver
+        taken = receiver.add(name, index, number, owner if number == SHARED else number - index)
+        if taken is not None:
+            _say(taken, name, index, found)
+        if receiver.delivered is None:
             return
-        sender.early[name, key] = (index, content, frame)
-        old = sender.open.get(name)
-        if number is not None and old is not None and len(old.received) < old.count:
-            # The receiver still waits for the old transfer, and looks at no reliable numbers.
-            old.received.add(index)
-            code, counter = "knet-fragment-misfiled", "misfiled_fragments"
-        else:
-            code, counter = "knet-orphan-fragment", "early_fragments"
-        found.append((_COUNTER, counter, 1))
-        found.append((_NOTE, code, f"transfer {name} fragment {index}"))
-        if len(sender.early) > MAX_EARLY:
-            del sender.early[next(iter(sender.early))]
+        found.append((_COUNTER, "transfers_assembled", 1))
+        if receiver.mixed:
+            found.append((_COUNTER, "transfers_mixed", 1))
+            text = f"transfer {name}: {receiver.mixed} fragments of other transfers"
+            found.append((_NOTE, "knet-transfer-mixed", text))
+            return
+        transfer = sender.open.get(name)
+        if transfer is not None and transfer.owner == receiver.delivered[0]:
+            transfer.order = receiver.delivered[1]
 
     def _completed(
         self, sender: _Sender, name: int, transfer: _Transfer, found: list[Event]
@@ -203,12 +232,12 @@ class Transfers:
         self.last.append(whole)
         found.append((_COUNTER, "transfers_complete", 1))
         found.append((_NOTE, "knet-transfer-complete", _facts(name, transfer, len(whole))))
-        kept = [index for index in transfer.arrivals if index < transfer.count]
+        kept = transfer.order
         if transfer.base is None:
             pass  # The published document joins by number, whatever came first.
-        elif len(kept) < transfer.count:
+        elif kept is None:
             found.append((_COUNTER, "transfers_never_delivered", 1))
-            text = f"transfer {name}: its receiver has discarded {transfer.discarded} fragments"
+            text = f"transfer {name}: its receiver has not got all fragments as its own"
             found.append((_NOTE, "knet-transfer-undelivered", text))
         elif kept != sorted(kept):
             found.append((_COUNTER, "transfers_scrambled", 1))
@@ -231,6 +260,13 @@ class Transfers:
             found.append((_NOTE, "knet-transfer-limit", f"transfer {name}: {_progress(transfer)}"))
 
 
+def _say(taken: str, name: int, index: int, found: list[Event]) -> None:
+    """Say what the receiver does with a fragment."""
+    code, counter = _TAKEN[taken]
+    found.append((_COUNTER, counter, 1))
+    found.append((_NOTE, code, f"transfer {name} fragment {index}"))
+
+
 def _left(sender: _Sender) -> list[Event]:
     """Name what one sender's transfers lack at the end."""
     found: list[Event] = []
@@ -246,7 +282,10 @@ def _left(sender: _Sender) -> list[Event]:
 
 def _belongs(transfer: _Transfer, index: int, number: int | None) -> bool:
     """Return whether a fragment is one of a transfer: its reliable number follows the first's."""
-    return transfer.base is None or number is None or transfer.base + index == number
+    base = transfer.base
+    if base is None or number is None or SHARED in (base, number):
+        return True
+    return base + index == number
 
 
 def _progress(transfer: _Transfer) -> str:
