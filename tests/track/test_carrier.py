@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
-from netdissect.track import carried
-from netdissect.track.carried import MAX_RANGES, CarriedSpace, Ranges
+from netdissect.track import ranges
+from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
@@ -209,25 +206,8 @@ def test_another_datagram_with_a_used_number_is_a_collision() -> None:
     assert (inner.units, inner.duplicates) == (2, 0)
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 8)), max_size=40))
-def test_ranges_are_a_set(parts: list[tuple[int, int]]) -> None:
-    ranges, numbers = Ranges(), set()
-    for start, count in parts:
-        ranges.add(start, start + count)
-        numbers.update(range(start, start + count))
-    assert {number for number in range(80) if number in ranges} == numbers
-
-
-def test_ranges_are_bounded() -> None:
-    ranges = Ranges()
-    for number in range(3 * MAX_RANGES):
-        ranges.add(2 * number, 2 * number + 1)
-    assert ranges.merged == 2 * MAX_RANGES
-    assert 6 * MAX_RANGES - 2 in ranges
-
-
 def test_a_bound_of_the_ranges_is_a_finding(monkeypatch) -> None:
-    monkeypatch.setattr(carried, "MAX_RANGES", 4)
+    monkeypatch.setattr(ranges, "MAX_RANGES", 4)
     made, anomalies = connection(spaces=(OUTER, INNER))
     for number in range(6):
         events = [(Ev.UNIT, None, "outer", number, None, b""), (Ev.RUN, "inner", 2 * number, ["m"])]

@@ -62,7 +62,7 @@ def test_a_step_beyond_reach_or_off_the_stride_tells_nothing() -> None:
     assert space.report().never_seen == 0 + 49 + 49
     for number in range(10_000, 2_000_000, 90):
         feed(space, number, number + 2)
-    assert len(space.missing) <= MAX_MISSING
+    assert space.missing.size <= MAX_MISSING
 
 
 def test_a_restart_forgets_the_step() -> None:

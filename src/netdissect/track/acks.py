@@ -59,7 +59,7 @@ class Acknowledged(Ledger):
         unit = outstanding.pop(seq, None)
         if unit is not None:
             self._settle(seq, unit, frame, time_ns)
-        if bits and (outstanding or self.missing):
+        if bits and (outstanding or self.missing.size):
             self._ack_bits(bits, seq, frame, time_ns)
 
     def _ack_after(self, base: int, bits: int, frame: int, time_ns: int) -> None:
@@ -87,10 +87,9 @@ class Acknowledged(Ledger):
         for seq in covered:
             if bits >> (base - 1 - seq) & 1:
                 self._settle(seq, outstanding.pop(seq), frame, time_ns)
-        if self.missing:
-            for seq in [seq for seq in self.missing if low <= seq < base]:
-                if bits >> (base - 1 - seq) & 1:
-                    self._unseen(seq, frame, time_ns)
+        for seq in self.missing.within(low, base):
+            if bits >> (base - 1 - seq) & 1:
+                self._unseen(seq, frame, time_ns)
 
     def _ack_cumulative(self, base: int, frame: int, time_ns: int) -> None:
         last = self.last
@@ -204,8 +203,13 @@ class Acknowledged(Ledger):
         feedback = self.feedback
         if feedback is not None:
             feedback.assumed_lost += edge - newest - 1
-        for number in [seq for seq in self.outstanding if newest < seq < edge]:
-            self.end(number, self.outstanding.pop(number), seen=False)
+        outstanding = self.outstanding
+        if edge - newest <= len(outstanding):
+            passed = [seq for seq in range(newest + 1, edge) if seq in outstanding]
+        else:
+            passed = [seq for seq in outstanding if newest < seq < edge]
+        for number in passed:
+            self.end(number, outstanding.pop(number), seen=False)
         for number in range(edge, base):
             self._told(number, bool(bits >> (base - 1 - number) & 1), frame, time_ns)
 

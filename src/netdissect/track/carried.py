@@ -14,65 +14,24 @@ from netdissect.model.policy import SpaceRule
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING, Unit
+from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space, jump_text
 
-__all__ = ["MAX_AGAIN", "MAX_LISTED", "MAX_RANGES", "CarriedSpace", "Ranges"]
+__all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
 
-MAX_RANGES = 4096
-"""Ranges of numbers seen that are kept; beyond, the two nearest oldest ones become one."""
 MAX_AGAIN = 4096
 """Messages sent more than once whose copies are counted."""
 MAX_LISTED = 256
 """Datagrams listed per message."""
 
 
-class Ranges:
-    """Numbers as sorted disjoint ranges. Bounded."""
-
-    __slots__ = ("_ends", "_starts", "merged")
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self.merged = 0
-        """Gaps that were closed to stay within the bound."""
-
-    def __contains__(self, number: int) -> bool:
-        index = bisect_right(self._starts, number) - 1
-        return index >= 0 and number < self._ends[index]
-
-    def add(self, start: int, end: int) -> None:
-        """Add the numbers from `start` up to `end`, which is not one of them."""
-        starts, ends = self._starts, self._ends
-        if ends and start == ends[-1]:
-            ends[-1] = end
-            return
-        index = bisect_right(starts, start)
-        if index and start <= ends[index - 1]:
-            index -= 1
-            start = starts[index]
-            end = max(end, ends[index])
-        stop = index
-        while stop < len(starts) and starts[stop] <= end:
-            end = max(end, ends[stop])
-            stop += 1
-        starts[index:stop] = [start]
-        ends[index:stop] = [end]
-        if len(starts) > MAX_RANGES:
-            self.merged += 1
-            del starts[1], ends[0]
-
-    def clear(self) -> None:
-        """Forget all numbers."""
-        self._starts.clear()
-        self._ends.clear()
-
-
 class CarriedSpace(Space):
     """Messages of one direction that travel in the datagrams of a `CarrierSpace`."""
 
-    __slots__ = ("_far", "_highest", "_runs", "_seen", "_sent_again", "disordered", "strays")
+    __slots__ = (
+        "_far", "_highest", "_runs", "_seen", "_sent_again", "_starts", "disordered", "strays",
+    )  # fmt: skip
 
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
@@ -81,6 +40,8 @@ class CarriedSpace(Space):
         self._seen = Ranges()
         self._runs: dict[int, tuple[int, int, int]] = {}
         """First number -> (time, number of the datagram, count) of open messages sent once."""
+        self._starts: list[int] = []
+        """First numbers in order, some of runs that are open no longer."""
         self._sent_again: dict[int, int] = {}
         """Number -> copies that its sender has made, where more than one."""
         self._highest = -1
@@ -116,6 +77,9 @@ class CarriedSpace(Space):
         self.max_copies = self.max_copies or 1
         self._seen.add(start, end)
         self._runs[start] = (time_ns, self._by.number_at_hand, count)
+        self._starts.append(start)
+        if len(self._starts) > 2 * MAX_OUTSTANDING:
+            self._starts = list(self._runs)
         self._load(start, count)
         if len(self._runs) > MAX_OUTSTANDING:
             for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
@@ -138,12 +102,13 @@ class CarriedSpace(Space):
 
     def _explode(self, seq: int) -> None:
         """Give each message of the run that holds `seq` an entry of its own."""
-        for start, (sent_ns, number, count) in self._runs.items():
-            if start <= seq < start + count:
-                del self._runs[start]
-                entry = Unit(sent_ns, number, sent_ns, 0, None)
-                self.outstanding.update(dict.fromkeys(range(start, start + count), entry))
-                return
+        index = bisect_right(self._starts, seq) - 1
+        start = self._starts[index] if index >= 0 else 0
+        run = self._runs.get(start)
+        if run is not None and seq < start + run[2]:
+            del self._runs[start]
+            entry = Unit(run[0], run[1], run[0], 0, None)
+            self.outstanding.update(dict.fromkeys(range(start, start + run[2]), entry))
 
     def unit(
         self,
@@ -311,6 +276,7 @@ class CarriedSpace(Space):
         self._highest = -1
         self._far = None
         self._runs.clear()
+        self._starts.clear()
 
     def _extra(self) -> dict[str, Any]:
         extra = super()._extra()

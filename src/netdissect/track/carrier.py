@@ -14,6 +14,7 @@ from typing import Any, Final
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS, Unit
+from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Recorder
 from netdissect.track.space import Space, jump_text
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -119,8 +120,8 @@ class CarrierSpace(Space):
         """When the newest acknowledged datagram was sent."""
         self._reached: set[int] = set()
         """Open datagrams that an acknowledgement has named which their sender did not read."""
-        self._before: list[tuple[int, int, frozenset[int]]] = []
-        """(first wire number, how many from there on, missing ones) of earlier epochs."""
+        self._before: list[tuple[int, int, Recent]] = []
+        """(first, last, missing ones) of earlier epochs, as extended numbers."""
 
     def release(self) -> None:
         """Let go of the other direction too."""
@@ -294,10 +295,11 @@ class CarrierSpace(Space):
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
-        return any(
-            (wire_seq - first) & self._mask < count and wire_seq not in missing
-            for first, count, missing in self._before
-        )
+        for first, last, missing in self._before:
+            newest = last - ((last - wire_seq) & self._mask)
+            if newest >= first and newest not in missing:
+                return True
+        return False
 
     def wire_of(self, number: int) -> int:
         """Return an extended number as it stands on the wire."""
@@ -380,7 +382,7 @@ class CarrierSpace(Space):
         missing = self.missing
         for before_ns, after_ns, low, high in self._holes:
             within = before_ns <= end_ns and after_ns >= start_ns
-            if within and any(seq in missing for seq in range(low, min(high, low + MAX_STEP))):
+            if within and missing.touches(low, min(high, low + MAX_STEP)):
                 return False
         return True
 
@@ -416,8 +418,7 @@ class CarrierSpace(Space):
         self.restarts += 1
         self._holes.clear()
         self._reached.clear()
-        missing = frozenset(number & self._mask for number in self.missing)
-        span = (self.first & self._mask, self.last - self.first + 1, missing)
+        span = (self.first, self.last, self.missing)
         if len(self._before) == MAX_EPOCHS:
             self.hit("MAX_EPOCHS")
             del self._before[0]

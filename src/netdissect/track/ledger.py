@@ -16,6 +16,7 @@ from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
+from netdissect.track.ranges import Recent
 from netdissect.track.reservoir import RttReservoir
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Ledger:
         """First copies out of order that only a network explains."""
         self.rtt = RttReservoir()
         self.outstanding: dict[int, Unit] = {}
-        self.missing: set[int] = set()
+        self.missing = Recent()
         """Skipped numbers of which a copy may still come."""
         self.limits: dict[str, int] = {}
         """Named bound -> how often it was hit."""
@@ -407,7 +408,7 @@ class Ledger:
         for seq, unit in list(self.outstanding.items()):
             self.end(seq, unit, seen=False)
         self.outstanding.clear()
-        self.missing.clear()
+        self.missing = Recent()
         if self.rule.consecutive:
             self._never_before += self.last - self.first + 1
         first = self._spans[0] if self._spans else self.first

@@ -6,6 +6,7 @@ for its acknowledgement holds back those behind it until it is settled, too old,
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -204,10 +205,10 @@ class Recorder:
 
     def came(self, space: Ledger, seq: int) -> None:
         """Note that a number that was skipped has come after all."""
-        for event in reversed(self._gaps.get(id(space), ())):
-            if event.data["first_seq"] <= seq <= event.data["last_seq"]:
-                event.came += 1
-                return
+        gaps = self._gaps.get(id(space), ())
+        index = bisect_right(gaps, seq, key=_first_seq) - 1
+        if index >= 0 and seq <= gaps[index].data["last_seq"]:
+            gaps[index].came += 1
 
     # -- called by `Connection` --------------------------------------------------------------------
 
@@ -266,6 +267,12 @@ def add_copy(record: UnitRecord, copy: Copy) -> None:
 def _full(record: UnitRecord) -> bool:
     """Return whether a further copy needs another record."""
     return record.told or len(record.copies) >= MAX_COPIES
+
+
+def _first_seq(gap: ConnectionEvent) -> int:
+    """Return where a gap begins; the gaps of a space come in this order."""
+    first: int = gap.data["first_seq"]
+    return first
 
 
 def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:

@@ -153,12 +153,12 @@ class Space(Repeated):
 
     def _miss(self, low: int, end: int) -> None:
         """Remember the newest of the numbers from `low` to before `end` as not seen."""
-        missing = self.missing
-        missing.update(range(max(low, end - MAX_MISSING), end))
-        if len(missing) > MAX_MISSING:
+        if low >= end:
+            return
+        self.missing.add(max(low, end - MAX_MISSING), end)
+        if self.missing.size > MAX_MISSING:
             self.hit("MAX_MISSING")
-            for old in sorted(missing)[: len(missing) - MAX_MISSING // 2]:
-                missing.discard(old)
+            self.missing.keep(MAX_MISSING // 2)
 
     # -- numbers that stand alone ------------------------------------------------------------------
 

@@ -66,10 +66,10 @@ class StridedSpace(Space):
             return
         lacking = list(range(last + stride, seq, stride))
         missing = self.missing
-        missing.update(lacking)
-        if len(missing) > MAX_MISSING:
-            for old in sorted(missing)[: len(missing) - MAX_MISSING // 2]:
-                missing.discard(old)
+        for number in lacking:
+            missing.add(number, number + 1)
+        if missing.size > MAX_MISSING:
+            missing.keep(MAX_MISSING // 2)
         self._open = (lacking, frame, time_ns)
         slow = self.rule.slow_step
         if not slow or seq % slow:
@@ -86,7 +86,8 @@ class StridedSpace(Space):
         missing = self.missing
         slow = self.rule.slow_step
         if slow and step >= slow and step % slow == 0:
-            missing.difference_update(lacking)
+            for number in lacking:
+                missing.discard(number)
             self.stride = slow
             return
         lost = [seq for seq in lacking if seq in missing]

@@ -1,0 +1,120 @@
+"""Sets of numbers as sorted disjoint ranges, bounded: their cost grows with ranges, not with the
+numbers, so a number that jumps costs no more than one that does not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import chain
+
+__all__ = ["MAX_RANGES", "Ranges", "Recent"]
+
+MAX_RANGES = 4096
+"""Ranges of numbers seen that are kept; beyond, the two nearest oldest ones become one."""
+
+
+class Ranges:
+    """Numbers as sorted disjoint ranges. Bounded."""
+
+    __slots__ = ("_ends", "_starts", "merged")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.merged = 0
+        """Gaps that were closed to stay within the bound."""
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self._starts, number) - 1
+        return index >= 0 and number < self._ends[index]
+
+    def add(self, start: int, end: int) -> None:
+        """Add the numbers from `start` up to `end`, which is not one of them."""
+        starts, ends = self._starts, self._ends
+        if ends and start == ends[-1]:
+            ends[-1] = end
+            return
+        index = bisect_right(starts, start)
+        if index and start <= ends[index - 1]:
+            index -= 1
+            start = starts[index]
+            end = max(end, ends[index])
+        stop = index
+        while stop < len(starts) and starts[stop] <= end:
+            end = max(end, ends[stop])
+            stop += 1
+        starts[index:stop] = [start]
+        ends[index:stop] = [end]
+        if len(starts) > MAX_RANGES:
+            self.merged += 1
+            del starts[1], ends[0]
+
+    def clear(self) -> None:
+        """Forget all numbers."""
+        self._starts.clear()
+        self._ends.clear()
+
+
+class Recent:
+    """The newest numbers of a set that changes anywhere: those skipped of which a copy may come."""
+
+    __slots__ = ("_ends", "_starts", "size")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self.size = 0
+        """How many numbers there are."""
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_right(self._starts, number) - 1
+        return index >= 0 and number < self._ends[index]
+
+    def add(self, start: int, end: int) -> None:
+        """Add the numbers from `start` up to `end`, which is not one of them."""
+        starts, ends = self._starts, self._ends
+        low = bisect_left(ends, start)
+        high = bisect_right(starts, end)
+        if low < high:
+            self.size -= sum(ends[low:high]) - sum(starts[low:high])
+            start, end = min(start, starts[low]), max(end, ends[high - 1])
+        starts[low:high] = [start]
+        ends[low:high] = [end]
+        self.size += end - start
+
+    def discard(self, number: int) -> None:
+        """Take one number out; one that is not in it is passed over."""
+        starts, ends = self._starts, self._ends
+        index = bisect_right(starts, number) - 1
+        if index < 0 or number >= ends[index]:
+            return
+        start, end = starts[index], ends[index]
+        kept = [(low, high) for low, high in ((start, number), (number + 1, end)) if low < high]
+        starts[index : index + 1] = [low for low, _ in kept]
+        ends[index : index + 1] = [high for _, high in kept]
+        self.size -= 1
+
+    def keep(self, count: int) -> None:
+        """Forget all but the newest `count` numbers."""
+        starts, ends = self._starts, self._ends
+        leaving = 0
+        while self.size > count:
+            length = min(ends[leaving] - starts[leaving], self.size - count)
+            starts[leaving] += length
+            self.size -= length
+            leaving += starts[leaving] == ends[leaving]
+        del starts[:leaving], ends[:leaving]
+
+    def within(self, start: int, end: int) -> list[int]:
+        """Return the numbers from `start` up to `end`, which is not one of them, in order."""
+        starts, ends = self._starts, self._ends
+        low, high = bisect_right(ends, start), bisect_left(starts, end)
+        pieces = [
+            range(max(start, starts[index]), min(end, ends[index])) for index in range(low, high)
+        ]
+        return list(chain.from_iterable(pieces))
+
+    def touches(self, start: int, end: int) -> bool:
+        """Return whether one of the numbers from `start` up to `end`, which is none, is in it."""
+        first = bisect_right(self._ends, start)
+        return start < end and first < bisect_left(self._starts, end)
