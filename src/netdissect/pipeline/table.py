@@ -60,6 +60,10 @@ CLOSED_IDLE_NS: Final = 30_000_000_000
 """A connection that has ended and been silent for so long is reported and leaves the table."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
+PATIENCE_BITS: Final = 6
+"""One frame for so many (as a power of two) keys of connections lies between two looks: time that
+jumps with every frame costs no walk over the table each.
+"""
 QUIET_ROUNDS = 30
 """A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
@@ -101,7 +105,7 @@ class Pipeline:
         self._streams: dict[FlowKey, streams.StreamPort] = {}
         """TCP key -> what takes its segments where nobody watches."""
         self._tcp_feeder = streams.TcpFeeder(self)
-        self._housekeeping_ns = 0
+        self._housekeeping_ns = self._tidied_at = 0
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._at = 0
@@ -130,7 +134,7 @@ class Pipeline:
         for packet in packets:
             kind, frame, time_ns, key, payload, segment, faults = packet
             if time_ns > due_ns:
-                self._tidy(time_ns)
+                self._tidy(frame, time_ns)
                 due_ns = self._housekeeping_ns
             if not faults:
                 if kind is udp:
@@ -152,7 +156,7 @@ class Pipeline:
         self.now_ns = max(self.now_ns, time_ns)
         self._at = max(self._at, frame)
         if time_ns > self._housekeeping_ns:
-            self._tidy(time_ns)
+            self._tidy(frame, time_ns)
         if CAPTURE_DUPLICATE in faults:
             self._capture_duplicate(packet)
             return
@@ -565,10 +569,13 @@ class Pipeline:
         if flow.connection is not None:
             self._end(flow, self.now_ns)
 
-    def _tidy(self, now_ns: int) -> None:
+    def _tidy(self, frame: int, now_ns: int) -> None:
         """Report connections that have ended and been silent for a while, and of those that only
         fell silent what is too many.
         """
+        if frame - self._tidied_at < len(self._claimed) >> PATIENCE_BITS:
+            return
+        self._tidied_at = frame
         self.now_ns = max(self.now_ns, now_ns)
         self._housekeeping_ns = now_ns + HOUSEKEEPING_NS
         self._rounds.append(now_ns)

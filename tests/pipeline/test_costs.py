@@ -1,0 +1,137 @@
+"""Numbers and acknowledgements that somebody made up cost no more than those of a game."""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator
+from itertools import accumulate, count, cycle, islice, repeat
+
+import pytest
+
+from netdissect.model.packets import Packet, PacketKind, reverse_key
+from netdissect.pipeline import Options, Pipeline
+from netdissect.track.recorder import Recorder
+
+MOST = 6
+"""What a datagram may cost, as a multiple of one of ordinary numbers (ten are promised)."""
+DATAGRAMS = 3000
+CLIENT = bytes([10, 0, 0, 1, 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+WELCOME = bytes.fromhex("1800100000")
+HANDSHAKE = [(0, b"\x02"), (1, WELCOME), (0, bytes.fromhex("1100100000")), (0, WELCOME)]
+CHANCE = random.Random(1)
+
+
+def following(seq: int, step: int) -> int:
+    return (seq + step) & 0xFFFF
+
+
+STEPS: dict[str, Callable[[], Iterator[int]]] = {
+    "ordinary": lambda: repeat(1),
+    "gaps": lambda: repeat(2),
+    "bursts": lambda: cycle((1, 1, 1, 40)),
+    "jumps": lambda: repeat(1000),
+    "as far as counts": lambda: repeat(1024),
+    "too far": lambda: repeat(1025),
+    "too far, then confirmed": lambda: cycle((1, 9000)),
+    "half of all": lambda: repeat(32_768),
+    "back": lambda: repeat(-1),
+    "back in jumps": lambda: repeat(-900),
+    "to and fro": lambda: cycle((1000, -998)),
+    "holes filled late": lambda: cycle((1000, *repeat(-2, 400), 801)),
+    "any": lambda: (CHANCE.randrange(65_536) for _ in count()),
+    "the same": lambda: repeat(0),
+}
+ANSWERS: dict[str, Callable[[int], tuple[int, int]]] = {
+    "newest": lambda seq: (seq, 0xFFFF),
+    "none of them": lambda seq: (seq, 0),
+    "long ago": lambda seq: (seq - 900, 0xFFFF),
+    "never sent": lambda seq: (seq + 30_000, 0x5555),
+    "now and then": lambda seq: (seq - seq % 300, 0xFFFF),
+}
+
+
+def reliable(seq: int) -> bytes:
+    return (7 | seq << 4).to_bytes(3, "little") + bytes(14)
+
+
+def acknowledgement(newest: int, bits: int) -> bytes:
+    return (1 | (newest & 0xFFFF) << 4 | bits << 20).to_bytes(5, "little")
+
+
+def notify(seq: int, newest: int, bits: int) -> bytes:
+    return (6 | (newest & 0xFFFF) << 4 | (bits & 255) << 20 | seq << 28).to_bytes(6, "little")
+
+
+def reliable_traffic(steps: str, answers: str) -> Iterator[tuple[int, bytes]]:
+    for seq in accumulate(STEPS[steps](), following, initial=0):
+        yield 0, reliable(seq)
+        yield 1, acknowledgement(*ANSWERS[answers](seq))
+
+
+def notify_traffic(steps: str, answers: str) -> Iterator[tuple[int, bytes]]:
+    """Return unreliable messages that carry the acknowledgements of the others."""
+    for seq in accumulate(STEPS[steps](), following, initial=0):
+        told = ANSWERS[answers](seq)
+        yield 0, notify(seq, *told)
+        yield 1, notify(seq, *told)
+
+
+def made(traffic: Iterator[tuple[int, bytes]]) -> list[Packet]:
+    keys = CLIENT, reverse_key(CLIENT)
+    return [
+        (PacketKind.UDP, frame, frame * 1_000_000, keys[side], payload, None, ())
+        for frame, (side, payload) in enumerate([*HANDSHAKE, *islice(traffic, DATAGRAMS)], 1)
+    ]
+
+
+def cost(packets: list[Packet], *, recorded: bool) -> float:
+    """Return the processor time of an analysis, seconds: the least of three."""
+    times = []
+    gc.collect()
+    gc.disable()
+    for _ in range(3):
+        pipeline = Pipeline(Options(strict=True), recorder=Recorder() if recorded else None)
+        begin = time.process_time()
+        for packet in packets:
+            pipeline.feed(packet)
+            if pipeline.recorder is not None:
+                for _ in pipeline.recorder.ready(pipeline.now_ns):
+                    pass
+        pipeline.finish()
+        times.append(time.process_time() - begin)
+    gc.enable()
+    assert sum(report.datagrams[0] for report in pipeline.reports) > DATAGRAMS / 3
+    return min(times)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("traffic", [reliable_traffic, notify_traffic])
+def test_numbers_that_jump_cost_no_more(
+    traffic: Callable[[str, str], Iterator[tuple[int, bytes]]],
+    recorded: bool,
+) -> None:
+    usual = cost(made(traffic("ordinary", "newest")), recorded=recorded)
+    for steps in STEPS:
+        for answers in ANSWERS:
+            found = cost(made(traffic(steps, answers)), recorded=recorded)
+            assert found < MOST * usual, (steps, answers)
+
+
+def test_time_that_jumps_costs_no_walk_over_the_table() -> None:
+    """Each datagram is another connection's, each later than any housekeeping waits."""
+    costs = []
+    for step_ns in (1_000_000, 60_000_000_000):
+        packets: list[Packet] = []
+        for number in range(160):
+            key = bytes([10, 0, 1, number, 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+            for side, payload in HANDSHAKE:
+                way = reverse_key(key) if side else key
+                packets.append((PacketKind.UDP, len(packets) + 1, 0, way, payload, None, ()))
+        for at in range(DATAGRAMS):
+            key = bytes([10, 0, 1, at % 160, 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+            time_ns, payload = at * step_ns, reliable(at // 160)
+            packets.append((PacketKind.UDP, len(packets) + 1, time_ns, key, payload, None, ()))
+        costs.append(cost(packets, recorded=False))
+    assert costs[1] < MOST * costs[0]
