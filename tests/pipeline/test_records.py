@@ -1,18 +1,24 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from netdissect.cli.naming import names
 from netdissect.export import json
 from netdissect.filters import compile_filter
-from netdissect.model.records import DatagramRecord
+from netdissect.model.annotations import Annotation, Severity
+from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.pipeline import records as records_module
-from netdissect.pipeline.records import Records, iter_both, iter_records
+from netdissect.pipeline.records import Records, iter_both, iter_records, share_notes
+from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
+from work import lines
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 SAMPLE = [
@@ -170,3 +176,95 @@ def test_what_the_tracker_knows_is_the_same_before_and_after_decoding(
     for record in every:
         record.kinds = None
     assert before == [wanted.matches(record) for record in every]
+
+
+def message(index: int, buffer: int, offset: int, length: int) -> MessageRecord:
+    return MessageRecord(index, "Thing", offset, length, {}, None, [], buffer, "")
+
+
+def note(buffer: int, bit: int) -> Annotation:
+    return Annotation("truncated", Severity.WARN, "malformed", "", bit, 8, buffer)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 4), st.integers(0, 4)), min_size=1),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 400))),
+    st.randoms(use_true_random=False),
+)
+def test_findings_go_to_the_message_that_they_lie_in(
+    sizes: list[tuple[int, int, int]], places: list[tuple[int, int]], chance: random.Random
+) -> None:
+    ends, spans = [0, 0], []
+    for buffer, gap, length in sizes:
+        spans.append((buffer, ends[buffer] + gap, length))
+        ends[buffer] += gap + length
+    chance.shuffle(spans)
+    messages = [message(index, *span) for index, span in enumerate(spans)]
+    notes = [note(*place) for place in places]
+    share_notes(notes, messages)
+    for found in notes:
+        (owner,) = [item for item in messages if any(found is mine for mine in item.annotations)]
+        around = [
+            item
+            for item in messages
+            if item.buffer == found.buffer
+            and 8 * item.offset <= found.bit_offset < 8 * (item.offset + item.length)
+        ]
+        assert owner is (around or messages)[0]
+
+
+def test_findings_of_many_messages_cost_what_they_are_many() -> None:
+    few, many = (
+        lines(
+            lambda count=count: share_notes(
+                [note(0, 8 * index) for index in range(count)],
+                [message(index, 0, index, 1) for index in range(count)],
+            )
+        )
+        for count in (100, 400)
+    )
+    assert many < 4.2 * few
+
+
+def vital_chunks(path: Path, datagrams: int, chunks: int) -> Path:
+    """Write a Teeworlds connection of vital chunks that nobody acknowledges."""
+    tokens = b"\1\2\3\4", b"\5\6\7\x08"
+    rows = [
+        (0, bytes([4, 0, 0]) + b"\xff" * 4 + b"\5" + tokens[0] + bytes(508)),
+        (1, bytes([4, 0, 0]) + tokens[0] + b"\5" + tokens[1]),
+        (0, bytes([4, 0, 0]) + tokens[1] + b"\1" + tokens[0] + bytes(508)),
+        (1, bytes([4, 0, 0]) + tokens[0] + b"\2"),
+    ]
+    for at in range(datagrams):
+        numbers = [(at // 2 * chunks + index + 1) & 1023 for index in range(chunks)]
+        body = b"".join(bytes([0x40, seq >> 2 & 0xC0 | 1, seq & 255, 2]) for seq in numbers)
+        rows.append((at & 1, bytes([0, 0, chunks]) + tokens[1 - (at & 1)] + body))
+    out = []
+    for index, (side, payload) in enumerate(rows):
+        ends = (A4, B4) if side == 0 else (B4, A4)
+        ports = (5000, 8303) if side == 0 else (8303, 5000)
+        packet = ipv4(udp(payload, *ports), src=ends[0], dst=ends[1])
+        octets = link_frame("ethernet", packet)[1]
+        out.append((1_700_000_000, index * 500, octets, len(octets)))
+    path.write_bytes(pcap_file(out))
+    return path
+
+
+def test_what_is_held_is_bounded_by_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A datagram of hundreds of units takes as much memory as hundreds of datagrams."""
+    capture = vital_chunks(tmp_path / "vital.pcap", 16, 60)
+    whole = list(iter_records(capture))
+    one = 600 + 250 * 62 + 1000 * 60 + 2 * 250
+    monkeypatch.setattr(records_module, "MAX_HELD_OCTETS", 4 * one)
+    records = Records()
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    most, found = 0, []
+    for item in iter_both(capture, records, pipeline):
+        if isinstance(item, DatagramRecord):
+            found.append(item)
+            most = max(most, len(records._held))
+    assert most <= 5
+    assert [item.frame for item in found] == [item.frame for item in whole]
+    assert pipeline.limits_hit["MAX_HELD_RECORDS"] == records.early > 8

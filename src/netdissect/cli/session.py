@@ -83,6 +83,7 @@ class Choices:
 _LOST = {
     "MAX_REPORTS": "connections more than can be shown",
     "MAX_ANOMALIES": "of the least severe findings are left out",
+    "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
 """Bound of the pipeline -> what is missing where it is hit."""
 

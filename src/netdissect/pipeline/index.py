@@ -18,7 +18,7 @@ from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import UnitRecord
-from netdissect.pipeline.records import Records, Seen, owner_of, whole_message
+from netdissect.pipeline.records import Records, Seen, share_notes, whole_message
 from netdissect.protocols.base import Protocol
 
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]
@@ -308,6 +308,5 @@ class Index(Records):
             )
             for index, view in enumerate(views)
         ]  # fmt: skip
-        for note in tree.annotations:
-            record.messages[owner_of(note, views)].annotations.append(note)
+        share_notes(tree.annotations, record.messages)
         return record

@@ -8,9 +8,11 @@ settled; of a live source it leaves at once, with what is known by then.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from math import inf
+from typing import Any, Final
 
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import FLOW_CODES, Decapsulator
@@ -40,18 +42,27 @@ from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
 __all__ = [
+    "MAX_HELD_OCTETS",
     "MAX_HELD_RECORDS",
     "Records",
     "Seen",
     "iter_both",
     "iter_records",
-    "owner_of",
+    "share_notes",
     "whole_message",
 ]
 
 MAX_HELD_RECORDS = 16_384
 """Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
 stands."""
+MAX_HELD_OCTETS = 64 * 1024 * 1024
+"""Memory of the datagrams held back, as a sum of payloads and the estimates below; beyond, the
+oldest leaves as it stands. One datagram can bring hundreds of units.
+"""
+_RECORD_OCTETS: Final = 600
+_EVENT_OCTETS: Final = 250
+_UNIT_OCTETS: Final = 1000
+"""What a datagram, an event and a unit of it take beside their octets."""
 
 MAX_INSPECTORS = 256
 """Connections whose trees are completed from earlier datagrams at once."""
@@ -78,6 +89,7 @@ class Seen:
         "findings",
         "frame",
         "frames",
+        "octets",
         "packet",
         "payload",
         "protocol",
@@ -99,6 +111,8 @@ class Seen:
         self.frames: tuple[int, ...] = ()
         self.touched: tuple[tuple[UnitRecord, Copy], ...] = ()
         self.findings: tuple[Finding, ...] = ()
+        self.octets = 0
+        """About how much memory it takes, that of its units included."""
         self.faults: tuple[Fault, ...] = ()
         """What the framer of a stream has found about the message."""
         self.stream: tuple[FlowKey, int, int] | None = None
@@ -149,6 +163,10 @@ class Records:
         """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
         self._held: list[tuple[int, int, Seen]] = []
+        self._octets = 0
+        """Memory of what is held."""
+        self.early = 0
+        """Datagrams that left before all was known of their units, because too many were held."""
         self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         self._inspectors: dict[int, Inspector | None] = {}
@@ -195,7 +213,18 @@ class Records:
 
     def _hold(self, item: Seen) -> None:
         heapq.heappush(self._held, (item.frame, self._count, item))
+        item.octets = (
+            _RECORD_OCTETS + 2 * len(item.payload)
+            + _EVENT_OCTETS * len(item.events) + _UNIT_OCTETS * len(item.touched)
+        )  # fmt: skip
+        self._octets += item.octets
         self._count += 1
+
+    def _next(self) -> DatagramRecord:
+        """Return the record of the oldest datagram that is held."""
+        item = heapq.heappop(self._held)[2]
+        self._octets -= item.octets
+        return self.record_of(item)
 
     # -- called by who wants the records -----------------------------------------------------------
 
@@ -211,19 +240,16 @@ class Records:
         while held:
             frame, _, item = held[0]
             waits = oldest_frame is not None and frame > oldest_frame
-            if (
-                not self.live
-                and len(held) <= MAX_HELD_RECORDS
-                and (waits or not item.settled(now_ns))
-            ):
-                return
-            heapq.heappop(held)
-            yield self.record_of(item)
+            if not self.live and (waits or not item.settled(now_ns)):
+                if len(held) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
+                    return
+                self.early += 1
+            yield self._next()
 
     def rest(self) -> Iterator[DatagramRecord]:
         """Yield what is left."""
         while self._held:
-            yield self.record_of(heapq.heappop(self._held)[2])
+            yield self._next()
 
     # -- building ----------------------------------------------------------------------------------
 
@@ -350,8 +376,7 @@ class Records:
             )
             for index, view in enumerate(views)
         ]
-        for note in tree.annotations:
-            found[owner_of(note, views)].annotations.append(note)
+        share_notes(tree.annotations, found)
         return found
 
     def _facts(
@@ -451,13 +476,17 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
         tree.annotations.append(note)
 
 
-def owner_of(note: Annotation, views: list[MessageView]) -> int:
-    """Return the message that a finding lies in; the first where it lies in none."""
-    for index, view in enumerate(views):
-        inside = 8 * view.offset <= note.bit_offset < 8 * (view.offset + view.length)
-        if inside and note.buffer == view.buffer:
-            return index
-    return 0
+def share_notes(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:
+    """Give each finding to the message that it lies in; to the first where it lies in none."""
+    places = sorted(
+        (message.buffer, 8 * message.offset, 8 * (message.offset + message.length), message.index)
+        for message in messages
+        if message.length
+    )
+    for note in notes:
+        at = bisect_right(places, (note.buffer, note.bit_offset, inf)) - 1
+        inside = at >= 0 and places[at][0] == note.buffer and note.bit_offset < places[at][2]
+        messages[places[at][3] if inside else 0].annotations.append(note)
 
 
 def _unknown(item: Seen) -> DatagramRecord:
@@ -529,5 +558,7 @@ def iter_both(
             yield from records.recorder.ready(pipeline.now_ns)
             yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)
         pipeline.finish(reader.info.last_time_ns)
+    if records.early:
+        pipeline.limits_hit["MAX_HELD_RECORDS"] = records.early
     yield from records.recorder.rest()
     yield from records.rest()

@@ -14,6 +14,7 @@ from netdissect.model.annotations import Severity
 from netdissect.wire.huffman import compress, decompress, eof_bit
 from netdissect.wire.teeworlds import DIALECTS, object_rows, uuid_rows
 from netdissect.wire.varint import TEEWORLDS, VarintError
+from work import lines
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "vectors/teeworlds.vectors.json").read_text(encoding="utf-8")
@@ -180,3 +181,22 @@ def test_a_connectionless_message_cut_in_its_id_is_noted(dialect: str) -> None:
         tree = dissect("teeworlds", head + b"\xff\xff\xff\xffinf3"[:size], Request(dialect, 1))
         noted = [note.message for note in tree.annotations if note.code == "truncated"]
         assert any("message id" in text for text in noted) == cut
+
+
+def chunked(count: int, chunk: bytes, *, token: bytes = b"\1\2\3\4") -> bytes:
+    return bytes([0, 0, count]) + token + chunk * count
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [bytes([0, 0]), bytes([0x40, 1, 1, 2]), b"\0\x09\6\0\0\0AB\0\0\0", b"\0\1\xff"],
+    ids=["empty", "vital", "chat", "damaged"],
+)
+def test_chunks_cost_what_they_are_many(chunk: bytes) -> None:
+    request = Request("teeworlds-0.7", 1)
+    few, many = (
+        lines(lambda count=count: dissect("teeworlds", chunked(count, chunk), request))
+        for count in (60, 240)
+    )
+    assert len(dissect("teeworlds", chunked(240, chunk), request).messages) == 240
+    assert many < 4.2 * few

@@ -195,17 +195,16 @@ def _incomplete(dissection: Dissection, messages: FieldNode, walker: Walker) -> 
     notes = [
         note
         for note in walker.annotations
-        if note.code in _CUT and note.bit_offset >= last.bit_offset
+        if note.code not in _CUT or note.bit_offset < last.bit_offset
     ]
     length = _child(last, "content_length")
     end = len(dissection.buffers[0].data)
     start = last.bit_offset >> 3
     if length is not None and (length.bit_offset + length.bit_length) // 8 + length.value <= end:
         return
-    if not notes:
+    if len(notes) == len(walker.annotations):
         return
-    for note in notes:
-        walker.annotations.remove(note)
+    walker.annotations[:] = notes
     messages.children.remove(last)
     messages.bit_length = last.bit_offset - messages.bit_offset
     why = "incomplete length"

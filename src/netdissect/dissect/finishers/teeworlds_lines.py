@@ -7,7 +7,7 @@ from ipaddress import IPv6Address
 from typing import Any
 
 from netdissect.dissect.walker import node_fields
-from netdissect.model.dissection import MASK, Dissection, FieldNode, MessageView
+from netdissect.model.dissection import MASK, FieldNode, MessageView
 from netdissect.wire.teeworlds import secrets
 
 __all__ = ["message_line"]
@@ -186,8 +186,8 @@ _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
 """Type -> line, or what writes it; every other type lists its fields."""
 
 
-def message_line(message: MessageView, dissection: Dissection) -> str:
-    """Return the line of one message, passwords masked."""
+def message_line(message: MessageView, chunk: FieldNode | None) -> str:
+    """Return the line of one message, passwords masked; `chunk`: what it is in."""
     node = message.node
     fields = {} if node is None else node_fields(node)
     for name in secrets().get(message.type, ()):
@@ -204,7 +204,7 @@ def message_line(message: MessageView, dissection: Dissection) -> str:
             text = _cut(text, _MAX_TEXT)
     except (KeyError, TypeError, ValueError):  # a field that could not be read
         text = _listed(message.type, fields)
-    return text + _marks(message, dissection)
+    return text + _marks(chunk)
 
 
 def _base(tick: int, delta: int) -> str:
@@ -225,21 +225,11 @@ def _listed(kind: str, fields: dict[str, Any]) -> str:
     return f"{kind} {shown}".rstrip()
 
 
-def _marks(message: MessageView, dissection: Dissection) -> str:
+def _marks(chunk: FieldNode | None) -> str:
     """Return the sequence number of a vital chunk, and that it was sent again."""
-    chunk = _chunk_of(message.node, dissection.root)
     if chunk is None:
         return ""
     facts = {child.name: child.value for child in chunk.children}
     if not facts.get("vital"):
         return ""
     return f" [vital {facts.get('sequence')}{', resent' if facts.get('resend') else ''}]"
-
-
-def _chunk_of(node: FieldNode | None, root: FieldNode) -> FieldNode | None:
-    chunks = next((child for child in root.children if child.name == "chunks"), None)
-    if chunks is None or node is None:
-        return None
-    return next(
-        (chunk for chunk in chunks.children if any(child is node for child in chunk.children)), None
-    )
