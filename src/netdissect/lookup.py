@@ -12,9 +12,8 @@ from functools import cache, partial
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from netdissect.capture.tools import Check, checks
 from netdissect.dissect.foreign import (
     LOAD_SECONDS,
     Overrun,
@@ -32,6 +31,9 @@ from netdissect.model.text import quoted
 from netdissect.protocols import registry
 from netdissect.protocols.base import Fragment, Protocol, Reading
 from netdissect.protocols.foreign import Foreign, trial
+
+if TYPE_CHECKING:
+    from netdissect.capture.tools import Check
 
 __all__ = [
     "catalogue",
@@ -278,6 +280,8 @@ def _likeliest(known: Protocol, payload: bytes, transport: str) -> str | None:
 
 def doctor_checks(version: str) -> list[Check]:
     """Return what `netdissect doctor` lists."""
+    from netdissect.capture.tools import Check, checks  # noqa: PLC0415 - asks other programs
+
     good, bad = tried_protocols()
     plug_ins = [known.name for known in good if isinstance(known, Foreign)]
     return [

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from netdissect.cli.errors import EXIT
-from netdissect.filters import Filter, compile_filter
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord, Finding, MessageRecord
@@ -26,6 +25,7 @@ from netdissect.model.reports import (
 from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
+    from netdissect.filters import Filter
     from netdissect.pipeline import Analysis, Options, Reading
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
@@ -338,6 +338,7 @@ class Match:
         if text is None:
             return cls()
         from netdissect.cli.naming import names  # noqa: PLC0415
+        from netdissect.filters import compile_filter  # noqa: PLC0415
 
         found = cls(compile_filter(text, names()))
         asks = any(name.startswith(_ASK_ALL) and name != "conn.id" for name in found.filter.names)  # type: ignore[union-attr]

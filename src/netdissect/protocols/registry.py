@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netdissect.dissect.foreign import faults
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.text import quoted
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.foreign import admitted
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["get", "load", "names", "protocols"]
 
@@ -30,10 +34,45 @@ ENTRY_POINT_GROUP = "netdissect.protocols"
 
 
 @cache
+def _entry_points() -> dict[str, EntryPoint]:
+    """Return the entry points of other distributions by name.
+
+    Python's own search costs a tenth of a short run: it is asked only where a distribution says
+    that it has one.
+    """
+    if not any(_announced(folder) for folder in sys.path):
+        return {}
+    from importlib.metadata import entry_points  # noqa: PLC0415
+
+    found = reversed(list(entry_points(group=ENTRY_POINT_GROUP)))  # the first of a name counts
+    return {point.name: point for point in found}
+
+
+def _announced(folder: str) -> bool:
+    """Return whether a distribution in a folder of Python's path has an entry point of ours, or
+    may have one where the folder is an archive.
+    """
+    try:
+        return any(_has_ours(entry.path) for entry in os.scandir(folder or ".")
+                   if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO")))
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False
+
+
+def _has_ours(path: str) -> bool:
+    try:
+        with open(os.path.join(path, "entry_points.txt"), "rb") as told:  # noqa: PTH118, PTH123 - fast
+            return ENTRY_POINT_GROUP.encode() in told.read()
+    except OSError:
+        return False
+
+
+@cache
 def names() -> tuple[str, ...]:
     """Return the names of all protocols, ours first."""
-    others = sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))
-    return (*_MODULES, *(name for name in others if name not in _MODULES))
+    return (*_MODULES, *sorted(_entry_points().keys() - _MODULES))
 
 
 @cache
@@ -45,8 +84,8 @@ def get(name: str) -> Protocol:
     """
     if name in _MODULES:
         return import_module(_MODULES[name]).PROTOCOL  # type: ignore[no-any-return]
-    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        found = admitted(name, point.load)
+    if name in _entry_points():
+        found = admitted(name, _entry_points()[name].load)
         if found is None:
             raise UsageError(f"protocol {name} is disabled: {faults[name]}")
         return found

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
-from statistics import median
 from typing import Any
 
 from netdissect.model.intervals import Interval
@@ -207,6 +206,8 @@ class Intervals:
 
     def rows(self) -> list[Interval]:
         """Return every span of both directions in time, empty ones included. Ends the counting."""
+        from statistics import median  # noqa: PLC0415 - a hundredth of a second, for `stats` alone
+
         while self._waiting:
             self._count(*self._waiting.popleft())
         if self.start_ns is None:

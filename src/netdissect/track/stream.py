@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,7 +100,9 @@ class _Messages:
         self.blocked_ns = 0
         """Longest time that a message waited for earlier octets."""
         self.rtt = RttReservoir()
-        self.digest = hashlib.sha256()
+        from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
+
+        self.digest = sha256()
         self.octets = 0
         self.gaps = 0
         """Octets that the capture does not have."""
