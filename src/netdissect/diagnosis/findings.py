@@ -82,6 +82,11 @@ class Found:
     later: bool = True
     """Whether it is concluded at the end, not with its frame."""
 
+    @property
+    def terms(self) -> tuple[str, int | None, int | None, int | None, str, dict[str, Any]]:
+        """Return what the tracker's findings take of it, in their order."""
+        return self.code, self.frame, self.time_ns, self.direction, self.message, self.evidence
+
 
 def findings_of(report: ConnectionReport, found: Diagnosis) -> Iterator[Found]:
     """Yield what operators ask of a connection; each has a span and a basis in its evidence."""

@@ -536,13 +536,9 @@ class Pipeline:
         report = conclude(connection, end_ns)
         report.diagnosis = found = diagnose(report)
         for each in findings_of(report, found):
-            connection.findings.add(
-                each.code, each.frame, each.time_ns, each.direction, each.message, each.evidence,
-                concluded_ns=end_ns if each.later else None,
-            )  # fmt: skip
+            connection.findings.add(*each.terms, concluded_ns=end_ns if each.later else None)
         report.anomalies = connection.findings.totals()
-        counts = self.counts[connection.protocol]
-        counts["datagrams"] += sum(report.datagrams)
+        self.counts[connection.protocol]["datagrams"] += sum(report.datagrams)
         if self.options.on_report is not None:
             self.options.on_report(report)
         elif len(self.reports) < MAX_REPORTS:
