@@ -12,11 +12,11 @@ from netdissect.cli.naming import names
 from netdissect.export import json
 from netdissect.filters import compile_filter
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.pipeline import records as records_module
-from netdissect.pipeline.records import Records, iter_both, iter_records, share_notes
+from netdissect.pipeline.records import Records, iter_both, iter_records
 from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
 from work import lines
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection
 from netdissect.model.packets import FlowKey
 
-__all__ = ["ConnectionFacts", "DatagramRecord", "Finding", "MessageRecord", "Reliability"]
+__all__ = [
+    "ConnectionFacts",
+    "DatagramRecord",
+    "Finding",
+    "MessageRecord",
+    "Reliability",
+    "share_notes",
+]
 
 
 class Finding(NamedTuple):
@@ -122,3 +132,16 @@ class DatagramRecord:
     """Kinds of the copies of units that it carries; None = only its messages tell."""
     faults: tuple[str, ...] = ()
     """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""
+
+
+def share_notes(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:
+    """Give each finding to the message that it lies in; to the first where it lies in none."""
+    places = sorted(
+        (message.buffer, 8 * message.offset, 8 * (message.offset + message.length), message.index)
+        for message in messages
+        if message.length
+    )
+    for note in notes:
+        at = bisect_right(places, (note.buffer, note.bit_offset, inf)) - 1
+        inside = at >= 0 and places[at][0] == note.buffer and note.bit_offset < places[at][2]
+        messages[places[at][3] if inside else 0].annotations.append(note)

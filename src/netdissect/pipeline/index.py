@@ -16,9 +16,9 @@ from typing import Any
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
-from netdissect.model.records import DatagramRecord, MessageRecord
+from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import UnitRecord
-from netdissect.pipeline.records import Records, Seen, share_notes, whole_message
+from netdissect.pipeline.records import Records, Seen, whole_message
 from netdissect.protocols.base import Protocol
 
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]

@@ -8,10 +8,8 @@ settled; of a live source it leaves at once, with what is known by then.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import inf
 from typing import Any, Final
 
 from netdissect.dissect.engine import Request, dissect
@@ -28,6 +26,7 @@ from netdissect.model.records import (
     Finding,
     MessageRecord,
     Reliability,
+    share_notes,
 )
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.pipeline import Source, look_ahead, opened
@@ -48,7 +47,6 @@ __all__ = [
     "Seen",
     "iter_both",
     "iter_records",
-    "share_notes",
     "whole_message",
 ]
 
@@ -474,19 +472,6 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
         size = 8 * len(tree.buffers[0].data)
         note = Annotation(code, row.severity, row.group, text or row.title, 0, size)
         tree.annotations.append(note)
-
-
-def share_notes(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:
-    """Give each finding to the message that it lies in; to the first where it lies in none."""
-    places = sorted(
-        (message.buffer, 8 * message.offset, 8 * (message.offset + message.length), message.index)
-        for message in messages
-        if message.length
-    )
-    for note in notes:
-        at = bisect_right(places, (note.buffer, note.bit_offset, inf)) - 1
-        inside = at >= 0 and places[at][0] == note.buffer and note.bit_offset < places[at][2]
-        messages[places[at][3] if inside else 0].annotations.append(note)
 
 
 def _unknown(item: Seen) -> DatagramRecord:
