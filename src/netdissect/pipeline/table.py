@@ -60,10 +60,8 @@ CLOSED_IDLE_NS: Final = 30_000_000_000
 """A connection that has ended and been silent for so long is reported and leaves the table."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
 """How often, in packet time, ended connections are looked for."""
-PATIENCE_BITS: Final = 6
-"""One frame for so many (as a power of two) keys of connections lies between two looks: time that
-jumps with every frame costs no walk over the table each.
-"""
+KEYS_A_FRAME: Final = 64
+"""Keys looked at for each frame in between: time may jump with every frame."""
 QUIET_ROUNDS = 30
 """A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
@@ -337,11 +335,8 @@ class Pipeline:
                 kind = Port if plain else WatchedPort
                 self._table[key] = kind(self, flow, protocol, connection, side)
         if flow.transport == "tcp":
-            flow.framers = [
-                framer
-                for direction in (0, 1)
-                if (framer := protocol.framer(hints.dialects[direction], direction)) is not None
-            ]
+            framers = [protocol.framer(hints.dialects[side], side) for side in (0, 1)]
+            flow.framers = [framer for framer in framers if framer is not None]
             if connection.stream is not None and self.observer is None and self.recorder is None:
                 for side, key in enumerate(keys):
                     self._streams[key] = streams.StreamPort(self, flow, protocol, side)
@@ -569,7 +564,7 @@ class Pipeline:
         """Report connections that have ended and been silent for a while, and of those that only
         fell silent what is too many.
         """
-        if frame - self._tidied_at < len(self._claimed) >> PATIENCE_BITS:
+        if frame - self._tidied_at < len(self._claimed) // KEYS_A_FRAME:
             return
         self._tidied_at = frame
         self.now_ns = max(self.now_ns, now_ns)
@@ -592,10 +587,7 @@ class Pipeline:
 
     def _evict_claimed(self) -> None:
         """Report the tenth of the connections that has been idle longest."""
-        flows = sorted(
-            (flow for flow in self._unique() if flow.connection is not None),
-            key=self._last_ns,
-        )
+        flows = sorted((flow for flow in self._unique() if flow.connection), key=self._last_ns)
         for flow in flows[: max(1, MAX_CONNECTIONS // 10)]:
             self._hit("MAX_CONNECTIONS")
             if flow.connection is not None:
