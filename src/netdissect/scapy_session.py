@@ -26,7 +26,7 @@ from netdissect.model.packets import Frame
 from netdissect.model.records import DatagramRecord
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.records import Records, iter_records
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 
 __all__ = ["NetdissectSession", "rdpcap"]
 

@@ -459,11 +459,11 @@ def _summary(*words: str) -> list[list[str]]:
 
 
 def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from netdissect.pipeline import anomalies, table
+    from netdissect.pipeline import anomalies, stages
 
     every = objects("anomalies", LOSSY)
     monkeypatch.setattr(anomalies, "MAX_ANOMALIES", 2)
-    monkeypatch.setattr(table, "MAX_REPORTS", 0)
+    monkeypatch.setattr(stages, "MAX_REPORTS", 0)
     for words in ([], ["-Y", "frame.number > 0"]):
         found = invoke("anomalies", LOSSY, "--json", *words)
         missing = len(every) - 2 if not words else r"[1-9]\d*"

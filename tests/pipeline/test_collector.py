@@ -8,7 +8,7 @@ from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Options
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 
 
 def test_thresholds_come_back_whatever_happens() -> None:

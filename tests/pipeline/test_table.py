@@ -20,6 +20,7 @@ from netdissect.pipeline import (
     decode_as,
     iter_timeline,
     recogniser,
+    stages,
     table,
 )
 from netdissect.track.recorder import Recorder
@@ -382,7 +383,7 @@ def test_bound_of_sampled_and_other_flows(monkeypatch) -> None:
 
 
 def test_bound_of_reports(monkeypatch) -> None:
-    monkeypatch.setattr(table, "MAX_REPORTS", 5)
+    monkeypatch.setattr(stages, "MAX_REPORTS", 5)
     assert len(run(handshakes(9)).reports) == 5
     every = []
     run(handshakes(9), on_report=every.append)

@@ -15,7 +15,7 @@ from netdissect.model.policy import (
 )
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe
 from netdissect.track.space import Space
 
 MS = 1_000_000
@@ -88,7 +88,7 @@ def policy(**changes):
     return Policy(**(values | changes))
 
 
-def connection(recorder: Recorder | None = None, transport="udp", **changes):
+def connection(recorder: Scribe | None = None, transport="udp", **changes):
     """Return a connection of the toy policy, and its anomalies."""
     anomalies = []
     made = Connection(

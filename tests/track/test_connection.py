@@ -218,8 +218,7 @@ def test_icmp_is_evidence() -> None:
 
 def test_retransmission_records_tell_when_they_were_due() -> None:
     recorder = Recorder()
-    made, _ = connection(recorder)
-    recorder.connection = 1
+    made, _ = connection(recorder.of(1))
     feed(
         made,
         [

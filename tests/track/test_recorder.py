@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from netdissect.model.events import Ev
 from netdissect.track import recorder as module
-from netdissect.track.conclusion import conclude
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
-from tracking import MS, connection, space
+from tracking import MS, space
 
 
 def filled(numbers, acked):
     recorder = Recorder()
-    recorder.connection = 1
-    made, _ = space(recorder)
+    made, _ = space(recorder.of(1))
     for number in numbers:
         made.unit(number, None, b"x", "Thing", number, number * MS)
     for number in acked:
@@ -63,7 +60,7 @@ def test_copies_of_a_unit_that_has_left_have_a_record_of_their_own() -> None:
 
 def test_events_and_units_leave_in_order_of_time() -> None:
     recorder, _ = filled((1, 2), (1, 2))
-    recorder.event("timeout", 1_500_000, None, 0, "between", {"a": 1})
+    recorder.of(1).event("timeout", 1_500_000, None, 0, "between", {"a": 1})
     left = list(recorder.rest())
     assert [getattr(item, "event", None) for item in left] == [None, "timeout", None]
 
@@ -85,15 +82,3 @@ def test_gaps_are_events() -> None:
     gaps = [item for item in recorder.rest() if hasattr(item, "event")]
     assert [(g.data["first_seq"], g.data["last_seq"]) for g in gaps] == [(2, 4), (7, 7)]
     assert gaps[1].text == "things 7 not seen"
-
-
-def test_nothing_is_kept_of_a_connection_that_is_over() -> None:
-    # Kept by the identity of its spaces, it would be taken for that of a later connection.
-    recorder = Recorder()
-    made = connection(recorder=recorder)[0]
-    there = made.lanes[0].spaces["things"]
-    made.datagram(0, 1, MS, b"x", [(Ev.UNIT, "Thing", "things", 5, None, b"x")])
-    conclude(made, 2 * MS)
-    recorder.late(there, 5, True, None, 3, 3 * MS, 3 * MS)
-    own, further = recorder.rest()
-    assert (len(own.copies), further.extra["continued"]) == (1, None)

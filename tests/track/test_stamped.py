@@ -28,7 +28,7 @@ def send(space, number, stamp, ms, octets=b"x"):
 
 def test_a_round_trip_is_that_of_the_copy_which_is_answered() -> None:
     recorder = Recorder()
-    space = stamped(recorder)
+    space = stamped(recorder.of(1))
     send(space, 1, 100, 0)
     send(space, 1, 600, 500)
     space.ack(1, 100, 9, 520 * MS)
@@ -64,7 +64,7 @@ def test_a_copy_that_was_not_seen_gives_no_round_trip() -> None:
 
 def test_each_copy_waits_twice_as_long() -> None:
     recorder = Recorder()
-    space = stamped(recorder)
+    space = stamped(recorder.of(1))
     for copy, ms in enumerate((0, 500, 1500, 3500)):
         send(space, 1, copy, ms)
         assert space.outstanding[1].due_ns == (ms + 500 * 2**copy) * MS

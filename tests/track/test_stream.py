@@ -25,9 +25,10 @@ class Wire:
     def __init__(self, *, isn: tuple[int, int] = (1000, 5000), record: bool = False) -> None:
         self.anomalies: list[Anomaly] = []
         self.recorder = Recorder() if record else None
+        scribe = None if self.recorder is None else self.recorder.of(1)
         self.steps: list[tuple[str, int]] = []
         findings = Findings(1, ROWS, self.anomalies.append)
-        self.track = StreamTrack(1, findings, self.recorder, self._step)
+        self.track = StreamTrack(findings, scribe, self._step)
         self.isn = isn
         self.frame = 0
 

@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Recorder, Scribe
 from netdissect.track.troubles import MAX_HOLES, MAX_RESENT, RTO_MIN_NS, Troubles
 
 MS = 1_000_000
 
 
-def events(recorder: Recorder) -> list[tuple[str, int]]:
+def events(recorder: Scribe) -> list[tuple[str, int]]:
     return [(item.event, item.time_ns) for item in recorder.pending]
 
 
 def test_a_window_is_closed_once_and_opened_once() -> None:
-    recorder = Recorder()
+    recorder = Recorder().of(1)
     troubles = Troubles(1, recorder)
     for number in range(3):
         troubles.close(number, number * MS)
@@ -30,7 +30,7 @@ def test_a_window_that_stays_closed_counts_to_the_end() -> None:
 
 
 def test_only_long_waits_are_the_timers() -> None:
-    recorder = Recorder()
+    recorder = Recorder().of(1)
     troubles = Troubles(0, recorder)
     moments = [0, 20 * MS, 20 * MS + RTO_MIN_NS, 20 * MS + 3 * RTO_MIN_NS]
     for copy, now in enumerate(moments[1:], start=2):
@@ -41,7 +41,7 @@ def test_only_long_waits_are_the_timers() -> None:
 
 
 def test_holes_are_told_when_they_open_and_when_their_octets_come() -> None:
-    recorder = Recorder()
+    recorder = Recorder().of(1)
     troubles = Troubles(0, recorder)
     troubles.hole(100, 400, 1, 0)
     troubles.came(500, 600, 2, 5 * MS)
@@ -64,7 +64,7 @@ def test_holes_cost_nothing_where_nobody_looks() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    troubles = Troubles(0, Recorder())
+    troubles = Troubles(0, Recorder().of(1))
     for start in range(0, 20 * MAX_HOLES, 10):
         troubles.hole(start, start + 5, 1, start)
         assert len(troubles._holes) <= MAX_HOLES

@@ -19,7 +19,7 @@ from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.options import Analysis, Near, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.intervals import Intervals
 from netdissect.track.recorder import Recorder

@@ -18,7 +18,8 @@ from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import UnitRecord
-from netdissect.pipeline.records import Records, Seen, whole_message
+from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.records import Records, whole_message
 from netdissect.protocols.base import Protocol
 
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]
@@ -168,8 +169,9 @@ class Index(Records):
         party = self.parties[number]
         if item.connection is not None:
             party.dialect = item.connection.hints.dialects[item.direction]
-            if not party.hints or party.hints[-1][1] is not item.extra:
-                party.hints.append((self.rows, item.extra))
+            extra = None if item.hints is None else item.hints.extra
+            if not party.hints or party.hints[-1][1] is not extra:
+                party.hints.append((self.rows, extra))
         party.rows += 1
         if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
             self.joined[self.rows] = item.frames

@@ -14,7 +14,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.live import Glimpse, LiveView
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.track.connection import Connection
 
 if TYPE_CHECKING:

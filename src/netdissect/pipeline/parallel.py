@@ -31,7 +31,7 @@ from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline
 

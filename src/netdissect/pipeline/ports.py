@@ -1,24 +1,38 @@
-"""Flows and the two directions of a claimed one: what the table of the pipeline maps a key to."""
+"""Flows, and the only way that a datagram of a claimed one goes: `Port.take`."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from netdissect.model.claims import Claim, Sample
+from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
+from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event
-from netdissect.model.packets import FlowKey, Packet
-from netdissect.protocols.base import Assembler, Fault, Framer, Protocol
+from netdissect.model.packets import FlowKey, Packet, reverse_key
+from netdissect.model.reports import Parting
+from netdissect.pipeline.observer import Observer, Seen
+from netdissect.pipeline.partly import messages_alone, no_faults, nothing_new
+from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
 
-if TYPE_CHECKING:
-    from netdissect.pipeline.table import Pipeline
+__all__ = ["Flow", "Intake", "Name", "Port", "Taker"]
 
-__all__ = ["Flow", "Port", "Taker", "WatchedPort"]
+MAX_HELD = 8
+"""Datagrams per flow that wait for whether they begin a new connection."""
 
 _RESTART: Final = int(Ev.RESTART)
+_HINTS: Final = int(Ev.HINTS)
 _PART: Final = int(Ev.PART)
+_UNIT: Final = int(Ev.UNIT)
+_MESSAGE: Final = int(Ev.MESSAGE)
+
+_log = logging.getLogger(__name__)
+
+Name = tuple[str, FlowKey]
+"""Transport and key of either direction."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +58,6 @@ class Flow:
     claim: Claim | None = None
     client: int = 0
     """Endpoint that is the client."""
-    framers: list[Framer] = field(default_factory=list)
-    """TCP: one per direction."""
     assembler: Assembler | None = None
     ordinal: int = 0
     """TCP: ordinal of the connection at hand on this 4-tuple."""
@@ -53,10 +65,8 @@ class Flow:
     """Datagrams (direction, frame, time, payload) that may begin a new connection."""
     earlier: list[tuple[Connection, Assembler | None]] = field(default_factory=list)
     """Connections of this address pair that may go on beside the present one, oldest first."""
-    faults: tuple[Fault, ...] = ()
-    """TCP: what the framer has found about the message at hand."""
-    offset: int = 0
-    """TCP: where in its stream the message at hand begins."""
+    ways: list[Port] = field(default_factory=list)
+    """What takes the datagrams of the connection at hand: (of the client, of the server)."""
 
     def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Give the parts of a datagram to the assembler; track what it says."""
@@ -64,6 +74,10 @@ class Flow:
             more = self.assembler.feed(direction, frame, time_ns, events)
             if more:
                 self.connection.further(direction, frame, time_ns, more)
+
+    def key_of(self, direction: int) -> FlowKey:
+        """Return the key of a direction: 0 = what the client sends."""
+        return self.key if direction == self.client else reverse_key(self.key)
 
 
 class Taker:
@@ -77,42 +91,195 @@ class Taker:
 
 
 class Port(Taker):
-    """One direction of a claimed UDP flow."""
+    """One direction of a claimed flow: every datagram, and every message of a stream, is scanned,
+    tracked, assembled and shown here, whether somebody watches or not.
+    """
 
-    __slots__ = ("connection", "direction", "flow", "pipeline", "scan")
+    __slots__ = ("_intake", "connection", "direction", "flow", "observer", "protocol", "scan")
 
     def __init__(
-        self, pipeline: Pipeline, flow: Flow, protocol: Protocol, connection: Connection, side: int
+        self, intake: Intake, flow: Flow, protocol: Protocol, connection: Connection, direction: int
     ) -> None:
-        self.pipeline = pipeline
+        self._intake = intake
+        self.observer = intake.observer
         self.flow = flow
-        self.direction = side ^ flow.client
-        self.scan = protocol.brief or protocol.scan
         self.connection = connection
+        self.direction = direction
+        self.protocol = protocol
+        watched = self.observer is not None or connection.recorder is not None
+        plain = flow.transport == "udp" and not watched
+        self.scan = (protocol.brief if plain else None) or protocol.scan
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Scan, track and assemble one datagram."""
-        connection = self.connection
-        direction = self.direction
+        """Take one datagram."""
         try:
-            events = self.scan(payload, direction, connection.hints)
+            events = self.scan(payload, self.direction, self.connection.hints)
             if events and events[0][0] == _RESTART:
-                self.pipeline.restart(self.flow, direction, frame, time_ns, payload, events)
+                self._intake.restart(self, frame, time_ns, payload, events)
                 return
             if self.flow.held:
-                self.pipeline.release(self.flow, direction)
-            connection.datagram(direction, frame, time_ns, payload, events)
-            if events and events[-1][0] == _PART:
-                self.flow.assemble(direction, frame, time_ns, events)
+                self._intake.release(self.flow, self.direction)
+            self.track(self.connection, frame, time_ns, payload, events)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
-            self.pipeline.bug(connection, direction, frame, time_ns, bug)
+            self.bug(frame, time_ns, bug)
+
+    def partly(
+        self, frame: int, time_ns: int, payload: bytes, kept: Callable[[list[Event]], list[Event]]
+    ) -> None:
+        """Take one datagram of which only the events count that `kept` returns."""
+        try:
+            events = self.protocol.scan(payload, self.direction, self.connection.hints)
+            self.track(self.connection, frame, time_ns, payload, kept(events))
+        except Exception as bug:  # noqa: BLE001 - as above
+            self.bug(frame, time_ns, bug)
+
+    def message(
+        self, frame: int, time_ns: int, octets: bytes, offset: int,
+        frames: tuple[int, ...] = (), faults: tuple[Fault, ...] = (),
+    ) -> None:  # fmt: skip
+        """Take the message at `offset` of a stream, whose segments are `frames`."""
+        try:
+            events = self.scan(octets, self.direction, self.connection.hints)
+            self.track(self.connection, frame, time_ns, octets, events, offset, frames, faults)
+        except Exception as bug:  # noqa: BLE001 - as above
+            self.bug(frame, time_ns, bug)
+
+    def track(
+        self,
+        connection: Connection,
+        frame: int,
+        time_ns: int,
+        payload: bytes,
+        events: list[Event],
+        offset: int = -1,
+        frames: tuple[int, ...] = (),
+        faults: tuple[Fault, ...] = (),
+    ) -> None:
+        """Track, assemble and show what was scanned; `offset` -1 for a datagram. `connection` is
+        not that of the port where an earlier one goes on.
+        """
+        direction, hints, recorder = self.direction, connection.hints, connection.recorder
+        if recorder is not None:
+            recorder.touched.clear()
+        if offset < 0:
+            connection.datagram(direction, frame, time_ns, payload, events)
+        else:
+            events = self._in_stream(frame, time_ns, events, offset, offset + len(payload))
+        if events and events[-1][0] == _PART and connection is self.connection:
+            self.flow.assemble(direction, frame, time_ns, events)
+        if self.observer is not None:
+            item = Seen(frame, time_ns, payload)
+            item.connection, item.protocol, item.direction = connection, self.protocol, direction
+            item.events, item.hints, item.frames, item.faults = events, hints, frames, faults
+            if offset >= 0:
+                item.stream = (self.flow.key_of(direction), self.flow.ordinal, offset)
+            if recorder is not None:
+                item.touched = tuple(recorder.touched)
+            self.observer.seen(item)
+
+    def _in_stream(
+        self, frame: int, time_ns: int, events: list[Event], start: int, end: int
+    ) -> list[Event]:
+        """Track the message of a stream; return its events, with the number that it got."""
+        connection, direction = self.connection, self.direction
+        stream = connection.stream
+        type_, cell = None, None
+        if stream is not None and events and events[0][0] == _MESSAGE:
+            type_ = events[0][1]
+            if type_ is not None and len(events) == 1:
+                cell = connection.lanes[direction].messages.get(type_)
+        if cell is None:
+            connection.further(direction, frame, time_ns, events)
+        else:
+            cell.add(1, time_ns, frame)
+        if type_ is None or stream is None:
+            return events
+        if stream.next_message(direction, start, end, time_ns):
+            number = stream.messages[direction].count
+        else:
+            number = stream.message(direction, type_, (start, end), frame, time_ns)
+        if self.observer is None:
+            return events
+        return [(_UNIT, type_, "message", number, None, None), *events[1:]]
+
+    def bug(self, frame: int, time_ns: int, bug: Exception) -> None:
+        """Report a fault of our own; re-raise it where the user asked for that."""
+        if self._intake.strict:
+            raise bug
+        _log.info("frame %d: fault in %s", frame, self.protocol.name, exc_info=bug)
+        text = f"{type(bug).__name__}: {bug}"
+        self.connection.findings.add("dissector-bug", frame, time_ns, self.direction, text)
 
 
-class WatchedPort(Port):
-    """A port of a flow with an observer of every datagram."""
+class Intake:
+    """What ports have in common: who sees their datagrams, and where connections begin anew."""
 
-    __slots__ = ()
+    def __init__(
+        self,
+        observer: Observer | None,
+        *,
+        strict: bool,
+        renew: Callable[[Flow, int, int, Hints | None], None],
+        hit: Callable[[str], None],
+    ) -> None:
+        """Take who sees every datagram, whether faults of protocols are raised, what begins a new
+        connection on a flow (flow, frame, time, hints), and what counts bounds.
+        """
+        self.observer = observer
+        self.strict = strict
+        self._renew = renew
+        self._hit = hit
 
-    def take(self, frame: int, time_ns: int, payload: bytes) -> None:
-        """Scan, track, assemble and show one datagram."""
-        self.pipeline.watched(self.flow, self.direction, frame, time_ns, payload)
+    def open(self, flow: Flow, protocol: Protocol, connection: Connection) -> None:
+        """Make the ports of a connection that begins."""
+        flow.ways = [Port(self, flow, protocol, connection, direction) for direction in (0, 1)]
+
+    def faulty(self, flow: Flow, packet: Packet) -> None:
+        """Take a datagram in which the layers below found something."""
+        _, frame, time_ns, key, payload, _, faults = packet
+        port = flow.ways[(0 if key == flow.key else 1) ^ flow.client]
+        for code in faults:
+            port.connection.findings.add(code, frame, time_ns, port.direction)
+        if CAPTURE_DUPLICATE in faults:
+            port.partly(frame, time_ns, payload, messages_alone)
+        elif SNAPPED in faults:
+            port.partly(frame, time_ns, payload, no_faults)
+        else:
+            port.take(frame, time_ns, payload)
+
+    def restart(
+        self, port: Port, frame: int, time_ns: int, payload: bytes, events: list[Event]
+    ) -> None:
+        """Take a datagram that begins, or may begin, a new connection on a claimed flow."""
+        flow, connection, direction = port.flow, port.connection, port.direction
+        scope = events[0][1]
+        if scope == "?":
+            for event in events:
+                if event[0] == _HINTS:
+                    connection.learn(event[1])
+            flow.held.append((direction, frame, time_ns, payload))
+            if len(flow.held) > MAX_HELD:
+                self._hit("MAX_HELD")
+                self.release(flow, direction, last=1)
+            return
+        told = next((event[1] for event in events if event[0] == _HINTS), None)
+        other = told is not None and told.dialects != connection.hints.dialects
+        if scope != "*" or (connection.forced and other):
+            if scope == "<" and flow.earlier:
+                connection = flow.earlier[-1][0]
+            # Where the user knows better it is a strange datagram of the same connection.
+            port.track(connection, frame, time_ns, payload, events)
+            return
+        connection.parting = Parting("superseded", direction, frame, time_ns)
+        held, flow.held = flow.held, []
+        self._renew(flow, frame, time_ns, told)
+        for side, at, when, octets in (*held, (direction, frame, time_ns, payload)):
+            flow.ways[side].take(at, when, octets)
+
+    def release(self, flow: Flow, direction: int, *, last: int = 0) -> None:
+        """Count held datagrams of one sender where they were, as nothing new began."""
+        mine = [item for item in flow.held if item[0] == direction]
+        for item in mine[:last] if last else mine:
+            flow.held.remove(item)
+            _, frame, time_ns, payload = item
+            flow.ways[direction].partly(frame, time_ns, payload, nothing_new)

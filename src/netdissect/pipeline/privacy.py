@@ -42,9 +42,7 @@ _Edit = tuple[int, int, bytes]
 class Writer(Protocol):
     """What stands for texts and addresses. The same for the same, and as long."""
 
-    def text(
-        self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0
-    ) -> bytes:
+    def text(self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0) -> bytes:
         """Return octets in which every visible character is another one, at the same cost; where it
         is to be `flat`, one letter in that many places of `FLATTEST`.
         """

@@ -16,10 +16,9 @@ from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import FLOW_CODES, Decapsulator
 from netdissect.flow.codes import SNAPPED
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.claims import Hints
 from netdissect.model.dissection import Dissection, MessageView
 from netdissect.model.events import Ev, Event
-from netdissect.model.packets import FlowKey, Packet, flow_endpoints, reverse_key
+from netdissect.model.packets import Packet, flow_endpoints
 from netdissect.model.records import (
     ConnectionFacts,
     DatagramRecord,
@@ -31,9 +30,9 @@ from netdissect.model.records import (
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.pipeline import Source, look_ahead, opened
 from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.options import Options
-from netdissect.pipeline.ports import Flow
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
@@ -44,7 +43,6 @@ __all__ = [
     "MAX_HELD_OCTETS",
     "MAX_HELD_RECORDS",
     "Records",
-    "Seen",
     "iter_both",
     "iter_records",
     "whole_message",
@@ -73,53 +71,6 @@ _TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
 """Findings on the packet below the protocol."""
-
-
-class Seen:
-    """One datagram as the pipeline showed it."""
-
-    __slots__ = (
-        "connection",
-        "direction",
-        "events",
-        "extra",
-        "faults",
-        "findings",
-        "frame",
-        "frames",
-        "octets",
-        "packet",
-        "payload",
-        "protocol",
-        "stream",
-        "time_ns",
-        "touched",
-    )
-
-    def __init__(self, frame: int, time_ns: int, payload: bytes) -> None:
-        self.frame = frame
-        self.time_ns = time_ns
-        self.payload = payload
-        self.packet: Packet | None = None
-        self.connection: Connection | None = None
-        self.protocol: Protocol | None = None
-        self.direction = 0
-        self.events: list[Event] = []
-        self.extra: Any = None
-        self.frames: tuple[int, ...] = ()
-        self.touched: tuple[tuple[UnitRecord, Copy], ...] = ()
-        self.findings: tuple[Finding, ...] = ()
-        self.octets = 0
-        """About how much memory it takes, that of its units included."""
-        self.faults: tuple[Fault, ...] = ()
-        """What the framer of a stream has found about the message."""
-        self.stream: tuple[FlowKey, int, int] | None = None
-
-    def settled(self, now_ns: int) -> bool:
-        """Return whether nothing more can be learnt about it."""
-        return now_ns - self.time_ns > HOLD_NS or all(
-            record.settled_ns is not None and not copy.doubtful for record, copy in self.touched
-        )
 
 
 class Undecoded(DatagramRecord):
@@ -174,27 +125,11 @@ class Records:
 
     # -- called by the pipeline --------------------------------------------------------------------
 
-    def seen(
-        self,
-        flow: Flow,
-        connection: Connection,
-        direction: int,
-        packet: tuple[int, int, bytes, tuple[int, ...]],
-        events: list[Event],
-        hints: Hints,
-    ) -> None:
+    def seen(self, item: Seen) -> None:
         """Take one datagram of a known protocol."""
-        frame, time_ns, payload, frames = packet
-        item = Seen(frame, time_ns, payload)
-        item.connection, item.protocol, item.direction = connection, flow.protocol, direction
-        item.events, item.extra, item.frames = events, hints.extra, frames
-        item.touched = tuple(self.recorder.touched)
-        item.faults = flow.faults
-        if connection.transport == "tcp":
-            key = flow.key if direction == flow.client else reverse_key(flow.key)
-            item.stream = (key, flow.ordinal, flow.offset)
         if self._findings:
-            item.findings = tuple(finding for where, finding in self._findings if where == frame)
+            mine = (finding for where, finding in self._findings if where == item.frame)
+            item.findings = tuple(mine)
             self._findings.clear()
         self._hold(item)
 
@@ -238,7 +173,7 @@ class Records:
         while held:
             frame, _, item = held[0]
             waits = oldest_frame is not None and frame > oldest_frame
-            if not self.live and (waits or not item.settled(now_ns)):
+            if not self.live and (waits or not _settled(item, now_ns)):
                 if len(held) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
                     return
                 self.early += 1
@@ -263,7 +198,7 @@ class Records:
             connection.transport,
             unframed=connection.transport == "tcp",
             schema=self.schemas.get(protocol.name),
-            hints=item.extra,
+            hints=None if item.hints is None else item.hints.extra,
             bounds=self.bounds,
         )
         record = Undecoded(
@@ -472,6 +407,13 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
         size = 8 * len(tree.buffers[0].data)
         note = Annotation(code, row.severity, row.group, text or row.title, 0, size)
         tree.annotations.append(note)
+
+
+def _settled(item: Seen, now_ns: int) -> bool:
+    """Return whether nothing more can be learnt about a datagram."""
+    return now_ns - item.time_ns > HOLD_NS or all(
+        record.settled_ns is not None and not copy.doubtful for record, copy in item.touched
+    )
 
 
 def _unknown(item: Seen) -> DatagramRecord:

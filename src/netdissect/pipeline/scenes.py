@@ -9,14 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from netdissect.model.annotations import Severity
-from netdissect.model.claims import Hints
-from netdissect.model.events import Event
 from netdissect.model.packets import Packet
 from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import Copy, UnitRecord
-from netdissect.pipeline.ports import Flow
-from netdissect.pipeline.records import Records, Seen
-from netdissect.track.connection import Connection
+from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.records import Records
 
 __all__ = ["MAX_RECENT", "MAX_SCENE", "Scene", "Scenes", "Told"]
 
@@ -29,26 +25,6 @@ MAX_DISORDER = 1024
 
 Told = Callable[[int, int, int, int, int], None]
 """Called with connection, direction, time in ns, frame and octets of each datagram."""
-
-
-_Kept = tuple[
-    Connection,
-    int,
-    tuple[int, int, bytes, tuple[int, ...]],
-    list[Event],
-    Any,
-    tuple[tuple[UnitRecord, Copy], ...],
-    Flow,
-]
-"""What is remembered of a datagram: most are never asked for, so it is not much."""
-
-
-def _seen(kept: _Kept) -> Seen:
-    connection, direction, (frame, time_ns, payload, frames), events, extra, touched, flow = kept
-    item = Seen(frame, time_ns, payload)
-    item.connection, item.protocol, item.direction = connection, flow.protocol, direction
-    item.events, item.extra, item.frames, item.touched = events, extra, frames, touched
-    return item
 
 
 class Scene:
@@ -88,26 +64,18 @@ class Scenes(Records):
         super().__init__(schemas=schemas, strict=strict, **more)
         self._told = told
         self._remember = remember
-        self._recent: deque[_Kept] = deque(maxlen=MAX_RECENT)
+        self._recent: deque[Seen] = deque(maxlen=MAX_RECENT)
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Take nothing: findings are told one by one elsewhere."""
 
-    def seen(
-        self,
-        flow: Flow,
-        connection: Connection,
-        direction: int,
-        packet: tuple[int, int, bytes, tuple[int, ...]],
-        events: list[Event],
-        hints: Hints,
-    ) -> None:
+    def seen(self, item: Seen) -> None:
         """Take one datagram of a known protocol."""
-        self._told(connection.number, direction, packet[1], packet[0], len(packet[2]))
+        if item.connection is not None:
+            number, octets = item.connection.number, len(item.payload)
+            self._told(number, item.direction, item.time_ns, item.frame, octets)
         if self._remember:
-            touched = tuple(self.recorder.touched)
-            kept = (connection, direction, packet, events, hints.extra, touched, flow)
-            self._recent.append(kept)
+            self._recent.append(item)
 
     def other(self, packet: Packet) -> None:
         """Take nothing: datagrams of no known protocol are not shown."""
@@ -117,12 +85,13 @@ class Scenes(Records):
         of too many those of `frames` and their neighbours.
         """
         found: list[Seen] = []
-        for kept in reversed(self._recent):
-            frame = kept[2][0]
+        for item in reversed(self._recent):
+            frame = item.frame
             if frame < first - MAX_DISORDER:
                 break
-            if first <= frame <= last and kept[0].number == connection:
-                found.append(_seen(kept))
+            owner = item.connection
+            if first <= frame <= last and owner is not None and owner.number == connection:
+                found.append(item)
         found.sort(key=lambda item: item.frame)
         cut = len(found) > MAX_SCENE
         if cut:

@@ -12,7 +12,8 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze
-from netdissect.pipeline.records import Records, Seen, iter_both
+from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.records import Records, iter_both
 from netdissect.survey.dataset import Dataset, Staged
 from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import Source, held

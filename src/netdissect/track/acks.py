@@ -7,6 +7,7 @@ from typing import Final
 from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
 from netdissect.track.ledger import PAUSE_NS, Ledger, Unit
+from netdissect.track.recorder import note_acked
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
 __all__ = ["Acknowledged"]
@@ -141,8 +142,8 @@ class Acknowledged(Ledger):
         self.remember(seq, unit)
         if telling:
             self._sight()
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.acked(unit.record, frame, time_ns, ambiguous=copies > 1)
+        if unit.record is not None:
+            note_acked(unit.record, frame, time_ns, ambiguous=copies > 1)
         if unit.carried is not None:
             for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)

@@ -15,7 +15,7 @@ from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING, Unit
 from netdissect.track.ranges import Ranges
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.space import Space, jump_text
 
 __all__ = ["MAX_AGAIN", "MAX_LISTED", "CarriedSpace"]
@@ -34,7 +34,7 @@ class CarriedSpace(Space):
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
@@ -240,15 +240,15 @@ class CarriedSpace(Space):
             self.came_late(seq, unit, copies, time_ns)
         else:
             self.rtt.add(max(0, time_ns - unit.first_ns))
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.acked(unit.record, frame, time_ns, ambiguous=copies > 1)
+        if unit.record is not None:
+            note_acked(unit.record, frame, time_ns, ambiguous=copies > 1)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""
         del seq
         self.unacked += seen
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.dropped(unit.record, "unacked" if seen else "unknown")
+        if unit.record is not None:
+            note_dropped(unit.record, "unacked" if seen else "unknown")
 
     def end_all(self, end_ns: int, patience_ns: int) -> None:
         """Settle what is open at the end."""

@@ -15,7 +15,7 @@ from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import PAUSE_NS, Unit
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.space import Space, jump_text
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
@@ -72,7 +72,7 @@ class CarrierSpace(Space):
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self.twin: CarrierSpace | None = None
@@ -161,7 +161,7 @@ class CarrierSpace(Space):
         self.current = None
         if self.recorder is not None:
             record = self.recorder.first(self, seq, wire_seq, type_, frame, time_ns)
-            self.recorder.dropped(record, "unknown")
+            note_dropped(record, "unknown")
 
     def _take(self, wire_seq: int, mark: int, frame: int, time_ns: int) -> int | None:
         """Return the extended number of a new datagram, None for a copy or a stray one."""
@@ -230,9 +230,7 @@ class CarrierSpace(Space):
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def _is_alien(
-        self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int
-    ) -> bool:
+    def _is_alien(self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int) -> bool:
         """Return True for a number far from all before, which nothing confirms yet."""
         last = self.last or 0
         back = self._modulus - ahead
@@ -334,8 +332,8 @@ class CarrierSpace(Space):
             rtt.add(sample)
             if sample < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS:
                 self._sight()
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.acked(unit.record, frame, time_ns, ambiguous=False)
+        if unit.record is not None:
+            note_acked(unit.record, frame, time_ns, ambiguous=False)
         if unit.carried is not None:
             for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)
@@ -349,8 +347,8 @@ class CarrierSpace(Space):
             "datagram-timed-out", unit.frame, unit.first_ns, self.direction,
             concluded_ns=unit.first_ns + self._timeout_ns,
         )  # fmt: skip
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.dropped(unit.record, "given_up", lost=self._is_lost(seq, unit))
+        if unit.record is not None:
+            note_dropped(unit.record, "given_up", lost=self._is_lost(seq, unit))
         self._reached.discard(seq)
 
     def _note_reached(self, base: int, bits: int) -> None:
@@ -402,8 +400,8 @@ class CarrierSpace(Space):
             self.time_out(seq, unit)
             return
         self.unacked += seen
-        if unit.record is not None and self.recorder is not None:
-            self.recorder.dropped(unit.record, "unacked" if seen else "unknown")
+        if unit.record is not None:
+            note_dropped(unit.record, "unacked" if seen else "unknown")
 
     # -- epochs ------------------------------------------------------------------------------------
 

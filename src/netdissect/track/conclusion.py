@@ -253,7 +253,6 @@ def _timeout_event(connection: Connection, found: TimeoutVerdict, side: int) -> 
     )  # fmt: skip
     recorder = connection.recorder
     if recorder is not None and found.due_ns is not None:
-        recorder.connection = connection.number
         recorder.event(
             "timeout", found.due_ns, None, side, f"{found.side} gives its peer up",
             {"last_heard_ns": found.last_heard_ns, "latest_ns": found.latest_ns},

@@ -18,7 +18,7 @@ from netdissect.track.lane import Lane
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.machine import StateRunner
 from netdissect.track.quiet import Life, Quiet
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe
 from netdissect.track.stream import StreamTrack
 from netdissect.track.timeouts import announced
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS, Vantage
@@ -53,7 +53,7 @@ class Connection:
         endpoints: tuple[str, str],
         roles_from: str,
         findings: Findings,
-        recorder: Recorder | None = None,
+        recorder: Scribe | None = None,
         explain: tuple[str, ...] = (),
         forced: bool = False,
     ) -> None:
@@ -100,7 +100,7 @@ class Connection:
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where the protocol's rules ask for it."""
         if transport == "tcp" and policies[0].stream:
-            self.stream = StreamTrack(number, findings, recorder, self._step_in_time)
+            self.stream = StreamTrack(findings, recorder, self._step_in_time)
             self.quiet.stream = self.stream
             for half in self.stream.halves:
                 half.on_pause = self.quiet.resumed
@@ -478,8 +478,6 @@ class Connection:
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.release()
-                if self.recorder is not None:
-                    self.recorder.forget(space)
         self.stream = self.quiet.stream = None
         self.released = True
 

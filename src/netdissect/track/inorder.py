@@ -12,7 +12,7 @@ from typing import Any
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe
 from netdissect.track.space import Space
 
 __all__ = ["InOrderSpace"]
@@ -26,7 +26,7 @@ class InOrderSpace(Space):
     )  # fmt: skip
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self.twin: InOrderSpace | None = None

@@ -89,9 +89,7 @@ class Intervals:
         while newest_ns - _moment_ns(self._waiting[0][0]) > LATE_NS:
             self._count(*self._waiting.popleft())
 
-    def _count(
-        self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None
-    ) -> None:
+    def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
         arrived = (item.connection, item.direction) in self._near
         if isinstance(item, UnitRecord):
             self.unit(item, arrived=arrived, frames=frames)

@@ -11,7 +11,7 @@ from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.inorder import InOrderSpace
 from netdissect.track.probes import ProbeTrack
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.stamped import StampedSpace
@@ -48,14 +48,15 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("carrier", "counters", "datagrams", "direction", "last_frame", "last_ns", "limits",
-                 "messages", "octets", "policy", "probes", "silent", "smoothed_ms",
-                 "spaces", "timings", "variance_ms")  # fmt: skip
+    __slots__ = ("_recorder", "carrier", "counters", "datagrams", "direction", "last_frame",
+                 "last_ns", "limits", "messages", "octets", "policy", "probes", "silent",
+                 "smoothed_ms", "spaces", "timings", "variance_ms")  # fmt: skip
 
     def __init__(
-        self, policy: Policy, direction: int, findings: Findings, recorder: Recorder | None
+        self, policy: Policy, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         self.policy = policy
+        self._recorder = recorder
         self.direction = direction
         self.silent = True
         """True until the first datagram of this direction."""
@@ -96,7 +97,7 @@ class Lane:
             self.limits["MAX_SPACES"] = self.limits.get("MAX_SPACES", 0) + 1
             return None
         rule = replace(template.rule, name=name)
-        space = _kind(rule, self.policy)(rule, self.direction, template.findings, template.recorder)
+        space = _kind(rule, self.policy)(rule, self.direction, template.findings, self._recorder)
         space.started, space.peer_seen = template.started, template.peer_seen
         space.in_stream, space.on_sight = template.in_stream, template.on_sight
         space.place(template.sender_near, template.receiver_near)

@@ -8,20 +8,17 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
-from netdissect.model.reports import Copy, Parting, SpaceReport
+from netdissect.model.reports import Copy, Parting, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
 from netdissect.track.ranges import Recent
+from netdissect.track.recorder import Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
-
-if TYPE_CHECKING:
-    from netdissect.model.reports import UnitRecord
-    from netdissect.track.recorder import Recorder
 
 __all__ = [
     "EXPIRY_NS",
@@ -111,11 +108,15 @@ class Ledger:
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+        self,
+        rule: SpaceRule,
+        direction: int,
+        findings: Findings,
+        recorder: Scribe | None,
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.recorder = recorder
+        self.recorder = None if recorder is None else SpaceScribe(recorder)
         self.carrier: Ledger | None = None
         """Space whose units carry those of this one."""
         self.current: Unit | None = None
@@ -355,11 +356,11 @@ class Ledger:
             )  # fmt: skip
         self.unacked += seen or given_up
         self.remember(seq, unit)
-        if unit.record is not None and self.recorder is not None:
+        if unit.record is not None:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
             # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not self.receiver_near and self.heard_since(unit)
-            self.recorder.dropped(unit.record, word, lost=lost)
+            note_dropped(unit.record, word, lost=lost)
 
     def heard_since(self, unit: Unit) -> bool:
         """Return whether anything of the other direction came after the last copy of a unit."""
@@ -426,7 +427,7 @@ class Ledger:
 
     def release(self) -> None:
         """Let go of everything that refers back here, so that no cyclic garbage is left."""
-        self.on_sight = self.on_answer = None
+        self.on_sight = self.on_answer = self.recorder = None
         self.carrier = self.current = self.peer = None
         self.ack_rule = None
         self._doubtful.clear()

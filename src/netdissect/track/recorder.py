@@ -10,14 +10,24 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
+from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 
-if TYPE_CHECKING:
-    from netdissect.track.ledger import Ledger
-
-__all__ = ["HOLD_NS", "LINGER_NS", "MAX_COPIES", "MAX_GAPS", "MAX_PENDING", "Recorder", "add_copy"]
+__all__ = [
+    "HOLD_NS",
+    "LINGER_NS",
+    "MAX_COPIES",
+    "MAX_GAPS",
+    "MAX_PENDING",
+    "Recorder",
+    "Scribe",
+    "SpaceScribe",
+    "add_copy",
+    "note_acked",
+    "note_dropped",
+]
 
 MAX_PENDING = 65536
 """Records held back at most; beyond, the oldest leaves as it stands."""
@@ -36,203 +46,10 @@ class Recorder:
 
     def __init__(self) -> None:
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
-        self.touched: list[tuple[UnitRecord, Copy]] = []
-        """Units of the datagram at hand, in wire order, with the copy that it carried."""
-        self.connection = 0
-        """Number of the connection at hand."""
-        self._records: dict[int, dict[int, UnitRecord]] = {}
-        self._orders: dict[int, int] = {}
-        self._gaps: dict[int, deque[ConnectionEvent]] = {}
 
-    # -- called by `Space` -------------------------------------------------------------------------
-
-    def first(
-        self, space: Ledger, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
-    ) -> UnitRecord:
-        """Open the record of a new unit."""
-        order = self._orders.get(id(space), 0) + 1
-        self._orders[id(space)] = order
-        record = self.apart(space, seq, wire_seq, type_, frame, time_ns)
-        record.delivered_order = order if space.receiver_near else None
-        records = self._records.setdefault(id(space), {})
-        records[seq] = record
-        if len(records) > 2 * space.rule.memory:
-            for old in list(records)[: space.rule.memory]:
-                del records[old]
-        return record
-
-    def apart(
-        self, space: Ledger, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
-    ) -> UnitRecord:
-        """Open the record of a unit whose number is another one's, or nobody's: what comes later
-        is no copy of it.
-        """
-        resend = space.rule.resend
-        copy = Copy(frame, time_ns, "original")
-        if resend is not None and resend.attempts is not None and space.sender_near is not False:
-            copy.attempts_left = resend.attempts - 1
-        record = UnitRecord(
-            connection=self.connection,
-            direction=space.direction,
-            space=space.rule.name,
-            wire_seq=wire_seq,
-            seq=seq,
-            type=type_,
-            copies=[copy],
-            acked_frame=None,
-            acked_time_ns=None,
-            rtt_ms=None,
-            rtt_ambiguous=False,
-            outcome="unknown",
-            delivered_order=None,
-            next_resend_due_ns=time_ns + space.delay_ns if space.delay_ns else None,
-        )
-        self.pending.append(record)
-        self.touched.append((record, copy))
-        return record
-
-    def adopt(self, space: Ledger, record: UnitRecord, seq: int) -> None:
-        """Count a unit that stood apart with those of its space, as number `seq`."""
-        record.seq = seq
-        record.extra.pop("apart", None)
-        if record.outcome == "unknown":
-            record.settled_ns = None
-        self._records.setdefault(id(space), {})[seq] = record
-
-    def again(
-        self,
-        space: Ledger,
-        record: UnitRecord,
-        copied: bool,  # noqa: FBT001 - called from one place
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy:
-        """Add a further copy; return it."""
-        copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
-        if labelled and not copied:
-            copy.basis = "declared"
-        elif space.sender_near:
-            copy.basis = "observed"
-        resend = space.rule.resend
-        if resend is not None and not copied:
-            if space.delay_ns:
-                copy.due_ns = due_ns
-                record.next_resend_due_ns = time_ns + space.delay_ns
-            if resend.attempts is not None and space.sender_near is not False:
-                sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
-                copy.attempts_left = max(0, resend.attempts - sent)
-        if _full(record):
-            known = self._records.setdefault(id(space), {})
-            record = known[record.seq] = self.open_for(known.get(record.seq, record))
-        self.touched.append((record, copy))
-        add_copy(record, copy)
-        return copy
-
-    def open_for(self, record: UnitRecord) -> UnitRecord:
-        """Return a record of the same unit that takes further copies."""
-        if not _full(record):
-            return record
-        first = record.copies[0].frame
-        extra = {"continued": record.extra.get("continued", first)}
-        further = replace(record, copies=[], told=False, extra=extra)
-        self.pending.append(further)
-        return further
-
-    def late(
-        self,
-        space: Ledger,
-        seq: int,
-        copied: bool,  # noqa: FBT001 - as in `again`
-        labelled: bool | None,  # noqa: FBT001 - as in the event
-        frame: int,
-        time_ns: int,
-        due_ns: int,
-    ) -> Copy:
-        """Add a copy of a unit that is settled already; return it."""
-        known = self._records.setdefault(id(space), {})
-        record = known.get(seq)
-        if record is None:
-            wire_seq = seq & (1 << space.rule.bits) - 1
-            record = known[seq] = self.forgotten(space.direction, space.rule.name, wire_seq, seq)
-        return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
-
-    def forgotten(self, direction: int, space: str, wire_seq: int, seq: int) -> UnitRecord:
-        """Open a record for further copies of a unit of which nothing is remembered."""
-        record = UnitRecord(
-            self.connection, direction, space, wire_seq, seq, None,
-            [], None, None, None, False, "unknown", None,
-        )  # fmt: skip
-        record.extra["continued"] = None
-        self.pending.append(record)
-        return record
-
-    def withdraw(self, space: Ledger) -> None:
-        """Take back in which order units came: that shows only next to their receiver."""
-        for record in self._records.get(id(space), {}).values():
-            record.delivered_order = None
-
-    def acked(self, record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
-        """Note the first acknowledgement; an ambiguous one tells no round trip."""
-        record.acked_frame = frame
-        record.acked_time_ns = time_ns
-        record.rtt_ambiguous = ambiguous
-        if not ambiguous:
-            record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
-        record.outcome = "acked"
-        record.settled_ns = time_ns
-
-    def dropped(self, record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
-        """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
-        record.outcome = outcome
-        record.lost = lost or None
-        record.settled_ns = record.copies[-1].time_ns
-
-    def gap(
-        self, space: Ledger, low: int, high: int, frame: int, time_ns: int, stride: int = 1
-    ) -> None:
-        """Note skipped numbers, `stride` apart."""
-        text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
-        data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
-        if stride > 1:
-            data["step"] = stride
-        event = ConnectionEvent(
-            self.connection, "gap", time_ns, frame, space.direction, f"{text} not seen", data
-        )
-        self.pending.append(event)
-        self._gaps.setdefault(id(space), deque(maxlen=MAX_GAPS)).append(event)
-
-    def came(self, space: Ledger, seq: int) -> None:
-        """Note that a number that was skipped has come after all."""
-        gaps = self._gaps.get(id(space), ())
-        index = bisect_right(gaps, seq, key=_first_seq) - 1
-        if index >= 0 and seq <= gaps[index].data["last_seq"]:
-            gaps[index].came += 1
-
-    # -- called by `Connection` --------------------------------------------------------------------
-
-    def event(
-        self,
-        event: str,
-        time_ns: int,
-        frame: int | None,
-        direction: int | None,
-        text: str,
-        data: dict[str, Any] | None = None,
-    ) -> None:
-        """Add an event of the connection at hand."""
-        self.pending.append(
-            ConnectionEvent(self.connection, event, time_ns, frame, direction, text, data or {})
-        )
-
-    def forget(self, space: Ledger) -> None:
-        """Drop what was kept for late copies of a space whose connection is over."""
-        self._records.pop(id(space), None)
-        self._orders.pop(id(space), None)
-        self._gaps.pop(id(space), None)
-
-    # -- called by the pipeline --------------------------------------------------------------------
+    def of(self, connection: int) -> Scribe:
+        """Return what records a connection."""
+        return Scribe(connection, self.pending)
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the records that may leave, in order."""
@@ -255,6 +72,215 @@ class Recorder:
         left = sorted(self.pending, key=_moment)
         self.pending.clear()
         yield from left
+
+
+class Scribe:
+    """Records one connection."""
+
+    __slots__ = ("connection", "pending", "touched")
+
+    def __init__(self, connection: int, pending: deque[UnitRecord | ConnectionEvent]) -> None:
+        self.connection = connection
+        self.pending = pending
+        """Where records wait, with those of all connections."""
+        self.touched: list[tuple[UnitRecord, Copy]] = []
+        """Units of the datagram at hand, in wire order, with the copy that it carried."""
+
+    def event(
+        self,
+        event: str,
+        time_ns: int,
+        frame: int | None,
+        direction: int | None,
+        text: str,
+        data: dict[str, Any] | None = None,
+    ) -> ConnectionEvent:
+        """Add an event and return it."""
+        record = ConnectionEvent(
+            self.connection, event, time_ns, frame, direction, text, data or {}
+        )
+        self.pending.append(record)
+        return record
+
+    def open(
+        self,
+        direction: int,
+        space: str,
+        wire_seq: int,
+        seq: int,
+        type_: str | None,
+        copy: Copy | None,
+    ) -> UnitRecord:
+        """Open the record of a unit; `copy` None where its first one is not remembered."""
+        record = UnitRecord(
+            self.connection, direction, space, wire_seq, seq, type_,
+            [] if copy is None else [copy], None, None, None, False, "unknown", None,
+        )  # fmt: skip
+        if copy is None:
+            record.extra["continued"] = None
+        self.pending.append(record)
+        return record
+
+    def open_for(self, record: UnitRecord) -> UnitRecord:
+        """Return a record of the same unit that takes further copies."""
+        if not _full(record):
+            return record
+        first = record.copies[0].frame
+        extra = {"continued": record.extra.get("continued", first)}
+        further = replace(record, copies=[], told=False, extra=extra)
+        self.pending.append(further)
+        return further
+
+
+class Placed(Protocol):
+    """What a record tells of its space."""
+
+    direction: int
+    rule: SpaceRule
+    sender_near: bool | None
+    receiver_near: bool | None
+    delay_ns: int
+
+
+class SpaceScribe:
+    """Records the units of one space in one direction."""
+
+    __slots__ = ("_gaps", "_order", "_parent", "_records")
+
+    def __init__(self, parent: Scribe) -> None:
+        self._parent = parent
+        self._records: dict[int, UnitRecord] = {}
+        self._order = 0
+        self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
+
+    def first(
+        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord:
+        """Open the record of a new unit."""
+        self._order += 1
+        record = self.apart(space, seq, wire_seq, type_, frame, time_ns)
+        record.delivered_order = self._order if space.receiver_near else None
+        records = self._records
+        records[seq] = record
+        if len(records) > 2 * space.rule.memory:
+            for old in list(records)[: space.rule.memory]:
+                del records[old]
+        return record
+
+    def apart(
+        self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
+    ) -> UnitRecord:
+        """Open the record of a unit whose number is another one's, or nobody's: what comes later
+        is no copy of it.
+        """
+        resend = space.rule.resend
+        copy = Copy(frame, time_ns, "original")
+        if resend is not None and resend.attempts is not None and space.sender_near is not False:
+            copy.attempts_left = resend.attempts - 1
+        record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
+        record.next_resend_due_ns = time_ns + space.delay_ns if space.delay_ns else None
+        self._parent.touched.append((record, copy))
+        return record
+
+    def adopt(self, record: UnitRecord, seq: int) -> None:
+        """Count a unit that stood apart with those of its space, as number `seq`."""
+        record.seq = seq
+        record.extra.pop("apart", None)
+        if record.outcome == "unknown":
+            record.settled_ns = None
+        self._records[seq] = record
+
+    def again(
+        self,
+        space: Placed,
+        record: UnitRecord,
+        copied: bool,  # noqa: FBT001 - called from one place
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> Copy:
+        """Add a further copy; return it."""
+        copy = Copy(frame, time_ns, "duplicate" if copied else "retransmission", "inferred")
+        if labelled and not copied:
+            copy.basis = "declared"
+        elif space.sender_near:
+            copy.basis = "observed"
+        resend = space.rule.resend
+        if resend is not None and not copied:
+            if space.delay_ns:
+                copy.due_ns = due_ns
+                record.next_resend_due_ns = time_ns + space.delay_ns
+            if resend.attempts is not None and space.sender_near is not False:
+                sent = 1 + sum(other.kind != "duplicate" for other in record.copies)
+                copy.attempts_left = max(0, resend.attempts - sent)
+        if _full(record):
+            known = self._records.get(record.seq, record)
+            record = self._records[record.seq] = self._parent.open_for(known)
+        self._parent.touched.append((record, copy))
+        add_copy(record, copy)
+        return copy
+
+    def late(
+        self,
+        space: Placed,
+        seq: int,
+        copied: bool,  # noqa: FBT001 - as in `again`
+        labelled: bool | None,  # noqa: FBT001 - as in the event
+        frame: int,
+        time_ns: int,
+        due_ns: int,
+    ) -> Copy:
+        """Add a copy of a unit that is settled already; return it."""
+        record = self._records.get(seq)
+        if record is None:
+            wire_seq = seq & (1 << space.rule.bits) - 1
+            name = space.rule.name
+            record = self._parent.open(space.direction, name, wire_seq, seq, None, None)
+            self._records[seq] = record
+        return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
+
+    def withdraw(self) -> None:
+        """Take back in which order units came: that shows only next to their receiver."""
+        for record in self._records.values():
+            record.delivered_order = None
+
+    def gap(
+        self, space: Placed, low: int, high: int, frame: int, time_ns: int, stride: int = 1
+    ) -> None:
+        """Note skipped numbers, `stride` apart."""
+        text = f"{space.rule.name} {low}" if low == high else f"{space.rule.name} {low} to {high}"
+        data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
+        if stride > 1:
+            data["step"] = stride
+        self._gaps.append(
+            self._parent.event("gap", time_ns, frame, space.direction, f"{text} not seen", data)
+        )
+
+    def came(self, seq: int) -> None:
+        """Note that a number that was skipped has come after all."""
+        gaps = self._gaps
+        index = bisect_right(gaps, seq, key=_first_seq) - 1
+        if index >= 0 and seq <= gaps[index].data["last_seq"]:
+            gaps[index].came += 1
+
+
+def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool) -> None:
+    """Note the first acknowledgement; an ambiguous one tells no round trip."""
+    record.acked_frame = frame
+    record.acked_time_ns = time_ns
+    record.rtt_ambiguous = ambiguous
+    if not ambiguous:
+        record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
+    record.outcome = "acked"
+    record.settled_ns = time_ns
+
+
+def note_dropped(record: UnitRecord, outcome: str, *, lost: bool = False) -> None:
+    """Note the end of a unit that was not acknowledged, and whether it is known to be lost."""
+    record.outcome = outcome
+    record.lost = lost or None
+    record.settled_ns = record.copies[-1].time_ns
 
 
 def add_copy(record: UnitRecord, copy: Copy) -> None:

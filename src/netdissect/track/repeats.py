@@ -7,6 +7,7 @@ from typing import Final
 from netdissect.model.reports import Copy
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import Unit
+from netdissect.track.recorder import note_dropped
 
 __all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_LATE", "Repeated"]
 
@@ -150,16 +151,12 @@ class Repeated(Acknowledged):
             f"{seq & self._mask} carries other content than before", seq=seq,
         )  # fmt: skip
 
-    def _reused(
-        self, seq: int, content: int, type_: str | None, frame: int, time_ns: int
-    ) -> None:
+    def _reused(self, seq: int, content: int, type_: str | None, frame: int, time_ns: int) -> None:
         """Take other content under a number whose units are never sent again."""
         self._apart(seq, content, type_, frame, time_ns)
         self._other_content(seq, frame, time_ns)
 
-    def _apart(
-        self, seq: int, content: int, type_: str | None, frame: int, time_ns: int
-    ) -> Unit:
+    def _apart(self, seq: int, content: int, type_: str | None, frame: int, time_ns: int) -> Unit:
         """Take a unit whose number is no evidence of those between it and others."""
         self.units += 1
         self.apart += 1
@@ -167,7 +164,7 @@ class Repeated(Acknowledged):
         if self.recorder is not None:
             record = self.recorder.apart(self, seq, seq & self._mask, type_, frame, time_ns)
             record.extra["apart"] = True
-            self.recorder.dropped(record, "unknown")
+            note_dropped(record, "unknown")
         unit = self.current = Unit(time_ns, content, time_ns + self.delay_ns, frame, record)
         return unit
 
@@ -211,7 +208,7 @@ class Repeated(Acknowledged):
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Take what is known now about where the capture was taken: more than before, or less."""
         if self.receiver_near and not receiver_near and self.recorder is not None:
-            self.recorder.withdraw(self)
+            self.recorder.withdraw()
         before = bool(self.sender_near)
         self.sender_near, self.receiver_near = sender_near, receiver_near
         if before is bool(sender_near):

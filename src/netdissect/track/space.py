@@ -9,6 +9,7 @@ from netdissect.track.ledger import (
     Stray,
     Unit,
 )
+from netdissect.track.recorder import note_acked
 from netdissect.track.repeats import Repeated
 from netdissect.track.vantage import MIN_DISORDER
 
@@ -149,7 +150,7 @@ class Space(Repeated):
         """Take a number that was skipped."""
         self.missing.discard(seq)
         if self.recorder is not None:
-            self.recorder.came(self, seq)
+            self.recorder.came(seq)
 
     def _miss(self, low: int, end: int) -> None:
         """Remember the newest of the numbers from `low` to before `end` as not seen."""
@@ -239,7 +240,7 @@ class Space(Repeated):
             return
         self.apart -= 1
         if unit.record is not None and self.recorder is not None:
-            self.recorder.adopt(self, unit.record, seq)
+            self.recorder.adopt(unit.record, seq)
         if stray.plain or stray.acked or not self._keeps:
             self.remember(seq, unit)
         else:
@@ -255,9 +256,9 @@ class Space(Repeated):
         elif stray.unit is not None and not stray.acked:
             stray.acked = True
             self.acked += 1
-            if stray.unit.record is not None and self.recorder is not None:
+            if stray.unit.record is not None:
                 ambiguous = stray.unit.copies > 1
-                self.recorder.acked(stray.unit.record, frame, time_ns, ambiguous=ambiguous)
+                note_acked(stray.unit.record, frame, time_ns, ambiguous=ambiguous)
 
     # -- further copies ----------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import Unit
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe, note_acked
 from netdissect.track.space import Space
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
@@ -30,7 +30,7 @@ class StampedSpace(Space):
     __slots__ = ("stamps",)
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self.stamps: dict[int, dict[int, int]] = {}
@@ -99,8 +99,8 @@ class StampedSpace(Space):
         if telling:
             self._sight()
         record = unit.record
-        if record is not None and self.recorder is not None:
-            self.recorder.acked(record, frame, time_ns, ambiguous=sample < 0)
+        if record is not None:
+            note_acked(record, frame, time_ns, ambiguous=sample < 0)
             if sample >= 0:
                 record.rtt_ms = sample / 1e6
 

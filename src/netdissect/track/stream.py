@@ -6,21 +6,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
-from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.model.reports import Copy, SpaceReport
+from netdissect.track.findings import Findings
 from netdissect.track.ledger import SETTLED_NS
+from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.vantage import Sight
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from netdissect.track.findings import Findings
-    from netdissect.track.recorder import Recorder
 
 __all__ = ["REFUSAL_NS", "TCP_CODES", "StreamTrack"]
 
@@ -113,18 +110,14 @@ class StreamTrack:
 
     def __init__(
         self,
-        number: int,
         findings: Findings,
-        recorder: Recorder | None,
+        recorder: Scribe | None,
         step: Callable[[str, str | None, int, int, int], None],
     ) -> None:
-        """Take the connection's number, where findings and records go, its machine's input."""
-        self.number = number
+        """Take where findings and records go, and the input of the connection's machine."""
         self.findings = findings
         self.recorder = recorder
         self.halves = (StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder))
-        for half in self.halves:
-            half.connection = number
         self.messages = (_Messages(), _Messages())
         self._step = step
         self._syns: list[tuple[int, int | None]] = []
@@ -325,10 +318,8 @@ class StreamTrack:
             )  # fmt: skip
         record = None
         if self.recorder is not None:
-            record = UnitRecord(
-                self.number, direction, SPACE, messages.count, messages.count, type_,
-                [Copy(frame, time_ns, "original")], None, None, None, False, "unknown", None,
-            )  # fmt: skip
+            number, copy = messages.count, Copy(frame, time_ns, "original")
+            record = self.recorder.open(direction, SPACE, number, number, type_, copy)
             record.extra = {
                 "offset": start,
                 "length": end - start,
@@ -338,8 +329,7 @@ class StreamTrack:
                 "retransmitted": repeated,
                 "blocked_ms": max(0, waited) / 1e6,
             }
-            self.recorder.pending.append(record)
-            self.recorder.touched.append((record, record.copies[0]))
+            self.recorder.touched.append((record, copy))
         waiting: Waiting = [start, end, time_ns, repeated, record]
         if end <= self.halves[direction].acked:
             self._settle(messages, waiting, frame, time_ns)
@@ -383,16 +373,16 @@ class StreamTrack:
             messages.rtt.ambiguous += 1
         else:
             messages.rtt.add(max(0, sample))
-        if waiting[_RECORD] is not None and self.recorder is not None:
-            self.recorder.acked(waiting[_RECORD], frame, time_ns, ambiguous=ambiguous)
+        if waiting[_RECORD] is not None:
+            note_acked(waiting[_RECORD], frame, time_ns, ambiguous=ambiguous)
 
     def _drop(self, messages: _Messages, waiting: Waiting, *, seen: bool) -> None:
         if seen:
             messages.unacked += 1
         else:
             messages.unknown += 1
-        if waiting[_RECORD] is not None and self.recorder is not None:
-            self.recorder.dropped(waiting[_RECORD], "unacked" if seen else "unknown")
+        if waiting[_RECORD] is not None:
+            note_dropped(waiting[_RECORD], "unacked" if seen else "unknown")
 
     # -- end ---------------------------------------------------------------------------------------
 

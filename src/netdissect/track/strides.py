@@ -14,7 +14,7 @@ from dataclasses import replace
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe
 from netdissect.track.space import MAX_MISSING, Space
 
 __all__ = ["StridedSpace"]
@@ -26,7 +26,7 @@ class StridedSpace(Space):
     __slots__ = ("_open", "acked_at", "acked_before", "lost", "stride", "taken")
 
     def __init__(
-        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Recorder | None
+        self, rule: SpaceRule, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0

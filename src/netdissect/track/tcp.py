@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.model.packets import TcpSegment
+from netdissect.model.reports import Copy, SpaceReport
+from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS
-from netdissect.track.recorder import add_copy
+from netdissect.track.recorder import Scribe, add_copy, note_acked, note_dropped
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.troubles import Troubles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from netdissect.model.packets import TcpSegment
-    from netdissect.track.findings import Findings
-    from netdissect.track.recorder import Recorder
 
 __all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
 
@@ -67,20 +63,18 @@ class StreamHalf:
 
     __slots__ = (
         "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
-        "connection", "counts", "direction", "findings", "first", "highest", "holes", "last",
+        "counts", "direction", "findings", "first", "highest", "holes", "last",
         "last_frame", "last_ns", "lateness", "limits", "max_copies", "new", "octets_on_wire",
         "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
         "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked", "units_unknown",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
-        self, direction: int, findings: Findings, recorder: Recorder | None
+        self, direction: int, findings: Findings, recorder: Scribe | None
     ) -> None:
         self.direction = direction
         self.findings = findings
         self.recorder = recorder
-        self.connection = 0
-        """Number of the connection, for records."""
         self.base: int | None = None
         """Wire sequence number of offset 0; None before the first segment."""
         self.highest = 0
@@ -282,17 +276,15 @@ class StreamHalf:
         self._arrive(start, end, time_ns, frame)
         record = None
         if self.recorder is not None:
-            record = UnitRecord(
-                self.connection, self.direction, SPACE,
-                (segment.seq + start - segment.stream_start) % _WRAP, start, "data",
-                [Copy(frame, time_ns, "original")], None, None, None, False, "unknown", None,
-                extra={"length": end - start},
+            record = self.recorder.open(
+                self.direction, SPACE, (segment.seq + start - segment.stream_start) % _WRAP, start,
+                "data", Copy(frame, time_ns, "original"),
             )  # fmt: skip
+            record.extra["length"] = end - start
             if late:
                 record.extra["late"] = True
             if start in self.partly_new:
                 record.extra["partly_new"] = True
-            self.recorder.pending.append(record)
         if not self.max_copies:
             self.max_copies = 1
         unit: Unit = [start, end, time_ns, 1, frame, start in self.partly_new, record]
@@ -318,9 +310,7 @@ class StreamHalf:
         if len(arrivals) > MAX_ARRIVALS:
             del arrivals[: MAX_ARRIVALS // 4]
 
-    def _repeat(
-        self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment
-    ) -> None:
+    def _repeat(self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take octets of which some were seen before."""
         self.repeated.append((start, end))
         self._close(start, end, frame, time_ns)
@@ -372,7 +362,7 @@ class StreamHalf:
             unit[RECORD] = recorder.open_for(unit[RECORD])
             add_copy(unit[RECORD], replace(copy))
         if not covered:
-            record = recorder.forgotten(self.direction, SPACE, wire_seq, start)
+            record = recorder.open(self.direction, SPACE, wire_seq, start, None, None)
             record.extra["length"] = end - start
             add_copy(record, copy)
 
@@ -414,8 +404,8 @@ class StreamHalf:
         if unit[RECORD] is not None:
             self.settled.append(unit)
         if unit[START] in self.partly_new:
-            if unit[RECORD] is not None and self.recorder is not None:
-                self.recorder.acked(unit[RECORD], frame, time_ns, ambiguous=unit[DOUBTFUL])
+            if unit[RECORD] is not None:
+                note_acked(unit[RECORD], frame, time_ns, ambiguous=unit[DOUBTFUL])
             return
         self.units_acked += 1
         ambiguous = unit[DOUBTFUL]
@@ -429,8 +419,8 @@ class StreamHalf:
         elif exact and sample >= 0:
             self.rtt.add(sample)
             self.quickest_ns = min(self.quickest_ns, sample)
-        if unit[RECORD] is not None and self.recorder is not None:
-            self.recorder.acked(unit[RECORD], frame, time_ns, ambiguous=ambiguous)
+        if unit[RECORD] is not None:
+            note_acked(unit[RECORD], frame, time_ns, ambiguous=ambiguous)
 
     def _drop(self, unit: Unit, outcome: str) -> None:
         if unit[START] in self.partly_new:
@@ -439,8 +429,8 @@ class StreamHalf:
             self.units_unknown += 1
         else:
             self.units_unacked += 1
-        if unit[RECORD] is not None and self.recorder is not None:
-            self.recorder.dropped(unit[RECORD], outcome)
+        if unit[RECORD] is not None:
+            note_dropped(unit[RECORD], outcome)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import Scribe
 
 __all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "Troubles"]
 
@@ -25,7 +24,7 @@ class Troubles:
     __slots__ = ("_direction", "_holes", "_last", "_recorder", "closed_ns", "closures", "held_ns",
                  "longest_ns", "timed")  # fmt: skip
 
-    def __init__(self, direction: int, recorder: Recorder | None) -> None:
+    def __init__(self, direction: int, recorder: Scribe | None) -> None:
         self._direction = direction
         self._recorder = recorder
         self.closed_ns: int | None = None

@@ -14,7 +14,7 @@ from netdissect.dissect.engine import Request, dissect
 from netdissect.dissect.steps import Step
 from netdissect.flow import Decapsulator
 from netdissect.layers.teeworlds import packet_layer
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 
 DAMAGED = "ddnet_antispoof_broken"
 """A server that writes damaged chunks: what they hold can be written in other ways, too."""
@@ -26,9 +26,9 @@ class Seen:
     def __init__(self) -> None:
         self.rows: dict[tuple[bytes, str], int] = {}
 
-    def seen(self, *args: Any) -> None:
-        _flow, _connection, direction, packet, _events, hints = args
-        self.rows.setdefault((packet[2], hints.dialects[direction]), direction)
+    def seen(self, item: Any) -> None:
+        dialect = item.hints.dialects[item.direction]
+        self.rows.setdefault((item.payload, dialect), item.direction)
 
     def other(self, packet: Any) -> None:
         raise AssertionError(f"frame {packet[1]} was not claimed")

@@ -7,9 +7,8 @@ from typing import Any
 
 from agreement import captures
 from netdissect.flow import Decapsulator
-from netdissect.model.claims import Hints
 from netdissect.pipeline import opened
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.teeworlds.names import PAYLOAD_LIMITS
 from netdissect.wire.huffman import compress, decompress
 
@@ -20,10 +19,8 @@ class Payloads:
     def __init__(self) -> None:
         self.rows: list[tuple[bytes, str]] = []
 
-    def seen(self, *args: Any) -> None:
-        _flow, _connection, direction, packet, _events, hints = args
-        assert isinstance(hints, Hints)
-        self.rows.append((packet[2], hints.dialects[direction]))
+    def seen(self, item: Any) -> None:
+        self.rows.append((item.payload, item.hints.dialects[item.direction]))
 
     def other(self, packet: Any) -> None:
         raise AssertionError(f"frame {packet[1]} was not claimed")

@@ -12,7 +12,7 @@ from agreement import captures
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import Decapsulator
 from netdissect.pipeline import opened
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -61,10 +61,9 @@ class Seen:
     def __init__(self) -> None:
         self.items: dict[tuple[bytes, str], int] = {}
 
-    def seen(
-        self, flow: Any, connection: Any, direction: int, packet: Any, events: Any, hints: Any
-    ) -> None:
-        self.items.setdefault((packet[2], hints.dialects[direction]), direction)
+    def seen(self, item: Any) -> None:
+        dialect = item.hints.dialects[item.direction]
+        self.items.setdefault((item.payload, dialect), item.direction)
 
     def other(self, packet: Any) -> None:
         pass

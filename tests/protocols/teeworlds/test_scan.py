@@ -15,7 +15,7 @@ from netdissect.layers import teeworlds as layers
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import opened
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.teeworlds.learnt import Learnt
 from netdissect.protocols.teeworlds.scan import scan
 from netdissect.wire.teeworlds import DIALECTS
@@ -55,8 +55,8 @@ class Seen:
     def __init__(self) -> None:
         self.items: list[tuple[bytes, int, str]] = []
 
-    def seen(self, flow: Any, connection: Any, direction: int, packet: Any, events: Any, hints: Hints) -> None:
-        self.items.append((packet[2], direction, hints.dialects[direction]))
+    def seen(self, item: Any) -> None:
+        self.items.append((item.payload, item.direction, item.hints.dialects[item.direction]))
 
     def other(self, packet: Any) -> None:
         raise AssertionError(f"frame {packet[1]} was not claimed")

@@ -11,7 +11,7 @@ from agreement import captures
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.pipeline.records import Records
-from netdissect.pipeline.table import Pipeline
+from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.teeworlds.snapshots import MAX_PARTIAL, Part, Snapshots
 from netdissect.wire.teeworlds_snapshots import Delta
 from netdissect.wire.varint import TEEWORLDS

@@ -1,0 +1,388 @@
+"""Puts the stages together: what a protocol has claimed goes to its port, all else to the
+recogniser; connections begin and end here.
+
+Time comes from the packets, so a file and a live interface give the same answer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from netdissect.diagnosis import diagnose
+from netdissect.diagnosis.findings import CODES as ANSWER_CODES
+from netdissect.diagnosis.findings import findings_of
+from netdissect.flow import FLOW_CODES
+from netdissect.flow.codes import CAPTURE_DUPLICATE
+from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.claims import Hints
+from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_endpoints
+from netdissect.model.reports import CaptureInfo
+from netdissect.pipeline.anomalies import Anomalies
+from netdissect.pipeline.numbering import Begun
+from netdissect.pipeline.observer import Observer
+from netdissect.pipeline.options import Analysis, Options
+from netdissect.pipeline.ports import Flow, Intake, Name
+from netdissect.pipeline.recogniser import Recogniser
+from netdissect.pipeline.reports import Reports
+from netdissect.pipeline.servers import Servers
+from netdissect.pipeline.streams import StreamPort
+from netdissect.pipeline.table import FlowTable
+from netdissect.protocols import registry
+from netdissect.protocols.base import Assembler, Protocol
+from netdissect.track.conclusion import conclude
+from netdissect.track.connection import Connection
+from netdissect.track.findings import TRACK_CODES, Findings
+from netdissect.track.recorder import Recorder
+from netdissect.track.stream import TCP_CODES
+
+__all__ = ["Pipeline"]
+
+_log = logging.getLogger(__name__)
+
+MAX_REPORTS = 1_000_000
+"""Reports collected, nearly all in a file; further ones are counted only (`Options.on_report` gets
+them all)."""
+_AT_END: Final = 1 << 62
+_UDP: Final = int(PacketKind.UDP)
+_TCP: Final = int(PacketKind.TCP)
+
+
+class Pipeline:
+    """Takes packets one by one (`feed`) or many (`run`); `finish` ends everything."""
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        recorder: Recorder | None = None,
+        observer: Observer | None = None,
+        servers: Servers | None = None,
+    ) -> None:
+        self.options = options or Options()
+        self.recorder = recorder
+        self.observer = observer
+        self.protocols = registry.protocols(self.options.without)
+        self.reports = Reports()
+        self.counts: dict[str, dict[str, int]] = {}
+        """Protocol -> datagrams and connections."""
+        self.limits_hit: dict[str, int] = {}
+        self.begun = Begun()
+        self.now_ns = 0
+        """Time of the newest packet."""
+        self._table = FlowTable(self._hit)
+        self._streams: dict[FlowKey, StreamPort] = {}
+        """TCP key -> what takes its segments."""
+        self._at = 0
+        """Newest frame that did not go straight to a connection."""
+        rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES, *ANSWER_CODES)
+        self._rows: dict[str, CodeRow] = {row.code: row for row in rows}
+        for protocol in self.protocols:
+            for row in protocol.codes:
+                self._rows.setdefault(row.code, row)
+        self._intake = Intake(
+            observer, strict=self.options.strict, renew=self._renew, hit=self._hit
+        )
+        self._findings = Findings(None, self._rows, self.options.on_anomaly)
+        """Of flows that are no connection yet."""
+        self.recogniser = Recogniser(
+            self.options, self.protocols, self._table.takers, servers or Servers(),
+            begin=self._claim, other=None if observer is None else observer.other,
+            hit=self._hit, unable=self._unable,
+        )  # fmt: skip
+
+    # -- input -------------------------------------------------------------------------------------
+
+    def run(self, packets: Iterable[Packet]) -> None:
+        """Take packets, each as `feed` does, the usual ones by the shortest way."""
+        table, takers, streams = self._table, self._table.takers, self._streams
+        time_ns = self.now_ns
+        udp, tcp = PacketKind.UDP, PacketKind.TCP
+        for packet in packets:
+            kind, frame, time_ns, key, payload, segment, faults = packet
+            if time_ns > table.due_ns:
+                self._tidy(frame, time_ns)
+            if not faults:
+                if kind is udp:
+                    taker = takers.get(key)
+                    if taker is not None:
+                        taker.take(frame, time_ns, payload)
+                        continue
+                elif kind is tcp and segment is not None:
+                    port = streams.get(key)
+                    if port is not None and port.take(frame, time_ns, segment):
+                        continue
+            self.feed(packet)
+        self.now_ns = max(self.now_ns, time_ns)
+
+    def feed(self, packet: Packet) -> None:
+        """Take one packet."""
+        kind, frame, time_ns, _, _, segment, faults = packet
+        self.now_ns = max(self.now_ns, time_ns)
+        self._at = max(self._at, frame)
+        if time_ns > self._table.due_ns:
+            self._tidy(frame, time_ns)
+        if CAPTURE_DUPLICATE in faults:
+            self._capture_duplicate(packet)
+            return
+        if kind == _UDP:
+            self._udp(packet)
+        elif segment is not None:
+            self._tcp(packet, segment)
+        elif kind == PacketKind.ICMP_UNREACHABLE:
+            self._icmp(packet)
+
+    def finish(self, end_ns: int | None = None) -> None:
+        """Judge what is still sampled, report every connection that is left.
+
+        Args:
+            end_ns: time of the newest frame of the capture, whatever is in it; None = not known.
+
+        """
+        self.now_ns = max(self.now_ns, end_ns or 0)
+        self._at = _AT_END
+        self.recogniser.finish()
+        for flow in sorted(self._table.flows(), key=_first_frame):
+            self._end(flow, self.now_ns)
+        self._table.takers.clear()
+
+    def analysis(self, info: CaptureInfo, anomalies: Anomalies) -> Analysis:
+        """Return what is known after `finish`."""
+        anomalies.settle(self.limits_hit)
+        return Analysis(
+            info=info,
+            connections=self.reports,
+            anomalies=anomalies.listed(),
+            protocols=self.counts,
+            other_datagrams=self.other_datagrams,
+            limits_hit=self.limits_hit,
+        )
+
+    @property
+    def other_datagrams(self) -> int:
+        """Return how many UDP datagrams are of no known protocol."""
+        return self.recogniser.other_datagrams
+
+    @property
+    def oldest_sampled(self) -> int | None:
+        """Return the oldest frame whose flow waits for recognition; None without any."""
+        return self.recogniser.oldest
+
+    def _capture_duplicate(self, packet: Packet) -> None:
+        """Count a second sight of a packet, and track no more of it: it was neither sent nor
+        delivered twice.
+        """
+        kind, frame, time_ns, key, _, segment, faults = packet
+        name = ("udp" if kind == _UDP else "tcp", key)
+        flow, sampled = self._table.get(name), self.recogniser.sampled(name)
+        if sampled is not None:
+            self.recogniser.hold(sampled, packet, [])
+        elif flow is None:
+            if kind == _UDP:
+                self._udp(packet)
+        elif flow.connection is not None:
+            connection = flow.connection
+            direction = (0 if key == flow.key else 1) ^ flow.client
+            connection.lanes[direction].add("capture_duplicates", 1)
+            if kind == _UDP:
+                self._intake.faulty(flow, packet)
+                return
+            for code in faults:
+                connection.findings.add(code, frame, time_ns, direction)
+            if segment is not None and segment.payload_length:
+                connection.segment(direction, frame, time_ns, 0)
+
+    def tracked(self) -> list[Connection]:
+        """Return the connections on the table, in no useful order."""
+        flows = self._table.flows()
+        return [flow.connection for flow in flows if flow.connection is not None]
+
+    # -- flows -------------------------------------------------------------------------------------
+
+    def _udp(self, packet: Packet) -> None:
+        _, frame, time_ns, key, payload, _, faults = packet
+        taker = self._table.takers.get(key)
+        flow = self._table.get(("udp", key))
+        if flow is not None and faults:
+            self._intake.faulty(flow, packet)
+        elif taker is not None:
+            taker.take(frame, time_ns, payload)
+            if flow is None and self.observer is not None:
+                self.observer.other(packet)
+        else:
+            self._hold(("udp", key), packet, [payload])
+
+    def _hold(self, name: Name, packet: Packet, pieces: list[bytes]) -> None:
+        """Hand a packet of an unclaimed flow to the recogniser."""
+        sampled = self.recogniser.sampled(name)
+        flow = sampled or self.recogniser.new_flow(*name, self.now_ns)
+        self.recogniser.hold(flow, packet, pieces)
+
+    def _tcp(self, packet: Packet, segment: TcpSegment) -> None:
+        name = ("tcp", packet[3])
+        flow = self._table.get(name) or self.recogniser.sampled(name)
+        if flow is not None and segment.connection != flow.ordinal:
+            self._leave(flow)
+            flow = None
+        if flow is None and segment.connection == 1 and self.recogniser.is_other(name):
+            return
+        flow = flow or self.recogniser.new_flow(*name, self.now_ns)
+        flow.ordinal = segment.connection
+        if flow.connection is not None:
+            self._streams[packet[3]].segment(packet, segment)
+        else:
+            self.recogniser.hold(flow, packet, [piece.data for piece in segment.stream])
+
+    def _icmp(self, packet: Packet) -> None:
+        """Take an ICMP error that quotes a datagram."""
+        name = ("udp", packet[3])
+        flow = self._table.get(name)
+        if flow is not None and flow.connection is not None:
+            side = 0 if packet[3] == flow.key else 1
+            flow.connection.icmp_unreachable(side ^ flow.client, packet[1], packet[2])
+        else:
+            self.recogniser.hold_error(name, packet)
+
+    def _claim(self, flow: Flow, roles_from: str) -> None:
+        """Begin a connection on a flow that was claimed, and feed what was held of it."""
+        claim, protocol = flow.claim, flow.protocol
+        if claim is None or protocol is None:
+            return
+        hints = protocol.initial_hints(replace(claim, client=flow.client))
+        self._begin(flow, hints, roles_from, (self._at, flow.packets[0][1][1]))
+        packets, flow.packets, flow.sample = flow.packets, [], []
+        for _, packet in packets:
+            self.feed(packet)
+
+    def _unable(self, protocol: Protocol, bug: Exception) -> None:
+        """Report a fault in the recognition of a protocol."""
+        if self.options.strict:
+            raise bug
+        _log.info("fault in the recognition of %s", protocol.name, exc_info=bug)
+        text = f"recognition of {protocol.name}: {type(bug).__name__}: {bug}"
+        self._findings.add("dissector-bug", None, None, None, text)
+
+    # -- connections -------------------------------------------------------------------------------
+
+    def _begin(self, flow: Flow, hints: Hints, flow_roles: str, moment: tuple[int, int]) -> None:
+        """Begin a connection on a claimed flow."""
+        protocol, claim = flow.protocol, flow.claim
+        if protocol is None or claim is None:
+            return
+        if self.options.reading is not None:
+            hints = protocol.informed(hints, self.options.reading)
+        number = self.begun.add(*moment)
+        first, second = flow_endpoints(flow.key)
+        endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
+        connection = Connection(
+            number,
+            protocol=protocol.name,
+            transport=flow.transport,
+            policy_of=protocol.policy,
+            hints=hints,
+            endpoints=endpoints,
+            roles_from=flow_roles,
+            findings=Findings(number, self._rows, self.options.on_anomaly),
+            recorder=None if self.recorder is None else self.recorder.of(number),
+            explain=(f"score {claim.score}", *claim.reasons),
+            forced=claim.forced,
+        )
+        connection.findings.late = self.options.on_late
+        if self.observer is not None:
+            connection.findings.every = self.observer.finding
+        self._place(connection)
+        flow.connection = connection
+        flow.assembler = protocol.assembler()
+        counts = self.counts.setdefault(protocol.name, {"datagrams": 0, "connections": 0})
+        counts["connections"] += 1
+        self._intake.open(flow, protocol, connection)
+        self._table.add(flow)
+        for direction, port in enumerate(flow.ways):
+            key = flow.key_of(direction)
+            if flow.transport == "udp":
+                self._table.takers[key] = port
+            else:
+                framer = protocol.framer(hints.dialects[direction], direction)
+                self._streams[key] = StreamPort(port, framer)
+        for idle in self._table.overflowing(self.now_ns):
+            self._end(idle, self.now_ns)
+
+    def _place(self, connection: Connection) -> None:
+        """Tell a connection where the capture was taken, if it was looked at before."""
+        if self.options.near is not None:
+            connection.place(self.options.near.get(connection.number, (None, None)))
+
+    def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
+        """Report the connection of a claimed flow and begin a new one there."""
+        connection, protocol = flow.connection, flow.protocol
+        if connection is None or protocol is None:
+            return
+        self._report(flow, time_ns, protocol.lives - 1)
+        hints = told or protocol.next_hints(connection.hints)
+        if connection.forced:
+            hints = Hints(connection.hints.dialects, hints.extra)
+        self._begin(flow, hints, connection.roles_from, (frame, frame))
+
+    # -- ends --------------------------------------------------------------------------------------
+
+    def _report(self, flow: Flow, end_ns: int, kept: int = 0) -> None:
+        """Conclude the connections of a flow but the last `kept`, which go on beside a new one."""
+        connection = flow.connection
+        if connection is not None:
+            if flow.transport == "tcp":
+                for direction in (0, 1):
+                    self._streams.pop(flow.key_of(direction)).finish()
+            flow.connection = None
+            flow.earlier.append((connection, flow.assembler))
+        while len(flow.earlier) > kept:
+            self._conclude(*flow.earlier.pop(0), end_ns)
+
+    def _conclude(self, connection: Connection, assembler: Assembler | None, end_ns: int) -> None:
+        """Conclude a connection and hand its report on."""
+        if assembler is not None:
+            for direction, events in enumerate(assembler.finish()):
+                if events:
+                    at = connection.last_frame, connection.last_ns
+                    connection.further(direction, *at, events)
+        report = conclude(connection, end_ns)
+        report.diagnosis = found = diagnose(report)
+        for each in findings_of(report, found):
+            connection.findings.add(*each.terms, concluded_ns=end_ns if each.later else None)
+        report.anomalies = connection.findings.totals()
+        self.counts[connection.protocol]["datagrams"] += sum(report.datagrams)
+        if self.options.on_report is not None:
+            self.options.on_report(report)
+        elif len(self.reports) < MAX_REPORTS:
+            self.reports.append(report)
+        else:
+            self._hit("MAX_REPORTS")
+
+    def _end(self, flow: Flow, end_ns: int) -> None:
+        """Report a flow's connections and take the flow off the table."""
+        for direction in (0, 1):
+            self._intake.release(flow, direction)
+        self._report(flow, end_ns)
+        flow.ways.clear()  # They refer to the flow: no cyclic garbage is to be left.
+        self._table.remove(flow)
+
+    def _leave(self, flow: Flow) -> None:
+        """End a flow because another TCP connection uses its 4-tuple."""
+        if flow.connection is None:
+            self.recogniser.judge(flow, final=True)
+        if flow.connection is not None:
+            self._end(flow, self.now_ns)
+
+    def _tidy(self, frame: int, now_ns: int) -> None:
+        """Report the connections that are to leave the table."""
+        self.now_ns = max(self.now_ns, now_ns)
+        for flow in self._table.leaving(frame, now_ns):
+            self._end(flow, now_ns)
+
+    def _hit(self, limit: str) -> None:
+        self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1
+
+
+def _first_frame(flow: Flow) -> int:
+    return flow.connection.life.first_frame if flow.connection else 0
