@@ -191,3 +191,68 @@ def test_a_good_server_is_exit_status_zero_and_the_report_is_json(tmp_path: Path
     assert report["cases"] == 100
     assert report["failures"] == []
     assert {"type", "state", "sent", "mutated", "received"} == set(report["coverage"][0])
+
+
+PLAN = """
+protocol = "riptide"
+target = "{target}"
+seeds = ["{seeds}"]
+cases = 60
+rate = 0
+out = "{out}"
+monitors = ["{monitor}"]
+traffic = true
+
+[oracles]
+memory_mib = 500
+rules = true
+"""
+
+
+def test_a_plan_says_what_the_command_line_does_not(tmp_path: Path) -> None:
+    target = free_target()
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        PLAN.format(
+            target=target, seeds=CLEAN, out=tmp_path / "run",
+            monitor=server_command("riptide", target).replace(str(target.port), "{port}"),
+        )
+    )  # fmt: skip
+    found = run("fuzz", "--plan", str(plan), "--cases", "30", "-q")
+    assert found.exit_code == 0, found.output
+    assert "30 cases" in found.output
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["monitors"][1:] == ["memory:500", "rules"]
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"report.html", "states.svg", "junit.xml", "traffic.pcapng", "corpus"} <= names
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("seads = []", "no key is called 'seads'; did you mean 'seeds'?"),
+        ("i-own-this-host = true", "no key is called 'i-own-this-host'"),
+        ("[oracles]\nlatncy_ms = 3", "no oracle is called 'latncy_ms'; did you mean 'latency_ms'?"),
+        ("[oracles]\nrules = 3", "oracles.rules must be true or false"),
+        ("oracles = 3", "oracles is a table"),
+        ("cases = 'many'", "'many' is not a valid integer"),
+        ("cases = [1]", "cases takes one value"),
+        ("traffic = 1", "traffic must be true or false"),
+        ("rate = true", "rate must be a text or a number"),
+        ("cases = ", "Invalid value"),
+    ],
+)
+def test_what_is_wrong_in_a_plan_is_named(text: str, words: str, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f"protocol = 'riptide'\ntarget = '127.0.0.1:9'\n{text}\n")
+    found = run("fuzz", "--plan", str(plan))
+    assert found.exit_code == 2
+    assert words in found.output
+
+
+def test_a_run_to_resume_is_named(tmp_path: Path) -> None:
+    words = ["fuzz", "riptide", "--target", "127.0.0.1:9", "--resume"]
+    assert "name its folder" in run(*words).output
+    missing = run(*words, "--out", str(tmp_path / "none"))
+    assert missing.exit_code == 2
+    assert "cannot open" in missing.output

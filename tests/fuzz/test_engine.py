@@ -9,6 +9,7 @@ import pytest
 
 from agreement import CAPTURES
 from fuzzing import free_target, running, server_command
+from netdissect.capture import open_capture
 from netdissect.fuzz import (
     CONNECTED,
     fuzz_target,
@@ -87,7 +88,9 @@ def test_the_same_seed_sends_the_same_messages(tmp_path: Path) -> None:
     runs = []
     for name in ("one", "two"):
         with running("riptide") as (target, _server):
-            fuzz_target("riptide", target, tmp_path / name, seed=9, cases=100, rate=0)
+            fuzz_target(
+                "riptide", target, tmp_path / name, seed=9, cases=100, rate=0, feedback=False
+            )
         rows = [
             json.loads(line) for line in (tmp_path / name / "cases.jsonl").read_text().splitlines()
         ]
@@ -177,12 +180,12 @@ def test_a_log_line_and_growth_are_failures_too(monitor: str, kind: str, tmp_pat
     (finding,) = report.findings.values()
     assert finding.verdict.kind == kind
     assert {path.name for path in finding.folder.iterdir()} == {
-        "failure.json", "steps.jsonl", "datagrams", "log.txt", "traffic.pcap",
+        "failure.json", "steps.jsonl", "datagrams", "log.txt", "traffic.pcapng",
     }  # fmt: skip
     assert b"PANIC" in (finding.folder / "log.txt").read_bytes()
     steps = load_failure(finding.folder).steps
     assert max(len(step.octets) for step in steps) > 1300
-    assert (finding.folder / "traffic.pcap").stat().st_size > 1300
+    assert (finding.folder / "traffic.pcapng").stat().st_size > 1300
 
 
 @pytest.mark.slow
@@ -281,7 +284,7 @@ def test_a_frequent_failure_does_not_hide_others_and_can_be_masked(tmp_path: Pat
 def test_examples_of_a_kind_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     target = free_target()
     report = fuzz_target(
-        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=1200, rate=0, examples=2,
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=250, rate=0, examples=2,
         monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
         mutators=["field:length", "field:content", "octets:*"],
     )  # fmt: skip
@@ -360,3 +363,53 @@ def test_a_race_is_replayed_several_times_and_the_share_is_told(tmp_path: Path) 
         failure, target, monitors=monitors, tries=4, trials=40, answer_seconds=0.5
     )
     assert 0 < result.failed <= result.tries == 4
+
+
+def test_a_run_that_was_ended_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Also one that was killed while it wrote a case: nothing is sent again."""
+    with running("eoudp") as (target, _server):
+        run = {"captures": [CAPTURES / "eoudp" / "late_clean.pcap"], "rate": 0, "feedback": False}
+        fuzz_target("eoudp", target, tmp_path / "run", cases=150, **run)  # type: ignore[arg-type]
+        with (tmp_path / "run" / "cases.jsonl").open("a") as file:
+            file.write('{"case": 9999, "mut')
+        report = fuzz_target(
+            "eoudp", target, tmp_path / "run", cases=400, resume=True, **run  # type: ignore[arg-type]
+        )  # fmt: skip
+        with pytest.raises(UsageError, match="has seed 1, not 2"):
+            fuzz_target("eoudp", target, tmp_path / "run", seed=2, resume=True)
+    lines = (tmp_path / "run" / "cases.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines if line and "9999" not in line]
+    numbers = [row["case"] for row in rows]
+    assert len(rows) == len(set(numbers)) == report.cases == 400
+    assert min(numbers[150:]) > max(numbers[:150])
+    assert report.datagrams == sum(len(row["steps"]) for row in rows)
+    seen = {json.dumps([row["stage"], [{**step, "sent": "", "type": ""} for step in row["steps"]]])
+            for row in rows}  # fmt: skip
+    assert len(seen) == 400
+
+
+def test_failures_of_before_count_in_a_run_that_is_resumed(tmp_path: Path) -> None:
+    target = free_target()
+    run = {
+        "captures": [CLEAN], "seed": 4, "rate": 0, "answer_seconds": 0.5, "failures": 1,
+        "monitors": [server_command("riptide", target, "length")],
+        "mutators": ["octets:extend", "octets:repeat"],
+    }  # fmt: skip
+    first = fuzz_target("riptide", target, tmp_path / "run", cases=5000, **run)  # type: ignore[arg-type]
+    again = fuzz_target(
+        "riptide", target, tmp_path / "run", cases=6000, resume=True, **run  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert list(again.findings) == list(first.findings)
+    assert again.ended == "as many kinds of failure as asked for"
+    assert (tmp_path / "run" / "target-2.log").exists()
+
+
+def test_all_traffic_is_kept_with_its_cases(tmp_path: Path) -> None:
+    with running("riptide") as (target, _server):
+        report = fuzz_target("riptide", target, tmp_path / "run", cases=60, rate=0, traffic=True)
+    octets = (tmp_path / "run" / "traffic.pcapng").read_bytes()
+    rows = map(json.loads, (tmp_path / "run" / "cases.jsonl").read_text().splitlines())
+    for row in rows:
+        assert f"case {row['case']}: {row['mutation']}".encode() in octets
+    with open_capture(tmp_path / "run" / "traffic.pcapng") as capture:
+        assert sum(1 for _ in capture) > report.datagrams

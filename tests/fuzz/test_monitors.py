@@ -2,18 +2,27 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from fuzzing import running
+from netdissect.fuzz import Target, monitors
+from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.monitors import (
+    CpuMonitor,
+    LatencyMonitor,
     LogMonitor,
     MemoryMonitor,
+    Monitors,
     ProcessMonitor,
     Verdict,
+    cpu_seconds,
     parse_monitors,
     resident_octets,
 )
+from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
 
@@ -121,3 +130,64 @@ def test_a_process_of_somebody_else_is_watched(tmp_path: Path) -> None:
     pid = other.pid
     other._process.wait(30)
     assert parse_monitors([f"pid:{pid}"], tmp_path).check().kind == "exit"
+
+
+def test_late_answers_are_a_failure_when_three_come_on_end() -> None:
+    monitor = LatencyMonitor(100)
+    watch = Watch(RiptideDriver, "riptide-2.2", Target("127.0.0.1", 9), Monitors([monitor]))
+    (timed,) = watch.timed
+    for seconds in (0.2, 0.2, 0.05, 0.3, 0.4):
+        timed(seconds)
+        assert monitor.check() is None
+    timed(0.2)
+    verdict = monitor.check()
+    assert verdict is not None
+    assert verdict.signature == "latency: later than 100 ms"
+    assert "400 ms" in verdict.detail
+    assert monitor.check() is None
+
+
+def test_answers_are_timed_by_the_sessions_that_ask() -> None:
+    found: list[float] = []
+    with running("riptide") as (target, _server):
+        watch = Watch(RiptideDriver, "riptide-2.2", target, Monitors())
+        watch.timed.append(found.append)
+        session = watch.session()
+        assert session is not None
+        session.silence(time.monotonic())
+        session.until(lambda: bool(found), 5.0)
+        session.close()
+    assert len(found) == 1
+    assert 0 < found[0] < 5
+
+
+def test_a_target_that_takes_a_whole_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock and the counters of the system are played: a busy machine gives nobody a whole one.
+    """
+    used, now = [5.0], [100.0]
+    monkeypatch.setattr(monitors, "cpu_seconds", lambda _pid: used[0])
+    monkeypatch.setattr(monitors.time, "monotonic", lambda: now[0])
+    monitor = CpuMonitor(80, 4242)
+    shares = [0.5, 0.9, 0.9, 0.1, 0.9, 0.9, 0.9]
+    found = [monitor.check()]
+    for share in shares:
+        now[0] += 1.0
+        used[0] += share
+        found.append(monitor.check())
+    assert found[:-1] == [None] * len(shares)
+    assert found[-1] is not None
+    assert found[-1].signature == "cpu: above 80%"
+
+
+def test_the_time_that_a_process_takes_is_read_from_the_system() -> None:
+    before = cpu_seconds(os.getpid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        continue
+    after = cpu_seconds(os.getpid())
+    assert before is not None
+    assert after is not None
+    assert 0.05 < after - before < 5
+    assert cpu_seconds(1 << 22) is None

@@ -15,7 +15,7 @@ from netdissect.capture import open_capture
 from netdissect.flow import packets
 from netdissect.fuzz import CONNECTED, Case, Step, Target, load_failure
 from netdissect.fuzz.monitors import Verdict
-from netdissect.fuzz.pcap import write_pcap
+from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.store import Sent, Store
 from netdissect.fuzz.target import Traffic
 from netdissect.model.errors import UsageError
@@ -50,7 +50,7 @@ def test_a_failure_reads_back_as_it_was_written(tmp_path: Path) -> None:
         b"ab!",
         b"xyz!",
     ]
-    with open_capture(folder / "traffic.pcap") as capture:
+    with open_capture(folder / "traffic.pcapng") as capture:
         seen = [
             (packet[2], str(flow_endpoints(packet[3])[1]), packet[4]) for packet in packets(capture)
         ]
@@ -83,7 +83,10 @@ def test_traffic_is_a_capture_that_reads_back(tmp_path: Path, host: str, transpo
         Traffic(3, True, b"3", local),
     ]
     with (tmp_path / "x.pcap").open("wb") as file:
-        write_pcap(file, traffic, Target(host, 7777), transport)  # type: ignore[arg-type]
+        writer = TrafficWriter(file, Target(host, 7777), transport)  # type: ignore[arg-type]
+        for each in traffic:
+            writer.write(each)
+        writer.close()
     with open_capture(tmp_path / "x.pcap") as capture:
         found = list(packets(capture))
     assert [packet[4] for packet in found] == [b"one", b"two", b"3"]

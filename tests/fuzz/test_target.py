@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import socket
-from collections import deque
 
 import pytest
 
 from fuzzing import free_target
 from netdissect.fuzz import Link, Target
-from netdissect.fuzz.target import Pacer
+from netdissect.fuzz.target import Journal, Pacer
 from netdissect.model.errors import AccessError, UsageError
 
 
@@ -52,7 +51,7 @@ def test_target_writes_ipv6_in_brackets() -> None:
 def test_link_remembers_what_goes_over_it_and_stays_bounded() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
-        journal = deque(maxlen=3)
+        journal = Journal(3)
         with Link(Target("127.0.0.1", peer.getsockname()[1]), journal=journal) as link:
             for number in range(5):
                 link.send(bytes([number]))

@@ -13,6 +13,7 @@ from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.spans import SPAN
+from netdissect.model.errors import UsageError
 from netdissect.system.interrupt import at_once, check
 
 __all__ = ["command"]
@@ -21,9 +22,26 @@ _UNLIMITED_STEP = 5000
 """Cases between two lines of progress where no number of cases ends the run."""
 
 
+def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str | None:
+    """Let a plan give the defaults of this command's options."""
+    if path is not None and not ctx.resilient_parsing:
+        from netdissect.cli.fuzzplan import read_plan  # noqa: PLC0415 - only where asked for
+
+        ctx.default_map = {**(ctx.default_map or {}), **read_plan(path, ctx.command)}
+    return path
+
+
 @click.command("fuzz")
 @click.argument("protocol", type=PROTOCOL)
 @click.option("--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only.")
+@click.option(
+    "--plan",
+    is_eager=True,
+    expose_value=False,
+    callback=_plan,
+    metavar="FILE",
+    help="TOML file of yours with these options and `protocol`; its commands are run.",
+)
 @options.own_host
 @click.option(
     "--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix."
@@ -65,6 +83,41 @@ _UNLIMITED_STEP = 5000
     help="Use this mutator only: field:*, octets:flip, order:* ...",
 )
 @click.option(
+    "--dict",
+    "dictionaries",
+    multiple=True,
+    metavar="FILE",
+    help='Words that mean something to the target: lines name="\\x00text".',
+)
+@click.option(
+    "--schema",
+    multiple=True,
+    metavar="FILE",
+    help="Layout of user messages, whose values are mutated in their places.",
+)
+@click.option(
+    "--corpus",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Cases that brought something new, shared between runs; in --out by default.",
+)
+@click.option(
+    "--no-feedback",
+    "feedback",
+    is_flag=True,
+    flag_value=False,
+    default=True,
+    help="Make every case from the seeds alone.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1, max=64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes, each with a target of its own: the ports from that of --target on.",
+)
+@click.option(
     "--rate",
     type=click.FloatRange(min=0),
     default=1000.0,
@@ -77,7 +130,8 @@ _UNLIMITED_STEP = 5000
     "monitors",
     multiple=True,
     metavar="KIND:...",
-    help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB.",
+    help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB, cpu:PERCENT, latency:MS, "
+    "rules; {port} is the target's.",
 )
 @click.option(
     "--answer",
@@ -116,6 +170,10 @@ _UNLIMITED_STEP = 5000
     metavar="FOLDER",
     help="Folder for cases, failures and report; a new one beside you by default.",
 )
+@click.option("--resume", is_flag=True, help="Go on with the run in --out.")
+@click.option(
+    "--traffic", is_flag=True, help="Write traffic.pcapng too: all traffic, with its cases."
+)
 @options.json_output
 @options.screen
 def command(
@@ -130,6 +188,11 @@ def command(
     duration: int | None,
     types: tuple[str, ...],
     mutators: tuple[str, ...],
+    dictionaries: tuple[str, ...],
+    schema: tuple[str, ...],
+    corpus: Path | None,
+    feedback: bool,
+    workers: int,
     rate: float,
     monitors: tuple[str, ...],
     answer: float,
@@ -137,6 +200,8 @@ def command(
     examples: int,
     masked: tuple[str, ...],
     out: Path | None,
+    resume: bool,
+    traffic: bool,
     as_json: bool,
     color: str,
     width: int | None,
@@ -146,7 +211,8 @@ def command(
     """Send mutated messages to a server of yours, inside connections that stay valid.
 
     Every case is on disk before it is sent. A failure of the target (it exits, stops answering,
-    logs a pattern, grows) becomes a folder for `replay` and `minimise`; the exit status is then 7.
+    logs a pattern, grows, breaks the protocol's rules) becomes a folder for `replay` and
+    `minimise`; the exit status is then 7. A mutant that brings something new is mutated again.
 
     \b
     netdissect fuzz riptide --target 127.0.0.1:7777 --seeds game.pcap --cases 5000 \\
@@ -154,14 +220,21 @@ def command(
     """
     del verbose
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
+    from netdissect.lookup import load_schemas  # noqa: PLC0415 - imports scapy
 
+    if resume and out is None:
+        raise UsageError("--resume goes on with the run in --out: name its folder")
+    schemas = load_schemas(schema)
+    if schemas and protocol not in schemas:
+        raise UsageError(f"the schemas describe {', '.join(schemas)}, not {protocol}")
+    folder = out or _new_folder(protocol)
     seconds = None if duration is None else duration / 1e9
     progress = _Progress(cases, seconds, shown=not quiet)
     with at_once():
         report = fuzz_target(
             protocol,
             Target.parse(target, own_host=i_own_this_host),
-            out or _new_folder(protocol),
+            folder,
             dialect=dialect,
             transport=transport,
             captures=seeds,
@@ -170,6 +243,13 @@ def command(
             duration=seconds,
             types=types,
             mutators=mutators,
+            dictionaries=dictionaries,
+            schema=schemas.get(protocol),
+            corpus=corpus,
+            feedback=feedback,
+            traffic=traffic,
+            resume=resume,
+            workers=workers,
             rate=rate,
             failures=failures,
             examples=examples,
@@ -180,6 +260,7 @@ def command(
             seeded=progress.seeded,
         )
     progress.done()
+    _write_reports(folder, report.to_json(), f"fuzz {protocol} at {target}")
     if as_json:
         print_json([{"schema": 1, **report.to_json()}])
     else:
@@ -187,6 +268,18 @@ def command(
     check()
     if report.findings:
         raise click.exceptions.Exit(EXIT.FOUND)
+
+
+def _write_reports(folder: Path, facts: dict[str, Any], heading: str) -> None:
+    """Write the account for people and for build servers."""
+    from netdissect.export.junit import junit  # noqa: PLC0415 - only here
+    from netdissect.fuzz.folder import Folder  # noqa: PLC0415 - imports scapy
+    from netdissect.report.fuzzing import run_page, states_document  # noqa: PLC0415 - only here
+
+    with Folder(folder) as inside:
+        inside.write("report.html", run_page(facts, heading).encode())
+        inside.write("states.svg", states_document(facts).encode())
+        inside.write("junit.xml", junit(facts, heading).encode())
 
 
 class _Progress:
@@ -256,6 +349,9 @@ def _show(report: Any, screen: Any) -> None:
     if report.left_out:
         text = f"{report.left_out} cases left out: the target opens too few sessions for them"
         screen.line((text, "dim"))
+    if report.kept:
+        edges = "" if not report.edges else f", {report.edges} edges of code"
+        screen.line((f"{report.kept} cases brought something new{edges}", "dim"))
     if report.slow:
         screen.line((f"slow, not gone: {report.slow} answers came after more time only", "dim"))
     _coverage(report, screen)

@@ -71,6 +71,8 @@ class Case:
     """At least one."""
     stage: str = CONNECTED
     """State of the session in which it is sent."""
+    parent: str = ""
+    """The corpus entry that it was made from; empty where it was made from the seeds."""
 
     def key(self) -> bytes:
         """Return what no other case has that sends something else, or in another state."""
@@ -80,6 +82,11 @@ class Case:
             hold = step.hold if step.octets else ()
             digest.update(repr((step.octets, hold, step.shift, step.advance)).encode())
         return digest.digest()
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of mutation, without what it was done to."""
+        return self.mutation.partition(" ")[0].partition("+")[0].rstrip(",")
 
     @property
     def is_control(self) -> bool:

@@ -10,11 +10,12 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from netdissect.fuzz.cases import Case
+from netdissect.fuzz.feedback import Feedback
 from netdissect.fuzz.generator import Generator
 from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
-from netdissect.fuzz.store import Sent, Store
+from netdissect.fuzz.store import PastRun, Sent, Store
 from netdissect.fuzz.target import Pacer
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
@@ -31,6 +32,8 @@ WAITING_LIMIT = 64
 them, and the others do not wait."""
 STEP_LIMIT = 12_000
 """Steps that are remembered for a failure."""
+_REFRESH_SECONDS = 2.0
+"""Seconds after which what other runs have added to the corpus is read."""
 _SUSPECT_STEPS = 200
 """The sessions of so many latest steps are kept whole: a target can look well for a moment after
 what kills it."""
@@ -67,6 +70,12 @@ class Plan:
     sent unchanged, to measure what the target accepts, is not affected."""
     mutators: tuple[str, ...] = ()
     """Mutators that are used, likewise."""
+    first: int = 0
+    """Number of the first case."""
+    stride: int = 1
+    """Distance between the numbers of two cases: workers share them out."""
+    past: PastRun | None = None
+    """What was sent before a run that is resumed."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What a failure folder says about the run: protocol, dialect, seed, command."""
 
@@ -83,8 +92,13 @@ class Engine:
         plan: Plan,
         *,
         progress: Callable[[FuzzReport], None] = lambda _report: None,
+        feedback: Feedback | None = None,
     ) -> None:
         """Prepare the run; nothing is sent yet."""
+        if feedback is not None:
+            watch.notice = lambda session, sign: feedback.notice(session.number, sign)
+        self._feedback = feedback
+        self._refresh_at = 0.0
         self._generator = generator
         self._watch = watch
         self._store = store
@@ -93,7 +107,11 @@ class Engine:
         self._sessions = Sessions(watch, report, plan.session_cases)
         self._steps: deque[Sent] = deque(maxlen=STEP_LIMIT)
         self._known: dict[bytes, None] = {}
-        self._number = 0
+        self._number = plan.first
+        if plan.past is not None:
+            self._known = dict.fromkeys(plan.past.keys)
+            # On from there in the same steps.
+            self._number += plan.stride * -((plan.first - plan.past.next_number) // plan.stride)
         self._waiting: deque[Case] = deque()
         self._fragile_until = 0
         self._pacer = Pacer(plan.rate, time.monotonic())
@@ -117,6 +135,11 @@ class Engine:
             self._watch.monitors.stop()
             self.report.seconds = time.monotonic() - started
             self.report.slow = self._watch.slow
+            if self._feedback is not None:
+                self._feedback.close()
+                self.report.kept = len(self._feedback.corpus.entries)
+                if self._feedback.coverage is not None:
+                    self.report.edges = self._feedback.coverage.edges
             self._store.write_report(self.report.to_json())
             self._store.close()
         return self.report
@@ -150,6 +173,8 @@ class Engine:
             if last or sent % every == 0:
                 self._look(case.number, certain=last or fragile)
                 self._sessions.note_time()
+                if self._sessions.held is not None:
+                    self._share()
                 self._progress(self.report)
             if len(self.report.findings) >= self._plan.failures:
                 self.report.ended = "as many kinds of failure as asked for"
@@ -164,8 +189,11 @@ class Engine:
     def _next_case(self) -> Case | None:
         """Return the next case that was not sent yet, None where no more comes."""
         for _ in range(REPEAT_LIMIT):
-            case = self._generator.case(self._number)
-            self._number += 1
+            corpus = self._feedback.corpus.entries if self._feedback is not None else ()
+            case = self._generator.offspring(self._number, corpus) or self._generator.case(
+                self._number
+            )
+            self._number += self._plan.stride
             if not self._wanted(case):
                 continue
             if not self._is_known(case):
@@ -218,15 +246,17 @@ class Engine:
         if stage != case.stage and self._is_known(replace(case, stage=stage)):
             return False
         self._wait()
+        if self._feedback is not None:
+            self._feedback.sent(session.number, replace(case, stage=stage))
         kind = "control" if case.is_control else "mutant"
         stamped = [session.stamp(step) for step in case.steps]
         self._store.write_case(case, [octets for octets, _key in stamped], stage)
-        self.report.mutations[case.mutation.partition(" ")[0].partition("+")[0].rstrip(",")] += 1
+        self.report.mutations[case.kind] += 1
         for index, (step, (octets, key)) in enumerate(zip(case.steps, stamped, strict=True)):
             if index:
                 self._wait()
             self._steps.append(Sent(case.number, session.number, stage, step, octets))
-            session.send(octets, key, kind)
+            session.send(octets, key, kind, f"case {case.number}: {case.mutation}")
             self.report.sent(step.type, stage, control=case.is_control)
         self._sessions.done(session)
         return True
@@ -234,6 +264,17 @@ class Engine:
     def _wait(self) -> None:
         """Let the sessions live until the next message is due."""
         self._sessions.pump(self._pacer.wait(time.monotonic()))
+
+    def _share(self) -> None:
+        """Keep what brought something new; now and then take what other workers have found."""
+        if self._feedback is None:
+            return
+        self._feedback.keep()
+        now = time.monotonic()
+        if now >= self._refresh_at:
+            self._refresh_at = now + _REFRESH_SECONDS
+            self._feedback.refresh()
+            self.report.kept = len(self._feedback.corpus.entries)
 
     # --- failures -----------------------------------------------------------------------------
 
@@ -268,6 +309,8 @@ class Engine:
 
     def _recover(self) -> None:
         self._sessions.close()
+        if self._feedback is not None:
+            self._feedback.drop()
         self._fragile_until = self.report.cases + self._plan.fragile_cases
         self._steps.clear()
         if self._watch.monitors.restart():

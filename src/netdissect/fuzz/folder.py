@@ -7,16 +7,17 @@ gets a new name first and then takes the place of whatever had the name that is 
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
-__all__ = ["Folder", "open_new"]
+__all__ = ["Folder", "free_path", "open_new", "write_json"]
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """Without blocking, so that a FIFO is refused and not waited for."""
@@ -73,10 +74,7 @@ class Folder:
             OSError: there is none, or it is a link, a pipe, a device.
             ValueError: it has more than `limit` octets.
         """
-        fd = os.open(name, _READ, dir_fd=self._fd)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError(f"{name} is no plain file")
+        with self.reading(name) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
             raise ValueError(f"{name} has more than {limit:,} octets")
@@ -109,13 +107,28 @@ class Folder:
         with self.writing(name) as file:
             file.write(data)
 
-    def appending(self, name: str) -> int:
-        """Return the descriptor of a new file to append to.
+    @contextmanager
+    def reading(self, name: str) -> Iterator[IO[bytes]]:
+        """Give a plain file to read, of any size.
+
+        Raises:
+            OSError: there is none, or it is a link.
+            ValueError: it is a pipe, a device.
+        """
+        fd = os.open(name, _READ, dir_fd=self._fd)
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ValueError(f"{name} is no plain file")
+            yield file
+
+    def appending(self, name: str, *, new: bool = True) -> int:
+        """Return the descriptor of a file to append to, a new one unless told otherwise.
 
         Raises:
             OSError: the name is taken, or the file cannot be made.
         """
-        return os.open(name, os.O_WRONLY | os.O_APPEND | _NEW, 0o644, dir_fd=self._fd)
+        flags = _NEW if new else os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, os.O_WRONLY | os.O_APPEND | flags, 0o644, dir_fd=self._fd)
 
     def remove(self, name: str) -> None:
         """Remove a file, or a link and not where it leads.
@@ -133,3 +146,23 @@ def open_new(path: Path) -> int:
         OSError: the name is taken, or the file cannot be made.
     """
     return os.open(path, os.O_RDWR | os.O_APPEND | _NEW, 0o644)
+
+
+def free_path(folder: Path, name: str, end: str) -> Path:
+    """Return the first path that is free: target.log, target-2.log ... A run that is resumed has
+    the files of those before it.
+    """
+    path, number = folder / f"{name}{end}", 1
+    while os.path.lexists(path):
+        number += 1
+        path = folder / f"{name}-{number}{end}"
+    return path
+
+
+def write_json(folder: Folder, name: str, data: Mapping[str, Any]) -> None:
+    """Write a file of JSON for people to read.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    folder.write(name, json.dumps(data, indent=2).encode() + b"\n")

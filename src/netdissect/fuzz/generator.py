@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
 from netdissect.fuzz.cases import CONNECTED, Case, Step
 from netdissect.fuzz.chance import Chance
+from netdissect.fuzz.corpus import Entry
 from netdissect.fuzz.fields import FIELD_MUTATORS, reread
-from netdissect.fuzz.octets import OCTET_MUTATORS
+from netdissect.fuzz.grammar import Grammar
+from netdissect.fuzz.octets import OCTET_MUTATORS, SIZE_LIMIT
 from netdissect.fuzz.seeds import Seed
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
@@ -31,6 +33,12 @@ _CONTROLS = 8
 """Messages of one control case at most."""
 _EARLY_SHARE = 16
 """One case in so many is sent in another state than `connected`."""
+_OFFSPRING_SHARE = 4
+"""One case in so many is made from the corpus, once there is one."""
+_LATEST = 16
+"""Entries of the corpus that are taken as often as all the others together."""
+_STEPS_LIMIT = 64
+"""Messages of one case at most."""
 _CLOSING_SHARE = 32
 """One message that ends a session in so many is sent in one that is connected."""
 
@@ -63,8 +71,23 @@ class Traits:
 class Generator:
     """The cases of one run."""
 
-    def __init__(self, seeds: Sequence[Seed], traits: Traits, seed: int) -> None:
+    def __init__(
+        self,
+        seeds: Sequence[Seed],
+        traits: Traits,
+        seed: int,
+        *,
+        words: Sequence[bytes] = (),
+        grammar: Grammar | None = None,
+    ) -> None:
         """Sort the seeds by type.
+
+        Args:
+            seeds: messages to mutate.
+            traits: what the protocol's driver says of it.
+            seed: number that decides every mutation.
+            words: octets that mean something to the target, from dictionaries.
+            grammar: finds the values of user messages, as schemas describe them.
 
         Raises:
             UsageError: there is no seed.
@@ -92,12 +115,54 @@ class Generator:
             self._kinds.append((5, self._direction_case))
         if traits.lies:
             self._kinds.append((9, self._lie_case))
+        self._words = tuple(words)
+        if words:
+            self._kinds.append((8, self._word_case))
+        self._described = [] if grammar is None else [
+            (each, found) for each in forward or seeds if (found := grammar(each))
+        ]  # fmt: skip
+        if self._described:
+            self._kinds.append((20, self._value_case))
 
     def case(self, number: int) -> Case:
         """Return case `number`, from 0 on without end."""
         chance = Chance("case", self._seed, number)
         mutation, steps = chance.weighted(self._kinds)(chance)
         return Case(number, mutation, steps, self._stage(mutation, steps, chance))
+
+    @property
+    def described(self) -> int:
+        """Return the number of seeds whose values a schema describes."""
+        return len(self._described)
+
+    def offspring(self, number: int, corpus: Sequence[Entry]) -> Case | None:
+        """Return case `number` as a mutant of a case that brought something new; None where it is
+        to be made from the seeds. A function of the run's seed, the number and the corpus.
+        """
+        chance = Chance("offspring", self._seed, number)
+        if not corpus or not chance.one_in(_OFFSPRING_SHARE):
+            return None
+        # What came last leads furthest.
+        entry = chance.choice(corpus[-_LATEST:] if chance.one_in(2) else corpus)
+        steps = list(entry.steps)
+        at = chance.below(len(steps))
+        name = chance.choice(("octets", "octets", "octets", "again", "join", "drop"))
+        if name == "again":
+            copy = replace(steps[at], shift=(("sequence", -1),), advance=0)
+            again = copy if "sequence" in self._traits.live else steps[at]
+            steps[at + 1 : at + 1] = [again] * chance.choice(_REPEATS)
+        elif name == "join":
+            steps += chance.choice(corpus).steps
+        elif name == "drop" and len(steps) > 1:
+            del steps[at]
+        else:
+            step = steps[at]
+            names, octets = self._octet_names(chance), step.octets
+            for each in names:
+                octets = OCTET_MUTATORS[each](octets, chance)
+            name, steps[at] = f"octets:{'+'.join(names)}", step.with_octets(octets)
+        kept = tuple(steps[:_STEPS_LIMIT])
+        return Case(number, f"corpus:{name} of {entry.name}", kept, entry.stage, entry.name)
 
     def _stage(self, mutation: str, steps: Sequence[Step], chance: Chance) -> str:
         others = [name for name in self._traits.stages if name != CONNECTED]
@@ -145,11 +210,30 @@ class Generator:
 
     def _octets(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
         octets = seed.octets
-        names = [chance.choice(list(OCTET_MUTATORS)) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
+        names = self._octet_names(chance)
         for name in names:
             octets = OCTET_MUTATORS[name](octets, chance)
         hold = self._traits.live if chance.one_in(2) else ()
         return f"octets:{'+'.join(names)}", Step(octets, seed.type, hold)
+
+    @staticmethod
+    def _octet_names(chance: Chance) -> list[str]:
+        return [chance.choice(list(OCTET_MUTATORS)) for _ in range(chance.choice((1, 1, 1, 2, 4)))]
+
+    def _word_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        """Put a word of a dictionary in, over what was there or between."""
+        seed, word = self._pick(chance), chance.choice(self._words)
+        at = chance.below(len(seed.octets) + 1)
+        rest = seed.octets[at + (len(word) if chance.one_in(2) else 0) :]
+        octets = (seed.octets[:at] + word + rest)[:SIZE_LIMIT]
+        return f"dictionary:{word[:16].hex()} at {at}", (Step(octets, seed.type),)
+
+    def _value_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
+        """Change one value that a schema describes, in its place."""
+        seed, values = chance.choice(self._described)
+        value = chance.choice(values)
+        octets, note = value.mutated(seed.octets, chance)
+        return f"schema:{value.name} {note}", (Step(octets[:SIZE_LIMIT], seed.type),)
 
     def _direction_case(self, chance: Chance) -> tuple[str, tuple[Step, ...]]:
         seed = self._pick(chance, self._backward)

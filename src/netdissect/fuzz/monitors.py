@@ -12,16 +12,22 @@ import signal
 import subprocess
 import time
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from netdissect.fuzz.crashes import Crash, CrashReader, without_numbers
-from netdissect.fuzz.folder import open_new
+from netdissect.fuzz.folder import free_path, open_new
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
+if TYPE_CHECKING:
+    from netdissect.fuzz.watch import Watch
+
 __all__ = [
+    "CpuMonitor",
+    "LatencyMonitor",
     "LogMonitor",
     "MemoryMonitor",
     "Monitor",
@@ -47,6 +53,12 @@ _TRACING = {"UBSAN_OPTIONS": "print_stacktrace=1", "RUST_BACKTRACE": "1", "PYTHO
 """What makes programs print traces, where the user's environment says nothing else."""
 _QUIET_SECONDS = 1.0
 """Silence after which a trace counts as complete."""
+_IN_A_ROW = 3
+"""Measurements on end that have to be beyond a limit: one alone may be this machine's fault."""
+_CPU_WINDOW = 1.0
+"""Seconds over which the use of the processor is measured."""
+_CPU_FIELDS = (13, 14)
+"""utime and stime, counted from 0. Source: proc(5)."""
 _LAST_WORDS = 8 * 1024
 """Octets of output at most between a trace and the end of the process that it explains."""
 
@@ -56,7 +68,8 @@ class Verdict:
     """A failure of the target."""
 
     kind: str
-    """`exit`, `report` (a trace of a process that goes on), `log`, `memory` or `no-answer`."""
+    """`exit`, `report` (a trace of a process that goes on), `rule` (an answer that breaks the
+    protocol's rules), `log`, `memory`, `cpu`, `latency` or `no-answer`."""
     detail: str
     """One sentence: what was seen."""
     place: str = ""
@@ -71,7 +84,7 @@ class Verdict:
     @property
     def fatal(self) -> bool:
         """Return whether the target has to be started anew."""
-        return self.kind != "report"
+        return self.kind not in ("report", "rule")
 
 
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
@@ -86,6 +99,9 @@ class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does w
     def check(self) -> Verdict | None:
         """Return the failure seen since the last call, None where all is well."""
         return None
+
+    def attach(self, watch: Watch) -> None:  # noqa: B027 - nothing to do for most
+        """Get to know what is watched; called once, before `start`."""
 
     def log_tail(self) -> bytes:
         """Return the end of the target's log, if this monitor knows one."""
@@ -117,6 +133,8 @@ class ProcessMonitor(Monitor):
         self._latest: tuple[Crash, int] | None = None
         self._survives = False
         self._grew = 0.0
+        self.environment: dict[str, str] = {}
+        """Variables that the process is given besides ours."""
 
     @property
     def pid(self) -> int | None:
@@ -143,7 +161,7 @@ class ProcessMonitor(Monitor):
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
-                env={**_TRACING, **os.environ},
+                env={**_TRACING, **os.environ, **self.environment},
             )
         except OSError as error:
             raise UsageError(f"cannot run {quoted(self.command[0])}: {error.strerror}") from error
@@ -215,6 +233,10 @@ class ProcessMonitor(Monitor):
         if crash is not None:
             return Verdict("exit", f"{how}: {crash.text}", crash.kind)
         return Verdict("exit", f"{how}{_last_line(self.log_tail())}", how)
+
+    def printed(self, at: int, limit: int) -> bytes:
+        """Return up to `limit` octets of the output of all processes so far, from `at` on."""
+        return b"" if self._log is None else os.pread(self._log, limit, at)
 
     def log_tail(self) -> bytes:
         """Return the end of the process's output."""
@@ -313,8 +335,72 @@ class MemoryMonitor(Monitor):
         return Verdict("memory", f"resident memory grew by {(now - self._base) // _MEBI} MiB")
 
     def _resident(self) -> int | None:
-        pid = self._process if isinstance(self._process, int) else self._process.pid
+        pid = _pid(self._process)
         return None if pid is None else resident_octets(pid)
+
+
+class CpuMonitor(Monitor):
+    """Watches how much of one processor a process takes, in windows of a second."""
+
+    def __init__(self, percent: int, process: ProcessMonitor | int) -> None:
+        """Watch a process that another monitor runs, or the one with a given id."""
+        self._limit = percent
+        self._process = process
+        self._last: tuple[int, float, float] | None = None
+        self._over = 0
+
+    def settled(self) -> None:
+        """Begin to measure: starting up takes time of its own."""
+        self._last, self._over = None, 0
+
+    def check(self) -> Verdict | None:
+        """Return a `cpu` verdict when the process was above the limit in three windows on end."""
+        pid, now = _pid(self._process), time.monotonic()
+        used = None if pid is None else cpu_seconds(pid)
+        if pid is None or used is None:
+            self._last = None
+        elif self._last is None or self._last[0] != pid:
+            self._last, self._over = (pid, now, used), 0
+        elif now - self._last[1] >= _CPU_WINDOW:
+            share = 100 * (used - self._last[2]) / (now - self._last[1])
+            self._last = (pid, now, used)
+            self._over = self._over + 1 if share > self._limit else 0
+            if self._over >= _IN_A_ROW:
+                self._over = 0
+                text = f"took {share:.0f}% of a processor, more than {self._limit}%"
+                return Verdict("cpu", text, f"above {self._limit}%")
+        return None
+
+
+class LatencyMonitor(Monitor):
+    """Watches how long the target takes to answer what a session asks in between."""
+
+    def __init__(self, milliseconds: int) -> None:
+        self._limit = milliseconds
+        self._over: list[float] = []
+
+    def attach(self, watch: Watch) -> None:
+        """Be told of answers."""
+        watch.timed.append(self._answered)
+
+    def start(self) -> None:
+        """Forget the process before."""
+        self._over.clear()
+
+    def _answered(self, seconds: float) -> None:
+        if 1000 * seconds > self._limit:
+            self._over.append(seconds)
+        elif len(self._over) < _IN_A_ROW:
+            self._over.clear()
+
+    def check(self) -> Verdict | None:
+        """Return a `latency` verdict when three answers on end came too late."""
+        if len(self._over) < _IN_A_ROW:
+            return None
+        slowest = 1000 * max(self._over)
+        self._over.clear()
+        text = f"answered after {slowest:.0f} ms, later than {self._limit} ms"
+        return Verdict("latency", text, f"later than {self._limit} ms")
 
 
 class ExistingProcessMonitor(Monitor):
@@ -338,6 +424,11 @@ class Monitors:
         self._all = list(monitors)
         self.process = next((each for each in self._all if isinstance(each, ProcessMonitor)), None)
         """The monitor that runs the target, None where the user runs it."""
+
+    def attach(self, watch: Watch) -> None:
+        """Tell all what is watched."""
+        for monitor in self._all:
+            monitor.attach(watch)
 
     def start(self) -> None:
         """Start all, the process first."""
@@ -388,8 +479,9 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
     """Return the monitors that the command line names.
 
     `exec:COMMAND` runs the target, restarts it and sees it exit; `log:REGEX` searches what it
-    prints, `log:FILE:REGEX` a file; `memory:MIB` limits its growth; `pid:N` watches a process that
-    runs already.
+    prints, `log:FILE:REGEX` a file; `memory:MIB` limits its growth, `cpu:PERCENT` its use of one
+    processor, `latency:MS` the time of its answers; `rules` holds them to the protocol's rules;
+    `pid:N` watches a process that runs already.
 
     Raises:
         UsageError: no such monitor, or one without the process that it needs.
@@ -399,23 +491,35 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
     for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
         kind, _, value = text.partition(":")
         if kind == "exec" and value:
-            process = ProcessMonitor(shlex.split(value), folder / "target.log")
+            process = ProcessMonitor(shlex.split(value), free_path(folder, "target", ".log"))
             monitors.append(process)
         elif kind == "pid" and value.isdigit():
             process = int(value)
             monitors.append(ExistingProcessMonitor(process))
         elif kind == "log" and value:
             monitors.append(_log_monitor(value, process))
-        elif kind == "memory" and value.isdigit():
+        elif kind in _OF_PROCESS and value.isdigit():
             if process is None:
-                raise UsageError("memory: needs exec: or pid: beside it")
-            monitors.append(MemoryMonitor(int(value), process))
+                raise UsageError(f"{kind}: needs exec: or pid: beside it")
+            monitors.append(_OF_PROCESS[kind](int(value), process))
+        elif kind == "latency" and value.isdigit():
+            monitors.append(LatencyMonitor(int(value)))
+        elif text == "rules":
+            from netdissect.fuzz.rules import RulesMonitor  # noqa: PLC0415 - imports the tracker
+
+            monitors.append(RulesMonitor())
         else:
             raise UsageError(
                 f"{quoted(text)} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
-                "memory:MIB"
+                "memory:MIB, cpu:PERCENT, latency:MS, rules"
             )
     return Monitors(monitors)
+
+
+_OF_PROCESS: dict[str, Callable[[int, ProcessMonitor | int], Monitor]] = {
+    "memory": MemoryMonitor,
+    "cpu": CpuMonitor,
+}
 
 
 def _log_monitor(value: str, process: ProcessMonitor | int | None) -> LogMonitor:
@@ -435,6 +539,21 @@ def resident_octets(pid: int) -> int | None:
         return None
     octets = int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
     return octets or None
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Return the processor time that a process has taken, None where it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # A name may hold anything but ends with the last parenthesis.
+    fields = [b"", b"", *stat[stat.rfind(b")") + 1 :].split()]
+    return sum(int(fields[at]) for at in _CPU_FIELDS) / os.sysconf("SC_CLK_TCK")
+
+
+def _pid(process: ProcessMonitor | int) -> int | None:
+    return process if isinstance(process, int) else process.pid
 
 
 def _how(status: int) -> str:

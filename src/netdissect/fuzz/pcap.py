@@ -1,35 +1,65 @@
-"""Writes what went over a link as a capture file: raw IP packets, made around the payloads."""
+"""Writes what went over a link as a pcapng file: raw IP packets, made around the payloads, each
+with the case that it belongs to as its comment.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import IO
 
+from netdissect.capture.writer import PcapngWriter
 from netdissect.fuzz.target import Target, Traffic, Transport
 
-__all__ = ["write_pcap"]
+__all__ = ["LINKTYPE_RAW", "Packets", "TrafficWriter"]
 
-_LINKTYPE_RAW = 101
-_MAGIC_NS = 0xA1B23C4D
+LINKTYPE_RAW = 101
 _MAX_SEGMENT = 0xFF00
 _ACK_PUSH = 0x18
 _UDP, _TCP = 17, 6
 
 
-def write_pcap(
-    file: IO[bytes], traffic: Iterable[Traffic], target: Target, transport: Transport
-) -> None:
-    """Write a pcap with nanosecond times. Headers are as the system would have made them."""
-    sequences: dict[tuple[str, int, bool], int] = {}
-    file.write(struct.pack("<IHHiIII", _MAGIC_NS, 2, 4, 0, 0, 1 << 18, _LINKTYPE_RAW))
-    for each in traffic:
+class Packets:
+    """Makes IP packets around the traffic with one target, as the system would have made them."""
+
+    def __init__(self, target: Target, transport: Transport) -> None:
+        self._target = target
+        self._transport: Transport = transport
+        self._sequences: dict[tuple[str, int, bool], int] = {}
+
+    def of(self, each: Traffic) -> Iterator[bytes]:
+        """Yield the packets that carry one payload."""
         for at in range(0, max(1, len(each.octets)), _MAX_SEGMENT):
             part = each.octets[at : at + _MAX_SEGMENT]
-            packet = _packet(each, part, target, transport, sequences)
-            seconds, rest = divmod(each.time_ns, 1_000_000_000)
-            file.write(struct.pack("<IIII", seconds, rest, len(packet), len(packet)) + packet)
+            yield _packet(each, part, self._target, self._transport, self._sequences)
+
+
+class TrafficWriter:
+    """Writes traffic to an open file, as long as it has room."""
+
+    def __init__(
+        self, file: IO[bytes], target: Target, transport: Transport, *, limit: int = 1 << 62
+    ) -> None:
+        """Begin the file; `limit` is the number of octets after which nothing more is written."""
+        self._packets = Packets(target, transport)
+        self._limit = limit
+        self._file = PcapngWriter(file, comment="netdissect fuzz: addresses and ports as they were")
+        self._file.add_interface(LINKTYPE_RAW)
+        self.left_out = 0
+        """Payloads that had no room."""
+
+    def write(self, each: Traffic) -> None:
+        """Add one payload with its note."""
+        if self._file.octets + len(each.octets) > self._limit:
+            self.left_out += 1
+            return
+        for packet in self._packets.of(each):
+            self._file.write(each.time_ns, packet, comment=each.note or None)
+
+    def close(self) -> None:
+        """Write what is gathered; the file stays open."""
+        self._file.close()
 
 
 def _packet(

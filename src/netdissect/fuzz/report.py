@@ -88,6 +88,12 @@ class FuzzReport:
     """Cases that were not sent because they had been sent before."""
     left_out: int = 0
     """Cases that need a session of their own and were not sent: the target opens too few."""
+    kept: int = 0
+    """Cases of the corpus: they brought something new, here or in a run that shares it."""
+    edges: int | None = None
+    """Edges of code that the target ran through; None where it does not count them."""
+    moves: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    """(state, next state, message of the target that caused it or "") -> how often."""
     slow: int = 0
     """How often the target answered only when it was given more time."""
     ended: str = "all cases sent"
@@ -101,11 +107,34 @@ class FuzzReport:
     def close_session(self, session: Driver) -> None:
         """Add what a session saw."""
         self.reached.update(session.received)
+        self.moves.update(session.moves)
         self.expected.update(session.expected)
         self.accepted.update(session.accepted)
         undecided = session.undecided()
         self.undecided += undecided
         self.expected["control"] -= undecided
+
+    def add(self, other: FuzzReport) -> None:
+        """Add the account of another worker of the same run."""
+        for name in ("cases", "datagrams", "sessions", "undecided", "repeats", "left_out", "slow"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("seconds", "held_seconds", "kept"):
+            setattr(self, name, max(getattr(self, name), getattr(other, name)))
+        for name in ("mutations", "controls", "mutated", "reached", "expected", "accepted",
+                     "masked", "moves"):  # fmt: skip
+            getattr(self, name).update(getattr(other, name))
+        if other.edges is not None:
+            self.edges = max(self.edges or 0, other.edges)
+        self.types = tuple(sorted({*self.types, *other.types}))
+        if other.ended not in self.ended.split("; "):
+            self.ended += f"; {other.ended}"
+        for signature, finding in other.findings.items():
+            known = self.findings.get(signature)
+            if known is None:
+                self.findings[signature] = finding
+            else:
+                known.count += finding.count
+                known.folders += finding.folders
 
     def share(self, kind: str) -> float | None:
         """Return the accepted share of controls or mutants, None where nothing could be told."""
@@ -152,6 +181,12 @@ class FuzzReport:
                 for name, stage in self._pairs()
             ],
             "never_mutated": [list(pair) for pair in self.never()],
+            "moves": [
+                {"from": before, "to": after, "message": cause or None, "count": count}
+                for (before, after, cause), count in sorted(self.moves.items())
+            ],
+            "corpus": self.kept,
+            "edges": self.edges,
             "left_out": {"repeats": self.repeats, "no_session": self.left_out},
             "slow_answers": self.slow,
             "failures": [self._finding(each) for each in self.findings.values()],

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from netdissect.craft.layers import message_types
+from netdissect.dissect.schema import Schema
+from netdissect.fuzz.corpus import Corpus
 from netdissect.fuzz.drivers import Driver, driver_class
 from netdissect.fuzz.engine import Engine, Plan
+from netdissect.fuzz.feedback import COVERAGE_VARIABLE, Coverage, Feedback
+from netdissect.fuzz.folder import Folder, free_path, open_new, write_json
 from netdissect.fuzz.generator import Generator
+from netdissect.fuzz.grammar import load_words, schema_grammar
 from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
-from netdissect.fuzz.monitors import Verdict, parse_monitors
+from netdissect.fuzz.monitors import Monitors, Verdict, parse_monitors
+from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.replay import Replayer
-from netdissect.fuzz.report import FuzzReport
+from netdissect.fuzz.report import Finding, FuzzReport
 from netdissect.fuzz.seeds import SeedPool, seeds_from_capture, seeds_from_layers
-from netdissect.fuzz.store import Failure, Store
+from netdissect.fuzz.store import SCHEMA, Failure, PastRun, Store
 from netdissect.fuzz.target import Target
 from netdissect.fuzz.watch import Watch
+from netdissect.fuzz.workers import run_workers
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
@@ -34,6 +42,9 @@ __all__ = [
     "replay_tries",
 ]
 
+_PORTS = 1 << 16
+TRAFFIC_OCTETS = 1 << 30
+"""Octets of a run's `traffic.pcapng` at most; what comes later is not in it."""
 USUAL_CASES = 1000
 """Cases of a run that nobody gives a number or a duration."""
 _HANG_SECONDS = 0.3
@@ -86,6 +97,13 @@ def fuzz_target(
     masked: Sequence[str] = (),
     types: Sequence[str] = (),
     mutators: Sequence[str] = (),
+    dictionaries: Sequence[str | Path] = (),
+    schema: Schema | None = None,
+    corpus: Path | None = None,
+    feedback: bool = True,
+    traffic: bool = False,
+    resume: bool = False,
+    workers: int = 1,
     monitors: Sequence[str] = (),
     answer_seconds: float = 2.0,
     progress: Callable[[FuzzReport], None] = lambda _report: None,
@@ -103,14 +121,25 @@ def fuzz_target(
         seed: number that decides every mutation.
         cases: cases to send; 1,000 where no duration is given, else no limit.
         duration: seconds after which to stop; None = no limit.
-        rate: messages a second at most; 0 = no limit.
+        rate: messages a second at most, of each worker; 0 = no limit.
         failures: kinds of failure after which to stop.
         examples: failures of one kind that are kept; more are counted.
         masked: known kinds of failure, by their short names or parts of what they are called.
         types: types of messages to mutate (`*` stands for anything); all by default.
         mutators: mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); all by
             default.
-        monitors: `exec:COMMAND`, `log:REGEX`, `memory:MIB`, `pid:N`.
+        dictionaries: files of octets that mean something to the target, as AFL reads them.
+        schema: of user messages (`dissect.schema.load_schema`), whose values are mutated in their
+            places.
+        corpus: folder of cases that brought something new, shared with other runs; `corpus` in
+            `out` by default.
+        feedback: keep such cases and mutate them again.
+        traffic: write all traffic to `traffic.pcapng`, each message with its case.
+        resume: go on with the run in `out`, which was of the same protocol, dialect and seed:
+            `cases` counts those that it has sent already.
+        workers: processes that share the cases. Worker N sends to the port of the target plus N.
+        monitors: `exec:COMMAND`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`,
+            `pid:N`; in all of them `{port}` stands for the port of the worker's target.
         answer_seconds: a target that answers nothing for so long has failed.
         progress: called with the account after every few cases.
         seeded: called with the seeds before anything is sent.
@@ -121,6 +150,13 @@ def fuzz_target(
     driver = driver_class(protocol, transport, dialect)
     name = full_dialect(driver, dialect)
     pool = collect_seeds(driver, name, captures)
+    grammar = None
+    if schema is not None:
+        grammar = schema_grammar(driver.protocol, name, driver.transport, schema)
+    words = load_words(dictionaries)
+    generator = Generator(pool.seeds, driver.traits, seed, words=words, grammar=grammar)
+    if grammar is not None and not generator.described:
+        raise UsageError("the schema describes no message among the seeds: give other --seeds")
     seeded(pool)
     plan = Plan(
         cases=USUAL_CASES if cases is None and duration is None else cases,
@@ -131,14 +167,121 @@ def fuzz_target(
         masked=tuple(masked),
         types=tuple(types),
         mutators=tuple(mutators),
+        stride=workers,
         facts=_facts(driver, name, seed, monitors),
     )
-    store = Store(out)
-    _write_run(store, plan, target, captures)
-    watch = Watch(driver, name, target, parse_monitors(monitors, out), answer_seconds)
-    generator = Generator(pool.seeds, driver.traits, seed)
-    report = _account(driver, name, pool)
-    return Engine(generator, watch, store, report, plan, progress=progress).run()
+    asked = {
+        "captures": [str(each) for each in captures],
+        "dictionaries": [str(each) for each in dictionaries],
+    }
+    shared = (corpus or out / "corpus") if feedback else None
+    run = _Run(driver, name, pool, generator, plan, answer_seconds, asked, shared, traffic, resume)
+    if workers == 1:
+        return run.start(target, out, 0, progress)
+    if target.port + workers > _PORTS:
+        raise UsageError(f"{target} leaves no ports for {workers} workers")
+    out.mkdir(parents=True, exist_ok=True)
+    report = run_workers(
+        workers,
+        lambda number, told: run.start(
+            replace(target, port=target.port + number), out / f"worker-{number}", number, told
+        ),
+        progress,
+    )
+    with Folder(out) as folder:
+        write_json(folder, "report.json", {"schema": SCHEMA, **report.to_json()})
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A run that is prepared; each worker starts it with a target and a folder of its own."""
+
+    driver: type[Driver]
+    dialect: str
+    pool: SeedPool
+    generator: Generator
+    plan: Plan
+    answer_seconds: float
+    asked: dict[str, Any]
+    corpus: Path | None
+    traffic: bool
+    resume: bool
+
+    def start(
+        self, target: Target, out: Path, number: int, progress: Callable[[FuzzReport], None]
+    ) -> FuzzReport:
+        """Run worker `number`."""
+        plan = self.plan
+        if plan.cases is not None:
+            plan = replace(plan, cases=len(range(number, plan.cases, plan.stride)))
+        store = Store(out, resume=self.resume)
+        report = _account(self.driver, self.dialect, self.pool)
+        past = None
+        if self.resume:
+            past = _past(store, plan, report)
+        else:
+            _write_run(store, plan, target, self.asked)
+        named = [each.replace("{port}", str(target.port)) for each in plan.facts["monitors"]]
+        facts = {**plan.facts, "monitors": named}
+        plan = replace(plan, first=number, past=past, facts=facts)
+        monitors = parse_monitors(named, out)
+        watch = Watch(self.driver, self.dialect, target, monitors, self.answer_seconds)
+        feedback = self._feedback(monitors, out)
+        with _all_traffic(out, watch) if self.traffic else nullcontext():
+            return Engine(
+                self.generator, watch, store, report, plan, progress=progress, feedback=feedback
+            ).run()
+
+    def _feedback(self, monitors: Monitors, out: Path) -> Feedback | None:
+        if self.corpus is None:
+            return None
+        process, coverage = monitors.process, None
+        if process is not None:
+            path = free_path(out, "coverage", ".map").absolute()
+            coverage = Coverage(path)
+            process.environment[COVERAGE_VARIABLE] = str(path)
+        stages = self.driver.traits.stages
+        corpus = Corpus(self.corpus, self.driver.protocol, self.dialect, stages)
+        return Feedback(corpus, process, coverage)
+
+
+@contextmanager
+def _all_traffic(out: Path, watch: Watch) -> Iterator[None]:
+    """Write everything that goes over the links, up to a bound."""
+    with os.fdopen(open_new(free_path(out, "traffic", ".pcapng")), "wb") as file:
+        writer = TrafficWriter(file, watch.target, watch.driver.transport, limit=TRAFFIC_OCTETS)
+        watch.journal.taps.append(writer.write)
+        try:
+            yield
+        finally:
+            writer.close()
+
+
+def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
+    """Read what a run has sent, and put it into the account.
+
+    Raises:
+        UsageError: it was of something else.
+    """
+    facts = store.read_run()
+    for name in ("protocol", "dialect", "transport", "seed"):
+        if facts.get(name) != plan.facts[name]:
+            raise UsageError(
+                f"the run in {store.folder} has {name} {facts.get(name)!r}, not "
+                f"{plan.facts[name]!r}: give the options that it was started with"
+            )
+    past = store.past()
+    report.cases = past.cases
+    report.mutations.update(past.mutations)
+    for (type_name, stage, control), count in past.sent.items():
+        report.datagrams += count
+        (report.controls if control else report.mutated)[type_name, stage] += count
+    for verdict, case, folder in past.failures:
+        finding = report.findings.setdefault(verdict.signature, Finding(verdict, case))
+        finding.count += 1
+        finding.folders.append(folder)
+    return past
 
 
 def _facts(
@@ -154,7 +297,7 @@ def _facts(
     }
 
 
-def _write_run(store: Store, plan: Plan, target: Target, captures: Sequence[str | Path]) -> None:
+def _write_run(store: Store, plan: Plan, target: Target, asked: dict[str, Any]) -> None:
     """Write down what was asked for."""
     store.write_run(
         {
@@ -165,7 +308,7 @@ def _write_run(store: Store, plan: Plan, target: Target, captures: Sequence[str 
             "masked": list(plan.masked),
             "types": list(plan.types),
             "mutators": list(plan.mutators),
-            "captures": [str(each) for each in captures],
+            **asked,
         }
     )
 

@@ -9,7 +9,7 @@ RUN/failures/001-exit/     (further examples of the same kind: 001-exit-2, 001-e
                            steps.jsonl   the steps since the target was last found well, in order
                            datagrams/    the same as sent, one file each
                            log.txt       the end of the target's log
-                           traffic.pcap  what went over the link, both ways
+                           traffic.pcapng  what went over the link, each message with its case
 ```
 """
 
@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from netdissect.fuzz.cases import CONNECTED, Case, Step
-from netdissect.fuzz.folder import Folder
+from netdissect.fuzz.folder import Folder, write_json
 from netdissect.fuzz.monitors import Verdict
-from netdissect.fuzz.pcap import write_pcap
+from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.target import Target, Traffic, Transport
 from netdissect.model.errors import UsageError
 
-__all__ = ["Failure", "Sent", "Store", "load_failure", "write_failure"]
+__all__ = ["SCHEMA", "Failure", "PastRun", "Sent", "Store", "load_failure", "write_failure"]
 
 SCHEMA = 1
 _FILES_LIMIT = 4096
@@ -43,6 +44,8 @@ MAX_STEPS = 100_000
 MAX_MONITORS = 16
 """Monitors that a failure names at most."""
 _MAX_NUMBER = 1 << 64
+_LINE_OCTETS = 16 << 20
+"""Octets of one line of `cases.jsonl` at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,33 +108,108 @@ class Failure:
         return tuple(map(str, named[:MAX_MONITORS])) if isinstance(named, list) else ()
 
 
+@dataclass(slots=True)
+class PastRun:
+    """What a run had sent and seen before it was resumed."""
+
+    keys: dict[bytes, None] = field(default_factory=dict)
+    """Keys of its cases."""
+    next_number: int = 0
+    """One more than the largest number of a case."""
+    cases: int = 0
+    """How many there were."""
+    sent: Counter[tuple[str, str, bool]] = field(default_factory=Counter)
+    """(type, state, whether it was sent unchanged) -> messages."""
+    mutations: Counter[str] = field(default_factory=Counter)
+    """Kind of mutation -> cases."""
+    failures: list[tuple[Verdict, int, Path]] = field(default_factory=list)
+    """What was seen, up to which case, and the folder of each failure that was kept."""
+
+    def add(self, case: Case) -> None:
+        """Take one case."""
+        self.keys[case.key()] = None
+        self.next_number = max(self.next_number, case.number + 1)
+        self.cases += 1
+        self.mutations[case.kind] += 1
+        for step in case.steps:
+            self.sent[step.type, case.stage, case.is_control] += 1
+
+
 class Store:
     """The folder of one run."""
 
-    def __init__(self, folder: Path) -> None:
-        """Create the folder.
+    def __init__(self, folder: Path, *, resume: bool = False) -> None:
+        """Create the folder, or open that of a run to go on with.
 
         Raises:
-            UsageError: it holds a run already.
+            UsageError: it holds a run already, or none to resume.
         """
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._open = Folder(folder)
+        if not resume:
+            folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._cases = self._open.appending("cases.jsonl")
+            self._open = Folder(folder)
+        except OSError as error:
+            raise UsageError(f"cannot open {folder}: {error.strerror}") from error
+        try:
+            self._cases = self._open.appending("cases.jsonl", new=not resume)
         except FileExistsError:
             self._open.close()
             raise UsageError(
-                f"{folder} holds a run already: choose another folder with --out"
+                f"{folder} holds a run already: choose another folder with --out, or go on with "
+                "--resume"
             ) from None
+        except OSError as error:
+            self._open.close()
+            raise UsageError(f"{folder} holds no run to resume: {error.strerror}") from error
+        if resume:
+            # What was cut off by a kill must not swallow the next case.
+            os.write(self._cases, b"\n")
+
+    def read_run(self) -> dict[str, Any]:
+        """Return `run.json`.
+
+        Raises:
+            UsageError: it is missing or damaged.
+        """
+        try:
+            facts = json.loads(self._open.read("run.json", MAX_FACTS_OCTETS))
+        except (OSError, ValueError, RecursionError) as error:
+            raise UsageError(f"{self.folder} holds no run to resume: {error}") from error
+        return facts if isinstance(facts, dict) else {}
+
+    def past(self) -> PastRun:
+        """Read the list of cases of a run that is resumed. Damaged lines are passed over."""
+        past = PastRun()
+        with self._open.reading("cases.jsonl") as file:
+            for line in iter(lambda: file.readline(_LINE_OCTETS), b""):
+                try:
+                    row = json.loads(line)
+                    steps = tuple(Step.from_json(each) for each in row["steps"])
+                    case = Case(_number(row["case"]), row["mutation"], steps, row["stage"])
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                    continue
+                past.add(case)
+        with self._open.inside("failures") as failures:
+            for name in sorted(failures.names()):
+                try:
+                    with failures.inside(name) as folder:
+                        facts = json.loads(folder.read("failure.json", MAX_FACTS_OCTETS))
+                    kind, signature = str(facts["kind"]), str(facts["signature"])
+                    place = signature.removeprefix(f"{kind}: ")
+                    verdict = Verdict(kind, str(facts["detail"]), place)
+                    past.failures.append((verdict, _number(facts["case"]), folder.path))
+                except (OSError, ValueError, KeyError, TypeError, RecursionError):
+                    continue
+        return past
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
         """Write `run.json`."""
-        _write_json(self._open, "run.json", {"schema": SCHEMA, **facts})
+        write_json(self._open, "run.json", {"schema": SCHEMA, **facts})
 
     def write_report(self, facts: Mapping[str, Any]) -> None:
         """Write `report.json`."""
-        _write_json(self._open, "report.json", {"schema": SCHEMA, **facts})
+        write_json(self._open, "report.json", {"schema": SCHEMA, **facts})
 
     def write_case(self, case: Case, sent: Sequence[bytes], stage: str | None = None) -> None:
         """Append a case. The operating system has it when this returns: a kill loses nothing.
@@ -145,6 +223,7 @@ class Store:
             "case": case.number,
             "mutation": case.mutation,
             "stage": stage or case.stage,
+            **({"parent": case.parent} if case.parent else {}),
             "steps": [
                 {**step.to_json(), "sent": octets.hex()}
                 for step, octets in zip(case.steps, sent, strict=True)
@@ -171,8 +250,11 @@ class Store:
         with self._open.inside("failures") as failures, failures.inside(name) as folder:
             write_failure(folder, {**row, "signature": verdict.signature, **facts}, steps)
             folder.write("log.txt", log)
-            with folder.writing("traffic.pcap") as file:
-                write_pcap(file, traffic, target, transport)
+            with folder.writing("traffic.pcapng") as file:
+                capture = TrafficWriter(file, target, transport)
+                for each in traffic:
+                    capture.write(each)
+                capture.close()
         return folder.path
 
     def close(self) -> None:
@@ -187,7 +269,7 @@ def write_failure(folder: Folder, facts: Mapping[str, Any], steps: Sequence[Sent
     Raises:
         OSError: they cannot be written.
     """
-    _write_json(folder, "failure.json", facts)
+    write_json(folder, "failure.json", facts)
     lines = [json.dumps(each.to_json(), separators=(",", ":")) + "\n" for each in steps]
     folder.write("steps.jsonl", "".join(lines).encode())
     with folder.inside("datagrams") as datagrams:
@@ -235,7 +317,3 @@ def _bounded(step: Step) -> Step:
     for number in (step.advance, *(by for _, by in step.shift)):
         _number(number)
     return step
-
-
-def _write_json(folder: Folder, name: str, data: Mapping[str, Any]) -> None:
-    folder.write(name, json.dumps(data, indent=2).encode() + b"\n")

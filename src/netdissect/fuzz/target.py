@@ -7,13 +7,14 @@ import select
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Self
 
 from netdissect.model.errors import AccessError, UsageError
 from netdissect.model.text import quoted
 
-__all__ = ["Link", "Pacer", "Target", "Traffic"]
+__all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
 
 TRAFFIC_LIMIT = 4096
 """Datagrams of a link that are remembered for a failure's capture file."""
@@ -80,13 +81,30 @@ class Traffic:
     """The payload."""
     local: tuple[str, int]
     """Our address and port."""
+    note: str = ""
+    """What it is, for the comment in a capture file: the case that it belongs to."""
+
+
+class Journal(deque[Traffic]):
+    """The latest traffic of some links. Who listens gets all of it."""
+
+    def __init__(self, limit: int = TRAFFIC_LIMIT) -> None:
+        super().__init__(maxlen=limit)
+        self.taps: list[Callable[[Traffic], None]] = []
+        """Called with everything that goes over the links."""
+
+    def append(self, traffic: Traffic) -> None:
+        """Remember traffic; hand it to those who listen."""
+        super().append(traffic)
+        for tap in self.taps:
+            tap(traffic)
 
 
 class Link:
     """A connected, non-blocking socket that remembers what went over it."""
 
     def __init__(
-        self, target: Target, transport: Transport = "udp", journal: deque[Traffic] | None = None
+        self, target: Target, transport: Transport = "udp", journal: Journal | None = None
     ) -> None:
         """Open the socket. For TCP the connection is made here.
 
@@ -95,7 +113,7 @@ class Link:
         """
         self.target = target
         self.transport: Transport = transport
-        self.journal: deque[Traffic] = deque(maxlen=TRAFFIC_LIMIT) if journal is None else journal
+        self.journal = Journal() if journal is None else journal
         """The latest traffic."""
         self.refused = 0
         """Answers that say that nobody listens there."""
@@ -129,9 +147,9 @@ class Link:
         self._socket.close()
         self.closed = True
 
-    def send(self, octets: bytes) -> None:
+    def send(self, octets: bytes, note: str = "") -> None:
         """Send one datagram, or octets of the stream. A target that is gone is counted only."""
-        self.journal.append(Traffic(time.time_ns(), True, octets, self.local))
+        self.journal.append(Traffic(time.time_ns(), True, octets, self.local, note))
         try:
             if self.transport == "udp":
                 self._socket.send(octets)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from netdissect.fuzz.cases import CONNECTED
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.monitors import Monitors, Verdict
-from netdissect.fuzz.target import TRAFFIC_LIMIT, Link, Target, Traffic
+from netdissect.fuzz.target import Journal, Link, Target
 
 __all__ = ["Watch"]
 
@@ -43,7 +42,7 @@ class Watch:
     """A target that answers nothing for so long has failed."""
     start_seconds: float = 10.0
     """Time that a target has to start up and let a session in."""
-    journal: deque[Traffic] = field(default_factory=lambda: deque(maxlen=TRAFFIC_LIMIT))
+    journal: Journal = field(default_factory=Journal)
     """The latest traffic of all sessions."""
     reason: str = ""
     """Why the last session could not be opened."""
@@ -53,6 +52,13 @@ class Watch:
     """Keeps the sessions of a run alive while one of them waits."""
     slow: int = 0
     """How often the target answered only when it was given more time."""
+    notice: Callable[[Driver, str], None] = lambda _session, _sign: None
+    """Called with what the target does in a session for the first time."""
+    timed: list[Callable[[float], None]] = field(default_factory=list)
+    """Called with the time, in seconds, that the target took to answer a question."""
+
+    def __post_init__(self) -> None:
+        self.monitors.attach(self)
 
     def session(
         self, stage: str = CONNECTED, timeout: float | None = None, *, learn: bool = True
@@ -64,8 +70,7 @@ class Watch:
             return None
         wait = self.patience if timeout is None else timeout
         began = time.monotonic()
-        session = self.driver(link, self.dialect)
-        session.meanwhile = self.meanwhile
+        session = self._driver(link)
         if not session.open(stage, wait) and session.state != "closed":
             session.end("no answer")
         if session.is_open:
@@ -97,10 +102,20 @@ class Watch:
         link = self._link()
         if link is None:
             return None
-        session = self.driver(link, self.dialect)
-        session.meanwhile = self.meanwhile
+        session = self._driver(link)
         session.start(stage)
         return session
+
+    def _driver(self, link: Link) -> Driver:
+        session = self.driver(link, self.dialect)
+        session.meanwhile = self.meanwhile
+        session.notice = self.notice
+        session.timed = self._timed
+        return session
+
+    def _timed(self, seconds: float) -> None:
+        for told in self.timed:
+            told(seconds)
 
     def patient_session(self) -> Driver | None:
         """Return a connected session with a target that may still be starting, or None.

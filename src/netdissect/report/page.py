@@ -25,15 +25,16 @@ def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def page(title: str, *body: Child) -> str:
+def page(title: str, *body: Child, css: str = "") -> str:
     """Return a whole document.
 
     Args:
         title: its title.
         body: what stands in it.
+        css: rules behind those of every report.
 
     """
-    css, script = style() + _file("report.css"), _file("report.js")
+    css, script = style() + _file("report.css") + css, _file("report.js")
     policy = (
         f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(script)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"

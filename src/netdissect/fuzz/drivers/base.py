@@ -21,6 +21,10 @@ _PENDING_LIMIT = 4096
 """Sent units at most whose acknowledgement is waited for."""
 _TYPE_LIMIT = 512
 """(type, state) pairs of one session at most: names come from the target."""
+_MOVE_LIMIT = 256
+"""Different changes of state of one session at most: names come from the target."""
+_SLOW_CLASS = 3
+"""Answers within 2 to this power ms are of one class of time; others of one for each power of 2."""
 _COMPANY = 0.005
 """Seconds that a wait lets other sessions alone."""
 _POLL = 0.02
@@ -73,11 +77,20 @@ class Driver(ABC):
         """Kind of step -> how many were sent that a target acknowledges when it accepts them."""
         self.number = 0
         """Ordinal of the session in its run."""
+        self.moves: Counter[tuple[str, str, str]] = Counter()
+        """(state, next state, what the target sent, empty where that was not it) -> how often."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called while this session waits: others have to be kept alive."""
+        self.notice: Callable[[Driver, str], None] = lambda _session, _sign: None
+        """Called with what the target does for the first time in this session."""
+        self.timed: Callable[[float], None] = lambda _seconds: None
+        """Called with the time that the target took to answer a question."""
         self._pending: dict[Key, tuple[str, int]] = {}
         self._signs = 0
         self._asked: tuple[float, int] | None = None
+        self._owed = False
+        self._mutant_at: float | None = None
+        self._latest = ""
 
     # --- what a protocol must say -------------------------------------------------------------
 
@@ -159,7 +172,8 @@ class Driver(ABC):
     def start(self, stage: str = CONNECTED) -> None:
         """Set out for `stage`; `reached` tells when it is there."""
         if stage != "fresh":
-            self.state = "connecting"
+            before, self.state = self.state, "connecting"
+            self._moved(before, "")
             self.begin()
 
     def reached(self, stage: str) -> bool:
@@ -197,18 +211,40 @@ class Driver(ABC):
             self.tick(self.clock())
 
     def _take(self, octets: bytes) -> None:
-        self.handle(octets, self.clock())
+        before, self._latest = self.state, ""
+        now = self.clock()
+        self.handle(octets, now)
         self._signs += self.is_open
+        if self.state != before:
+            self._moved(before, self._latest)
+        if self._owed and self._asked is not None and self.proofs() > self._asked[1]:
+            self._owed = False
+            self.timed(now - self._asked[0])
+        if self._mutant_at is not None:
+            took = (round(1000 * (now - self._mutant_at)) >> _SLOW_CLASS).bit_length()
+            self._mutant_at = None
+            if took:
+                self.notice(self, f"answer after more than {1 << (took + _SLOW_CLASS - 1)} ms")
 
-    def send(self, octets: bytes, key: Key | None = None, kind: str = "mutant") -> None:
-        """Send what `stamp` returned."""
+    def _moved(self, before: str, cause: str) -> None:
+        move = (before, self.state, cause)
+        if move not in self.moves and len(self.moves) >= _MOVE_LIMIT:
+            move = (before, self.state, "other")
+        self.moves[move] += 1
+
+    def send(
+        self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
+    ) -> None:
+        """Send what `stamp` returned; `note` says in capture files what it is."""
+        if kind == "mutant" and self._mutant_at is None:
+            self._mutant_at = self.clock()
         if key is not None:
             self.expected[kind] += 1
             self._pending.pop(key, None)
             while len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
             self._pending[key] = (kind, self._signs)
-        self.link.send(octets)
+        self.link.send(octets, note)
 
     def acknowledged(self, key: Key) -> None:
         """Note that the target acknowledged a sent unit."""
@@ -234,7 +270,11 @@ class Driver(ABC):
     def answered(self, type_name: str) -> None:
         """Count a message of the target that was understood."""
         self.answers += 1
-        known = (type_name, self.state) in self.received or len(self.received) < _TYPE_LIMIT
+        self._latest = type_name
+        known = (type_name, self.state) in self.received
+        if not known and len(self.received) < _TYPE_LIMIT:
+            known = True
+            self.notice(self, f"{type_name} in {self.state}")
         self.received[type_name if known else "other", self.state] += 1
 
     def alive(self, timeout: float, *, certain: bool = False) -> bool:
@@ -255,7 +295,7 @@ class Driver(ABC):
         owes none. Does not wait: it asks, and later calls see whether an answer has come.
         """
         if self._asked is None or self.proofs() > self._asked[1]:
-            self._asked = (now, self.proofs())
+            self._asked, self._owed = (now, self.proofs()), True
             self.probe(now)
         return now - self._asked[0]
 
@@ -286,7 +326,9 @@ class Driver(ABC):
     def shut(self) -> None:
         """Close the socket of a session that has been left."""
         self.link.close()
-        self.state = "closed"
+        before, self.state = self.state, "closed"
+        if before != self.state:
+            self._moved(before, "")
 
     def close(self, wait: float = _POLL) -> None:
         """Leave, also a session that may have ended already, and close the socket.

@@ -189,15 +189,17 @@ class NetplayDriver(Driver):
         """Cut the start of a stream into whole messages."""
         return _SPLITTERS.get(dialect, frames)(stream)
 
-    def send(self, octets: bytes, key: Key | None = None, kind: str = "mutant") -> None:
+    def send(
+        self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
+    ) -> None:
         """Send a message; each chunk of bin3 by itself, because its receiver takes what one read
         returns for one chunk.
         """
         if self.dialect != "netplay-bin3":
-            super().send(octets, key, kind)
+            super().send(octets, key, kind, note)
             return
         for start, end, _position, _need in chunk_spans(octets):
-            super().send(octets[start:end], key, kind)
+            super().send(octets[start:end], key, kind, note)
 
 
 _SPLITTERS = {"netplay-text": lines, "netplay-bin3": chunked}

@@ -1,0 +1,105 @@
+"""The plan file of `fuzz`: its options under their long names, and the oracles, as TOML.
+
+It is the user's own file, named on the command line: that is why a command in it is run.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import click
+
+from netdissect.model.errors import UsageError, did_you_mean
+from netdissect.model.files import read_text
+from netdissect.model.text import quoted
+
+__all__ = ["read_plan"]
+
+MAX_PLAN_OCTETS = 1 << 20
+ORACLES = {
+    "latency_ms": "latency:{}",
+    "memory_mib": "memory:{}",
+    "cpu_percent": "cpu:{}",
+    "rules": "rules",
+    "log": "log:{}",
+}
+"""Key of the table `oracles` -> the monitor that it stands for."""
+_PLURALS = {"monitors": "monitor", "types": "type", "mutators": "mutator"}
+_OF_THE_COMMAND_LINE = frozenset(
+    {"plan", "help", "debug", "i-own-this-host", "json", "color", "width", "quiet", "verbose"}
+)
+
+
+def read_plan(path: str, command: click.Command) -> dict[str, Any]:
+    """Return the defaults of a command's parameters that a plan gives.
+
+    Raises:
+        UsageError: the file is missing or no TOML, or a key or value is wrong; says which.
+
+    """
+    try:
+        data = tomllib.loads(read_text(path, MAX_PLAN_OCTETS))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: {error}") from error
+    known = _keys(command)
+    oracles = data.pop("oracles", {})
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        param = known.get(_PLURALS.get(key, key).replace("_", "-"))
+        if param is None:
+            allowed = sorted([*known, "oracles"])
+            hint = did_you_mean(key, allowed) or f"; there are: {', '.join(allowed)}"
+            raise UsageError(f"{path}: no key is called {quoted(key)}{hint}")
+        values[str(param.name)] = _value(f"{path}: {key}", param, value)
+    monitors = [*values.get("monitors", ()), *_monitors(path, oracles)]
+    return {**values, "monitors": monitors} if monitors else values
+
+
+def _keys(command: click.Command) -> dict[str, click.Parameter]:
+    """Return what a plan may say, by the long names of the options."""
+    found: dict[str, click.Parameter] = {}
+    for param in command.params:
+        names = [name.lstrip("-") for name in (*param.opts, *param.secondary_opts)]
+        long = names[0] if isinstance(param, click.Argument) else max(names, key=len)
+        if long not in _OF_THE_COMMAND_LINE:
+            found[long.removeprefix("no-")] = param
+    return found
+
+
+def _value(where: str, param: click.Parameter, value: Any) -> Any:
+    """Return a value as click takes it from a command line."""
+    if getattr(param, "is_flag", False):
+        if not isinstance(value, bool):
+            raise UsageError(f"{where} must be true or false")
+        return value
+    texts = value if isinstance(value, list) else [value]
+    if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in texts):
+        raise UsageError(f"{where} must be a text or a number, or a list of them")
+    if getattr(param, "multiple", False):
+        return [str(each) for each in texts]
+    if isinstance(value, list):
+        raise UsageError(f"{where} takes one value")
+    return str(value)
+
+
+def _monitors(path: str, oracles: Any) -> list[str]:
+    if not isinstance(oracles, dict):
+        raise UsageError(f"{path}: oracles is a table: [oracles]")
+    found = []
+    for key, value in oracles.items():
+        pattern = ORACLES.get(key)
+        if pattern is None:
+            hint = did_you_mean(key, ORACLES) or f"; there are: {', '.join(ORACLES)}"
+            raise UsageError(f"{path}: no oracle is called {quoted(key)}{hint}")
+        if "{}" not in pattern:
+            if not isinstance(value, bool):
+                raise UsageError(f"{path}: oracles.{key} must be true or false")
+            found += [pattern] if value else []
+        elif isinstance(value, bool) or not isinstance(value, str | int):
+            raise UsageError(f"{path}: oracles.{key} must be a whole number, or a text for log")
+        else:
+            found.append(pattern.format(value))
+    return found

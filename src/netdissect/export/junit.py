@@ -1,0 +1,54 @@
+"""A fuzzing run as JUnit XML, which build servers show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+__all__ = ["junit"]
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 cannot hold. Source: https://www.w3.org/TR/xml/#charsets"""
+
+
+def junit(facts: Mapping[str, Any], name: str) -> str:
+    """Return the account of a run: a passed test for each type and state in which mutants were
+    sent, a failed one for each kind of failure.
+
+    Args:
+        facts: what `report.json` holds.
+        name: of the suite: protocol and target.
+
+    """
+    failures = facts["failures"]
+    passed = [row for row in facts["coverage"] if row["mutated"]]
+    lines = [
+        '<?xml version="1.0" encoding="UTF-8"?>',
+        f"<testsuite name={_quoted(name)} tests={_quoted(len(passed) + len(failures))} "
+        f'failures={_quoted(len(failures))} errors="0" time={_quoted(facts["seconds"])}>',
+    ]
+    lines += [_case(row) for row in passed]
+    for failure in failures:
+        text = f"up to case {failure['case']}, {failure['count']} times: {failure['folder']}"
+        lines += [
+            f'<testcase classname="failures" name={_quoted(failure["signature"])}>',
+            f"<failure type={_quoted(failure['kind'])} message={_quoted(failure['detail'])}>"
+            f"{escape(_clean(text))}</failure>",
+            "</testcase>",
+        ]
+    return "\n".join([*lines, "</testsuite>", ""])
+
+
+def _case(row: Mapping[str, Any]) -> str:
+    name = f"{row['type']}: {row['mutated']} mutants"
+    return f"<testcase classname={_quoted(row['state'])} name={_quoted(name)}/>"
+
+
+def _clean(value: object) -> str:
+    return _FORBIDDEN.sub("\ufffd", str(value))
+
+
+def _quoted(value: object) -> str:
+    return quoteattr(_clean(value))

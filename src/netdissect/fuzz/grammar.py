@@ -1,0 +1,165 @@
+"""What users say of their own messages: values in schemas, words in dictionaries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from netdissect.dissect.engine import Request, dissect
+from netdissect.dissect.schema import Schema
+from netdissect.fuzz.chance import Chance
+from netdissect.fuzz.seeds import Seed
+from netdissect.model.dissection import FieldNode
+from netdissect.model.errors import UsageError
+from netdissect.model.files import read_text
+
+__all__ = ["Grammar", "Value", "load_words", "schema_grammar"]
+
+VALUE_LIMIT = 512
+"""Values of one message at most."""
+MAX_DICTIONARY_OCTETS = 1 << 20
+MAX_WORDS = 10_000
+"""Words of all dictionaries at most."""
+MAX_WORD_OCTETS = 1024
+_LINE = re.compile(r'(?:[\w.@-]+\s*=\s*)?"((?:[^"\\]|\\.)*)"\s*\Z')
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
+_CONTROLS = {"n": "\n", "r": "\r", "t": "\t"}
+_LONG = 64
+"""Bits from which on a value is taken for text, not for a number."""
+_TEXTS = (b"", b"\0", b"%s%n%x", b"\xff\xfe\xfd", b"A" * 256, b"A" * 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One value of a user message: where it stands in the octets of its seed."""
+
+    name: str
+    """Its path in the message: `pos.x`."""
+    at: int
+    """First bit, as the tree counts them: from the most significant bit of the first octet where
+    `msb` holds, else from the least."""
+    size: int
+    """Bits."""
+    msb: bool
+    """Whether bits are counted from the most significant one of each octet."""
+
+    def mutated(self, octets: bytes, chance: Chance) -> tuple[bytes, str]:
+        """Return the message with another value in this place, and a note."""
+        whole = self.at % 8 == 0 and self.size % 8 == 0
+        start, end = self.at // 8, (self.at + self.size) // 8
+        if whole and chance.one_in(4):
+            # A content of another length: what stands behind it moves.
+            text = chance.choice(_TEXTS)
+            return octets[:start] + text + octets[end:], f"{end - start} -> {len(text)} octets"
+        top = (1 << self.size) - 1
+        number = chance.choice(
+            (0, 1, top, top >> 1, (top >> 1) + 1, chance.bits(self.size), top - 1)
+        )
+        order = "big" if self.msb else "little"
+        low = 8 * len(octets) - self.at - self.size if self.msb else self.at
+        all_bits = int.from_bytes(octets, order)  # type: ignore[arg-type]
+        all_bits = all_bits & ~(top << low) | number << low
+        shown = f"{number:#x}" if self.size <= _LONG else f"{self.size} bits"
+        return all_bits.to_bytes(len(octets), order), shown  # type: ignore[arg-type]
+
+
+Grammar: TypeAlias = Callable[[Seed], Sequence[Value]]
+"""Returns the values that are described of a seed, none where it is not."""
+
+
+def schema_grammar(protocol: str, dialect: str, transport: str, schema: Schema) -> Grammar:
+    """Return what finds the values of a user schema in seeds of one dialect."""
+
+    def found(seed: Seed) -> Sequence[Value]:
+        request = Request(dialect, seed.direction, transport, schema=schema)
+        tree = dissect(protocol, seed.octets, request)
+        nodes = [
+            row
+            for message in tree.messages
+            if message.node is not None
+            for node in _named(message.node, "decoded")
+            for row in _leaves(node, "", 8 * len(seed.octets))
+        ]
+        msb = _is_msb(nodes, seed.octets)
+        rows = [Value(name, node.bit_offset, node.bit_length, msb) for name, node in nodes]
+        return rows[:VALUE_LIMIT]
+
+    return found
+
+
+def _named(node: FieldNode, name: str) -> Iterator[FieldNode]:
+    for child in node.children:
+        if child.name == name:
+            yield child
+        else:
+            yield from _named(child, name)
+
+
+def _leaves(node: FieldNode, path: str, bits: int) -> Iterator[tuple[str, FieldNode]]:
+    """Yield the values that stand in the message itself, not in what was decompressed."""
+    for child in node.children:
+        name = f"{path}.{child.name}" if path else child.name
+        if child.children:
+            yield from _leaves(child, name, bits)
+        elif child.bit_length and not child.buffer and child.bit_offset + child.bit_length <= bits:
+            yield name, child
+
+
+def _is_msb(nodes: Sequence[tuple[str, FieldNode]], octets: bytes) -> bool:
+    """Return whether bits are counted from the most significant one of an octet: that is how more
+    of the small values are found where the tree says that they are.
+    """
+    votes = 0
+    size = 8 * len(octets)
+    low, high = int.from_bytes(octets, "little"), int.from_bytes(octets, "big")
+    for _name, node in nodes:
+        if isinstance(node.value, int) and node.bit_length <= 8:  # noqa: PLR2004 - of one octet
+            mask = (1 << node.bit_length) - 1
+            there = size - node.bit_offset - node.bit_length
+            votes += (high >> there & mask) == node.value
+            votes -= (low >> node.bit_offset & mask) == node.value
+    return votes > 0
+
+
+def load_words(paths: Sequence[str | Path]) -> list[bytes]:
+    r"""Return the words of dictionaries: lines `name="octets"` or `"octets"`, `\xNN` for any
+    octet, and comments behind `#`, as AFL and libFuzzer read them.
+
+    Raises:
+        UsageError: a file is missing, or a line is no word; says which.
+    """
+    words: dict[bytes, None] = {}
+    for path in paths:
+        try:
+            text = read_text(path, MAX_DICTIONARY_OCTETS)
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise UsageError(f"{path}: {error}") from error
+        for number, line in enumerate(text.splitlines(), start=1):
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            match = _LINE.match(line.strip())
+            if match is None:
+                raise UsageError(f'{path}, line {number}: write name="octets", \\xNN for any octet')
+            words[_unescaped(match[1])[:MAX_WORD_OCTETS]] = None
+    words.pop(b"", None)
+    return list(words)[:MAX_WORDS]
+
+
+def _unescaped(text: str) -> bytes:
+    parts: list[bytes] = []
+    at = 0
+    for match in _ESCAPE.finditer(text):
+        parts.append(text[at : match.start()].encode())
+        escape = match[1]
+        parts.append(
+            bytes([int(escape[1:], 16)])
+            if len(escape) > 1
+            else _CONTROLS.get(escape, escape).encode()
+        )
+        at = match.end()
+    return b"".join([*parts, text[at:].encode()])

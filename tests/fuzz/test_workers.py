@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from fuzzing import free_target
+from netdissect.fuzz import Target, fuzz_target
+from netdissect.model.errors import NetdissectError
+
+SERVER = f"exec:{sys.executable} -m netdissect.fuzz.servers riptide --port {{port}}"
+
+
+def free_pair() -> Target:
+    """Return a target whose next port is free too."""
+    while (target := free_target()).port > 65_000:
+        continue
+    return target
+
+
+def cases_of(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "cases.jsonl").read_text().splitlines() if line]
+
+
+def test_workers_share_the_cases_and_what_they_find(tmp_path: Path) -> None:
+    report = fuzz_target(
+        "riptide", free_pair(), tmp_path / "run", cases=40, rate=0, workers=2, monitors=[SERVER]
+    )
+    folders = [tmp_path / "run" / f"worker-{number}" for number in range(2)]
+    numbers = [{row["case"] for row in cases_of(folder)} for folder in folders]
+    assert report.cases == sum(map(len, numbers)) == 40
+    assert all(number % 2 == 0 for number in numbers[0])  # type: ignore[operator]
+    assert all(number % 2 == 1 for number in numbers[1])  # type: ignore[operator]
+    ports = {json.loads((folder / "run.json").read_text())["target"] for folder in folders}
+    assert len(ports) == 2
+    written = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert written["cases"] == 40
+    assert (tmp_path / "run" / "corpus").is_dir()
+    assert not any((folder / "corpus").exists() for folder in folders)
+
+
+def test_a_worker_that_cannot_run_ends_the_others(tmp_path: Path) -> None:
+    with pytest.raises(NetdissectError, match=r"worker \d: .*lets no riptide-2\.2 session in"):
+        fuzz_target(
+            "riptide", free_pair(), tmp_path / "run", cases=100_000, workers=2, answer_seconds=0.1
+        )
