@@ -424,6 +424,10 @@ def _fuzzed() -> Shape:
             "undecided": INT,
             "coverage": many(closed({**state, "sent": INT, "mutated": INT, "received": INT})),
             "never_mutated": many(row(TEXT, TEXT)),
+            "moves": many(
+                closed({"from": TEXT, "to": TEXT, "message": also_null(TEXT), "count": INT})
+            ),
+            "corpus": INT, "edges": also_null(INT),
             "left_out": closed({"repeats": INT, "no_session": INT}),
             "slow_answers": INT,
             "failures": many(closed(finding)),
