@@ -218,6 +218,14 @@ def test_a_start_in_the_middle_is_named_once() -> None:
 # -- messages --------------------------------------------------------------------------------------
 
 
+def test_octets_before_the_first_ones_seen_are_no_repetition_yet() -> None:
+    """A capture that begins between a segment and its late or repeated predecessor."""
+    wire = Wire()
+    for frame, (start, size) in enumerate([(0, 10), (-30, 10), (-20, 20), (-30, 10), (-25, 10)]):
+        wire.send(0, start, size, 40 + frame, mid=True)
+    assert facts(wire.report(0)) == {"new": 1, "filling": 2, "again": 2, "copies": 0}
+
+
 def test_messages_behind_a_hole_wait_for_it() -> None:
     wire = Wire(record=True).open()
     wire.send(0, 10, 10, 50)

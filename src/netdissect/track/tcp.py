@@ -62,7 +62,7 @@ class StreamHalf:
     """The octets that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
+        "_before", "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
         "counts", "direction", "findings", "first", "highest", "holes", "last",
         "last_frame", "last_ns", "lateness", "limits", "max_copies", "new", "octets_on_wire",
         "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
@@ -127,6 +127,8 @@ class StreamHalf:
         """What holds the stream up."""
         self._shut = False
         """True while the receive window of this side is closed."""
+        self._before: deque[tuple[int, int]] = deque(maxlen=MAX_HOLES)
+        """Octets before those that came."""
         self._newest_id: int | None = None
         self._identities: deque[tuple[int | None, int, int]] = deque(maxlen=MAX_IDENTITIES)
 
@@ -244,6 +246,11 @@ class StreamHalf:
 
     def _fills(self, start: int, end: int, frame: int, time_ns: int) -> bool:
         """Return whether nothing of a range was seen before; its octets are no hole any more."""
+        if end <= 0:
+            # Those before the first that the capture has: no copy of them is in it.
+            whole = all(end <= low or start >= high for low, high in self._before)
+            self._before.append((start, end))
+            return whole
         if not self.holes:
             return False
         whole = any(low <= start and end <= high for low, high in self.holes)

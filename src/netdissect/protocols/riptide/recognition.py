@@ -132,6 +132,9 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
                 continue
             if best is None or claim.score > best.score:
                 best, doubt = claim, False
+            elif claim.score == best.score and claim.dialects == best.dialects:
+                # As likely the other way round: nothing shows who is the client.
+                best = replace(best, client=None)
             elif claim.score == best.score and {packing, best.dialects[0]} == _BYTES:
                 doubt = True
     if best is not None and doubt:
@@ -208,12 +211,11 @@ def _judge(
     if not evidence.score:
         return None
     first, second = _dialects(messages, packing)
-    known_client = client if evidence.score != ACKED_THRICE or _one_sided(messages) else None
     return Claim(
         protocol="riptide",
         score=evidence.score,
         dialects=(first, second),
-        client=known_client,
+        client=client,
         roles_from="handshake" if messages[0].type == "Connect" else "protocol",
         reasons=tuple(evidence.reasons),
     )
@@ -419,14 +421,6 @@ def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
         0.8 * _SECOND < gap < 1.3 * _SECOND for gap in gaps
     ):
         evidence.add(KNOCKS, f"{len(messages)} equal Connects a second apart, unanswered")
-
-
-def _one_sided(messages: list[_Message]) -> bool:
-    """Return True where a message shows which side is the server."""
-    return any(
-        message.type in ("Welcome", "ClientConnected", "ClientDisconnected", "Heartbeat")
-        for message in messages
-    )
 
 
 def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:

@@ -123,7 +123,8 @@ POLICIES: Final = {
         # A keepalive 1 s after whatever was sent last, half a second later at most.
         alive_ms=(1500.0, 1500.0),
         # A client sends once in a tick of 20 ms, with what it has read in the tick before.
-        answer_ms=(25.0, 0.0),
+        # A server answers in its next tick at the latest where the two keep step.
+        answer_ms=(25.0, 21.0),
         # No side gives up before the handshake is through.
         state_timeouts=dict.fromkeys((*_BEFORE, "token known"), (None, None)),
     ),
