@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +29,8 @@ class FieldNode:
     refer to another buffer.
     """
 
-    __slots__ = ("bit_length", "bit_offset", "buffer", "children", "display", "generated",
-                 "is_list", "name", "private", "value")  # fmt: skip
+    __slots__ = ("_children", "bit_length", "bit_offset", "buffer", "display", "generated",
+                 "is_list", "later", "name", "private", "value")  # fmt: skip
 
     # No dataclass: there are fifty of these in a datagram, and its `__init__` is not compiled.
     def __init__(
@@ -59,8 +60,7 @@ class FieldNode:
         """Value for people where it differs from str(value): enum names, units. Not yet made safe
         for a terminal.
         """
-        self.children: list[FieldNode] = [] if children is None else children
-        """Nested fields."""
+        self._children: list[FieldNode] = [] if children is None else children
         self.buffer = buffer
         """Index into `Dissection.buffers`."""
         self.generated = generated
@@ -70,6 +70,22 @@ class FieldNode:
         self.private = ""
         """`TEXT`, `OCTETS`, `JSON`, `ADDRESS` or a word of the protocol where it holds what a
         shared capture should not; its layer says so."""
+        self.later: Callable[[], list[FieldNode]] | None = None
+        """Makes the children where they are many and few ask for them."""
+
+    @property
+    def children(self) -> list[FieldNode]:
+        """Return the nested fields."""
+        later = self.later
+        if later is not None:
+            self.later = None
+            self._children = later()
+        return self._children
+
+    @children.setter
+    def children(self, children: list[FieldNode]) -> None:
+        self.later = None
+        self._children = children
 
     def __repr__(self) -> str:
         children = f", {len(self.children)} children" if self.children else ""
@@ -110,6 +126,8 @@ class MessageView:
     """Index into `Dissection.buffers`."""
     summary: str = ""
     """One line for people. Not yet made safe for a terminal."""
+    later: Callable[[], dict[str, Any]] | None = None
+    """Adds to `fields` what is dear, and returns them: for who asks for values, once."""
 
 
 @dataclass(slots=True)

@@ -88,6 +88,21 @@ class Undecoded(DatagramRecord):
         return getattr(self, name)
 
 
+class LateMessage(MessageRecord):
+    """A message of which some values are made when they are first asked for."""
+
+    __slots__ = ("later",)
+
+    later: Callable[[], dict[str, Any]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Make them: only an attribute that is not there yet leads here."""
+        if name != "fields":
+            raise AttributeError(name)
+        self.fields = self.later()
+        return self.fields
+
+
 class Records:
     """Makes records from what the pipeline shows: an `Observer`."""
 
@@ -296,7 +311,7 @@ class Records:
         views = tree.messages or [whole_message(tree, item.payload, item.events)]
         facts = self._facts(item, protocol, dialect, len(views))
         found = [
-            MessageRecord(
+            (MessageRecord if view.later is None else LateMessage)(
                 index,
                 view.type,
                 view.offset,
@@ -309,6 +324,10 @@ class Records:
             )
             for index, view in enumerate(views)
         ]
+        for message, view in zip(found, views, strict=True):
+            if isinstance(message, LateMessage) and view.later is not None:
+                message.later = view.later
+                del message.fields
         share_notes(tree.annotations, found)
         return found
 

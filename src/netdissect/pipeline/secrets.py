@@ -13,10 +13,12 @@ _STAR = b"*"
 
 def masked(record: DatagramRecord) -> DatagramRecord:
     """Return the record with every password in it replaced; the record itself is changed."""
-    tree = record.dissection
-    if tree is None or record.protocol is None:
+    if record.protocol is None:
         return record
     secrets = registry.get(record.protocol).secrets
+    tree = record.dissection if any(item.type in secrets for item in record.messages) else None
+    if tree is None:
+        return record
     hit = False
     for view in tree.messages:
         for name in secrets.get(view.type, ()):
@@ -31,8 +33,6 @@ def masked(record: DatagramRecord) -> DatagramRecord:
 
         tree.fields = node_fields(tree.root)
         record.payload = tree.buffers[0].data
-        for item, view in zip(record.messages, tree.messages, strict=False):
-            item.fields = view.fields
     return record
 
 

@@ -7,6 +7,8 @@ this program goes through `safe()` before it is printed.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from netdissect.model.text import escape
 
 __all__ = ["LINE_LIMIT", "safe", "safe_bytes"]
@@ -22,6 +24,8 @@ _INVISIBLE = frozenset(
     + "".join(chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F)))
 )
 
+_OFTEN = 64
+"""Characters of a text at most that may come again, such as an arrow between two addresses."""
 _MAX_COMBINING = 2
 """Combining marks that may follow each other: more would paint over the lines above."""
 
@@ -39,7 +43,7 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
     if cut > 0:
         text = text[:limit]
     if not (text.isascii() and text.isprintable()):
-        text = _escaped(text)
+        text = _often(text) if len(text) <= _OFTEN else _escaped(text)
     return f"{text}… (+{cut} characters)" if cut > 0 else text
 
 
@@ -68,6 +72,9 @@ def _escaped(text: str) -> str:
             marks = 0
             out.append(char)
     return "".join(out)
+
+
+_often = lru_cache(maxsize=1024)(_escaped)
 
 
 def _is_combining(char: str) -> bool:

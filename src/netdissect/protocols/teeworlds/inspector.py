@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from netdissect.model.annotations import Annotation
@@ -74,9 +75,12 @@ class SnapshotInspector:
                     node.bit_offset, node.bit_length, node.buffer,
                 )
             )  # fmt: skip
-        for child in _children(found, self._snapshots.family, node):
-            node.children.append(child)
-            message.fields[child.name] = _plain(child)
+        rows = _rows(found, self._snapshots.family)
+        node.children += [_node(name, value, node) for name, value in rows.items()]
+        fields = message.fields
+        message.later = lambda: fields | {
+            name: value() if callable(value) else value for name, value in rows.items()
+        }
 
 
 def _sequence(dissection: Dissection, message: MessageView) -> int | None:
@@ -99,35 +103,40 @@ def _part(kind: str, values: dict[str, Any]) -> Part | None:
         return None
 
 
-def _children(found: Snapshot, family: str, node: FieldNode) -> list[FieldNode]:
-    """Return the nodes of a snapshot: its base, then all items, or only what changed."""
-    children = [_leaf("base", found.base, node)]
-    if found.items is not None:
-        children.append(_list("items", named(found.items, family), node))
-    elif found.delta is not None:
-        children.append(_list("changes", named(found.delta.updated, family), node))
-        gone = [{"item_type": kind, "item_id": number} for kind, number in found.delta.deleted]
-        children.append(_list("deleted", gone, node))
+def _rows(found: Snapshot, family: str) -> dict[str, Any]:
+    """Return what is added to a snapshot by name: its base, then all items, or only what changed;
+    lists as what makes them.
+    """
+    rows: dict[str, Any] = {"base": found.base}
+    items, delta = found.items, found.delta
+    if items is not None:
+        rows["items"] = cache(lambda: named(items, family))
+    elif delta is not None:
+        rows["changes"] = cache(lambda: named(delta.updated, family))
+        rows["deleted"] = lambda: [
+            {"item_type": kind, "item_id": number} for kind, number in delta.deleted
+        ]
     elif found.message:
-        children.append(_leaf("state", found.message, node))
-    return children
+        rows["state"] = found.message
+    return rows
 
 
-def _leaf(name: str, value: Any, node: FieldNode) -> FieldNode:
-    return FieldNode(name, value, node.bit_offset, 0, buffer=node.buffer, generated=True)
-
-
-def _list(name: str, items: list[dict[str, Any]], node: FieldNode) -> FieldNode:
-    holder = _leaf(name, None, node)
+def _node(name: str, value: Any, around: FieldNode) -> FieldNode:
+    if not callable(value):
+        return _leaf(name, value, around)
+    holder = _leaf(name, None, around)
     holder.is_list = True
-    for item in items:
-        entry = _leaf(str(item.get("object") or f"type {item['item_type']}"), None, node)
-        entry.children = [_leaf(key, value, node) for key, value in item.items()]
-        holder.children.append(entry)
+    holder.later = lambda: [_entry(item, around) for item in value()]
     return holder
 
 
-def _plain(node: FieldNode) -> Any:
-    if node.is_list:
-        return [{child.name: child.value for child in entry.children} for entry in node.children]
-    return node.value
+def _entry(item: dict[str, Any], around: FieldNode) -> FieldNode:
+    entry = _leaf(str(item.get("object") or f"type {item['item_type']}"), None, around)
+    entry.children = [_leaf(key, value, around) for key, value in item.items()]
+    return entry
+
+
+def _leaf(name: str, value: Any, around: FieldNode) -> FieldNode:
+    return FieldNode(
+        name, value, around.bit_offset, 0, buffer=around.buffer, generated=True
+    )
