@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from netdissect import analyze
+from netdissect.model.diagnosis import Limits
 from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline import Options
 
 TESTS = Path(__file__).parents[1]
 CAPTURES = TESTS.parent / "captures"
@@ -149,10 +151,40 @@ def test_clean_captures_are_never_silent(table: Any) -> None:
 
 
 def test_clean_captures_raise_none_of_what_operators_ask(table: Any) -> None:
-    loud = {"high-loss", "rtt-spike", "jitter", "slow-receiver", "late-delivery", "silence"}
+    loud = {
+        "high-loss", "high-resend", "burst-loss", "rtt-spike", "jitter", "slow-receiver",
+        "late-delivery", "silence",
+    }  # fmt: skip
     for name, _, report, _ in table:
         if "clean" in name:
             assert not loud & set(report.codes), name
+
+
+def test_what_is_lost_at_once_is_told_next_to_the_receiver() -> None:
+    """The relay of these captures dropped dozens of datagrams of the client in a row."""
+    for release in ("2.0.0", "2.2.1", "main"):
+        name = f"udp_{release}_burst_gap_{{}}leg.pcap"
+        far, near = (
+            analyze(str(CAPTURES / "riptide" / name.format(side))).connections[0].codes
+            for side in ("client", "server")
+        )
+        assert near["burst-loss"] >= 1
+        assert "burst-loss" not in far
+
+
+def test_a_sender_that_repeats_for_losses_is_told() -> None:
+    for name in ("eoudp/rfc02_lossy_server.pcap", "knet/udp_fragments_loss.server.pcap"):
+        (report,) = analyze(str(CAPTURES / name)).connections
+        assert report.codes["high-resend"] >= 1
+
+
+def test_the_limits_are_the_readers() -> None:
+    path = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+    strict = Options(limits=Limits(late_delivery=50, high_loss=50))
+    (usual,), (other,) = analyze(path).connections, analyze(path, options=strict).connections
+    assert "high-loss" in usual.codes
+    assert "high-loss" not in other.codes
+    assert other.diagnosis.lag.added[0].beyond > usual.diagnosis.lag.added[0].beyond
 
 
 def test_lossy_directions_are_told(table: Any) -> None:

@@ -120,5 +120,7 @@ def worst(reports: Iterable[ConnectionReport]) -> list[int]:
     """Return the numbers of connections, worst first."""
     from netdissect.diagnosis import diagnose  # noqa: PLC0415
 
-    ranked = [(diagnose(report).badness, -report.connection) for report in reports]
+    ranked = [
+        ((report.diagnosis or diagnose(report)).badness, -report.connection) for report in reports
+    ]
     return [-number for _, number in sorted(ranked, reverse=True)]

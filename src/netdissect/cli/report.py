@@ -111,7 +111,8 @@ def capture_of(
     from netdissect.report.tables import MAX_ROWS  # noqa: PLC0415
 
     redactor = Redactor()
-    endings = Counter(diagnose(report).ending.how for report in session.reports)
+    answers = (report.diagnosis or diagnose(report) for report in session.reports)
+    endings = Counter(answer.ending.how for answer in answers)
     subjects = []
     for place, number in enumerate(numbers[:MAX_ROWS]):
         subject = _subject(session, found, number, told=place < MAX_TOLD)
@@ -156,7 +157,7 @@ def _subject(session: Session, found: Gathered, number: int, *, told: bool) -> S
     report = session.reports.by_number(number)
     if report is None:
         raise UsageError(f"there is no connection {number}")
-    subject = Subject(report, diagnose(report))
+    subject = Subject(report, report.diagnosis or diagnose(report))
     if not told:
         return subject
     subject.history = found.gallery.histories.get(number)

@@ -68,6 +68,7 @@ class Choices:
 
         """
         from netdissect import lookup  # noqa: PLC0415
+        from netdissect.cli.settings import limits  # noqa: PLC0415
         from netdissect.pipeline import Options, decode_as  # noqa: PLC0415
 
         return Options(
@@ -76,6 +77,7 @@ class Choices:
             dialects=lookup.chosen_dialects(self.dialects),
             reading=self.reading,
             strict=self.strict,
+            limits=limits(),
             **hooks,
         )
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.files import read_text
 from netdissect.model.text import quoted
@@ -24,6 +25,7 @@ from netdissect.model.text import quoted
 __all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
 
 PROJECT_NAME = "netdissect.toml"
+_FINDINGS = "findings."
 _KINDS = {
     "str": "a text", "int": "a number", "list": "a list of texts", "dict": "a table of texts",
 }  # fmt: skip
@@ -53,6 +55,8 @@ class Key:
     most: int | None = None
     """Largest number allowed, of a bound that keeps hostile captures harmless: a project's file
     may only lower it. None = no such bound."""
+    largest: int | None = None
+    """Largest number that means something, of one that bounds nothing."""
 
 
 KEYS: tuple[Key, ...] = (
@@ -127,6 +131,26 @@ KEYS: tuple[Key, ...] = (
         200,
         "bytes of one inflated message at most, as a multiple of its size",
         most=100_000,
+    ),
+    *(
+        Key(
+            f"{_FINDINGS}{name}",
+            int,
+            None,
+            f"NETDISSECT_{name.upper()}",
+            getattr(Limits(), name),
+            meaning,
+            largest=largest,
+        )
+        for name, largest, meaning in (
+            ("high_loss", 100, "percent of a direction lost, from which on it is told"),
+            ("burst_loss", 1024, "numbers in a row that are missing next to the receiver"),
+            ("high_resend", 100, "percent of what a side sent that were repetitions"),
+            ("rtt_spike", 600_000, "ms that a round trip is longer than the usual one"),
+            ("jitter", 600_000, "ms that 5% of the round trips are longer than the median"),
+            ("slow_receiver", 600_000, "ms that a receive window is closed in all"),
+            ("late_delivery", 600_000, "ms that a unit comes later than the path allows"),
+        )
     ),
     Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
     Key("colors", dict, None, None, {}, 'style name -> SGR parameters, such as error = "1;31"'),
@@ -335,8 +359,9 @@ def _check(where: str, key: Key, value: Any) -> None:
     if key.among and value not in key.among:
         allowed = ", ".join(key.among)
         raise UsageError(f"{where} must be one of {allowed}, not {quoted(value)}")
-    if key.most is not None and not 1 <= value <= key.most:
-        raise UsageError(f"{where} must be 1 to {key.most}, not {value}")
+    largest = key.largest if key.most is None else key.most
+    if largest is not None and not 1 <= value <= largest:
+        raise UsageError(f"{where} must be 1 to {largest}, not {value}")
     if key.name == "colors":
         for style, code in value.items():
             if not _SGR.fullmatch(code):
@@ -346,6 +371,17 @@ def _check(where: str, key: Key, value: Any) -> None:
 def in_force() -> dict[str, Any]:
     """Return the values of this run by key name."""
     return {setting.key.name: setting.value for setting in settings()}
+
+
+def limits() -> Limits:
+    """Return from where on a connection is told to be bad in this run."""
+    return Limits(
+        **{
+            setting.key.name.removeprefix(_FINDINGS): setting.value
+            for setting in settings()
+            if setting.key.name.startswith(_FINDINGS)
+        }
+    )
 
 
 def default_map(found: Settings) -> dict[str, Any]:

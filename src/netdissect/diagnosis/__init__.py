@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 from netdissect.diagnosis import words
 from netdissect.diagnosis.causes import badness, cause_of, ruled_out, settles
 from netdissect.diagnosis.ends import ending_of
+from netdissect.diagnosis.findings import Found, findings_of
 from netdissect.diagnosis.measures import lag_of, loss_of
-from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["diagnose"]
+__all__ = ["answer", "diagnose"]
+
+_USUAL: Final = Limits()
 
 
-def diagnose(report: ConnectionReport) -> Diagnosis:
+def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
     """Return who ended a connection and why, and how bad it was on the way."""
     ending = ending_of(report)
     loss = (loss_of(report, 0), loss_of(report, 1))
     lag = lag_of(report)
-    cause = cause_of(report, ending, loss)
+    cause = cause_of(report, ending, loss, limits)
     return Diagnosis(
         ending=ending,
         cause=cause,
@@ -25,10 +31,16 @@ def diagnose(report: ConnectionReport) -> Diagnosis:
         lag=lag,
         badness=badness(report, ending, cause, loss),
         verdict=words.verdict(report, ending, cause, loss, lag),
-        ruled_out=ruled_out(report, ending, cause, loss),
+        ruled_out=ruled_out(report, ending, cause, loss, limits),
         settles=settles(report, cause),
         names=_names(report),
     )
+
+
+def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:
+    """Put the answer in a report; yield what operators ask of the connection."""
+    report.diagnosis = found = diagnose(report, limits)
+    yield from findings_of(report, found, limits)
 
 
 def _names(report: ConnectionReport) -> tuple[str | None, str | None]:

@@ -6,14 +6,12 @@ from typing import Final
 
 from netdissect.diagnosis import words
 from netdissect.diagnosis.measures import MIN_SENT
-from netdissect.model.diagnosis import Cause, Ending, Loss
+from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
-__all__ = ["HIGH_LOSS", "badness", "cause_of", "ruled_out", "settles"]
+__all__ = ["badness", "cause_of", "ruled_out", "settles"]
 
-HIGH_LOSS: Final = 0.05
-"""Share of a direction from which on players notice."""
 _BADNESS: Final = {
     "timed-out": 90, "dropped": 88, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
     "never-answered": 65, "gave-up": 65, "rejected": 60, "unknown": 30,
@@ -22,7 +20,9 @@ _RECOVERED: Final = 50
 _LOSSY: Final = 40
 
 
-def cause_of(report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss]) -> Cause:
+def cause_of(
+    report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss], limits: Limits
+) -> Cause:
     """Return why a connection ended, or why it is bad."""
     if ending.how in ("rejected", "unreachable"):
         return _plain(report, ending, ending.how, "certain")
@@ -41,7 +41,7 @@ def cause_of(report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss]) 
         direction
         for direction, part in enumerate(loss)
         if part.basis != "bound"  # impatient senders repeat as much on a clean path
-        and (part.share or 0.0) > HIGH_LOSS
+        and 100 * (part.share or 0.0) > limits.high_loss
         and part.sent >= MIN_SENT
     ]
     if lossy:
@@ -86,13 +86,18 @@ def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[
 
 
 def ruled_out(
-    report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]
+    report: ConnectionReport,
+    ending: Ending,
+    cause: Cause,
+    loss: tuple[Loss, Loss],
+    limits: Limits,
 ) -> tuple[str, ...]:
     """Return what it was not, each with the reason."""
     found = []
     if cause.what not in ("loss", "silence", "one-way"):
         for direction, part in enumerate(loss):
-            if part.basis != "bound" and part.share is not None and part.share <= HIGH_LOSS:
+            share = None if part.basis == "bound" else part.share
+            if share is not None and 100 * share <= limits.high_loss:
                 found.append(words.no_loss(direction, part))
     if not report.quiet and ending.how != "info-only" and all(report.datagrams):
         found.append(words.NO_SILENCE)

@@ -6,25 +6,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from netdissect.diagnosis.causes import HIGH_LOSS
 from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT
 from netdissect.model.annotations import CodeRow, Severity
-from netdissect.model.diagnosis import Diagnosis
+from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, SpaceReport
 
 __all__ = ["CODES", "Found", "findings_of"]
 
-HIGH_RESEND: Final = 0.25
-"""Share of what a side sent that was a repetition, from which on it is told."""
 SPIKE: Final = 4.0
-"""A round trip so many times the usual one ..."""
-SPIKE_MS: Final = 150.0
-"""... and so much longer is a spike, milliseconds."""
-JITTER_MS: Final = 60.0
-"""Round trips of which 5% take so much longer than half of them do vary, milliseconds."""
-WINDOW_MS: Final = 500.0
-"""A receive window closed for so long is that of a slow program, milliseconds."""
+"""A round trip so many times the usual one is a spike, if it is long enough."""
+IMPATIENT: Final = 1.5
+"""A timer shorter than so many of the slower round trips fires on a clean path as well."""
 LATE_UNITS: Final = 3
 """Units that came late before it is told: one or two also wait for a program that was busy."""
 _FEW: Final = 2 * MIN_SENT
@@ -36,9 +29,16 @@ CODES: Final = (
         " are missing next to it.",
     ),
     CodeRow(
-        "high-resend", Severity.CHAT, "sequence", "much of what was sent was sent before",
-        "More than a quarter of what this side sent were repetitions: data or acknowledgements are"
-        " lost, or its timer is shorter than the path.",
+        "high-resend", Severity.NOTE, "sequence", "much of what was sent was sent before",
+        "More than a quarter of what this side sent were repetitions, and its timer is longer than"
+        " the round trips: data or acknowledgements are lost. A side whose timer is as short as the"
+        " path repeats as much on a clean one; that is told only where more than 5% are lost too.",
+    ),
+    CodeRow(
+        "burst-loss", Severity.WARN, "sequence", "many lost at once",
+        "Ten numbers in a row or more are missing next to the receiver: a queue that overflows, a"
+        " radio link that breaks off, a limit on the rate. The frame is that of the number after"
+        " them. Resends may have brought later what is missing here.",
     ),
     CodeRow(
         "rtt-spike", Severity.NOTE, "sequence", "round trip far above the usual one",
@@ -88,18 +88,21 @@ class Found:
         return self.code, self.frame, self.time_ns, self.direction, self.message, self.evidence
 
 
-def findings_of(report: ConnectionReport, found: Diagnosis) -> Iterator[Found]:
+def findings_of(
+    report: ConnectionReport, found: Diagnosis, limits: Limits
+) -> Iterator[Found]:
     """Yield what operators ask of a connection; each has a span and a basis in its evidence."""
     span = {"from_ns": report.first_time_ns, "to_ns": report.last_time_ns,
             "frames": [report.first_frame, report.last_frame]}  # fmt: skip
     for direction, part in enumerate(found.loss):
         known = part.basis in ("observed", "told") and part.sent >= _FEW
-        if known and (part.share or 0.0) > HIGH_LOSS:
+        if known and 100 * (part.share or 0.0) > limits.high_loss:
             text = f"{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
             yield Found("high-loss", direction, text, evidence={"basis": part.basis, **span})
     for space in report.spaces:
-        yield from _resends(space, span)
-    yield from _round_trips(found, report, span)
+        yield from _resends(space, found, span, limits)
+        yield from _bursts(space, report, limits)
+    yield from _round_trips(found, report, span, limits)
     for direction, late in enumerate(found.lag.added):
         if late.beyond >= LATE_UNITS and late.worst:
             worst = late.worst[0]
@@ -111,20 +114,53 @@ def findings_of(report: ConnectionReport, found: Diagnosis) -> Iterator[Found]:
     yield from _end(report, found)
 
 
-def _resends(space: SpaceReport, span: dict[str, Any]) -> Iterator[Found]:
+def _resends(
+    space: SpaceReport, found: Diagnosis, span: dict[str, Any], limits: Limits
+) -> Iterator[Found]:
     sent = space.copies - space.duplicates
     share = space.retransmissions / sent if sent else 0.0
-    if sent >= _FEW and HIGH_RESEND < share < BY_DESIGN:
+    many = sent >= _FEW and limits.high_resend < 100 * share < 100 * BY_DESIGN
+    if many and (not _impatient(space, found) or _lossy(found, limits)):
         text = f"{space.space}: {100 * share:.0f}% of {sent} were repetitions"
         yield Found("high-resend", space.direction, text, evidence={"basis": "inferred", **span})
     closed_ms = space.extra.get("window_closed_ms")
-    if isinstance(closed_ms, (int, float)) and closed_ms >= WINDOW_MS:
+    if isinstance(closed_ms, (int, float)) and closed_ms >= limits.slow_receiver:
         text = f"the {SIDES[space.direction]} took nothing for {closed_ms / 1e3:.1f} s in all"
         yield Found("slow-receiver", space.direction, text, evidence={"basis": "observed", **span})
 
 
+def _impatient(space: SpaceReport, found: Diagnosis) -> bool:
+    """Return whether a sender's timer is too short for the path, or not known."""
+    slow = max(space.rtt.p95 or 0.0, found.lag.p95_ms or 0.0)
+    return space.timer_ms is None or not slow or space.timer_ms < IMPATIENT * slow
+
+
+def _lossy(found: Diagnosis, limits: Limits) -> bool:
+    """Return whether losses of either direction are known that make a side repeat itself."""
+    return any(
+        part.basis in ("observed", "told") and 100 * (part.share or 0.0) > limits.high_loss
+        for part in found.loss
+    )
+
+
+def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Iterator[Found]:
+    if report.vantage != SIDES[1 - space.direction]:
+        return
+    for burst in space.bursts:
+        if burst.count >= limits.burst_loss:
+            text = (
+                f"{space.space}: {burst.count} in a row within"
+                f" {(burst.to_ns - burst.from_ns) / 1e6:.0f} ms"
+            )
+            yield Found(
+                "burst-loss", space.direction, text, burst.frame, burst.to_ns,
+                {"basis": "observed", "lost": burst.count, "from_ns": burst.from_ns,
+                 "to_ns": burst.to_ns, "frames": [None, burst.frame]},
+            )  # fmt: skip
+
+
 def _round_trips(
-    found: Diagnosis, report: ConnectionReport, span: dict[str, Any]
+    found: Diagnosis, report: ConnectionReport, span: dict[str, Any], limits: Limits
 ) -> Iterator[Found]:
     usual, slow = found.lag.path_ms, found.lag.p95_ms
     if usual is None or slow is None:
@@ -132,10 +168,10 @@ def _round_trips(
     enough = [probe.rtt for probe in report.probes if probe.rtt.samples >= _FEW]
     most = max((rtt.maximum or 0.0 for rtt in enough), default=0.0)
     evidence = {"basis": "observed", **span}
-    if most > SPIKE * usual and most - usual > SPIKE_MS:
+    if most > SPIKE * usual and most - usual > limits.rtt_spike:
         text = f"{most:.0f} ms, usually {usual:.0f} ms"
         yield Found("rtt-spike", None, text, evidence=evidence)
-    if enough and slow - usual > JITTER_MS and slow > 2 * usual:
+    if enough and slow - usual > limits.jitter and slow > 2 * usual:
         text = f"half within {usual:.0f} ms, 95% within {slow:.0f} ms"
         yield Found("jitter", None, text, evidence=evidence)
 

@@ -6,7 +6,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Cause", "Diagnosis", "Ending", "Lag", "Late", "Loss", "Worst"]
+__all__ = ["Burst", "Cause", "Diagnosis", "Ending", "Lag", "Late", "Limits", "Loss", "Worst"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From where on a connection is told to be bad; the settings `findings.*` are these fields."""
+
+    high_loss: int = 5
+    """Percent of a direction that is lost."""
+    burst_loss: int = 10
+    """Numbers in a row that are missing next to the receiver."""
+    high_resend: int = 25
+    """Percent of what a side sent that were repetitions, more than its own timer explains."""
+    rtt_spike: int = 150
+    """Milliseconds that a round trip is longer than the usual one, and four times as long."""
+    jitter: int = 60
+    """Milliseconds that 5% of the round trips take longer than half of them, and twice as long."""
+    slow_receiver: int = 500
+    """Milliseconds that a receive window is closed in all."""
+    late_delivery: int = 200
+    """Milliseconds by which a unit that was sent again comes later than the path allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Numbers in a row that were missing when a later one came."""
+
+    count: int
+    from_ns: int
+    """Newest number before it."""
+    to_ns: int
+    """The later one."""
+    frame: int
+    """Its frame."""
 
 
 @dataclass(frozen=True, slots=True)

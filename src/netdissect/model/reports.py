@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netdissect.model.annotations import Severity
-from netdissect.model.diagnosis import Diagnosis, Late
+from netdissect.model.diagnosis import Burst, Diagnosis, Late
 
 __all__ = [
     "Anomaly",
@@ -68,6 +68,10 @@ class SpaceReport:
     rtt: RttSummary = field(default_factory=RttSummary)
     added: Late | None = None
     """What resends added to its units; None without one that was acknowledged."""
+    timer_ms: float | None = None
+    """What its sender waits for an acknowledgement at the end; None where it has no timer."""
+    bursts: tuple[Burst, ...] = ()
+    """The longest runs of numbers that were missing when a later one came, longest first."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Further facts of the space (notify: delivered, lost, assumed_lost ...), shown as added keys.
     """

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from netdissect.model.annotations import Severity
+from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean
 from netdissect.model.reports import Anomaly, CaptureInfo, ConnectionReport
 from netdissect.model.text import quoted
@@ -39,6 +40,8 @@ class Options:
     """Protocol -> full name of the dialect to use wherever the protocol is found."""
     reading: Reading | None = None
     """What the user says about octets that nothing on the wire tells; None = nothing."""
+    limits: Limits = field(default_factory=Limits)
+    """From where on a connection is told to be bad."""
     strict: bool = False
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
     near: Mapping[int, Near] | None = None

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from netdissect.diagnosis import diagnose
+from netdissect.diagnosis import answer
 from netdissect.diagnosis.findings import CODES as ANSWER_CODES
-from netdissect.diagnosis.findings import findings_of
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.model.annotations import COMMON_CODES, CodeRow
@@ -284,7 +283,7 @@ class Pipeline:
             hints=hints,
             endpoints=endpoints,
             roles_from=flow_roles,
-            findings=Findings(number, self._rows, self.options.on_anomaly),
+            findings=Findings(number, self._rows, self.options.on_anomaly, self.options.limits),
             recorder=None if self.recorder is None else self.recorder.of(number),
             explain=(f"score {claim.score}", *claim.reasons),
             forced=claim.forced,
@@ -347,8 +346,7 @@ class Pipeline:
                     at = connection.last_frame, connection.last_ns
                     connection.further(direction, *at, events)
         report = conclude(connection, end_ns)
-        report.diagnosis = found = diagnose(report)
-        for each in findings_of(report, found):
+        for each in answer(report, self.options.limits):
             connection.findings.add(*each.terms, concluded_ns=end_ns if each.later else None)
         report.anomalies = connection.findings.totals()
         self.counts[connection.protocol]["datagrams"] += sum(report.datagrams)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.diagnosis import Limits
 from netdissect.model.reports import Anomaly
 
 __all__ = ["MAX_CODES", "REPORTED", "TRACK_CODES", "Findings"]
@@ -104,13 +105,16 @@ _ROWS: Final = {row.code: row for row in TRACK_CODES}
 class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
-    __slots__ = ("_connection", "_rows", "_sink", "by_severity", "every", "late", "repeats")
+    __slots__ = (
+        "_connection", "_rows", "_sink", "by_severity", "every", "late", "late_ms", "repeats",
+    )  # fmt: skip
 
     def __init__(
         self,
         connection: int | None,
         rows: Mapping[str, CodeRow],
         sink: Callable[[Anomaly], None] | None,
+        limits: Limits | None = None,
     ) -> None:
         self._connection = connection
         self._rows = rows
@@ -119,6 +123,8 @@ class Findings:
         """Told code, severity and frame of every finding, repeats included; None = nobody."""
         self.late: Callable[[str, Severity, int], None] | None = None
         """Told the same of what is concluded only after its frame has passed."""
+        self.late_ms = (limits or Limits()).late_delivery
+        """A unit that comes so much later than the path allows is late, milliseconds."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
         self.by_severity = [0, 0, 0, 0]

@@ -7,10 +7,8 @@ from typing import Final
 from netdissect.model.diagnosis import Late, Worst
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["LATE_MS", "WORST", "Lateness"]
+__all__ = ["WORST", "Lateness"]
 
-LATE_MS: Final = 200.0
-"""A unit that came so much later than the path allows is late for a game, milliseconds."""
 WORST: Final = 3
 """Units named."""
 
@@ -18,10 +16,12 @@ WORST: Final = 3
 class Lateness:
     """The waits of one space in one direction."""
 
-    __slots__ = ("_beyond", "_kept", "_worst", "space")
+    __slots__ = ("_beyond", "_kept", "_late_ns", "_worst", "space")
 
-    def __init__(self, space: str) -> None:
+    def __init__(self, space: str, late_ms: int) -> None:
+        """`late_ms`: a unit that comes so much later than the path allows is late for a game."""
         self.space = space
+        self._late_ns = late_ms * 1_000_000
         self._kept = RttReservoir()
         self._beyond = 0
         self._worst: list[tuple[int, int, int, int, int]] = []
@@ -30,7 +30,7 @@ class Lateness:
         """Take one unit: number, (frame, time) of its first copy, copies, what it waited."""
         added_ns = max(0, added_ns)
         self._kept.add(added_ns)
-        self._beyond += added_ns > LATE_MS * 1e6
+        self._beyond += added_ns > self._late_ns
         worst = self._worst
         if len(worst) < WORST or added_ns > worst[-1][0]:
             worst.append((added_ns, seq, first[0], first[1], copies))

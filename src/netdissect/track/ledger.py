@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
+from netdissect.model.diagnosis import Burst
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
 from netdissect.model.reports import Copy, Parting, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
@@ -99,7 +100,7 @@ class Ledger:
         "_by_place", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
         "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_seqs",
         "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "answered_ns",
-        "apart", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
+        "apart", "bursts", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
         "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
         "in_stream", "last", "lateness", "limits", "max_copies", "missing", "on_answer",
         "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "plain",
@@ -174,6 +175,8 @@ class Ledger:
         """Resend delay that the sender works with now; 0 without a timer."""
         self.guard_ns = 0
         """Copies closer than this are the network's."""
+        self.bursts: list[Burst] = []
+        """The longest runs of numbers that were missing."""
         self.apart = 0
         """Units whose number is another one's, or stands far from all others."""
         self.forgotten = 0
@@ -327,7 +330,7 @@ class Ledger:
     def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit that was sent more than once."""
         if self.lateness is None:
-            self.lateness = Lateness(self.rule.name)
+            self.lateness = Lateness(self.rule.name, self.findings.late_ms)
         usual_ns = self.rtt.lowest if self.rtt.samples else 0
         first = (unit.frame, unit.first_ns)
         self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
@@ -463,6 +466,8 @@ class Ledger:
             consecutive=self.rule.consecutive,
             rtt=self.rtt.summary(),
             added=None if self.lateness is None else self.lateness.summary(),
+            timer_ms=self.delay_ns / 1e6 if self.delay_ns else None,
+            bursts=tuple(self.bursts),
             extra=self._extra(),
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from netdissect.model.diagnosis import Burst
 from netdissect.track.ledger import (
     MAX_OUTSTANDING,
     Stray,
@@ -19,6 +20,10 @@ MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
 MAX_STRAYS = 64
 """Numbers per space that stand alone, remembered for their acknowledgements."""
+LEAST_BURST: Final = 2
+"""Fewer numbers in a row that are missing are no burst of losses."""
+MAX_BURSTS: Final = 4
+"""Bursts kept per space, the longest."""
 
 
 class Space(Repeated):
@@ -137,8 +142,22 @@ class Space(Repeated):
         if seq == last + 1 or not self.rule.consecutive:
             return
         self._miss(last + 1, seq)
+        if seq - last > LEAST_BURST:
+            self._burst(last, seq, frame, time_ns)
         if self.recorder is not None:
             self.recorder.gap(self, last + 1, seq - 1, frame, time_ns)
+
+    def _burst(self, last: int, seq: int, frame: int, time_ns: int) -> None:
+        """Note how many numbers in a row are missing before `seq`."""
+        unit, slot = self.outstanding.get(last), self.slot_of(last)
+        since_ns = time_ns if slot is None else self._times[slot]
+        if unit is not None:
+            since_ns = unit.first_ns
+        bursts = self.bursts
+        bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame))
+        if len(bursts) > MAX_BURSTS:
+            bursts.sort(key=_by_count)
+            del bursts[MAX_BURSTS:]
 
     def _lower(self, seq: int) -> None:
         """Take a number below all so far: those in between are still to come."""
@@ -299,6 +318,10 @@ class Space(Repeated):
         self.out_of_order += 1
         self.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
+
+
+def _by_count(burst: Burst) -> int:
+    return -burst.count
 
 
 def jump_text(step: int) -> str:

@@ -120,7 +120,7 @@ class StreamHalf:
         self.last_frame = 0
         self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
         """Called with direction, frame, time, and (time, frame) before, after a pause."""
-        self.lateness = Lateness(SPACE)
+        self.lateness = Lateness(SPACE, findings.late_ms)
         """What resends added."""
         self.limits: dict[str, int] = {}
         self.troubles = Troubles(direction, recorder)
