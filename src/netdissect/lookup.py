@@ -48,15 +48,22 @@ __all__ = [
     "layer_files",
     "load_schemas",
     "loaded_protocols",
+    "own_protocols",
     "protocol_infos",
     "protocol_names",
     "transports",
+    "wireshark_script",
 ]
 
 
 def protocol_names() -> list[str]:
     """Return the names of all protocols, whether they load or not, in alphabetical order."""
     return sorted(registry.names())
+
+
+def own_protocols() -> list[str]:
+    """Return the names of the protocols that come with netdissect, in alphabetical order."""
+    return [known.name for known in loaded_protocols() if known.layer_module is None]
 
 
 def loaded_protocols() -> tuple[Protocol, ...]:
@@ -164,6 +171,35 @@ def chosen_dialects(given: Iterable[str]) -> dict[str, str]:
             )
         chosen[rows[0][0]] = rows[0][1]
     return chosen
+
+
+def wireshark_script(names: Iterable[str]) -> str:
+    """Return the Lua of a dissector for Wireshark of each protocol.
+
+    Raises:
+        UsageError: no such protocol, or its layers cannot be written so.
+
+    """
+    from netdissect.dissect.lua import script  # noqa: PLC0415 - imports scapy
+
+    facts = {}
+    for name in names:
+        known = registry.get(name)
+        if known.layer_module is not None:
+            raise UsageError(f"{name} is a plug-in: only our own protocols can be written")
+        facts[name] = {
+            # Wireshark has a dissector of some already, under the plain name.
+            "proto_name": f"nd_{name}" if known.wireshark else name,
+            "title": known.title,
+            "dialects": [row.name for row in known.dialects],
+            "ports": known.default_ports,
+            "transports": known.transports,
+            "codes": {
+                row.code: [row.severity.name.lower(), row.title]
+                for row in (*COMMON_CODES, *_layers(known).CODES)
+            },
+        }
+    return script(facts)
 
 
 def transports(protocol: str) -> tuple[str, ...]:

@@ -10,14 +10,17 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write, say
+from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
 
 __all__ = ["command"]
 
+_LUA, _ALL = "lua", "all"
+
 
 @click.command("export")
-@options.capture()
+@options.capture(second=True)
 @click.option(
     "--pcapng-notes",
     "notes",
@@ -25,12 +28,17 @@ __all__ = ["command"]
     type=FILE,
     help="The same frames as pcapng, each with a comment that Wireshark shows.",
 )
+@click.option(
+    "-o", "--output", metavar="FILE", type=FILE, help="Where `lua` writes; else standard output."
+)
 @options.secrets
 @options.analysis
 @options.screen
 def command(
     file: str,
+    second: str | None,
     notes: str | None,
+    output: str | None,
     secrets: bool | None,
     choices: Choices,
     color: str,
@@ -47,8 +55,17 @@ def command(
     \b
     netdissect export game.pcap --pcapng-notes noted.pcapng
     tshark -r noted.pcapng -T fields -e frame.number -e frame.comment
+
+    `export lua PROTOCOL`, or `all`, writes dissectors for Wireshark 4 instead.
+
+    \b
+    netdissect export lua all -o ~/.local/lib/wireshark/plugins/netdissect.lua
     """
     del color, width, verbose
+    if file == _LUA:
+        return _lua(second, output)
+    if second is not None:
+        raise UsageError(f"export reads one capture; {second!r} is one too many")
     if notes is None:
         raise UsageError("what to write? --pcapng-notes FILE")
     if file == "-":
@@ -63,6 +80,19 @@ def command(
     return say(
         f"{written:,} frames written to {notes}, {noted:,} with a comment", [reader], quiet=quiet
     )
+
+
+def _lua(protocol: str | None, output: str | None) -> int:
+    """Write the dissectors of one protocol, or of all."""
+    from netdissect import lookup  # noqa: PLC0415
+
+    if protocol is None:
+        known = ", ".join(lookup.own_protocols())
+        raise UsageError(f"export lua wants one of {known} or `all` (a file of that name: ./lua)")
+    text = lookup.wireshark_script(lookup.own_protocols() if protocol == _ALL else [protocol])
+    with click.open_file(output or "-", "w", encoding="utf-8") as target:
+        target.write(text)
+    return EXIT.DONE
 
 
 def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:

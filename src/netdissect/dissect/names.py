@@ -19,7 +19,7 @@ from scapy.fields import (
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import NulString
 
-__all__ = ["layer_fields"]
+__all__ = ["layer_fields", "layers_of"]
 
 
 def layer_fields(module: Any) -> dict[str, str]:
@@ -29,12 +29,7 @@ def layer_fields(module: Any) -> dict[str, str]:
     -> kind, in `ADDED_FIELDS`.
     """
     found: dict[str, str] = dict(getattr(module, "ADDED_FIELDS", {}))
-    prefix = module.__name__
-    for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
-        import_module(f"{prefix}.{part.name}")  # some layers are read in only where needed
-    for layer in sorted(_layers(Layer), key=_name):
-        if not f"{layer.__module__}.".startswith(f"{prefix}."):
-            continue
+    for layer in layers_of(module):
         for field in layer.fields_desc:
             inner = _inner(field)
             name, kind = getattr(inner, "shown", field.name), _kind(inner)
@@ -43,6 +38,18 @@ def layer_fields(module: Any) -> dict[str, str]:
         for generated in layer.generated:
             found.setdefault(generated.name, "any")
     return found
+
+
+def layers_of(module: Any) -> list[type[Layer]]:
+    """Return the layers of a module or package by name."""
+    prefix = module.__name__
+    for part in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        import_module(f"{prefix}.{part.name}")  # some layers are read in only where needed
+    return [
+        layer
+        for layer in sorted(_layers(Layer), key=_name)
+        if f"{layer.__module__}.".startswith(f"{prefix}.")
+    ]
 
 
 def _name(layer: type[Layer]) -> tuple[str, str]:

@@ -15,7 +15,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["MAX_EXPANSION", "HuffmanError", "bit_lengths", "compress", "decompress", "inspect"]
+__all__ = [
+    "MAX_EXPANSION", "HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree",
+]  # fmt: skip
 
 _EOF: Final = 256
 MAX_EXPANSION: Final = 8
@@ -63,7 +65,7 @@ class HuffmanError(ValueError):
 
 
 @cache
-def _tree() -> tuple[list[int], list[int], int]:
+def tree() -> tuple[list[int], list[int], int]:
     """Return (child 0, child 1, root) of the tree; numbers up to 256 are symbols, others nodes.
 
     The least frequent two are joined until one is left. The order among equals is that of a stable
@@ -83,7 +85,7 @@ def _tree() -> tuple[list[int], list[int], int]:
 @cache
 def _codes() -> tuple[tuple[int, int], ...]:
     """Return (bits, count) of every symbol; the first bit of a code is the lowest."""
-    zeros, ones, root = _tree()
+    zeros, ones, root = tree()
     codes = [(0, 0)] * (_EOF + 1)
     pending = [(root, 0, 0)]
     while pending:
@@ -99,7 +101,7 @@ def _codes() -> tuple[tuple[int, int], ...]:
 @cache
 def _machine() -> tuple[_Row, _Row]:
     """Return (row of the root, row after the end symbol). The latter swallows whatever follows."""
-    zeros, ones, root = _tree()
+    zeros, ones, root = tree()
     ended: _Row = []
     ended.extend([(b"", ended)] * 256)
     rows: dict[int, _Row] = {node: [] for node in range(_EOF + 1, len(zeros))}
@@ -186,7 +188,7 @@ def inspect(data: bytes) -> int | None:
 
 def eof_bit(data: bytes) -> int | None:
     """Return the position of the bit after the end symbol, None without one."""
-    zeros, ones, root = _tree()
+    zeros, ones, root = tree()
     node = root
     number = int.from_bytes(data, "little")
     for position in range(8 * len(data)):

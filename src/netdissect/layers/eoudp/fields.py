@@ -11,6 +11,7 @@ from typing import Any
 from scapy.fields import Field, StrField
 from scapy.volatile import RandBin, RandFloat, RandNum
 
+from netdissect.layers.expr import E
 from netdissect.layers.fields import FieldFault, SizedBytes
 from netdissect.model.dissection import TEXT
 
@@ -114,6 +115,11 @@ class Floats(Field):  # type: ignore[misc]
         """Append them."""
         return s + struct.pack(self.fmt, *val)
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        item = tools.item(Real(self.name))
+        return {"k": "array", "item": item, "count": tools.rule(E(str(self.count)))}
+
     def plain(self, value: list[float]) -> list[float]:
         """Return them to six decimals."""
         return [round(item, SHOWN_DECIMALS) or item for item in value]
@@ -153,6 +159,11 @@ class Head(StrField):  # type: ignore[misc]
         StrField.__init__(self, name, default)
         self.keep = keep
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        del tools
+        return {"k": "tail", "keep": self.keep, "text": True}
+
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Take the text, leave the rest."""
         size = len(s) - self.keep
@@ -190,6 +201,11 @@ class Nul(Field):  # type: ignore[misc]
             raise FieldFault(code, "a NUL is wanted after the string")
         return s[1:], 0
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        del tools
+        return {"k": "nul"}
+
     def derive(self, writer: Any) -> None:
         """Write the same for the derived reader."""
         writer.put("if p >= end or buf[p]: return None")
@@ -206,6 +222,11 @@ class AsciiNumber(Field):  # type: ignore[misc]
 
     def __init__(self, name: str, default: int = 0) -> None:
         Field.__init__(self, name, default)
+
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        del tools
+        return {"k": "digits"}
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
         """Read the digits; FieldFault `eoudp-content-size` for anything else."""

@@ -63,6 +63,12 @@ class BoundedVle(Vle):
             raise FieldFault(self.code, text, value)
         return after, value
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        del tools
+        limits = {"low": self.low, "high": self.high, "code": self.code}
+        return {"k": "bounded", "codec": self.codec.name, **limits}
+
     def derive(self, writer: Any) -> None:
         """Write the reader's lines: the number, then its limits."""
         writer.usual(self)
@@ -91,6 +97,11 @@ class VleList(FieldListField):  # type: ignore[misc]
         """Return no numbers: the count says how many there are."""
         return []
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        item = tools.item(self.field)
+        return {"k": "array", "item": item, "count": tools.rule(self.count_from)}
+
     def derive(self, writer: Any) -> None:
         """Write the reader's lines: a loop over the numbers."""
         local = writer.name(self)
@@ -116,6 +127,11 @@ class OctetList(FieldListField):  # type: ignore[misc]
         if count > len(s):
             raise FieldFault("truncated", f"{self.name} needs {count} octets")
         return s[count:], list(s[:count])
+
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        item = tools.item(self.field)
+        return {"k": "array", "item": item, "count": tools.rule(self.count_from)}
 
     def derive(self, writer: Any) -> None:
         """Write the reader's lines."""
@@ -148,6 +164,11 @@ class U24(Field):  # type: ignore[misc]
     def i2len(self, pkt: Any, x: Any) -> int:
         """Return 3."""
         return 3
+
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        del tools
+        return {"k": "int", "size": 3, "le": True}
 
     def derive(self, writer: Any) -> None:
         """Write the reader's lines."""
@@ -196,6 +217,11 @@ class Content(Embedded):
             except VarintError:
                 raise FieldFault("truncated", "message ID runs past the content", octets) from None
         return octets
+
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        how: dict[str, Any] = {"k": "embedded", "choose": "content"}
+        return how if self.length is None else {**how, "len": tools.rule(self.length)}
 
     def derive(self, writer: Any) -> None:
         """Write the reader's lines: the octets of the content, of which the message ID is there."""

@@ -48,6 +48,11 @@ class Line(StrField):  # type: ignore[misc]
         """Return the text; octets that are no UTF-8 read as U+FFFD, as in the receiver."""
         return value.decode("utf-8", "replace")
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        del tools
+        return {"k": "until_", "mark": 10, "code": "incomplete-message-at-close"}
+
     def derive(self, writer: Any) -> None:
         """Write the derived reader's code."""
         writer.put("k = buf.find(b'\\n', p, end)")

@@ -277,6 +277,11 @@ class ArrayOf(Field):  # type: ignore[misc]
         """Return the values in brackets."""
         return f"[{', '.join(self.item.i2repr(pkt, value) for value in x or ())}]"
 
+    def lua(self, tools: Any) -> dict[str, Any]:
+        """Return the step of the dissector for Wireshark."""
+        how: dict[str, Any] = {"k": "array", "item": tools.item(self.item)}
+        return how if self.count is None else {**how, "count": tools.rule(self.count)}
+
     def plain(self, value: list[Any]) -> list[Any]:
         """Return the values as the tree shows them."""
         plain = getattr(self.item, "plain", None)

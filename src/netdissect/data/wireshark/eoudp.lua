@@ -1,0 +1,16 @@
+function P.read(r, walk, inner)
+  walk(r, P.tables.HEADERS[r.dialect] or P.tables.HEADERS["exodia-late"])
+  if r.broken then return end
+  local left = r.stop - r.at / 8
+  if left ~= r.v.size then
+    note(r, "eoudp-size-mismatch", "size field " .. r.v.size .. ", " .. left .. " octets of content")
+    r.at = inner(r, "EoudpRaw", r.stop, "content").at
+    return
+  end
+  local rows = (P.tables.contents[r.dialect] or {})[r.v.cmd]
+  local layer = rows and rows[left <= 40 and left or 40 + left % 8]
+  if layer and left > 0 then
+    local child = inner(r, layer, r.stop, "content")
+    r.at = child.at
+  end
+end

@@ -1,0 +1,478 @@
+-- What reads the tables below: the walker of netdissect, in Lua. It runs in stock Wireshark 4.x.
+
+local floor, huge = math.floor, math.huge
+
+-- Expressions over earlier fields: a number, or nil where the field is not there.
+local function T(x) return x ~= nil and x ~= false and x ~= 0 and x ~= "" end
+local function B(x) return x and 1 or 0 end
+local function N(x) return x == nil and 0 or x end
+local function AND(a, b) if T(a) then return b end return a end
+local function OR(a, b) if T(a) then return a end return b end
+local function SHL(a, b) return a * 2 ^ b end
+local function SHR(a, b) return floor(a / 2 ^ b) end
+local function BITS(a, b, keep)
+  local out, place = 0, 1
+  while a > 0 or b > 0 do
+    local x, y = a % 2, b % 2
+    if keep(x, y) then out = out + place end
+    a, b, place = (a - x) / 2, (b - y) / 2, place * 2
+  end
+  return out
+end
+local function BAND(a, b) return BITS(a, b, function(x, y) return x == 1 and y == 1 end) end
+local function BOR(a, b) return BITS(a, b, function(x, y) return x == 1 or y == 1 end) end
+local function BXOR(a, b) return BITS(a, b, function(x, y) return x ~= y end) end
+
+local FAULT = {} -- what a field that cannot be read throws
+local function fault(code, text, value)
+  error(setmetatable({ code = code, text = text, value = value }, FAULT), 0)
+end
+
+-- Numbers of variable length: (tvb, place, end) -> value, place behind.
+local function need(place, count, stop)
+  if place + count > stop then fault("truncated", "a number runs past the end") end
+end
+local function u8(tvb, place) return tvb(place, 1):uint() end
+local CODECS = {
+  ["varint"] = function(tvb, place, stop)
+    need(place, 1, stop)
+    local first = u8(tvb, place)
+    place = place + 1
+    local value, weight, more = first % 64, 64, first >= 128
+    for _ = 1, 4 do
+      if not more then break end
+      need(place, 1, stop)
+      local octet = u8(tvb, place)
+      place = place + 1
+      value = value + (octet % 128) * weight
+      weight, more = weight * 128, octet >= 128
+    end
+    value = value % 2 ^ 32
+    if floor(first / 64) % 2 == 1 then value = 2 ^ 32 - 1 - value end
+    if value >= 2 ^ 31 then value = value - 2 ^ 32 end
+    return value, place
+  end,
+  ["VLE-1.7/8"] = function(tvb, place, stop)
+    need(place, 1, stop)
+    local low = u8(tvb, place)
+    if low < 128 then return low, place + 1 end
+    need(place, 2, stop)
+    return low % 128 + u8(tvb, place + 1) * 128, place + 2
+  end,
+  ["VLE-1.7/1.7/16"] = function(tvb, place, stop)
+    need(place, 1, stop)
+    local low = u8(tvb, place)
+    if low < 128 then return low, place + 1 end
+    need(place, 2, stop)
+    local middle = u8(tvb, place + 1)
+    if middle < 128 then return low % 128 + middle * 128, place + 2 end
+    need(place, 4, stop)
+    return low % 128 + (middle % 128) * 128 + tvb(place + 2, 2):le_uint() * 16384, place + 4
+  end,
+  ["VLE-1.15/16"] = function(tvb, place, stop)
+    need(place, 2, stop)
+    local low = tvb(place, 2):le_uint()
+    if low < 32768 then return low, place + 2 end
+    need(place, 4, stop)
+    return low % 32768 + tvb(place + 2, 2):le_uint() * 32768, place + 4
+  end,
+}
+
+local function bit_at(tvb, bit) return floor(u8(tvb, floor(bit / 8)) / 2 ^ (bit % 8)) % 2 end
+
+-- Reading. A reader `r` stands at bit `r.at` of `r.tvb` and must not pass octet `r.stop`.
+local function octet(r)
+  return floor((r.at + 7) / 8)
+end
+
+local function span(r, from)
+  local first, last = floor(from / 8), octet(r)
+  return r.tvb(first, math.max(0, math.min(last, r.tvb:len()) - first))
+end
+
+local function show(r, step, from, value)
+  if r.dry then return end
+  if step.flag then value = B(value ~= 0) end
+  local kind, item = r.P.kinds[step.s], nil
+  local where = span(r, from)
+  local field = r.P.fields[step.s]
+  if kind == "int" then item = r.tree:add(field, where, Int64.new(value))
+  elseif kind == "u64" then
+    item = r.tree:add(field, where, type(value) == "number" and UInt64.new(value) or value)
+  elseif kind == "bytes" then
+    item = r.tree:add(field, type(value) == "string" and where or value:tvb("re-aligned")())
+  elseif kind == "float" then item = r.tree:add(field, where, value)
+  else item = r.tree:add(field, where, type(value) == "string" and value or tostring(value)) end
+  local name = step.names and step.names[value]
+  if name then item:append_text(" (" .. name .. ")") end
+end
+
+local function note(r, code, text, from)
+  r.faults = r.faults + 1
+  if r.dry then return end
+  local expert = r.P.experts[code] or r.P.experts["malformed"]
+  r.tree:add_proto_expert_info(expert, code .. ": " .. text)
+end
+
+local function want(r, octets, code)
+  if octets < 0 or octet(r) + octets > r.stop then
+    fault(code or "truncated", octets .. " octets wanted, " .. (r.stop - octet(r)) .. " are left")
+  end
+end
+
+local walk
+
+local function number(r, step)
+  want(r, step.size)
+  local where = r.tvb(octet(r), step.size)
+  r.at = r.at + 8 * step.size
+  if step.float then return step.le and where:le_float() or where:float() end
+  if step.size == 8 then
+    local big = step.le and where:le_uint64() or where:uint64()
+    return big:tonumber(), big
+  end
+  if step.signed then return step.le and where:le_int() or where:int() end
+  return step.le and where:le_uint() or where:uint()
+end
+
+local READ = {}
+
+function READ.bits(r, step)
+  if r.at + step.size > 8 * r.stop then fault("truncated", step.n .. " is cut short") end
+  local value = 0
+  for bit = r.at, r.at + step.size - 1 do
+    value = value * 2 + floor(u8(r.tvb, floor(bit / 8)) / 2 ^ (7 - bit % 8)) % 2
+  end
+  r.at = r.at + step.size
+  return value
+end
+
+function READ.lsb(r, step)
+  if r.at + step.size > 8 * r.stop then fault("truncated", step.n .. " is cut short") end
+  local value = 0
+  for index = step.size - 1, 0, -1 do value = value * 2 + bit_at(r.tvb, r.at + index) end
+  r.at = r.at + step.size
+  if step.signed and value >= 2 ^ (step.size - 1) then value = value - 2 ^ step.size end
+  return value
+end
+
+function READ.varulong(r, step)
+  local value, weight = 0, 1
+  for _ = 1, 10 do
+    local group = 0
+    if r.at + 8 > 8 * r.stop then
+      for index = 8 * r.stop - r.at - 1, 0, -1 do group = group * 2 + bit_at(r.tvb, r.at + index) end
+      if weight < 2 ^ step.keep then value = (value + (group % 128) * weight) % 2 ^ step.keep end
+      fault("truncated", step.n .. " has no end", value)
+    end
+    for index = 7, 0, -1 do group = group * 2 + bit_at(r.tvb, r.at + index) end
+    r.at = r.at + 8
+    -- Above the bits that are kept a number of Lua would lose the lowest ones.
+    if weight < 2 ^ step.keep then value = (value + (group % 128) * weight) % 2 ^ step.keep end
+    weight = weight * 128
+    if group < 128 then return value end
+  end
+  fault("overlong-varint", step.n .. " has more than ten groups", value)
+end
+
+-- The octets as they were written: begun anew at their first bit.
+function READ.lsbtail(r)
+  local shift, first, parts = r.at % 8, floor(r.at / 8), {}
+  for place = first, r.stop - 1 do
+    local octets = floor(u8(r.tvb, place) / 2 ^ shift)
+    if shift > 0 and place + 1 < r.stop then
+      octets = octets + (u8(r.tvb, place + 1) * 2 ^ (8 - shift)) % 256
+    end
+    parts[#parts + 1] = string.format("%02x", octets)
+  end
+  r.at = 8 * r.stop
+  local hex = table.concat(parts)
+  return hex, hex ~= "" and shift > 0 and ByteArray.new(hex) or nil
+end
+function READ.lsbpad(r, step)
+  local value, bits = 0, -r.at % 8
+  for index = bits - 1, 0, -1 do value = value * 2 + bit_at(r.tvb, r.at + index) end
+  r.at = r.at + bits
+  if bits == 0 then return nil end
+  if value ~= 0 then note(r, "nonzero-padding", "padding is not zero") end
+  return value
+end
+
+function READ.int(r, step) return number(r, step) end
+READ.float = READ.int
+
+function READ.varint(r, step)
+  local place
+  local value
+  value, place = CODECS[step.codec](r.tvb, octet(r), r.stop)
+  r.at = 8 * place
+  return value
+end
+
+function READ.bounded(r, step)
+  local value = READ.varint(r, step)
+  if value < step.low or value > step.high then fault(step.code, step.n .. " is " .. value) end
+  return value
+end
+
+local function raw(r, count)
+  local where = r.tvb(octet(r), count)
+  r.at = r.at + 8 * count
+  return where:len() > 0 and where:bytes():tohex() or ""
+end
+
+local function text(r, count)
+  local where = r.tvb(octet(r), count)
+  r.at = r.at + 8 * count
+  return where:len() > 0 and where:string(ENC_UTF_8) or ""
+end
+
+function READ.sized(r, step)
+  local count = step.len(r.v)
+  want(r, count, "length-beyond-end")
+  return (step.text and text or raw)(r, count)
+end
+
+function READ.fixed(r, step)
+  local count = step.size
+  if step.lenient then count = math.min(count, r.stop - octet(r)) else want(r, count) end
+  return raw(r, count)
+end
+
+function READ.tail(r, step)
+  local count = r.stop - octet(r) - (step.keep or 0)
+  want(r, count)
+  return (step.text and text or raw)(r, count)
+end
+
+function READ.until_(r, step)
+  local first = octet(r)
+  for place = first, r.stop - 1 do
+    if u8(r.tvb, place) == step.mark then
+      local found = text(r, place - first)
+      r.at = r.at + 8
+      return found
+    end
+  end
+  fault(step.code, step.n .. " has no end")
+end
+
+function READ.nul(r)
+  want(r, 1, "truncated")
+  if u8(r.tvb, octet(r)) ~= 0 then fault("unterminated-string", "a NUL is wanted") end
+  r.at = r.at + 8
+  return 0
+end
+
+function READ.digits(r, step)
+  local found = text(r, r.stop - octet(r))
+  if not found:match("^%d+$") or #found > 20 then fault("eoudp-content", step.n) end
+  return tonumber(found)
+end
+
+function READ.array(r, step)
+  local count = step.count and step.count(r.v) or huge
+  local index = 0
+  while index < count and (step.count or octet(r) < r.stop) do
+    local from = r.at
+    local value, big = READ[step.item.k](r, step.item)
+    show(r, step, from, big or value)
+    index = index + 1
+  end
+  return nil
+end
+
+local function inner(r, layer, stop, title)
+  local child = {
+    P = r.P, tvb = r.tvb, at = r.at, stop = stop, dry = r.dry, faults = 0, dialect = r.dialect,
+    v = setmetatable({}, { __index = r.v }), depth = r.depth + 1, transport = r.transport,
+    outer = r,
+  }
+  if not r.dry then
+    local first = octet(r)
+    child.tree = r.tree:add(r.P.proto, r.tvb(first, math.max(0, stop - first)), title)
+  end
+  walk(child, layer)
+  if child.tree then child.tree:set_len(math.max(0, octet(child) - floor(r.at / 8))) end
+  r.faults = r.faults + child.faults
+  return child
+end
+
+function READ.embedded(r, step)
+  local count = step.len and step.len(r.v) or r.stop - octet(r)
+  want(r, count, "length-beyond-end")
+  if r.depth > 60 then return nil end
+  local stop = octet(r) + count
+  local layer = r.P.choose[step.choose](r, octet(r), stop)
+  if layer == nil then fault("truncated", step.n .. " is cut short") end
+  local child = inner(r, layer, stop, step.s)
+  r.v[step.n] = child.v
+  if octet(child) < stop then
+    note(child, "trailing-bytes", (stop - octet(child)) .. " octets after the end")
+  end
+  r.at = 8 * stop
+  return nil
+end
+
+function READ.items(r, step)
+  local wanted = step.count and step.count(r.v) or huge
+  local edge, found = r.stop - (step.reserve or 0), 0
+  while found < wanted do
+    if octet(r) >= edge then
+      if step.count then note(r, "list-short", step.n .. " has fewer items than stated") end
+      break
+    end
+    local child = inner(r, step.item, edge, step.s)
+    r.at = math.max(child.at, r.at + 8)
+    found = found + 1
+  end
+  r.v[step.n] = found
+  return nil
+end
+
+-- Reads one layer; a field that cannot be read ends it.
+walk = function(r, name)
+  local layer = r.P.layers[name]
+  if layer == nil then error("no layer " .. tostring(name)) end
+  if r.tree and layer.title then r.tree:append_text(" (" .. layer.title .. ")") end
+  local step
+  local good, failed = pcall(function()
+    for _, each in ipairs(layer) do
+      step = each
+      local there = not step.c or T(step.c(r.v))
+      if there and step.left then there = 8 * r.stop - r.at >= step.left end
+      if there then
+        local from = r.at
+        local value, big = READ[step.k](r, step)
+        if value ~= nil then
+          r.v[step.n] = value
+          if not (r.skip and r.skip[step.n]) then show(r, step, from, big or value) end
+        end
+      end
+    end
+  end)
+  if not good then
+    if getmetatable(failed) ~= FAULT then error(failed, 0) end
+    note(r, failed.code, failed.text)
+    local from = r.at
+    r.at, r.broken = 8 * r.stop, true
+    if failed.value ~= nil then show(r, step, from, failed.value) end
+  end
+  for _, check in ipairs(layer.checks or {}) do
+    local fine, hit = pcall(check.when, r.v)
+    if fine and hit and not r.broken then
+      note(r, check.code, (check.text:gsub("{([%w_]+)[^}]*}", function(field)
+        local value = r.v[field]
+        return value == nil and "?" or tostring(value)
+      end)))
+    end
+  end
+end
+
+-- One message or datagram. Returns the reader, whose `faults` say how well it went.
+local function read(P, tvb, tree, dialect, transport, dry)
+  local r = {
+    P = P, tvb = tvb, at = 0, stop = tvb:len(), tree = tree, dry = dry, faults = 0, depth = 0,
+    v = {}, dialect = dialect, transport = transport,
+  }
+  P.read(r, walk, inner)
+  if octet(r) < r.stop then note(r, "trailing-bytes", (r.stop - octet(r)) .. " octets after the end") end
+  return r
+end
+
+-- The dialect of a preference, or the first in which the octets read without a fault.
+local function dialect_of(P, tvb, transport)
+  local wanted = P.proto.prefs.dialect
+  local best, fewest = nil, huge
+  for _, name in ipairs(P.dialects) do
+    if wanted == name or wanted == name:sub(#P.name + 2) then return name, 0 end
+  end
+  for _, name in ipairs(P.dialects) do
+    local good, r = pcall(read, P, tvb, nil, name, transport, true)
+    if good and r.faults < fewest then best, fewest = name, r.faults end
+    if fewest == 0 then break end
+  end
+  return best or P.dialects[1], fewest
+end
+
+local function register(P)
+  local proto = Proto(P.proto_name, P.title)
+  P.proto, P.fields, P.experts = proto, {}, {}
+  local makers = {
+    int = ProtoField.int64, u64 = ProtoField.uint64, float = ProtoField.double,
+    bytes = ProtoField.bytes, str = ProtoField.string,
+  }
+  for name, kind in pairs(P.kinds) do
+    P.fields[name] = makers[kind](P.name .. "." .. name, name)
+  end
+  local all = {}
+  for _, field in pairs(P.fields) do all[#all + 1] = field end
+  proto.fields = all
+  local experts = {}
+  for code, row in pairs(P.codes) do
+    local level = ({ error = expert.severity.ERROR, warn = expert.severity.WARN,
+      note = expert.severity.NOTE, chat = expert.severity.CHAT })[row[1]]
+    local made = ProtoExpert.new(P.proto_name .. "." .. code:gsub("-", "_"), row[2],
+      expert.group.MALFORMED, level or expert.severity.WARN)
+    P.experts[code] = made
+    experts[#experts + 1] = made
+  end
+  proto.experts = experts
+  proto.prefs.dialect = Pref.string("Dialect", "", "Dialect to read; empty = by content")
+  proto.prefs.anywhere = Pref.bool("On any port", false,
+    "Take whatever reads without a fault, on any port; otherwise on the usual ports alone")
+
+  local function one(tvb, pinfo, tree, transport)
+    local dialect = dialect_of(P, tvb, transport)
+    local item = tree:add(proto, tvb())
+    item:append_text(", " .. dialect)
+    read(P, tvb, item, dialect, transport, false)
+  end
+
+  local function stream(tvb, pinfo, tree)
+    local at, size = 0, tvb:len()
+    while at < size do
+      local count = P.pdu(tvb, at, size, dialect_of(P, tvb, "tcp"))
+      if count == nil or at + count > size then
+        pinfo.desegment_offset = at
+        pinfo.desegment_len = count and at + count - size or DESEGMENT_ONE_MORE_SEGMENT
+        return size
+      end
+      one(tvb(at, count):tvb(), pinfo, tree, "tcp")
+      at = at + count
+    end
+    return size
+  end
+
+  function proto.dissector(tvb, pinfo, tree)
+    pinfo.cols.protocol = P.name
+    if pinfo.port_type == 2 and P.pdu then return stream(tvb, pinfo, tree) end
+    one(tvb, pinfo, tree, "udp")
+    return tvb:len()
+  end
+
+  local function heuristic(transport)
+    return function(tvb, pinfo, tree)
+      local usual = proto.prefs.anywhere
+      for _, port in ipairs(P.ports) do
+        usual = usual or pinfo.src_port == port or pinfo.dst_port == port
+      end
+      if not usual or tvb:len() == 0 then return false end
+      local part = tvb
+      if transport == "tcp" then
+        local count = P.pdu(tvb, 0, tvb:len(), P.dialects[1])
+        if count == nil or count > tvb:len() then return false end
+        part = tvb(0, count):tvb()
+      end
+      local _, faults = dialect_of(P, part, transport)
+      if faults > 0 then return false end
+      pinfo.conversation = proto
+      proto.dissector(tvb, pinfo, tree)
+      return true
+    end
+  end
+  for _, transport in ipairs(P.transports) do
+    proto:register_heuristic(transport, heuristic(transport))
+    DissectorTable.get(transport .. ".port"):add_for_decode_as(proto)
+  end
+end

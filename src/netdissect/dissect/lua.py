@@ -1,0 +1,430 @@
+"""The layers as a dissector for Wireshark: tables in Lua, made from `fields_desc`, `E` conditions,
+checks, and the tables by which layers are chosen.
+
+`data/wireshark/runtime.lua` reads them. What a layer module states as code alone (which layer
+begins where, how long a message of a stream is) stands in `data/wireshark/<protocol>.lua`; the
+module `layers/<protocol>/tables.py` holds the tables that it looks things up in. A field class that
+is not known here brings its own step: `lua()`.
+"""
+
+from __future__ import annotations
+
+import ast
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module, resources
+from string import Formatter
+from typing import Any
+
+from scapy.fields import (
+    BitField,
+    ConditionalField,
+    Field,
+    LEThreeBytesField,
+    MayEnd,
+    StrFixedLenField,
+    ThreeBytesField,
+)
+
+from netdissect.dissect.engine import layer_module
+from netdissect.dissect.names import layers_of
+from netdissect.layers.base import Check, Layer
+from netdissect.layers.expr import E
+from netdissect.layers.fields import (
+    Embedded,
+    IfLeft,
+    Items,
+    LsbBits,
+    LsbPad,
+    LsbTail,
+    LsbVarULong,
+    NulString,
+    SizedBytes,
+    Tail,
+    Varint,
+)
+
+__all__ = ["script"]
+
+MAX_PATHS = 64
+"""Ways through the rule of one check that are followed; a rule with more is left out."""
+_WIDE = 8
+_FLOATS = "fd"
+
+
+def script(facts: Mapping[str, Any]) -> str:
+    """Return the Lua of the dissectors of some protocols.
+
+    Args:
+        facts: name -> {title, dialects, ports, transports, codes}, as `lookup` gives them.
+
+    """
+    home = resources.files("netdissect.data").joinpath("wireshark")
+    parts = [home.joinpath("runtime.lua").read_text("utf-8")]
+    for name, known in facts.items():
+        glue = home.joinpath(f"{name}.lua").read_text("utf-8")
+        rows = _protocol(name, known)
+        parts.append(f"do -- {name}\nlocal P = {rows}\n{glue}\nregister(P)\nend\n")
+    return "\n".join(parts)
+
+
+def _protocol(name: str, known: Mapping[str, Any]) -> str:
+    found = import_module(f"netdissect.layers.{name}.tables")
+    made = _Maker(getattr(found, "NAMES", {}))
+    layers = {layer.__name__: made.layer(layer) for layer in layers_of(layer_module(name))}
+    return _lua(
+        {
+            "name": name,
+            "proto_name": known["proto_name"],
+            "title": known["title"],
+            "dialects": list(known["dialects"]),
+            "ports": list(known["ports"]),
+            "transports": list(known["transports"]),
+            "codes": {**known["codes"], "malformed": ["error", "Cannot be read"]},
+            "kinds": made.kinds,
+            "layers": layers,
+            "tables": found.TABLES,
+            "choose": {},
+        }
+    )
+
+
+class _Raw(str):
+    """Lua as it is."""
+
+    __slots__ = ()
+
+
+def _lua(value: Any) -> str:  # noqa: PLR0911 - one a type
+    """Return a value as Lua."""
+    if isinstance(value, _Raw):
+        return str(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, type):
+        return _lua(value.__name__)
+    if isinstance(value, str):
+        return '"' + "".join(
+            character if " " <= character <= "~" and character not in '"\\' else
+            "".join(f"\\{octet:03d}" for octet in character.encode())
+            for character in value
+        ) + '"'  # fmt: skip
+    if isinstance(value, bytes):
+        return _lua(value.hex())
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        rows = (f"[{_lua(key)}]={_lua(item)}" for key, item in value.items() if item is not None)
+        return "{" + ",\n".join(rows) + "}"
+    return "{" + ",\n".join(map(_lua, value)) + "}"
+
+
+def rule(expression: E) -> _Raw:
+    """Return an expression as a function of the values read so far."""
+    return _Raw(f"function(v) return {_expression(expression.tree.body)} end")
+
+
+_OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "({} + {})", ast.Sub: "({} - {})", ast.Mult: "({} * {})",
+    ast.FloorDiv: "floor({} / {})", ast.Mod: "({} % {})", ast.LShift: "SHL({}, {})",
+    ast.RShift: "SHR({}, {})", ast.BitAnd: "BAND({}, {})", ast.BitOr: "BOR({}, {})",
+    ast.BitXor: "BXOR({}, {})", ast.Eq: "B({} == {})", ast.NotEq: "B({} ~= {})",
+    ast.Lt: "B({} < {})", ast.LtE: "B({} <= {})", ast.Gt: "B({} > {})", ast.GtE: "B({} >= {})",
+}  # fmt: skip
+
+
+def _expression(node: ast.AST) -> str:  # noqa: PLR0911 - one a kind of node
+    """Return the tree of an expression as Lua."""
+    if isinstance(node, ast.Name):
+        return f"N(v.{node.id})"
+    if isinstance(node, ast.Constant):
+        return _lua(int(node.value) if isinstance(node.value, bool) else node.value)
+    if isinstance(node, ast.BinOp):
+        operator = _OPERATORS[type(node.op)]
+        return operator.format(_expression(node.left), _expression(node.right))
+    if isinstance(node, ast.BoolOp):
+        name = "AND" if isinstance(node.op, ast.And) else "OR"
+        found = _expression(node.values[0])
+        for value in node.values[1:]:
+            found = f"{name}({found}, {_expression(value)})"
+        return found
+    if isinstance(node, ast.UnaryOp):
+        inner = _expression(node.operand)
+        return f"B(not T({inner}))" if isinstance(node.op, ast.Not) else f"(-{inner})"
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        left, right = node.left, node.comparators[0]
+        if isinstance(right, ast.Tuple):
+            rows = (f"{_expression(left)} == {_expression(item)}" for item in right.elts)
+            found = " or ".join(rows)
+            return f"B({'not ' if isinstance(node.ops[0], ast.NotIn) else ''}({found}))"
+        operator = _OPERATORS[type(node.ops[0])]
+        return operator.format(_expression(left), _expression(right))
+    if isinstance(node, ast.IfExp):
+        test, yes, no = map(_expression, (node.test, node.body, node.orelse))
+        return f"(T({test}) and {yes} or {no})"
+    raise TypeError(f"no Lua for {ast.dump(node)}")
+
+
+class _Maker:
+    """Makes the steps of layers, and gathers what kind each field is of."""
+
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self.names = names or {}
+        """Name in a layer -> that in trees and filters, where a finisher gives another."""
+        self.kinds: dict[str, str] = {}
+
+    def layer(self, layer: type[Layer]) -> _Raw:
+        """Return the steps of a layer and its checks."""
+        steps = [_lua(step) for field in layer.fields_desc if (step := self._step(field))]
+        rows = [f"title={_lua(str(layer._name or layer.__name__))}"]  # noqa: SLF001 - Scapy's
+        checks = [made for check in layer.checks if (made := _check(check)) is not None]
+        if checks:
+            rows.append(f"checks={_lua(checks)}")
+        return _Raw("{" + ",\n".join([*rows, *steps]) + "}")
+
+    def _step(self, field: Any) -> dict[str, Any]:
+        more: dict[str, Any] = {}
+        while True:
+            if isinstance(field, ConditionalField):
+                more["c"] = rule(field.cond)
+            elif isinstance(field, IfLeft):
+                more["left"] = field.bits
+            elif not isinstance(field, MayEnd):
+                break
+            field = field.fld
+        shown = getattr(field, "shown", field.name)
+        shown = self.names.get(shown, shown)
+        step = {"n": field.name, "s": shown, **self._kind(field), **more}
+        if isinstance(field, Field) and not isinstance(field.default, (bytes, list)):
+            plain = getattr(field, "plain", None)
+            if plain is not None and step["k"] in {"bits", "int"} and plain(1) is True:
+                step["flag"] = True
+        names = getattr(field, "names", None)
+        if not names and hasattr(field, "i2s"):
+            names = dict(field.i2s)
+        if names:
+            step["names"] = {number: str(name) for number, name in names.items()}
+        self._gather(shown, step)
+        return step
+
+    def _gather(self, shown: str, step: dict[str, Any]) -> None:
+        """Note of what kind a field is: one name has one in Wireshark."""
+        item = step.get("item")
+        if step["k"] == "array" and isinstance(item, dict):
+            item["s"] = shown
+            self._gather(shown, item)
+            return
+        if step["k"] in {"items", "embedded"} or step.get("hidden"):
+            return
+        kind = "int"
+        if step["k"] == "float":
+            kind = "float"
+        elif step.get("size") == _WIDE and step["k"] == "int" and not step.get("signed"):
+            kind = "u64"
+        elif step["k"] == "until_" or step.get("text"):
+            kind = "str"
+        elif step["k"] in {"sized", "fixed", "tail", "lsbtail"}:
+            kind = "bytes"
+        before = self.kinds.setdefault(shown, kind)
+        if before != kind:
+            wide = {before, kind} == {"int", "u64"}
+            self.kinds[shown] = "u64" if wide else "str"
+
+    def _kind(self, field: Any) -> dict[str, Any]:  # noqa: PLR0911 - one a kind of field
+        own = getattr(field, "lua", None)
+        if own is not None:
+            made: dict[str, Any] = own(_Tools)
+            return made
+        if isinstance(field, LsbPad):
+            return {"k": "lsbpad", "s": "padding"}
+        if isinstance(field, LsbBits):
+            return {"k": "lsb", "size": field.size, "signed": field.signed}
+        if isinstance(field, LsbVarULong):
+            return {"k": "varulong", "keep": field.keep}
+        if isinstance(field, LsbTail):
+            return {"k": "lsbtail"}
+        if isinstance(field, Varint):
+            return {"k": "varint", "codec": field.codec.name}
+        if isinstance(field, Embedded):
+            how = {"k": "embedded", "choose": getattr(field.choose, "__name__", "choose")}
+            return how if field.length is None else {**how, "len": rule(field.length)}  # type: ignore[arg-type]
+        if isinstance(field, Items):
+            how = {"k": "items", "item": field.item.__name__, "reserve": field.reserve}
+            return how if field.count is None else {**how, "count": rule(field.count)}  # type: ignore[arg-type]
+        return _octets(field) or _fixed(field)
+
+
+class _Tools:
+    """What a field class uses that brings its own step."""
+
+    rule = staticmethod(rule)
+
+    @staticmethod
+    def item(field: Any) -> dict[str, Any]:
+        """Return the step of one value of a list."""
+        return {"n": field.name, "s": field.name, **_Maker()._kind(field)}  # noqa: SLF001
+
+
+def _octets(field: Any) -> dict[str, Any]:
+    """Return the step of a field of octets; nothing for another one."""
+    text = hasattr(field, "plain")
+    if isinstance(field, NulString):
+        return {"k": "until_", "mark": 0, "code": "unterminated-string"}
+    if isinstance(field, SizedBytes):
+        length = field.length
+        known = length if isinstance(length, E) else E("length")
+        return {"k": "sized", "len": rule(known), "text": text}
+    if isinstance(field, Tail):
+        return {"k": "tail"}
+    if isinstance(field, StrFixedLenField):
+        return {"k": "fixed", "size": int(field.length_from(None)), "lenient": True}
+    return {}
+
+
+def _fixed(field: Any) -> dict[str, Any]:
+    """Return the step of a field that `struct` reads, or of bits."""
+    if isinstance(field, BitField):
+        return {"k": "bits", "size": int(field.size)}
+    if isinstance(field, (ThreeBytesField, LEThreeBytesField)):
+        return {"k": "int", "size": 3, "le": isinstance(field, LEThreeBytesField)}
+    if not isinstance(field, Field):
+        raise TypeError(f"no step for {type(field).__name__}: give the class a lua(self, tools)")
+    letters = field.fmt.lstrip("!<>=@")
+    size = struct.calcsize(field.fmt)
+    if letters.endswith("s"):
+        return {"k": "fixed", "size": size}
+    le = field.fmt.startswith("<")
+    if letters in _FLOATS:
+        return {"k": "float", "float": True, "size": size, "le": le}
+    return {"k": "int", "size": size, "le": le, "signed": letters.islower()}
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+class _UntraceableError(Exception):
+    """A rule does something that no expression says."""
+
+
+class _Trail:
+    """One way through a rule: what was decided so far, and what is to be decided the same way."""
+
+    def __init__(self, decided: list[bool]) -> None:
+        self.decided = decided
+        self.conditions: list[str] = []
+        self._known: dict[str, bool] = {}
+
+    def decide(self, condition: str) -> bool:
+        """Return the outcome of a condition on this way; that of the same is the same."""
+        if condition in self._known:
+            return self._known[condition]
+        place = len(self.conditions)
+        if place >= len(self.decided):
+            self.decided.append(True)
+        outcome = self._known[condition] = self.decided[place]
+        self.conditions.append(condition if outcome else f"not ({condition})")
+        return outcome
+
+
+class _Fields(Mapping[str, Any]):
+    """The fields of a layer to a rule that is followed: each may be there or not."""
+
+    def __init__(self, trail: _Trail) -> None:
+        self._trail = trail
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "_direction":
+            return None  # Wireshark does not tell who is the client
+        there = self._trail.decide(f"v.{name} ~= nil")
+        return _Value(self._trail, f"v.{name}") if there else None
+
+    def __iter__(self) -> Iterator[str]:
+        raise _UntraceableError
+
+    def __len__(self) -> int:
+        raise _UntraceableError
+
+
+def _operator(pattern: str) -> Callable[[Any, Any], Any]:
+    def apply(self: _Value, other: Any) -> Any:
+        return self.made(pattern, self, other)
+
+    return apply
+
+
+def _reflected(pattern: str) -> Callable[[Any, Any], Any]:
+    def apply(self: _Value, other: Any) -> Any:
+        return self.made(pattern, other, self)
+
+    return apply
+
+
+class _Value:
+    """A value that is written down instead of worked out."""
+
+    __slots__ = ("lua", "trail")
+
+    def __init__(self, trail: _Trail, lua: str) -> None:
+        self.trail = trail
+        self.lua = lua
+
+    def made(self, pattern: str, *parts: Any) -> _Value:
+        """Return what an operator makes of values and numbers."""
+        texts = []
+        for part in parts:
+            if isinstance(part, _Value):
+                texts.append(part.lua)
+            elif isinstance(part, (int, float)):
+                texts.append(_lua(int(part) if isinstance(part, bool) else part))
+            else:
+                raise _UntraceableError
+        return _Value(self.trail, pattern.format(*texts))
+
+    def __bool__(self) -> bool:
+        return self.trail.decide(f"T({self.lua})")
+
+    def _refuse(self, *_args: Any) -> Any:
+        raise _UntraceableError
+
+    __hash__ = None  # type: ignore[assignment]
+    __getattr__ = __getitem__ = __iter__ = __len__ = __float__ = __index__ = __int__ = _refuse
+    __add__, __radd__ = _operator(_OPERATORS[ast.Add]), _reflected(_OPERATORS[ast.Add])
+    __sub__, __rsub__ = _operator(_OPERATORS[ast.Sub]), _reflected(_OPERATORS[ast.Sub])
+    __mod__, __and__ = _operator(_OPERATORS[ast.Mod]), _operator(_OPERATORS[ast.BitAnd])
+    __or__, __ror__ = _operator(_OPERATORS[ast.BitOr]), _reflected(_OPERATORS[ast.BitOr])
+    __lshift__, __rshift__ = _operator(_OPERATORS[ast.LShift]), _operator(_OPERATORS[ast.RShift])
+    __eq__ = _operator(_OPERATORS[ast.Eq])
+    __ne__ = _operator(_OPERATORS[ast.NotEq])
+    __lt__, __le__ = _operator(_OPERATORS[ast.Lt]), _operator(_OPERATORS[ast.LtE])
+    __gt__, __ge__ = _operator(_OPERATORS[ast.Gt]), _operator(_OPERATORS[ast.GtE])
+
+
+def _check(check: Check) -> dict[str, Any] | None:
+    """Return a check by following its rule on all ways; None where that says nothing."""
+    found: list[str] = []
+    pending: list[list[bool]] = [[]]
+    ways = 0
+    while pending:
+        trail = _Trail(pending.pop())
+        known = len(trail.decided)
+        ways += 1
+        try:
+            result = check.when(_Fields(trail))
+            hit = bool(result)
+        except _UntraceableError:
+            return None
+        except (KeyError, NameError, TypeError, AttributeError):
+            hit = False
+        if ways > MAX_PATHS:
+            return None
+        pending += [[*trail.decided[:at], False] for at in range(known, len(trail.decided))]
+        if hit:
+            found.append(" and ".join(trail.conditions) or "true")
+    if not found:
+        return None
+    text = "".join(
+        literal + ("" if name is None else f"{{{name}}}")
+        for literal, name, _, _ in Formatter().parse(check.message)
+    )
+    when = " or ".join(f"({way})" for way in found)
+    return {"when": _Raw(f"function(v) return {when} end"), "code": check.code, "text": text}

@@ -1,0 +1,11 @@
+"""Tables by which the dissector for Wireshark chooses layers: see `dissect/lua.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["NAMES", "TABLES"]
+
+NAMES = {"body": "payload_hex"}
+
+TABLES: dict[str, Any] = {}

@@ -1,0 +1,15 @@
+"""Tables by which the dissector for Wireshark chooses layers: see `dissect/lua.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.layers.riptide import bits, octets
+
+__all__ = ["TABLES"]
+
+TABLES: dict[str, Any] = {
+    "BIT_LAYERS": bits.BIT_LAYERS,
+    "BYTE_LAYERS_20": octets.BYTE_LAYERS_20,
+    "BYTE_LAYERS_21DEV": octets.BYTE_LAYERS_21DEV,
+}
