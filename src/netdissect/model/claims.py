@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 __all__ = ["STRONG", "Claim", "Hints", "Sample"]
@@ -40,6 +40,10 @@ class Claim:
     """True where what comes next may tell more: it takes no flow while more may come."""
     attempt: bool = False
     """True where the flow's first datagram asks for a connection, whatever its octets look like."""
+
+    def __reduce__(self) -> tuple[type[Claim], tuple[Any, ...]]:
+        # Compiled, a frozen value that was made empty cannot be filled afterwards.
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
