@@ -184,6 +184,7 @@ _STARTS = {
     "system/keeper.py": "runs what that place gives it",
     "fuzz/monitors.py": "the target, by the user's own words",
     "pipeline/parallel.py": "copies of this process",
+    "fuzz/workers.py": "copies of this process",
     "capture/live/recorder.py": "a copy of this process",
     "capture/live/process.py": "names of types and pipes",
     "render/dashboard.py": "names of types and pipes",

@@ -19,10 +19,10 @@ from netdissect.fuzz.monitors import (
     ProcessMonitor,
     Verdict,
     cpu_seconds,
-    parse_monitors,
     resident_octets,
 )
 from netdissect.fuzz.watch import Watch
+from netdissect.fuzz.watchers import parse_monitors
 from netdissect.model.errors import UsageError
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import subprocess
 import time
@@ -15,15 +14,14 @@ from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from netdissect.fuzz.crashes import Crash, CrashReader, without_numbers
-from netdissect.fuzz.folder import free_path, open_new
+from netdissect.fuzz.drivers import Driver
+from netdissect.fuzz.folder import open_new
+from netdissect.fuzz.target import Journal, Target
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
-
-if TYPE_CHECKING:
-    from netdissect.fuzz.watch import Watch
 
 __all__ = [
     "CpuMonitor",
@@ -34,7 +32,7 @@ __all__ = [
     "Monitors",
     "ProcessMonitor",
     "Verdict",
-    "parse_monitors",
+    "Watched",
 ]
 
 TAIL_OCTETS = 64 * 1024
@@ -87,6 +85,16 @@ class Verdict:
         return self.kind not in ("report", "rule")
 
 
+class Watched(Protocol):
+    """What is watched, as far as monitors ask: a `Watch`."""
+
+    driver: type[Driver]
+    dialect: str
+    target: Target
+    journal: Journal
+    timed: list[Callable[[float], None]]
+
+
 class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does what it can
     """One watcher."""
 
@@ -100,7 +108,7 @@ class Monitor(ABC):  # noqa: B024 - every method has a default: a monitor does w
         """Return the failure seen since the last call, None where all is well."""
         return None
 
-    def attach(self, watch: Watch) -> None:  # noqa: B027 - nothing to do for most
+    def attach(self, watch: Watched) -> None:  # noqa: B027 - nothing to do for most
         """Get to know what is watched; called once, before `start`."""
 
     def log_tail(self) -> bytes:
@@ -379,7 +387,7 @@ class LatencyMonitor(Monitor):
         self._limit = milliseconds
         self._over: list[float] = []
 
-    def attach(self, watch: Watch) -> None:
+    def attach(self, watch: Watched) -> None:
         """Be told of answers."""
         watch.timed.append(self._answered)
 
@@ -425,7 +433,7 @@ class Monitors:
         self.process = next((each for each in self._all if isinstance(each, ProcessMonitor)), None)
         """The monitor that runs the target, None where the user runs it."""
 
-    def attach(self, watch: Watch) -> None:
+    def attach(self, watch: Watched) -> None:
         """Tell all what is watched."""
         for monitor in self._all:
             monitor.attach(watch)
@@ -473,62 +481,6 @@ class Monitors:
         for monitor in reversed(self._all):
             monitor.stop()
             monitor.close()
-
-
-def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
-    """Return the monitors that the command line names.
-
-    `exec:COMMAND` runs the target, restarts it and sees it exit; `log:REGEX` searches what it
-    prints, `log:FILE:REGEX` a file; `memory:MIB` limits its growth, `cpu:PERCENT` its use of one
-    processor, `latency:MS` the time of its answers; `rules` holds them to the protocol's rules;
-    `pid:N` watches a process that runs already.
-
-    Raises:
-        UsageError: no such monitor, or one without the process that it needs.
-    """
-    monitors: list[Monitor] = []
-    process: ProcessMonitor | int | None = None
-    for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
-        kind, _, value = text.partition(":")
-        if kind == "exec" and value:
-            process = ProcessMonitor(shlex.split(value), free_path(folder, "target", ".log"))
-            monitors.append(process)
-        elif kind == "pid" and value.isdigit():
-            process = int(value)
-            monitors.append(ExistingProcessMonitor(process))
-        elif kind == "log" and value:
-            monitors.append(_log_monitor(value, process))
-        elif kind in _OF_PROCESS and value.isdigit():
-            if process is None:
-                raise UsageError(f"{kind}: needs exec: or pid: beside it")
-            monitors.append(_OF_PROCESS[kind](int(value), process))
-        elif kind == "latency" and value.isdigit():
-            monitors.append(LatencyMonitor(int(value)))
-        elif text == "rules":
-            from netdissect.fuzz.rules import RulesMonitor  # noqa: PLC0415 - imports the tracker
-
-            monitors.append(RulesMonitor())
-        else:
-            raise UsageError(
-                f"{quoted(text)} is no monitor: exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, "
-                "memory:MIB, cpu:PERCENT, latency:MS, rules"
-            )
-    return Monitors(monitors)
-
-
-_OF_PROCESS: dict[str, Callable[[int, ProcessMonitor | int], Monitor]] = {
-    "memory": MemoryMonitor,
-    "cpu": CpuMonitor,
-}
-
-
-def _log_monitor(value: str, process: ProcessMonitor | int | None) -> LogMonitor:
-    file, colon, pattern = value.partition(":")
-    if colon and Path(file).is_file():
-        return LogMonitor(Path(file), pattern)
-    if not isinstance(process, ProcessMonitor):
-        raise UsageError("log:REGEX needs exec: beside it; a log of its own is log:FILE:REGEX")
-    return LogMonitor(process.log, value)
 
 
 def resident_octets(pid: int) -> int | None:

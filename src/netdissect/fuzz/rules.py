@@ -7,21 +7,17 @@ is judged, against what it was really sent, mutants included.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
 
 from netdissect.flow import Decapsulator
-from netdissect.fuzz.monitors import Monitor, Verdict
+from netdissect.fuzz.monitors import Monitor, Verdict, Watched
 from netdissect.fuzz.pcap import LINKTYPE_RAW, Packets
 from netdissect.fuzz.target import Traffic
 from netdissect.model.annotations import Severity
-from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.packets import Direction, Packet
 from netdissect.pipeline import DecodeAs, Options, Pipeline, Recorder
+from netdissect.pipeline.observer import Seen
 from netdissect.protocols import registry
-
-if TYPE_CHECKING:
-    from netdissect.fuzz.watch import Watch
 
 __all__ = ["RulesMonitor"]
 
@@ -57,7 +53,7 @@ class RulesMonitor(Monitor):
         self._sent: dict[int, set[tuple[str, int]] | None] = {}
         self._frames = 0
 
-    def attach(self, watch: Watch) -> None:
+    def attach(self, watch: Watched) -> None:
         """Listen to the links."""
         target, driver = watch.target, watch.driver
         self._packets = Packets(target, driver.transport)
@@ -100,28 +96,22 @@ class RulesMonitor(Monitor):
 
     # --- called by the pipeline ---------------------------------------------------------------
 
-    def seen(
-        self,
-        flow: Any,
-        connection: Any,
-        direction: int,
-        packet: tuple[int, int, bytes, tuple[int, ...]],
-        events: list[Event],
-        hints: Hints,
-    ) -> None:
+    def seen(self, item: Seen) -> None:
         """Take one datagram with what the tracker has found about it."""
-        del flow, hints
-        findings = {code for code, frame in self._findings if frame == packet[0]}
+        findings = {code for code, frame in self._findings if frame == item.frame}
         self._findings.clear()
-        if direction != Direction.S2C:
-            self._note_sent(connection.number, events)
+        if item.connection is None:
             return
-        if self._is_known(connection.number, events):
+        number = item.connection.number
+        if item.direction != Direction.S2C:
+            self._note_sent(number, item.events)
+            return
+        if self._is_known(number, item.events):
             # Ahead of what was sent as its numbers go on; but mutants jump, and this one was sent.
             findings.discard(_UNSENT)
         for code in findings & _RULES.keys():
             self._found.setdefault(code, f"{_RULES[code]} ({code})")
-        for record, copy in self._recorder.touched:
+        for record, copy in item.touched:
             sent = sum(each.kind != "duplicate" for each in record.copies)
             limit = self._attempts.get(record.space)
             if limit and sent > limit and copy.kind != "duplicate":

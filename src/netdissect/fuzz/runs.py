@@ -20,7 +20,7 @@ from netdissect.fuzz.folder import Folder, free_path, open_new, write_json
 from netdissect.fuzz.generator import Generator
 from netdissect.fuzz.grammar import load_words, schema_grammar
 from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
-from netdissect.fuzz.monitors import Monitors, Verdict, parse_monitors
+from netdissect.fuzz.monitors import Monitors, Verdict
 from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.replay import Replayer
 from netdissect.fuzz.report import Finding, FuzzReport
@@ -28,6 +28,7 @@ from netdissect.fuzz.seeds import SeedPool, seeds_from_capture, seeds_from_layer
 from netdissect.fuzz.store import SCHEMA, Failure, PastRun, Store
 from netdissect.fuzz.target import Target
 from netdissect.fuzz.watch import Watch
+from netdissect.fuzz.watchers import parse_monitors
 from netdissect.fuzz.workers import run_workers
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted

@@ -125,8 +125,8 @@ def _states(facts: Mapping[str, Any]) -> tuple[Html, int, int]:
         parts += _box(name, left[name], below, types[name])
     deepest = 0
     for index, ((before, after), rows) in enumerate(sorted(moves.items())):
-        drawn, depth = _arc(left[before], left[after], below, rows, index)
-        parts += drawn
+        arc, depth = _arc(left[before], left[after], below, rows, index)
+        parts += arc
         deepest = max(deepest, depth)
     height = below + deepest + _MARGIN
     drawn = tag(
