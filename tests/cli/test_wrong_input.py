@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -189,6 +192,45 @@ WORDS: list[Case] = [
     (["minimise", "missing-folder", "--target", "127.0.0.1:1"], 2, ""),
     (["sniff", "-i", "nosuchif0", "-c", "1"], 5, "nosuchif0"),
     (["sniff", "--backend", "nosuch"], 2, "is not one of"),
+    *((["sniff", "-i", "lo", "-w", name, "-a", "duration:9"], 3, f"{name}: No such file")
+      for name in ("nosuch/x.pcap", "nosuch/x.pcapng")),
+    (["slice", LOSSY, "-w", "."], 3, ".: Is a directory"),
+    (["slice", LOSSY, "-w", "nosuch/x.pcap"], 3, "nosuch/x.pcap: No such file"),
+    (["merge", LOSSY, LOSSY, "-w", "nosuch/x.pcap"], 3, "nosuch/x.pcap: No such file"),
+    (["anonymise", LOSSY, "-w", "nosuch/x.pcap"], 3, "nosuch/x.pcap: No such file"),
+    (["slice", LOSSY, "-w", "x.pcap", "--frames", f"1-{MANY}"], 2, "is no range"),
+    (["merge", LOSSY, "missing.pcap", "-w", "x.pcap"], 3, "missing.pcap: No such file"),
+    (["join", LOSSY], 2, "two captures are needed"),
+    (["join", LOSSY, LOSSY, "--datagrams"], 2, "--datagrams is for --json"),
+    (["plot", "acks", LOSSY, MANY], 2, "is no connection"),
+    (["plot", "acks", LOSSY, "٣"], 2, "is no connection"),
+    (["plot", "acks", LOSSY, "--from", "nan"], 2, "is no time"),
+    (["plot", "acks", LOSSY, "--to", MANY], 2, "is no time"),
+    (["plot", "acks", LOSSY, "-o", "nosuch/x.svg"], 2, "nosuch/x.svg: No such file"),
+    (["report", LOSSY, "-o", "nosuch/x.html"], 2, "nosuch/x.html: No such file"),
+    (["report", "missing.pcap"], 3, "missing.pcap: No such file"),
+    (["browse", "missing.pcap"], 3, "missing.pcap: No such file"),
+    (["diagnose", LOSSY, "--fail-on", "loss>nan%"], 2, "--fail-on wants"),
+    (["diagnose", LOSSY, "--fail-on", "loss>5ms"], 2, "loss is a number of %"),
+    (["survey", "show", "nosuch"], 3, "no dataset of a survey"),
+    (["survey", "nosuch", "--out", "x"], 3, "nosuch"),
+    (["survey", LOSSY], 2, "--out"),
+    (["diff", LOSSY, "1", MANY], 2, "diff compares two captures"),
+    (["diff", LOSSY, "1", "٣"], 2, "diff compares two captures"),
+    (["export", LOSSY], 2, "what to write?"),
+    (["schema", "nosuch"], 2, "no command 'nosuch' has --json"),
+    (["schema", "conections"], 2, "did you mean 'connections'"),
+    (["new-protocol", "1abc", "x"], 2, "'1abc' is no name"),
+    (["new-protocol", "riptide", "x"], 2, "there is a protocol 'riptide'"),
+    (["follow", LOSSY, "x"], 2, "Invalid value for CONNECTION: 'x'"),
+    (["send", "riptide", "Ack", "--target", f"127.0.0.1:{MANY}"], 2, "has no port"),
+    (["send", "riptide", "Ack", "--target", "127.0.0.1:9", "--wait", "nan"], 2, "is no number"),
+    (["fuzz", "riptide", "--target", "127.0.0.1:9", "--rate", "inf"], 2, "is no number"),
+    (["minimise", "x", "--answer", "nan"], 2, "is no number"),
+    (["minimise", "x"], 2, "x is no failure folder: No such file or directory"),
+    *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", "run", "--monitor", monitor], 2, said)
+      for monitor, said in (("exec:'", "No closing quotation"), (f"pid:{MANY}", "is no monitor"),
+                            ("memory:٣", "is no monitor"))),
 ]  # fmt: skip
 
 STDIN: list[tuple[list[str], str, str]] = [
@@ -272,6 +314,30 @@ def test_a_schema_is_no_pipe() -> None:
     check(["read", LOSSY, "--schema", "pipe"], 2, "pipe: no regular file")
 
 
+def test_a_survey_waits_for_no_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.pcap")
+    check(["survey", "x.pcap", "--out", "y"], 3, "x.pcap: no regular file")
+    check(["survey", ".", "--out", "y"], 3, ".: no captures there")
+
+
+def test_a_number_of_many_digits_in_a_file(tmp_path: Path) -> None:
+    for name, text in (("x.toml", f"n = {MANY}"), ("x.json", f'{{"n": {MANY}}}')):
+        (tmp_path / name).write_text(text)
+        check(["read", LOSSY, "--schema", name], 2, f"{name}: a number has too many digits")
+    (tmp_path / "netdissect.toml").write_text(f"n = {MANY}")
+    check(["read", LOSSY], 2, "netdissect.toml: a number has too many digits")
+
+
+@pytest.mark.parametrize("words", [["read", "-"], ["encode", "riptide", "-"], ["decode", "riptide", "-"]])
+def test_standard_input_may_be_closed(words: list[str]) -> None:
+    command = [sys.executable, "-m", "netdissect", *words]
+    ended = subprocess.run(
+        ["sh", "-c", f"{shlex.join(command)} <&-"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode in {0, 2, 3}, ended.stderr
+    assert "unexpected" not in ended.stderr
+
+
 @pytest.mark.parametrize("case", STDIN, ids=lambda case: case[1][:30])
 def test_wrong_standard_input(case: tuple[list[str], str, str]) -> None:
     words, given, said = case
@@ -285,4 +351,4 @@ def test_an_unknown_option_names_the_help(name: str) -> None:
 
 def test_there_are_many() -> None:
     cases = len(WORDS) + len(FILTERS) + len(SCHEMAS) + len(STDIN) + len(COMMANDS) + 10
-    assert cases >= 200
+    assert cases >= 250

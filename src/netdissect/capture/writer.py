@@ -14,6 +14,8 @@ from itertools import accumulate
 from struct import Struct, pack
 from typing import IO, TYPE_CHECKING, Self
 
+from netdissect.model.errors import CaptureFileError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
@@ -48,7 +50,7 @@ class _Sink:
             self._file = sys.stdout.buffer
         else:
             # Captures hold passwords: a new file is its owner's alone.
-            self._file = open(target, "wb", buffering=0, opener=_private)  # noqa: SIM115 - closed by close()
+            self._file = _created(os.fspath(target))
             self._owned = True
         self._gathered: list[bytes] = []
         self._octets = 0
@@ -115,6 +117,13 @@ class _Sink:
         with suppress(OSError):
             self._file.truncate(self._written)
             self._file.seek(self._written)
+
+
+def _created(path: str) -> IO[bytes]:
+    try:
+        return open(path, "wb", buffering=0, opener=_private)
+    except OSError as error:
+        raise CaptureFileError(f"{path}: {error.strerror or error}") from error
 
 
 def _private(path: str, flags: int) -> int:

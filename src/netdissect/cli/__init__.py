@@ -253,6 +253,8 @@ def main() -> None:
     """Run netdissect as a program."""
     # Records hold no cycles; looking for them all the time costs a tenth of a run.
     gc.set_threshold(100_000, 50, 50)
+    if sys.stdin is None:  # closed by the caller (`<&-`): there is nothing to read
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller (`>&-`): nobody reads, which is no failure

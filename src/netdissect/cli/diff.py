@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -16,6 +16,7 @@ from netdissect.cli.session import Choices, Session
 from netdissect.model.compare import ABSENT, Changed, differences
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
+from netdissect.model.text import number
 
 __all__ = ["command"]
 
@@ -54,8 +55,8 @@ def command(
     del verbose
     if len(words) == 2:  # noqa: PLR2004 - two captures
         rows, status = _captures(words[0], words[1], choices, quiet=quiet)
-    elif len(words) == 3 and all(word.isdecimal() and len(word) < 13 for word in words[1:]):  # noqa: PLR2004 - see metavar
-        rows, status = _frames(words[0], int(words[1]), int(words[2]), choices, quiet=quiet)
+    elif len(words) == 3 and None not in (frames := [number(word) for word in words[1:]]):  # noqa: PLR2004 - see metavar
+        rows, status = _frames(words[0], frames, choices, quiet=quiet)
     else:
         raise UsageError("diff compares two captures (A B), or two frames of one (FILE 41 44)")
     if as_json:
@@ -77,22 +78,22 @@ def _object(where: str, change: Changed) -> dict[str, Any]:
 
 
 def _frames(
-    file: str, first: int, second: int, choices: Choices, *, quiet: bool
+    file: str, wanted: Sequence[int | None], choices: Choices, *, quiet: bool
 ) -> tuple[list[_Row], int]:
     from netdissect.export import json  # noqa: PLC0415
 
-    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    found: dict[int | None, list[dict[str, Any]]] = defaultdict(list)
     with Session(file, choices, quiet=quiet) as session:
         for record in session.records():
-            if record.frame in {first, second}:
+            if record.frame in wanted:
                 found[record.frame].append(json.shown(record))
         status = session.status()
         last = session.reader.info.frames
-    for frame in (first, second):
+    for frame in wanted:
         if frame not in found:
             raise UsageError(f"frame {frame} holds no datagram; there are 1 to {last}")
-    kept = [[_plain(row) for row in found[frame]] for frame in (first, second)]
-    where = f"frames {first}, {second}"
+    kept = [[_plain(row) for row in found[frame]] for frame in wanted]
+    where = f"frames {wanted[0]}, {wanted[1]}"
     return [(where, change) for change in differences(*(_sole(rows) for rows in kept))], status
 
 

@@ -13,6 +13,7 @@ from netdissect.cli.editing import fit_to_write, say
 from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
+from netdissect.model.text import quoted
 
 __all__ = ["command"]
 
@@ -65,7 +66,7 @@ def command(
     if file == _LUA:
         return _lua(second, output)
     if second is not None:
-        raise UsageError(f"export reads one capture; {second!r} is one too many")
+        raise UsageError(f"export reads one capture; {quoted(second)} is one too many")
     if notes is None:
         raise UsageError("what to write? --pcapng-notes FILE")
     if file == "-":

@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
-from netdissect.cli.spans import SPAN
+from netdissect.cli.spans import SPAN, Amount
 from netdissect.model.errors import UsageError
 from netdissect.system.interrupt import at_once, check
 
@@ -119,7 +119,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0),
+    type=Amount(min=0),
     default=1000.0,
     show_default=True,
     metavar="R",
@@ -135,7 +135,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 )
 @click.option(
     "--answer",
-    type=click.FloatRange(min=0.05),
+    type=Amount(min=0.05),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -11,6 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.failures import monitors_of, target_of, trust_folder
 from netdissect.cli.output import print_json
+from netdissect.cli.spans import Amount
 from netdissect.render.safe import safe
 from netdissect.system.interrupt import at_once
 
@@ -47,7 +48,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--answer",
-    type=click.FloatRange(min=0.05),
+    type=Amount(min=0.05),
     default=2.0,
     show_default=True,
     metavar="SECONDS",

@@ -102,13 +102,22 @@ def capture(
                 options[name] = (
                     None
                     if given is None
-                    else kind.convert(given, None, click.get_current_context())
+                    else _converted(kind, name, given)
                 )
             return function(*args, **options)
 
         return wrapper  # type: ignore[return-value]
 
     return decorate
+
+
+def _converted(kind: click.ParamType[Any], name: str, given: str) -> Any:
+    """Return an operand's value; a wrong one is named."""
+    try:
+        return kind.convert(given, None, click.get_current_context())
+    except click.BadParameter as error:
+        error.param_hint = name.upper()
+        raise
 
 
 json_output = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")

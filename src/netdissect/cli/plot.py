@@ -13,7 +13,7 @@ from netdissect.cli.output import make_screen, print_json, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
-from netdissect.model.text import quoted
+from netdissect.model.text import number, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, level
 from netdissect.plot.rows import COLUMNS, rows
 from netdissect.plot.thin import MAX_POINTS
@@ -44,9 +44,9 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         if isinstance(value, tuple):
             return value
         words = str(value).split(",")
-        if not all(word.isdecimal() and int(word) for word in words):
+        numbers = tuple(dict.fromkeys(number(word) or 0 for word in words))
+        if 0 in numbers:
             self.fail(f"{quoted(value)} is no connection; write 1, or 1,3 for two.", param, ctx)
-        numbers = tuple(dict.fromkeys(map(int, words)))
         if len(numbers) > MAX_COMPARED:
             self.fail(f"at most {MAX_COMPARED} connections fit in one picture.", param, ctx)
         return numbers

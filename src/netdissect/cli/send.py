@@ -10,6 +10,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.encode import fields_of
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.spans import Amount
 from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]
@@ -30,7 +31,7 @@ _MAX_ANSWERS = 256
 @click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
 @click.option(
     "--wait",
-    type=click.FloatRange(0, 60),
+    type=Amount(0, 60),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from netdissect.model.diagnosis import Limits
-from netdissect.model.errors import UsageError, did_you_mean
+from netdissect.model.errors import UsageError, did_you_mean, reason
 from netdissect.model.files import read_text
 from netdissect.model.text import quoted
 
@@ -331,7 +331,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         tree = tomllib.loads(read_text(path, MAX_FILE_OCTETS))
     except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {reason(error)}") from error
     except RecursionError:
         raise UsageError(f"{path}: nested too deeply") from None
     keys = {key.name: key for key in KEYS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import click
 
 from netdissect.model.text import quoted
 
-__all__ = ["SPAN"]
+__all__ = ["SPAN", "Amount"]
 
 _UNITS = {
     "ns": 1,
@@ -19,7 +20,7 @@ _UNITS = {
     "": 1_000_000_000,
     "m": 60_000_000_000,
 }
-_TEXT = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|)\Z")
+_TEXT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)(ns|us|ms|s|m|)\Z")
 _MAX_NS = 10**18
 
 
@@ -45,3 +46,16 @@ class _Span(_TextType):
 
 
 SPAN = _Span()
+
+
+class Amount(click.FloatRange):
+    """A number within bounds: `nan` is none, and `inf` is beyond all."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{quoted(value)} is no number.", param, ctx)
+        return found

@@ -177,7 +177,8 @@ class _Run:
     def _ended(self, done: list[Outcome]) -> int:
         failed = [outcome for outcome in done if outcome.status == "failed"]
         for outcome in failed[:_NAMED]:
-            self._say(outcome.error or outcome.path)
+            said = outcome.error or "failed"
+            self._say(said if outcome.path in said else f"{outcome.path}: {said}")
         skipped = sum(outcome.status == "skipped" for outcome in done)
         read = len(done) - len(failed) - skipped
         self._say(

@@ -11,7 +11,7 @@ import struct
 
 from netdissect.craft.filling import Fields
 from netdissect.craft.wrapping import carrier
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, reason
 
 __all__ = ["can_rebuild", "rebuild"]
 
@@ -36,9 +36,5 @@ def rebuild(protocol: str, dialect: str, transport: str, fields: Fields) -> byte
     try:
         octets: bytes = carrier(protocol).rebuild(dialect, transport, fields)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, struct.error) as error:
-        raise UsageError(f"{protocol}: these fields are no payload: {_said(error)}") from error
+        raise UsageError(f"{protocol}: these fields are no payload: {reason(error)}") from error
     return octets
-
-
-def _said(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from netdissect.model.dissection import FieldNode
-from netdissect.model.errors import did_you_mean
+from netdissect.model.errors import did_you_mean, reason
 from netdissect.model.files import read_text
 from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
@@ -152,7 +152,7 @@ def load_schema(
     try:
         data = tomllib.loads(text) if str(path).endswith(".toml") else json.loads(text)
     except ValueError as fault:
-        raise SchemaError(f"{path}: {fault}") from None
+        raise SchemaError(f"{path}: {reason(fault)}") from None
     except RecursionError:
         raise SchemaError(f"{path}: nested too deeply") from None
     return parse_schema(data, origin=str(path))

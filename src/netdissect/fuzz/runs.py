@@ -269,8 +269,8 @@ def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
     for name in ("protocol", "dialect", "transport", "seed"):
         if facts.get(name) != plan.facts[name]:
             raise UsageError(
-                f"the run in {store.folder} has {name} {facts.get(name)!r}, not "
-                f"{plan.facts[name]!r}: give the options that it was started with"
+                f"the run in {store.folder} has {name} {quoted(facts.get(name))}, not "
+                f"{quoted(plan.facts[name])}: give the options that it was started with"
             )
     past = store.past()
     report.cases = past.cases

@@ -28,7 +28,7 @@ from netdissect.fuzz.folder import Folder, write_json
 from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.target import Target, Traffic, Transport
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, reason
 
 __all__ = ["SCHEMA", "Failure", "PastRun", "Sent", "Store", "load_failure", "write_failure"]
 
@@ -295,7 +295,7 @@ def load_failure(folder: Path) -> Failure:
         steps = tuple(Sent.from_json(json.loads(line)) for line in lines if line.strip())
         return Failure(folder, {**facts, **_texts(facts)}, steps)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{folder} is no failure folder: {error}") from error
+        raise UsageError(f"{folder} is no failure folder: {reason(error)}") from error
 
 
 def _texts(facts: Mapping[str, Any]) -> dict[str, str | None]:

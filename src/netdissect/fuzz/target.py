@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from netdissect.model.errors import AccessError, UsageError
-from netdissect.model.text import quoted
+from netdissect.model.text import number, quoted
 
 __all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
 
@@ -56,7 +56,7 @@ class Target:
             address = ipaddress.ip_address(host)
         except ValueError:
             raise UsageError(f"{quoted(text)} is no HOST:PORT with a numeric address") from None
-        if not (port.isascii() and port.isdigit() and 0 < int(port) < _PORTS):
+        if not 0 < (number(port) or 0) < _PORTS:
             raise UsageError(f"{quoted(text)} has no port from 1 to 65535")
         if not address.is_loopback and not own_host:
             raise AccessError(

@@ -19,7 +19,7 @@ from netdissect.fuzz.monitors import (
 )
 from netdissect.fuzz.rules import RulesMonitor
 from netdissect.model.errors import UsageError
-from netdissect.model.text import quoted
+from netdissect.model.text import number, quoted
 
 __all__ = ["parse_monitors"]
 
@@ -39,20 +39,21 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
     process: ProcessMonitor | int | None = None
     for text in sorted(texts, key=lambda each: not each.startswith(("exec:", "pid:"))):
         kind, _, value = text.partition(":")
+        amount = number(value)
         if kind == "exec" and value:
-            process = ProcessMonitor(shlex.split(value), free_path(folder, "target", ".log"))
+            process = ProcessMonitor(_words(value), free_path(folder, "target", ".log"))
             monitors.append(process)
-        elif kind == "pid" and value.isdigit():
-            process = int(value)
+        elif kind == "pid" and amount is not None:
+            process = amount
             monitors.append(ExistingProcessMonitor(process))
         elif kind == "log" and value:
             monitors.append(_log_monitor(value, process))
-        elif kind in _OF_PROCESS and value.isdigit():
+        elif kind in _OF_PROCESS and amount is not None:
             if process is None:
                 raise UsageError(f"{kind}: needs exec: or pid: beside it")
-            monitors.append(_OF_PROCESS[kind](int(value), process))
-        elif kind == "latency" and value.isdigit():
-            monitors.append(LatencyMonitor(int(value)))
+            monitors.append(_OF_PROCESS[kind](amount, process))
+        elif kind == "latency" and amount is not None:
+            monitors.append(LatencyMonitor(amount))
         elif text == "rules":
             monitors.append(RulesMonitor())
         else:
@@ -61,6 +62,13 @@ def parse_monitors(texts: Sequence[str], folder: Path) -> Monitors:
                 "memory:MIB, cpu:PERCENT, latency:MS, rules"
             )
     return Monitors(monitors)
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"exec:{command}: {error}") from error
 
 
 _OF_PROCESS: dict[str, Callable[[int, ProcessMonitor | int], Monitor]] = {

@@ -16,6 +16,7 @@ __all__ = [
     "NetdissectError",
     "UsageError",
     "did_you_mean",
+    "reason",
 ]
 
 _LONGEST_NAME = 80
@@ -48,6 +49,16 @@ class FilterError(NetdissectError):
         self.text = text
         self.start = start
         self.end = max(end, start + 1)
+
+
+def reason(error: Exception) -> str:
+    """Return what an exception of Python's says, as a user would."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    text = str(error)
+    return "a number has too many digits" if "set_int_max_str_digits" in text else text
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["escape", "quoted", "restored", "well_formed"]
+__all__ = ["escape", "number", "quoted", "restored", "well_formed"]
+
+_MOST_DIGITS = 18
 
 _LONE = re.compile("[\ud800-\udfff]")
 _ESCAPE = r"\\(?:x([89a-f][0-9a-f])|u(d[89a-f][0-9a-f]{2}))"
@@ -45,6 +47,13 @@ def restored(text: str) -> str:
         return chr(0xDC00 + int(octet, 16)) if octet else chr(int(half, 16)) if half else "\\"
 
     return _WRITTEN.sub(char, text)
+
+
+def number(text: str) -> int | None:
+    """Return the whole number that text is, in digits 0 to 9; None for any other, or a longer one
+    than any count has.
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 def quoted(value: Any) -> str:

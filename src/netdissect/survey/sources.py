@@ -58,9 +58,8 @@ def _local(word: str) -> Iterator[Source]:
     if os.path.isdir(word):  # noqa: PTH112 - a pattern may be no path
         for folder, folders, files in os.walk(word):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            for name in files:
-                if _looks_so(name):
-                    yield _file(Path(folder, name))
+            found = (Path(folder, name) for name in files if _looks_so(name))
+            yield from map(_file, filter(Path.is_file, found))  # a pipe would be waited for
     elif glob.has_magic(word) and not Path(word).exists():
         for name in glob.glob(word, recursive=True):  # noqa: PTH207 - absolute patterns, too
             if Path(name).is_file():
@@ -79,6 +78,9 @@ def _file(path: Path) -> Source:
         octets = path.stat().st_size
     except OSError:
         octets = 0  # reading it says why
+    else:
+        if not path.is_file():
+            raise CaptureFileError(f"{path}: no regular file")
     where = str(path.absolute())
     return Source(where, where, octets=octets)
 

@@ -60,7 +60,6 @@ class LiveFeed:
 
         Raises:
             NetdissectError: as `open_live` and `FileSink` say.
-            OSError: the file to write cannot be created.
 
         """
         with _hurried():

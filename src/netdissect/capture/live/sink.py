@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections import deque
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.limits import RingRule
 from netdissect.capture.writer import PcapngWriter, PcapWriter
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.packets import Frame
 
 __all__ = ["FileSink"]
@@ -41,7 +43,7 @@ class FileSink:
 
         Raises:
             UsageError: a name that promises compression, or a ring on standard output.
-            OSError: the file cannot be created or written.
+            CaptureFileError: the file cannot be created.
 
         """
         self.target = Path(target)
@@ -57,6 +59,8 @@ class FileSink:
         self._link_type = link_type
         self._serial = 0
         self._names: deque[Path] = deque()
+        if self.target.suffix == ".pcap" and not self.is_stdout:
+            _try(self.target)  # it is created with the first packet only
         self._open()
 
     @property
@@ -192,3 +196,15 @@ class FileSink:
         keep = self._ring.files if self._ring is not None else None
         while keep is not None and len(self._names) > keep:
             self._names.popleft().unlink(missing_ok=True)
+
+
+def _try(path: Path) -> None:
+    """Refuse a path at which no file can be created; leave nothing there."""
+    try:
+        if not path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            path.unlink()
+        elif path.is_dir() or not os.access(path, os.W_OK):
+            raise OSError(errno.EISDIR if path.is_dir() else errno.EACCES, "cannot be written")  # noqa: TRY301
+    except OSError as error:
+        raise CaptureFileError(f"{path}: {error.strerror or error}") from error
