@@ -49,6 +49,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 @click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
 @click.option(
     "--seeds",
+    "captures",
     multiple=True,
     metavar="FILE",
     help="Captures whose messages are mutated; without any, the layers' default messages are.",
@@ -135,6 +136,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 )
 @click.option(
     "--answer",
+    "answer_seconds",
     type=Amount(min=0.05),
     default=2.0,
     show_default=True,
@@ -180,33 +182,15 @@ def command(
     protocol: str,
     target: str,
     i_own_this_host: bool,
-    dialect: str | None,
-    transport: str | None,
-    seeds: tuple[str, ...],
-    seed: int,
-    cases: int | None,
     duration: int | None,
-    types: tuple[str, ...],
-    mutators: tuple[str, ...],
-    dictionaries: tuple[str, ...],
     schema: tuple[str, ...],
-    corpus: Path | None,
-    feedback: bool,
-    workers: int,
-    rate: float,
-    monitors: tuple[str, ...],
-    answer: float,
-    failures: int,
-    examples: int,
-    masked: tuple[str, ...],
     out: Path | None,
-    resume: bool,
-    traffic: bool,
     as_json: bool,
     color: str,
     width: int | None,
     quiet: bool,
     verbose: bool,
+    **asked: Any,
 ) -> None:
     """Send mutated messages to a server of yours, inside connections that stay valid.
 
@@ -222,42 +206,24 @@ def command(
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
     from netdissect.lookup import load_schemas  # noqa: PLC0415 - imports scapy
 
-    if resume and out is None:
+    if asked["resume"] and out is None:
         raise UsageError("--resume goes on with the run in --out: name its folder")
     schemas = load_schemas(schema)
     if schemas and protocol not in schemas:
         raise UsageError(f"the schemas describe {', '.join(schemas)}, not {protocol}")
     folder = out or _new_folder(protocol)
     seconds = None if duration is None else duration / 1e9
-    progress = _Progress(cases, seconds, shown=not quiet)
+    progress = _Progress(asked["cases"], seconds, shown=not quiet)
     with at_once():
         report = fuzz_target(
             protocol,
             Target.parse(target, own_host=i_own_this_host),
             folder,
-            dialect=dialect,
-            transport=transport,
-            captures=seeds,
-            seed=seed,
-            cases=cases,
             duration=seconds,
-            types=types,
-            mutators=mutators,
-            dictionaries=dictionaries,
             schema=schemas.get(protocol),
-            corpus=corpus,
-            feedback=feedback,
-            traffic=traffic,
-            resume=resume,
-            workers=workers,
-            rate=rate,
-            failures=failures,
-            examples=examples,
-            masked=masked,
-            monitors=monitors,
-            answer_seconds=answer,
             progress=progress.update,
             seeded=progress.seeded,
+            **asked,
         )
     progress.done()
     _write_reports(folder, report.to_json(), f"fuzz {protocol} at {target}")

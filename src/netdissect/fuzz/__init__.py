@@ -11,6 +11,7 @@ from netdissect.fuzz.drivers import Driver, driven, driver_class
 from netdissect.fuzz.generator import Generator, Traits
 from netdissect.fuzz.report import FuzzReport
 from netdissect.fuzz.runs import (
+    RunOptions,
     collect_seeds,
     full_dialect,
     fuzz_target,
@@ -31,6 +32,7 @@ __all__ = [
     "FuzzReport",
     "Generator",
     "Link",
+    "RunOptions",
     "Seed",
     "SeedPool",
     "Step",

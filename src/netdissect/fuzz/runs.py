@@ -35,6 +35,7 @@ from netdissect.model.text import quoted
 
 __all__ = [
     "Replayed",
+    "RunOptions",
     "collect_seeds",
     "full_dialect",
     "fuzz_target",
@@ -81,34 +82,65 @@ def collect_seeds(driver: type[Driver], dialect: str, captures: Sequence[str | P
     return pool
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What is asked of a run."""
+
+    dialect: str | None = None
+    """Dialect to speak; None = the protocol's usual one."""
+    transport: str | None = None
+    """`udp` or `tcp`; None = the dialect's usual one."""
+    captures: Sequence[str | Path] = ()
+    """Capture files whose messages are mutated; the layers' defaults without any."""
+    seed: int = 1
+    """Number that decides every mutation."""
+    cases: int | None = None
+    """Cases to send; None = 1,000 where no duration is given, else no limit."""
+    duration: float | None = None
+    """Seconds after which to stop; None = no limit."""
+    rate: float = 1000.0
+    """Messages a second at most, of each worker; 0 = no limit."""
+    failures: int = 10
+    """Kinds of failure after which to stop."""
+    examples: int = 3
+    """Failures of one kind that are kept; more are counted."""
+    masked: Sequence[str] = ()
+    """Known kinds of failure, by their short names or parts of what they are called."""
+    types: Sequence[str] = ()
+    """Types of messages to mutate (`*` stands for anything); all without any."""
+    mutators: Sequence[str] = ()
+    """Mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); all without any."""
+    dictionaries: Sequence[str | Path] = ()
+    """Files of octets that mean something to the target, as AFL reads them."""
+    schema: Schema | None = None
+    """Schema of user messages (`dissect.schema.load_schema`), whose values are mutated in place."""
+    corpus: Path | None = None
+    """Folder of cases that brought something new, shared with other runs; None = `corpus` in the
+    folder of the run."""
+    feedback: bool = True
+    """Keep such cases and mutate them again."""
+    traffic: bool = False
+    """Write all traffic to `traffic.pcapng`, each message with its case."""
+    resume: bool = False
+    """Go on with the run in the folder, which was of the same protocol, dialect and seed: `cases`
+    counts those that it has sent already."""
+    workers: int = 1
+    """Processes that share the cases. Worker N sends to the port of the target plus N."""
+    monitors: Sequence[str] = ()
+    """`exec:COMMAND`, `pid:N`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`; in
+    all of them `{port}` stands for the port of the worker's target."""
+    answer_seconds: float = 2.0
+    """A target that answers nothing for so long has failed."""
+
+
 def fuzz_target(
     protocol: str,
     target: Target,
     out: Path,
     *,
-    dialect: str | None = None,
-    transport: str | None = None,
-    captures: Sequence[str | Path] = (),
-    seed: int = 1,
-    cases: int | None = None,
-    duration: float | None = None,
-    rate: float = 1000.0,
-    failures: int = 10,
-    examples: int = 3,
-    masked: Sequence[str] = (),
-    types: Sequence[str] = (),
-    mutators: Sequence[str] = (),
-    dictionaries: Sequence[str | Path] = (),
-    schema: Schema | None = None,
-    corpus: Path | None = None,
-    feedback: bool = True,
-    traffic: bool = False,
-    resume: bool = False,
-    workers: int = 1,
-    monitors: Sequence[str] = (),
-    answer_seconds: float = 2.0,
     progress: Callable[[FuzzReport], None] = lambda _report: None,
     seeded: Callable[[SeedPool], None] = lambda _pool: None,
+    **asked: Any,
 ) -> FuzzReport:
     """Fuzz a target and return the account; all of it is in the folder `out` too.
 
@@ -116,82 +148,75 @@ def fuzz_target(
         protocol: name of the protocol.
         target: where to send; see `Target.parse` for the rule that it must be this machine.
         out: new folder of the run.
-        dialect: dialect to speak; the protocol's usual one by default.
-        transport: `udp` or `tcp`; the dialect's usual one by default.
-        captures: capture files whose messages are mutated; the layers' defaults without any.
-        seed: number that decides every mutation.
-        cases: cases to send; 1,000 where no duration is given, else no limit.
-        duration: seconds after which to stop; None = no limit.
-        rate: messages a second at most, of each worker; 0 = no limit.
-        failures: kinds of failure after which to stop.
-        examples: failures of one kind that are kept; more are counted.
-        masked: known kinds of failure, by their short names or parts of what they are called.
-        types: types of messages to mutate (`*` stands for anything); all by default.
-        mutators: mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); all by
-            default.
-        dictionaries: files of octets that mean something to the target, as AFL reads them.
-        schema: of user messages (`dissect.schema.load_schema`), whose values are mutated in their
-            places.
-        corpus: folder of cases that brought something new, shared with other runs; `corpus` in
-            `out` by default.
-        feedback: keep such cases and mutate them again.
-        traffic: write all traffic to `traffic.pcapng`, each message with its case.
-        resume: go on with the run in `out`, which was of the same protocol, dialect and seed:
-            `cases` counts those that it has sent already.
-        workers: processes that share the cases. Worker N sends to the port of the target plus N.
-        monitors: `exec:COMMAND`, `log:REGEX`, `memory:MIB`, `cpu:PERCENT`, `latency:MS`, `rules`,
-            `pid:N`; in all of them `{port}` stands for the port of the worker's target.
-        answer_seconds: a target that answers nothing for so long has failed.
         progress: called with the account after every few cases.
         seeded: called with the seeds before anything is sent.
+        asked: fields of `RunOptions`, by name.
 
     Raises:
         NetdissectError: an unknown name, no seeds, or a target that lets nobody in.
     """
-    driver = driver_class(protocol, transport, dialect)
-    name = full_dialect(driver, dialect)
-    pool = collect_seeds(driver, name, captures)
-    grammar = None
-    if schema is not None:
-        grammar = schema_grammar(driver.protocol, name, driver.transport, schema)
-    words = load_words(dictionaries)
-    generator = Generator(pool.seeds, driver.traits, seed, words=words, grammar=grammar)
-    if grammar is not None and not generator.described:
-        raise UsageError("the schema describes no message among the seeds: give other --seeds")
+    options = RunOptions(**asked)
+    driver = driver_class(protocol, options.transport, options.dialect)
+    name = full_dialect(driver, options.dialect)
+    pool = collect_seeds(driver, name, options.captures)
+    generator = _generator(driver, name, pool, options)
     seeded(pool)
-    plan = Plan(
-        cases=USUAL_CASES if cases is None and duration is None else cases,
-        seconds=duration,
-        rate=rate,
-        failures=failures,
-        examples=examples,
-        masked=tuple(masked),
-        types=tuple(types),
-        mutators=tuple(mutators),
-        stride=workers,
-        facts=_facts(driver, name, seed, monitors),
-    )
-    asked = {
-        "captures": [str(each) for each in captures],
-        "dictionaries": [str(each) for each in dictionaries],
-    }
-    shared = (corpus or out / "corpus") if feedback else None
-    run = _Run(driver, name, pool, generator, plan, answer_seconds, asked, shared, traffic, resume)
-    if workers == 1:
-        return run.start(target, out, 0, progress)
-    if target.port + workers > _PORTS:
-        raise UsageError(f"{target} leaves no ports for {workers} workers")
+    run = _Run(driver, name, pool, generator, _planned(driver, name, options), options)
+    if options.workers == 1:
+        return run.start(target, out, out, 0, progress)
+    if target.port + options.workers > _PORTS:
+        raise UsageError(f"{target} leaves no ports for {options.workers} workers")
     out.mkdir(parents=True, exist_ok=True)
     report = run_workers(
-        workers,
+        options.workers,
         lambda number, told: run.start(
-            replace(target, port=target.port + number), out / f"worker-{number}", number, told
+            replace(target, port=target.port + number), out, out / f"worker-{number}", number, told
         ),
         progress,
     )
     with Folder(out) as folder:
         write_json(folder, "report.json", {"schema": SCHEMA, **report.to_json()})
     return report
+
+
+def _generator(
+    driver: type[Driver], dialect: str, pool: SeedPool, options: RunOptions
+) -> Generator:
+    """Return what makes the cases.
+
+    Raises:
+        UsageError: no seed, a damaged dictionary, or a schema that describes no seed.
+    """
+    grammar = None
+    if options.schema is not None:
+        grammar = schema_grammar(driver.protocol, dialect, driver.transport, options.schema)
+    words = load_words(options.dictionaries)
+    generator = Generator(pool.seeds, driver.traits, options.seed, words=words, grammar=grammar)
+    if grammar is not None and not generator.described:
+        raise UsageError("the schema describes no message among the seeds: give other --seeds")
+    return generator
+
+
+def _planned(driver: type[Driver], dialect: str, options: RunOptions) -> Plan:
+    cases = options.cases
+    return Plan(
+        cases=USUAL_CASES if cases is None and options.duration is None else cases,
+        seconds=options.duration,
+        rate=options.rate,
+        failures=options.failures,
+        examples=options.examples,
+        masked=tuple(options.masked),
+        types=tuple(options.types),
+        mutators=tuple(options.mutators),
+        stride=options.workers,
+        facts={
+            "protocol": driver.protocol,
+            "dialect": dialect,
+            "transport": driver.transport,
+            "seed": options.seed,
+            "monitors": list(options.monitors),
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,39 +228,40 @@ class _Run:
     pool: SeedPool
     generator: Generator
     plan: Plan
-    answer_seconds: float
-    asked: dict[str, Any]
-    corpus: Path | None
-    traffic: bool
-    resume: bool
+    options: RunOptions
 
     def start(
-        self, target: Target, out: Path, number: int, progress: Callable[[FuzzReport], None]
+        self,
+        target: Target,
+        whole: Path,
+        out: Path,
+        number: int,
+        progress: Callable[[FuzzReport], None],
     ) -> FuzzReport:
-        """Run worker `number`."""
+        """Run worker `number` in the folder `out` of the run in `whole`."""
         plan = self.plan
         if plan.cases is not None:
             plan = replace(plan, cases=len(range(number, plan.cases, plan.stride)))
-        store = Store(out, resume=self.resume)
+        store = Store(out, resume=self.options.resume)
         report = _account(self.driver, self.dialect, self.pool)
         past = None
-        if self.resume:
+        if self.options.resume:
             past = _past(store, plan, report)
         else:
-            _write_run(store, plan, target, self.asked)
+            _write_run(store, plan, target, self.options)
         named = [each.replace("{port}", str(target.port)) for each in plan.facts["monitors"]]
         facts = {**plan.facts, "monitors": named}
         plan = replace(plan, first=number, past=past, facts=facts)
         monitors = parse_monitors(named, out)
-        watch = Watch(self.driver, self.dialect, target, monitors, self.answer_seconds)
-        feedback = self._feedback(monitors, out)
-        with _all_traffic(out, watch) if self.traffic else nullcontext():
+        watch = Watch(self.driver, self.dialect, target, monitors, self.options.answer_seconds)
+        feedback = self._feedback(monitors, whole, out)
+        with _all_traffic(out, watch) if self.options.traffic else nullcontext():
             return Engine(
                 self.generator, watch, store, report, plan, progress=progress, feedback=feedback
             ).run()
 
-    def _feedback(self, monitors: Monitors, out: Path) -> Feedback | None:
-        if self.corpus is None:
+    def _feedback(self, monitors: Monitors, whole: Path, out: Path) -> Feedback | None:
+        if not self.options.feedback:
             return None
         process, coverage = monitors.process, None
         if process is not None:
@@ -243,7 +269,8 @@ class _Run:
             coverage = Coverage(path)
             process.environment[COVERAGE_VARIABLE] = str(path)
         stages = self.driver.traits.stages
-        corpus = Corpus(self.corpus, self.driver.protocol, self.dialect, stages)
+        folder = self.options.corpus or whole / "corpus"
+        corpus = Corpus(folder, self.driver.protocol, self.dialect, stages)
         return Feedback(corpus, process, coverage)
 
 
@@ -285,20 +312,7 @@ def _past(store: Store, plan: Plan, report: FuzzReport) -> PastRun:
     return past
 
 
-def _facts(
-    driver: type[Driver], dialect: str, seed: int, monitors: Sequence[str]
-) -> dict[str, Any]:
-    """Return what a failure folder says about the run."""
-    return {
-        "protocol": driver.protocol,
-        "dialect": dialect,
-        "transport": driver.transport,
-        "seed": seed,
-        "monitors": list(monitors),
-    }
-
-
-def _write_run(store: Store, plan: Plan, target: Target, asked: dict[str, Any]) -> None:
+def _write_run(store: Store, plan: Plan, target: Target, options: RunOptions) -> None:
     """Write down what was asked for."""
     store.write_run(
         {
@@ -309,7 +323,8 @@ def _write_run(store: Store, plan: Plan, target: Target, asked: dict[str, Any]) 
             "masked": list(plan.masked),
             "types": list(plan.types),
             "mutators": list(plan.mutators),
-            **asked,
+            "captures": [str(each) for each in options.captures],
+            "dictionaries": [str(each) for each in options.dictionaries],
         }
     )
 
