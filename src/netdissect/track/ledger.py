@@ -142,18 +142,7 @@ class Ledger:
         """Named bound -> how often it was hit."""
         self.started = False
         """True where the connection is in the capture from its start."""
-        self.peer: Any = None
-        """Lane of the other direction; None = not known."""
-        self.peer_seen = False
-        """True once the other direction has a datagram in the capture."""
-        self.in_stream = False
-        """True over TCP, which hands no octet on twice: every further copy is the sender's."""
-        self.sender_near: bool | None = None
-        """True: no network lies between the sender and the capture; None: not known."""
-        self.receiver_near: bool | None = None
-        """True: no network lies between the capture and the receiver; None: not known."""
-        self.on_sight: Callable[[], None] | None = None
-        """Called where something new is known that tells where the capture was taken."""
+        self._stand_alone()
         self.lateness: Lateness | None = None
         """What resends added; None before the first one that was acknowledged."""
         self.on_answer: Callable[[int, int, int], None] | None = None
@@ -186,6 +175,21 @@ class Ledger:
         self._loss_quality: Quality | None = None
         self._try_quality: Quality | None = None
         self.obey(rule)
+
+    def _stand_alone(self) -> None:
+        """Begin without a peer, and without a place of the capture."""
+        self.peer: Any = None
+        """Lane of the other direction; None = not known."""
+        self.peer_seen = False
+        """True once the other direction has a datagram in the capture."""
+        self.in_stream = False
+        """True over TCP, which hands no octet on twice: every further copy is the sender's."""
+        self.sender_near: bool | None = None
+        """True: no network lies between the sender and the capture; None: not known."""
+        self.receiver_near: bool | None = None
+        """True: no network lies between the capture and the receiver; None: not known."""
+        self.on_sight: Callable[[], None] | None = None
+        """Called where something new is known that tells where the capture was taken."""
 
     def _remember_nothing(self) -> None:
         """Begin without numbers, and without copies to be judged."""

@@ -9,9 +9,9 @@ from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol, Reading
 from netdissect.protocols.eoudp.recognise import FIRST_BYTES, claim
-from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, row_of
+from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
-from netdissect.protocols.eoudp.scan import Learnt, scan
+from netdissect.protocols.eoudp.scan import scan
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
 
 __all__ = ["PROTOCOL", "Eoudp"]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.annotations import code_rows
 from netdissect.wire.eoudp_findings import FINDINGS
 
-__all__ = ["CODES", "DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Row", "row_of"]
+__all__ = ["CODES", "DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Learnt", "Row", "row_of"]
 
 CODES: Final = code_rows(FINDINGS)
 """Findings of `scan`; the layers report the same codes for one datagram alone."""
@@ -108,6 +108,30 @@ ROWS: Final = {
     )
 }  # fmt: skip
 """Dialect -> row."""
+
+
+class Learnt(NamedTuple):
+    """`Hints.extra` of EOUDP."""
+
+    order: str | None = None
+    """Byte order of the contents of a document flow; None before a string has shown it."""
+    openers: tuple[bytes | None, bytes | None] = (None, None)
+    """First message of the current epoch of each direction without its time stamp where copies get
+    a fresh one; None before anything was sent.
+    """
+    connect: bytes = b""
+    """Last CONNECT."""
+    pending: bool = False
+    """True from a CONNECT until the server numbers afresh."""
+    accepted: bool = False
+    """True once the server has accepted the client."""
+    undecided: tuple[bool, bool] = (False, False)
+    """Directions whose dialect is a guess."""
+    far: tuple[int, int] = (0, 0)
+    """Last id of each direction that is wider than 32 bits."""
+    strangers: tuple[tuple[str, int], tuple[str, int]] = (("", 0), ("", 0))
+    """The dialect of the last datagrams of each direction that were not in its own, and how many.
+    """
 
 
 def row_of(dialect: str) -> Row:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.eoudp.recognise import decided, legal
-from netdissect.protocols.eoudp.rows import ROWS, Row, row_of
+from netdissect.protocols.eoudp.rows import ROWS, Learnt, Row, row_of
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.wire.eoudp import number_order, text_reading
 from netdissect.wire.eoudp_names import (
@@ -22,7 +22,7 @@ from netdissect.wire.eoudp_names import (
     type_name,
 )
 
-__all__ = ["Learnt", "scan"]
+__all__ = ["scan"]
 
 _MESSAGE: Final = int(Ev.MESSAGE)
 _UNIT: Final = int(Ev.UNIT)
@@ -86,30 +86,6 @@ _MEANINGS: Final = frozenset(
     {"ACK", "CONNECT_ACCEPT", "PACKET_INFO", "CONNECT", "CONNECT_REJECT", "DISCONNECT"}
 )
 """Commands of the documents that say more than their own number."""
-
-
-class Learnt(NamedTuple):
-    """`Hints.extra` of EOUDP."""
-
-    order: str | None = None
-    """Byte order of the contents of a document flow; None before a string has shown it."""
-    openers: tuple[bytes | None, bytes | None] = (None, None)
-    """First message of the current epoch of each direction without its time stamp where copies get
-    a fresh one; None before anything was sent.
-    """
-    connect: bytes = b""
-    """Last CONNECT."""
-    pending: bool = False
-    """True from a CONNECT until the server numbers afresh."""
-    accepted: bool = False
-    """True once the server has accepted the client."""
-    undecided: tuple[bool, bool] = (False, False)
-    """Directions whose dialect is a guess."""
-    far: tuple[int, int] = (0, 0)
-    """Last id of each direction that is wider than 32 bits."""
-    strangers: tuple[tuple[str, int], tuple[str, int]] = (("", 0), ("", 0))
-    """The dialect of the last datagrams of each direction that were not in its own, and how many.
-    """
 
 
 Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | None]
