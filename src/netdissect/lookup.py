@@ -31,6 +31,7 @@ from netdissect.model.text import quoted
 from netdissect.protocols import registry
 from netdissect.protocols.base import Fragment, Protocol, Reading
 from netdissect.protocols.foreign import Foreign, trial
+from netdissect.system.accounts import as_caller
 
 if TYPE_CHECKING:
     from netdissect.capture.tools import Check
@@ -232,7 +233,8 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in paths:
         try:
-            schema = load_schema(path, formats)
+            with as_caller():
+                schema = load_schema(path, formats)
             known = registry.get(named_protocol(schema))
             check_types(schema, schema_values(known.layer_module or known.name), origin=path)
         except (SchemaError, UsageError) as error:

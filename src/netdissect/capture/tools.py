@@ -94,7 +94,7 @@ def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
     if effective() == 0 and not able:
         return Check("rights", False, "root without CAP_NET_RAW: may not capture")
     if effective() == 0:
-        return Check("rights", True, "root: may capture; parsing drops to the calling user")
+        return Check("rights", True, "root: may capture; parses as who called sudo, else as nobody")
     if able:
         return Check("rights", True, "this process has CAP_NET_RAW")
     return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")

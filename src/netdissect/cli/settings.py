@@ -21,6 +21,7 @@ from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean, reason
 from netdissect.model.files import read_text
 from netdissect.model.text import quoted
+from netdissect.system.accounts import as_caller, home_of_caller
 
 __all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
 
@@ -194,12 +195,14 @@ def user_file(environ: Mapping[str, str] | None = None) -> Path:
     folder = environ.get("XDG_CONFIG_HOME")
     if not folder:
         try:
-            folder = os.path.join(environ.get("HOME") or Path.home(), ".config")  # noqa: PTH118 - may be relative
+            home = home_of_caller() or environ.get("HOME") or Path.home()
+            folder = os.path.join(home, ".config")  # noqa: PTH118 - may be relative
         except RuntimeError:
             folder = ".config"  # nobody's home is known: no such file is found
     return Path(folder) / "netdissect" / "config.toml"
 
 
+@as_caller()
 def _project_file() -> Path | None:
     """Return the nearest project file, from the working folder upwards."""
     try:
@@ -216,6 +219,7 @@ def _project_file() -> Path | None:
     return None
 
 
+@as_caller()
 def _distrust(path: Path) -> str | None:
     """Return why a project's file is not taken; None where only this user can have written it."""
     user, group = os.geteuid(), os.getegid()
@@ -329,7 +333,9 @@ def _read(path: Path) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 - only where a file exists
 
     try:
-        tree = tomllib.loads(read_text(path, MAX_FILE_OCTETS))
+        with as_caller():  # where Python itself may not be theirs to read
+            text = read_text(path, MAX_FILE_OCTETS)
+        tree = tomllib.loads(text)
     except ValueError as error:
         raise UsageError(f"{path}: {reason(error)}") from error
     except RecursionError:

@@ -103,6 +103,11 @@ _LATE = (
 @click.option("-p", "--no-promiscuous-mode", "modest", is_flag=True, help="Only what is for me.")
 @click.option("--backend", type=click.Choice(_BACKENDS), help="How to capture.")
 @click.option(
+    "--user",
+    metavar="NAME",
+    help="Whom root becomes before it parses: who called sudo, else nobody.",
+)
+@click.option(
     "-o", "preferences", multiple=True, metavar="NAME:VALUE", help="Preference of backend tshark."
 )
 @click.option("--live", is_flag=True, help="A dashboard of connections and their timeline.")
@@ -179,7 +184,13 @@ def _session(
     rest: dict[str, Any],
 ) -> LiveSession:
     """Begin to capture, and say how."""
-    from netdissect.pipeline.live import Autostop, LiveFeed, LiveRequest, RingRule  # noqa: PLC0415
+    from netdissect.pipeline.live import (  # noqa: PLC0415
+        Autostop,
+        LiveFeed,
+        LiveRequest,
+        RingRule,
+        successor,
+    )
 
     autostop = Autostop.parse(rest["autostop"], packets=rest["packets"])
     ring = RingRule.parse(rest["ring"])
@@ -196,6 +207,7 @@ def _session(
         promiscuous=not rest["modest"],
         recorded=write is not None,
         preferences=rest["preferences"],
+        account=successor(rest["user"]),
     )
     feed = LiveFeed(request, write=write, autostop=autostop, ring=ring, show=show)
     session = LiveSession(feed, choices, write=write, quiet=quiet)

@@ -10,6 +10,7 @@ from netdissect.capture.live import Interface, LiveRequest, find_interface, inte
 from netdissect.capture.live.choice import BACKENDS
 from netdissect.capture.live.feed import LiveFeed
 from netdissect.capture.live.limits import Autostop, RingRule
+from netdissect.capture.live.rights import successor
 from netdissect.flow import Decapsulator
 from netdissect.model.live import Glimpse, LiveView
 from netdissect.model.records import DatagramRecord
@@ -32,6 +33,7 @@ __all__ = [
     "find_interface",
     "interfaces",
     "look",
+    "successor",
     "watch",
 ]
 

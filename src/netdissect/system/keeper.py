@@ -24,17 +24,21 @@ def main(words: list[str]) -> int:
     """Run a program and return its exit status; 128 + n for signal n.
 
     Args:
-        words: the absolute path of the program and its arguments.
+        words: the absolute path of the program and its arguments; before it, `--input FD`: what it
+            reads as its standard input, and `--as USER:GROUP[,GROUP...]`: whose rights it has.
 
     """
+    source, account, words = _options(words)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake)
     null = os.open(os.devnull, os.O_RDWR)
-    child = os.posix_spawn(
-        words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 0)]
-    )
+    child = os.fork()
+    if not child:
+        _become(words, null if source is None else source, account)
+    if source is not None:
+        os.close(source)
     os.dup2(null, 1)
     select.select([0, woken], [], [])
     for number in SIGNALS:
@@ -44,6 +48,38 @@ def main(words: list[str]) -> int:
         os.kill(child, number)
         select.select([woken], [], [], GRACE_SECONDS)
     return _ended(child) or 128 + signal.SIGKILL
+
+
+def _options(words: list[str]) -> tuple[int | None, list[int], list[str]]:
+    """Return (input, user and groups, program with its arguments)."""
+    source, account = None, []
+    while words[0].startswith("--"):
+        option, value, *words = words
+        if option == "--input":
+            source = int(value)
+        else:
+            account = [int(number) for number in value.replace(":", ",").split(",")]
+    return source, account, words
+
+
+def _become(words: list[str], source: int, account: list[int]) -> None:
+    """Be the program, in a copy of this process."""
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if account:
+            user, group, *groups = account
+            os.setgroups(groups)
+            os.setresgid(group, group, group)
+            os.setresuid(user, user, user)
+        os.dup2(source, 0)
+        if source > 2:  # noqa: PLR2004 - beyond standard error
+            os.close(source)
+        os.execv(words[0], words)  # noqa: S606 - an absolute path
+    except OSError as error:
+        os.write(2, f"{os.path.basename(words[0])}: {error.strerror}\n".encode())  # noqa: PTH119 - an absolute path
+    finally:
+        os._exit(127)
 
 
 def _ended(child: int) -> int | None:

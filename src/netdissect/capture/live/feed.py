@@ -16,7 +16,7 @@ from netdissect.capture.live import open_live
 from netdissect.capture.live.limits import Autostop, RingRule
 from netdissect.capture.live.pump import PumpThread
 from netdissect.capture.live.recorder import Recorder
-from netdissect.capture.live.rights import drop_rights
+from netdissect.capture.live.rights import drop_rights, keep_files
 from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveRequest
 from netdissect.model.packets import Frame
@@ -75,13 +75,16 @@ class LiveFeed:
         show: bool,
     ) -> None:
         self._source = source = open_live(request)
+        account = request.account
+        # Where nobody may not write, the process that captures does: it parses nothing.
+        first = account is None or write is None or account.owns_files
         self.on_tick: Callable[[], None] | None = None
         """Called after each list of frames, and ten times a second where none comes."""
         self._deadline: float | None = None
         try:
-            self.note = drop_rights()
+            self.note = drop_rights(account) if first else ""
             """What became of the rights; "" where there were none to give up."""
-            self._sink = None
+            self._sink: FileSink | None = None
             if write is not None:
                 name = request.interface or source.info.path
                 self._sink = FileSink(write, interface=name, link_type=source.link_type, ring=ring)
@@ -92,7 +95,12 @@ class LiveFeed:
             raise
         kind = Recorder if source.live else PumpThread
         self._pump = kind(source, sink=self._sink, autostop=limits, show=show)
-        self._pump.start()
+        if not source.live and not first and self._sink is not None and self._sink.goes_on:
+            self.note = "running as root, which writes the file: --user NAME gives that up"
+            first = True
+        self._pump.start(*(() if first or not source.live else (keep_files,)))
+        if not first:
+            self.note = drop_rights(account)
         self._show = show
         self._shown = 0
         self._timer: threading.Timer | None = None

@@ -18,6 +18,7 @@ from netdissect.capture.reader import CaptureError, open_capture
 from netdissect.model.errors import AccessError, FilterError, NetdissectError
 from netdissect.model.packets import Frame
 from netdissect.system import keeper
+from netdissect.system.accounts import Account
 from netdissect.system.programs import start_script
 
 __all__ = ["DROPS", "SETTLE_S", "Child", "ProcessSource", "capture_words", "failure", "message"]
@@ -87,27 +88,57 @@ def capture_words(backend: Verdict, interface: str, request: LiveRequest) -> lis
 class Child:
     """A capture program under its keeper, its output, and what it said on standard error."""
 
-    def __init__(self, words: list[str], *, quiet_s: float = 0.0) -> None:
-        """Start the program at an absolute path. Once it is stopped, it is ended when it has put
-        out nothing for `quiet_s` seconds.
+    def __init__(
+        self,
+        words: list[str],
+        *,
+        quiet_s: float = 0.0,
+        source: Child | None = None,
+        account: Account | None = None,
+    ) -> None:
+        """Start a program.
+
+        Args:
+            words: its absolute path and arguments.
+            quiet_s: once it is stopped, it is ended when it has put out nothing for so long.
+            source: the program whose output it reads; the two end together.
+            account: whose rights it has; None = ours.
+
         """
+        more = [] if source is None else ["--input", str(source.detach())]
+        if account is not None:
+            rights = ",".join(map(str, (account.group, *account.groups)))
+            more += ["--as", f"{account.user}:{rights}"]
         self._owner = os.getpid()
         self.wake = Wake()
         self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._keeper = start_script(
             keeper.__file__,
-            words,
+            [*more, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
+            pass_fds=() if source is None else (source.detach(),),
         )
+        self._source = source
+        if source is not None:
+            source.let_go()
         if self._keeper.stdout is None:
             raise NetdissectError(f"{words[0]} has no output")
         self._output = self._keeper.stdout
         _enlarge(self._output.fileno())
         self.input = PolledInput(
-            self._output.fileno(), self.wake, quiet_s=quiet_s, grace_s=_GRACE_S, end=self._told
-        )
+            self._output.fileno(), self.wake, quiet_s=quiet_s, grace_s=_GRACE_S,
+            end=self.tell if source is None else source.tell,
+        )  # fmt: skip
+
+    def detach(self) -> int:
+        """Return the descriptor of its output, for another program to read."""
+        return self._output.fileno()
+
+    def let_go(self) -> None:
+        """Leave its output to the program that reads it."""
+        self._output.close()
 
     def started(self, mark: str) -> bool:
         """Wait until the program has said `mark` or put out something; False where it ended
@@ -127,7 +158,7 @@ class Child:
         """Have whoever reads `input` read what is there and end the program."""
         self.wake.call()
 
-    def _told(self) -> None:
+    def tell(self) -> None:
         """Tell the keeper to end the program."""
         stdin = self._keeper.stdin
         if stdin is not None and not stdin.closed:
@@ -135,14 +166,18 @@ class Child:
 
     def hand_over(self) -> None:
         """Leave input and keeper to a copy of this process."""
-        self._told()
+        if self._source is not None:
+            self._source.hand_over()
+        self.tell()
         self._output.close()
 
     def ended(self) -> int:
         """Wait for the program and return its exit status; 0 in a copy of the process that started
         it, which cannot know.
         """
-        self._told()
+        if self._source is not None:
+            self._source.ended()
+        self.tell()
         if os.getpid() != self._owner:
             return 0
         try:
@@ -163,6 +198,8 @@ class Child:
         self.ended()
         self._said.close()
         self.wake.close()
+        if self._source is not None:
+            self._source.close()
 
 
 class ProcessSource:

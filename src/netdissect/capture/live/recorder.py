@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -58,8 +59,8 @@ class Recorder:
         """Return how many packets were captured so far."""
         return self.queue.packets
 
-    def start(self) -> None:
-        """Begin."""
+    def start(self, shed: Callable[[], None] | None = None) -> None:
+        """Begin; the process calls `shed` to give up the rights that it does not need."""
         result, told = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -75,6 +76,8 @@ class Recorder:
         status = 1
         try:
             os.close(result)
+            if shed is not None:
+                shed()
             self._work(told)
             status = 0
         finally:

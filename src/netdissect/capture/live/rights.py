@@ -5,63 +5,86 @@ from __future__ import annotations
 import ctypes
 import os
 import pwd
-from collections.abc import Mapping
 from struct import pack
 
 from netdissect.capture.live.choice import has_capability
-from netdissect.model.errors import NetdissectError
+from netdissect.model.errors import NetdissectError, UsageError
+from netdissect.system.accounts import NOBODY, Account, account_named, caller
 
-__all__ = ["drop_rights"]
+__all__ = ["drop_rights", "keep_files", "successor"]
 
 _NO_NEW_PRIVILEGES = 38
 """PR_SET_NO_NEW_PRIVS. Source: prctl(2)."""
 _CAPABILITY_VERSION = 0x20080522
 """_LINUX_CAPABILITY_VERSION_3. Source: capset(2)."""
+_WRITE_ANYWHERE = 1 << 1
+"""CAP_DAC_OVERRIDE. Source: linux/capability.h."""
 
 
-def drop_rights(environ: Mapping[str, str] | None = None) -> str:
-    """Become the user who called `sudo`, without capabilities, and return what was done in a few
-    words; "" where there was nothing to give up.
+def successor(name: str | None = None) -> Account | None:
+    """Return whom root becomes before it parses: the user of this name or number, else who called
+    `sudo`, else `nobody`. None where this is not root.
 
-    Root whom nobody called stays root.
+    Raises:
+        UsageError: there is no such user, it is root, or this is not root.
+
+    """
+    if os.geteuid() != 0:
+        if name is not None:
+            raise UsageError("--user is for root: nobody else can become another user")
+        return None
+    if name is None:
+        nobody = account_named("nobody") or Account(NOBODY, NOBODY)
+        return caller() or nobody._replace(owns_files=False)
+    found = account_named(name)
+    if found is None:
+        raise UsageError(f"there is no user {name!r} on this machine")
+    if found.user == 0:
+        raise UsageError("--user names root: who parses must not be root")
+    return found
+
+
+def drop_rights(account: Account | None) -> str:
+    """Become another user, without capabilities, and return what was done in a few words; "" where
+    there was nothing to give up.
+
+    Args:
+        account: whom root becomes; None where this is not root.
 
     Raises:
         NetdissectError: the rights could not be given up.
 
     """
-    environ = os.environ if environ is None else environ
-    if os.geteuid() != 0:
+    if account is None:
         if has_capability("CapPrm"):
-            _clear_capabilities()
+            _set_capabilities(0)
         return ""
-    user, group = _caller(environ)
-    if user is None or group is None:
-        return "running as root: SUDO_UID and SUDO_GID name nobody to become"
     try:
-        try:
-            os.initgroups(pwd.getpwuid(user).pw_name, group)
-        except KeyError:
-            os.setgroups([group])
-        os.setresgid(group, group, group)
-        os.setresuid(user, user, user)
+        os.setgroups(account.groups)
+        os.setresgid(account.group, account.group, account.group)
+        os.setresuid(account.user, account.user, account.user)
     except OSError as error:
-        raise NetdissectError(f"cannot become user {user}: {error.strerror}") from error
-    _clear_capabilities()
-    return f"running as user {user}: root was needed only to open the interface"
+        raise NetdissectError(f"cannot become user {account.user}: {error.strerror}") from error
+    _set_capabilities(0)
+    return f"running as user {_name(account)}: root was needed only to open the interface"
 
 
-def _caller(environ: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Return (user, group) of who called `sudo`; None where it was not called, or by root."""
-    user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
-    if not (user.isdecimal() and group.isdecimal()) or int(user) == 0:
-        return None, None
-    return int(user), int(group)
+def keep_files() -> None:
+    """Give up everything but the right to create files where root can: for what only writes."""
+    _set_capabilities(_WRITE_ANYWHERE)
 
 
-def _clear_capabilities() -> None:
-    """Empty the capability sets of this process, and let no program that it starts gain any."""
+def _name(account: Account) -> str:
+    try:
+        return f"{account.user} ({pwd.getpwuid(account.user).pw_name})"
+    except KeyError:
+        return str(account.user)
+
+
+def _set_capabilities(kept: int) -> None:
+    """Reduce the capability sets of this process, and let no program that it starts gain any."""
     library = ctypes.CDLL(None, use_errno=True)
-    header, sets = pack("Ii", _CAPABILITY_VERSION, 0), pack("6I", *[0] * 6)
+    header, sets = pack("Ii", _CAPABILITY_VERSION, 0), pack("6I", kept, kept, 0, 0, 0, 0)
     if library.capset(header, sets):
         raise NetdissectError(f"cannot give up rights: {os.strerror(ctypes.get_errno())}")
     library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)

@@ -64,6 +64,11 @@ class FileSink:
         self._open()
 
     @property
+    def goes_on(self) -> bool:
+        """Return whether a file is still to be created."""
+        return self._writer is None or self._ring is not None
+
+    @property
     def octets(self) -> int:
         """Return the size of the file being written."""
         return self._writer.octets if self._writer is not None else 0

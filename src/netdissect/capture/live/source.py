@@ -12,6 +12,7 @@ from typing import Protocol
 
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
+from netdissect.system.accounts import Account
 
 __all__ = [
     "DRAIN_S",
@@ -47,6 +48,8 @@ class LiveRequest:
     """Whether a file is written: then nothing lost counts for more than shown at once."""
     preferences: tuple[str, ...] = ()
     """For tshark: `-o name:value`."""
+    account: Account | None = None
+    """Whom this process, if it is root, becomes before it parses."""
 
 
 @dataclass(slots=True)

@@ -16,12 +16,20 @@ from struct import pack
 from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.choice import Verdict
 from netdissect.capture.live.clearstreams import ClearStreams
-from netdissect.capture.live.process import DROPS, SETTLE_S, Child, failure, message
+from netdissect.capture.live.process import (
+    DROPS,
+    SETTLE_S,
+    Child,
+    capture_words,
+    failure,
+    message,
+)
 from netdissect.capture.live.source import Counts, LiveRequest
 from netdissect.capture.source import READ_OCTETS
 from netdissect.capture.tshark import nanoseconds
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
+from netdissect.system.programs import find
 
 __all__ = ["TsharkSource", "frame_of_line"]
 
@@ -60,12 +68,25 @@ class TsharkSource:
         self._where = interface or request.file or ""
         self.info = CaptureInfo(self._where, "tshark", link_types=[link_type_name(_RAW)])
         self._streams = ClearStreams()
-        self._child = Child(_words(backend, interface, request), quiet_s=SETTLE_S)
-        if self.live and not self._child.started(_STARTED):
-            self._child.ended()
-            said = self._child.said()
-            self._child.close()
-            raise failure(backend, self._where, request, said)
+        self._taker = None
+        words, account = _words(backend, interface, request), request.account
+        if account is not None and self.live:
+            # What dissects shall not be root; what captures must be.
+            taker = Verdict("dumpcap", find("dumpcap"), True, "")
+            self._taker = Child(capture_words(taker, str(interface), request), quiet_s=SETTLE_S)
+            self._begin(self._taker, "\0", taker)
+            words = [*_words(backend, None, request)[:-1], "-"]
+        self._child = Child(words, quiet_s=SETTLE_S, source=self._taker, account=account)
+        if self.live and self._taker is None:
+            self._begin(self._child, _STARTED, backend)
+
+    def _begin(self, child: Child, mark: str, backend: Verdict) -> None:
+        """Wait until a program captures."""
+        if not child.started(mark):
+            child.ended()
+            said = child.said()
+            child.close()
+            raise failure(backend, self._where, self._request, said)
 
     def batches(self) -> Iterator[list[Frame]]:
         """Yield frames until tshark ends."""
@@ -85,6 +106,8 @@ class TsharkSource:
         said = self._child.said()
         self.counts.unread = self._child.input.unread
         drops = DROPS["tshark"].findall(said)
+        if self._taker is not None:
+            drops = DROPS["dumpcap"].findall(self._taker.said())
         if self.live:
             self.counts.kernel = sum(map(int, drops))
         if not info.frames and not stopped and self.live:

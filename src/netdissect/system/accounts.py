@@ -1,0 +1,79 @@
+"""Whose rights count: those of who called `sudo`, or of the user that root is to become."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+__all__ = ["NOBODY", "Account", "account_named", "as_caller", "caller", "home_of_caller"]
+
+NOBODY = 65534
+"""User and group without rights, where the system names none. Source: Linux, DEFAULT_OVERFLOWUID.
+"""
+
+
+class Account(NamedTuple):
+    """A user of this machine."""
+
+    user: int
+    group: int
+    groups: tuple[int, ...] = ()
+    """Its further groups."""
+    owns_files: bool = True
+    """Whether files that are written belong to it, and not to root."""
+
+
+def account_named(name: str) -> Account | None:
+    """Return the account with a name or number; None where there is none."""
+    try:
+        row = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
+    except (KeyError, OverflowError):
+        return None
+    return Account(row.pw_uid, row.pw_gid, tuple(os.getgrouplist(row.pw_name, row.pw_gid)))
+
+
+def caller(environ: Mapping[str, str] | None = None) -> Account | None:
+    """Return who called `sudo`; None where it was not called, or by root, or this is not root."""
+    environ = os.environ if environ is None else environ
+    user, group = environ.get("SUDO_UID", ""), environ.get("SUDO_GID", "")
+    known = user.isdecimal() and group.isdecimal() and int(user) != 0
+    if not known or os.getuid() != 0:
+        return None
+    try:
+        groups = os.getgrouplist(pwd.getpwuid(int(user)).pw_name, int(group))
+    except (KeyError, OverflowError):
+        groups = [int(group)]
+    return Account(int(user), int(group), tuple(groups))
+
+
+@contextmanager
+def as_caller() -> Iterator[None]:
+    """Read files with the rights of who called `sudo`: what they may not read, root shall not read
+    for them. For one thread, at the start of a command.
+    """
+    account = caller()
+    if account is None or os.geteuid() != 0:
+        yield
+        return
+    group, groups = os.getegid(), os.getgroups()
+    try:
+        os.setgroups(account.groups)
+        os.setegid(account.group)
+        os.seteuid(account.user)
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(group)
+        os.setgroups(groups)
+
+
+def home_of_caller() -> str | None:
+    """Return the home folder of who called `sudo`; None without one."""
+    account = caller()
+    try:
+        return None if account is None else pwd.getpwuid(account.user).pw_dir
+    except KeyError:
+        return None
