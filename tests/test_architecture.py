@@ -61,7 +61,17 @@ ROOMS: dict[str, set[str]] = {
     "pytest_plugin": {"pipeline", "model"},
     "scapy_session": {"pipeline", "dissect", "layers", "flow", "model"},
     "join": {"capture", "flow", "model", "pipeline", "track"},
-    "lookup": {"diagnosis", "capture", "flow", "protocols", "dissect", "layers", "track", "model"},
+    "lookup": {
+        "diagnosis",
+        "system",
+        "capture",
+        "flow",
+        "protocols",
+        "dissect",
+        "layers",
+        "track",
+        "model",
+    },
     "survey": {"export", "model", "pipeline", "system"},
     "verify": {"capture", "flow", "model", "pipeline", "protocols"},
     "cli": {
