@@ -50,6 +50,8 @@ class Flow:
     """(endpoint, packet) of everything held, for the replay."""
     octets: int = 0
     """Octets held."""
+    alone: int = 0
+    """1 where its first datagram is none that proves a protocol without another one."""
     last_ns: int = 0
     looks: int = 0
     """How often it was judged before and belonged to nobody."""

@@ -22,7 +22,7 @@ from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim
 
 __all__ = ["Recogniser", "Stranger"]
 
-MAX_SAMPLED = 100_000
+MAX_SAMPLED = 20_000
 """Flows held for recognition at once; beyond, those idle longest are judged and let go."""
 MAX_OTHER = 100_000
 """Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
@@ -209,15 +209,34 @@ class Recogniser:
         """Return what the sample proves."""
         if flow.rule is not None:
             claim = forced_claim(flow.rule, flow.sample, flow.ports, final=final)
+        elif flow.alone == len(flow.sample):
+            return None
         else:
             likely = None if final else self.servers.likely(flow)
+            asked = self._protocols if likely is None else (likely,)
+            if len(flow.sample) == 1 and flow.transport == "udp":
+                asked = self._able(asked, flow.sample[0][2])
+                flow.alone = 1 if likely is None and not asked else 0
             claim = best_claim(
-                self._protocols if likely is None else (likely,),
+                asked,
                 flow.sample, flow.transport, flow.ports, final=final, on_fault=self._unable,
             )  # fmt: skip
         if claim is not None and claim.client is None and flow.transport == "tcp":
             claim = with_handshake(claim, flow)
         return claim
+
+    def _able(self, protocols: tuple[Protocol, ...], payload: bytes) -> tuple[Protocol, ...]:
+        """Return those that a datagram may prove alone, and those that cannot tell."""
+        found = []
+        for protocol in protocols:
+            try:
+                if not protocol.may_stand_alone(payload):
+                    continue
+            except Exception as bug:  # noqa: BLE001 - the others may still know the flow
+                self._unable(protocol, bug)
+                continue
+            found.append(protocol)
+        return tuple(found)
 
     def _settle(self, flow: Flow, claim: Claim) -> str:
         """Make a flow that of a protocol; return what the roles rest on."""
