@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from netdissect.pipeline.records import Records
     from netdissect.pipeline.reports import Reports
     from netdissect.pipeline.scenes import Scenes, Told
+    from netdissect.pipeline.spans import Count
 
 __all__ = ["Choices", "Match", "Session", "missing", "select"]
 
@@ -85,6 +86,7 @@ class Choices:
 _LOST = {
     "MAX_REPORTS": "connections more than can be shown",
     "MAX_ANOMALIES": "of the least severe findings are left out",
+    "MAX_UNCOUNTED": "datagrams were counted before it was known what became of all their units",
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
 """Bound of the pipeline -> what is missing where it is hit."""
@@ -267,6 +269,32 @@ class Session:
         self.collect(pipeline)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
+
+    def count(
+        self,
+        count: Count,
+        told: Callable[[UnitRecord | ConnectionEvent], None],
+        ended: Callable[[ConnectionReport], None],
+    ) -> None:
+        """Have every datagram counted, units and events told, and each report as soon as its
+        connection is over; afterwards `reports` is filled.
+        """
+        from netdissect.pipeline import Pipeline  # noqa: PLC0415
+        from netdissect.pipeline.reports import Reports  # noqa: PLC0415
+        from netdissect.pipeline.spans import Counted, tell  # noqa: PLC0415
+
+        reports = Reports()
+
+        def over(report: ConnectionReport) -> None:
+            ended(report)
+            reports.append(report)
+
+        counted = Counted(count)
+        options = self.ahead(self.choices.options(on_report=over))
+        pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
+        tell(self.reader, counted, pipeline, told)
+        self.collect(pipeline)
+        self.reports = reports
 
     def ahead(self, options: Options) -> Options:
         """Return the options with what a first look at the whole file has shown, where it can be

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Intervals
+    from netdissect.track.connection import Connection
 
 __all__ = ["command"]
 
@@ -96,22 +97,28 @@ def command(
 
 
 def _rows(session: Session, match: Match, connection: int | None, interval: int) -> list[Interval]:
-    """Return the spans. Units count by where the capture was taken, which is known at the end: a
-    file is read twice, so that they need not be kept.
-    """
+    """Return the spans."""
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
     table = Intervals(interval, partial=match.filter is not None)
-    if match.filter is not None or session.live:
-        told: list[UnitRecord | ConnectionEvent] = []
-        frames = _count(session, match, connection, table, told.append)
-        table.place(session.reports)
-        for item in told:
-            table.tell(item, frames)
-    else:
-        with session.again(quiet=True) as ahead:
-            table.place(ahead.analysis(None).connections)
-        _count(session, match, connection, table, table.tell)
+    if match.filter is not None:
+        _matching(session, match, connection, table)
+        return table.rows()
+
+    def count(
+        owner: Connection, direction: int, time_ns: int, octets: int, kinds: Sequence[str | None]
+    ) -> None:
+        if connection is None or owner.number == connection:
+            table.datagram(direction, time_ns, octets, kinds)
+
+    def told(item: UnitRecord | ConnectionEvent) -> None:
+        if connection is not None and item.connection != connection:
+            return
+        if isinstance(item, UnitRecord) or item.event == "gap":
+            table.tell(item)
+
+    session.count(count, told, lambda report: table.place((report,)))
+    list(session.of(connection, ()))  # says where there is no such connection
     return table.rows()
 
 
@@ -137,23 +144,10 @@ def _observed(
         return rows
 
 
-def _count(
-    session: Session,
-    match: Match,
-    connection: int | None,
-    table: Intervals,
-    tell: Callable[[UnitRecord | ConnectionEvent], None],
-) -> set[int] | None:
-    """Count matching datagrams and `tell` units and gaps, in time; return the matching frames,
-    None for all.
-    """
-    if match.filter is None:
-        for item in session.of(connection, session.both()):
-            if isinstance(item, DatagramRecord):
-                _datagram(table, item, item.kinds or ())
-            elif isinstance(item, UnitRecord) or item.event == "gap":
-                tell(item)
-        return None
+def _matching(
+    session: Session, match: Match, connection: int | None, table: Intervals
+) -> None:
+    """Count the datagrams that match, and the units on them."""
     units: list[UnitRecord] = []
     wanted: set[tuple[int, int, str, int]] = set()
     frames: set[int] = set()
@@ -166,10 +160,10 @@ def _count(
             _datagram(table, item, [fact.kind for fact in facts])
             way = item.direction or 0
             wanted |= {(item.connection or 0, way, fact.space, fact.seq) for fact in facts}
+    table.place(session.reports)
     for unit in units:
         if (unit.connection, unit.direction, unit.space, unit.seq) in wanted:
-            tell(unit)
-    return frames
+            table.tell(unit, frames)
 
 
 def _facts(messages: list[MessageRecord]) -> list[Reliability]:

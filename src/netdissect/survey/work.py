@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from netdissect._version import __version__
 from netdissect.export import json
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import UnitRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze
-from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.records import Records, iter_both
+from netdissect.pipeline.spans import Counted, tell
 from netdissect.survey.dataset import Dataset, Staged
 from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import Source, held
 from netdissect.survey.tables import day_of
+from netdissect.track.connection import Connection
 
 __all__ = ["Plan", "survey_one"]
 
@@ -112,20 +111,13 @@ def _capture(
     }
 
 
-class _Bare(Records):
-    """Counts datagrams by protocol; nothing of them is decoded."""
+class _Tables:
+    """The spans of each protocol of a capture."""
 
     def __init__(self, span_ns: int, found: Analysis) -> None:
-        super().__init__()
         self.tables: dict[str, Intervals] = {}
         self._span_ns = span_ns
         self._found = found
-
-    def other(self, packet: object) -> None:
-        """Take nothing: what is of no known protocol has no direction."""
-
-    def finding(self, *told: object) -> None:
-        """Take nothing: findings are told one by one elsewhere."""
 
     def table(self, protocol: str) -> Intervals:
         """Return the spans of a protocol; all of them begin at whole multiples of their length, so
@@ -138,25 +130,16 @@ class _Bare(Records):
             table.place(each for each in self._found.connections if each.protocol == protocol)
         return self.tables[protocol]
 
-    def record_of(self, item: Seen) -> DatagramRecord:
+    def count(
+        self,
+        owner: Connection,
+        direction: int,
+        time_ns: int,
+        octets: int,
+        kinds: Sequence[str | None],
+    ) -> None:
         """Count a datagram."""
-        connection, protocol = item.connection, item.protocol
-        name = "" if protocol is None else protocol.name
-        if connection is not None:
-            kinds = [copy.kind for _, copy in item.touched]
-            self.table(name).datagram(item.direction, item.time_ns, len(item.payload), kinds)
-        return DatagramRecord(
-            frame=item.frame,
-            time_ns=item.time_ns,
-            connection=None,
-            direction=item.direction,
-            transport="",
-            src="",
-            dst="",
-            protocol=name,
-            dialect=None,
-            length=len(item.payload),
-        )
+        self.table(owner.protocol).datagram(direction, time_ns, octets, kinds)
 
 
 def _in_time(
@@ -168,26 +151,28 @@ def _in_time(
     places: dict[int, _Place],
 ) -> None:
     """Read the capture once more, for what is told in order of time: units and intervals."""
-    bare = _Bare(plan.span_ns, found)
-    pipeline = Pipeline(options, recorder=bare.recorder, observer=bare)
-    for item in iter_both(path, bare, pipeline):
-        if isinstance(item, DatagramRecord):
-            continue
+    spans = _Tables(plan.span_ns, found)
+
+    def told(item: UnitRecord | ConnectionEvent) -> None:
         day, protocol = places.get(item.connection, (None, None))
         if protocol is None:
-            continue
+            return
         if isinstance(item, UnitRecord):
             if plan.units:
-                told = {"capture": staged.key, **unit_item(item)}
-                staged.add("units", told, day=day, protocol=protocol)
+                row = {"capture": staged.key, **unit_item(item)}
+                staged.add("units", row, day=day, protocol=protocol)
         elif item.event != "gap":
-            continue
-        bare.table(protocol).tell(item)
-    _intervals(bare, found, staged)
+            return
+        spans.table(protocol).tell(item)
+
+    counted = Counted(spans.count)
+    pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
+    tell(path, counted, pipeline, told)
+    _intervals(spans, found, staged)
 
 
-def _intervals(bare: _Bare, found: Analysis, staged: Staged) -> None:
-    for protocol, table in sorted(bare.tables.items()):
+def _intervals(spans: _Tables, found: Analysis, staged: Staged) -> None:
+    for protocol, table in sorted(spans.tables.items()):
         if table.overflowed:
             found.limits_hit["MAX_INTERVALS"] = found.limits_hit.get("MAX_INTERVALS", 0) + 1
         for row in table.rows():

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from netdissect.model.intervals import Interval
 from netdissect.model.packets import SIDES
@@ -18,8 +19,26 @@ MAX_INTERVALS = 100_000
 """Spans kept; what is later counts into the last one."""
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median."""
+_Lane: TypeAlias = tuple[int, int, str]
+"""(connection, direction, space)."""
 LATE_NS = 120_000_000_000
 """Copies of a unit that come later than this after its first one are not counted."""
+
+
+@dataclass(slots=True)
+class _Either:
+    """What one span of a lane counts, as long as nobody knows where the capture was made."""
+
+    decided: int = 0
+    """Units whose fate is known, from elsewhere than next to the receiver."""
+    lost: int = 0
+    rtts: list[tuple[int, float]] = field(default_factory=list)
+    arrived: int = 0
+    """Numbers of which it is known whether they came, next to the receiver."""
+    each: int = 0
+    """The same where numbers are skipped in normal operation."""
+    skipped: int = 0
+    """Numbers that did not come there."""
 
 
 class Intervals:
@@ -36,11 +55,21 @@ class Intervals:
         self.overflowed = False
         """True once something came later than the last span kept."""
         self._rows: dict[tuple[int, int], Interval] = {}
-        self._rtts: dict[tuple[int, int], list[float]] = {}
-        self._newest: dict[tuple[int, int, str], tuple[int, int]] = {}
+        self._rtts: dict[tuple[int, int], list[tuple[int, float]]] = {}
+        """Round trips in ms, each with its place among all."""
+        self._told_rtts = 0
+        self._newest: dict[_Lane, tuple[int, int]] = {}
         """Lane -> its newest number, and what that is more than on the wire."""
-        self._skipping: set[tuple[int, int, str]] = set()
+        self._newest_gap: dict[_Lane, tuple[int, int]] = {}
+        """The same as gaps alone tell it: for lanes whose numbers are skipped in normal
+        operation.
+        """
+        self._skipping: set[_Lane] = set()
         """Lanes whose numbers are skipped in normal operation."""
+        self._placed: set[int] = set()
+        """Connections of which it is known where the capture was made."""
+        self._open: dict[int, dict[_Lane, dict[int, _Either]]] = {}
+        """Connection -> what it counts, one way or the other, while that is not known."""
         self._last = 0
         self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
         self._near: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
@@ -59,8 +88,11 @@ class Intervals:
             row.repeated_octets += octets
 
     def place(self, reports: Iterable[ConnectionReport]) -> None:
-        """Take the connections: where the capture was made decides what units and gaps tell."""
+        """Take connections: where the capture was made decides what units and gaps tell. The sooner
+        it is known, the less is kept.
+        """
         for report in reports:
+            self._placed.add(report.connection)
             for way in (0, 1):
                 if report.vantage == SIDES[1 - way]:
                     spaces = [space for space in report.spaces if space.direction == way]
@@ -74,11 +106,12 @@ class Intervals:
                         for space in spaces
                         if not space.consecutive
                     }
+            self._settle(report.connection)
 
     def tell(
         self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None = None
     ) -> None:
-        """Take a unit or a gap of a connection that has its `place`; in the order of time.
+        """Take a unit or a gap; in the order of time.
 
         It counts later, with the copies that have come until then.
         """
@@ -90,17 +123,19 @@ class Intervals:
             self._count(*self._waiting.popleft())
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
-        arrived = (item.connection, item.direction) in self._near
+        arrived: bool | None = None
+        if item.connection in self._placed:
+            arrived = (item.connection, item.direction) in self._near
         if isinstance(item, UnitRecord):
             self.unit(item, arrived=arrived, frames=frames)
-        elif arrived:
-            self.gap(item)
+        elif arrived is not False:
+            self.gap(item, placed=arrived is not None)
 
     def unit(
         self,
         record: UnitRecord,
         *,
-        arrived: bool = False,
+        arrived: bool | None = False,
         frames: Container[int] | None = None,
     ) -> None:
         """Count one unit that is settled, in the span of its first copy, and each of its copies in
@@ -108,7 +143,8 @@ class Intervals:
 
         Args:
             record: the unit.
-            arrived: whether the capture was made next to its receiver, so that what is in it came.
+            arrived: whether the capture was made next to its receiver, so that what is in it came;
+                None = not known yet.
             frames: frames of which copies count; None = all.
 
         """
@@ -127,41 +163,85 @@ class Intervals:
         if record.outcome in {"unacked", "given_up"}:
             row.unacked += 1
         lost = record.lost or record.extra.get("reported") == "lost"
-        if arrived and not self.partial:
-            row.decided += self._arrived(record)
-        elif not arrived and (lost or record.outcome == "acked"):
-            row.decided += 1
-            row.lost += lost
-        if record.rtt_ms is not None and not arrived:
-            samples = self._rtts.setdefault((self._index(time_ns), record.direction), [])
-            row.rtt_samples += 1
-            if len(samples) < MAX_SAMPLES:
-                samples.append(record.rtt_ms)
+        lane = record.connection, record.direction, record.space
+        either = _Either()
+        if arrived is not True:
+            if lost or record.outcome == "acked":
+                either.decided, either.lost = 1, int(lost)
+            if record.rtt_ms is not None:
+                self._told_rtts += 1
+                either.rtts.append((self._told_rtts, record.rtt_ms))
+        if arrived is not False and not self.partial:
+            either.each, either.arrived = 1, self._arrived(lane, record)
+        self._add(lane, self._index(time_ns), either, arrived=arrived)
 
-    def gap(self, event: ConnectionEvent) -> None:
-        """Count numbers that were skipped next to their receiver, in the span of the next one."""
+    def gap(self, event: ConnectionEvent, *, placed: bool = True) -> None:
+        """Count numbers that were skipped next to their receiver, in the span of the next one.
+
+        Args:
+            event: the gap.
+            placed: whether it is known that the capture was made there.
+
+        """
         if event.direction is None or self.partial:
             return
         first, last = event.data["first_seq"], event.data["last_seq"]
         step = event.data.get("step")
         lost = (last - first) // (step or 1) + 1 - event.came
-        row = self._row(event.direction, event.time_ns)
-        row.lost += lost
-        if step is not None:
-            row.decided += lost
-            return
         # The number after the gap has come: its sight is what told of the gap.
         lane = event.connection, event.direction, event.data["space"]
-        row.decided += self._advance(lane, last + 1, before=first - 1)
+        either = _Either(skipped=lost, arrived=lost, each=lost)
+        if step is None:
+            either.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
+            either.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)
+        self._row(event.direction, event.time_ns)
+        self._add(lane, self._index(event.time_ns), either, arrived=True if placed else None)
 
-    def reach(self, lane: tuple[int, int, str], seq: int, time_ns: int) -> None:
+    def reach(self, lane: _Lane, seq: int, time_ns: int) -> None:
         """Count the numbers up to the last of a space whose receiver is near."""
         if lane in self._newest:
-            self._row(lane[1], time_ns).decided += self._advance(lane, seq, before=seq)
+            further = self._advance(self._newest, lane, seq, before=seq)
+            self._row(lane[1], time_ns).decided += further
 
-    def _arrived(self, record: UnitRecord) -> int:
+    def _add(self, lane: _Lane, index: int, either: _Either, *, arrived: bool | None) -> None:
+        """Count in the span of a direction, or keep until it is known what counts."""
+        if arrived is not None:
+            self._write(lane, index, either, arrived=arrived)
+            return
+        spans = self._open.setdefault(lane[0], {}).setdefault(lane, {})
+        kept = spans.setdefault(index, either)
+        if kept is not either:
+            kept.decided += either.decided
+            kept.lost += either.lost
+            kept.rtts += either.rtts
+            kept.arrived += either.arrived
+            kept.each += either.each
+            kept.skipped += either.skipped
+
+    def _write(self, lane: _Lane, index: int, either: _Either, *, arrived: bool) -> None:
+        direction = lane[1]
+        row = self._rows[index, direction]
+        if arrived:
+            row.decided += either.each if lane in self._skipping else either.arrived
+            row.lost += either.skipped
+            return
+        row.decided += either.decided
+        row.lost += either.lost
+        row.rtt_samples += len(either.rtts)
+        if either.rtts:
+            samples = self._rtts.setdefault((index, direction), [])
+            samples += either.rtts
+            if len(samples) > 2 * MAX_SAMPLES:
+                _first(samples)
+
+    def _settle(self, connection: int) -> None:
+        """Count what was kept of a connection now that it is known what counts."""
+        for lane, spans in self._open.pop(connection, {}).items():
+            for index, either in spans.items():
+                self._write(lane, index, either, arrived=lane[:2] in self._near)
+
+    def _arrived(self, lane: _Lane, record: UnitRecord) -> int:
         """Return of how many numbers more it is known that they came, now that a unit did."""
-        lane = record.connection, record.direction, record.space
         if lane in self._skipping or "apart" in record.extra:
             return 1
         start = record.seq - record.wire_seq
@@ -170,14 +250,17 @@ class Intervals:
             # Its sender numbers afresh: extended numbers go on at a multiple of all.
             before = record.seq - 1
         self._newest[lane] = before, start
-        return self._advance(lane, record.seq, before=before)
+        return self._advance(self._newest, lane, record.seq, before=before)
 
-    def _advance(self, lane: tuple[int, int, str], seq: int, *, before: int) -> int:
-        """Return how many numbers further a space (connection, direction, name) is; `before` was
-        its last so far, where none is known. Not every number need be that of a unit.
+    @staticmethod
+    def _advance(
+        newest: dict[_Lane, tuple[int, int]], lane: _Lane, seq: int, *, before: int
+    ) -> int:
+        """Return how many numbers further a lane is; `before` was its last so far, where none is
+        known. Not every number need be that of a unit.
         """
-        last, start = self._newest.get(lane, (before, 0))
-        self._newest[lane] = max(last, seq), start
+        last, start = newest.get(lane, (before, 0))
+        newest[lane] = max(last, seq), start
         return max(0, seq - last)
 
     def _index(self, time_ns: int) -> int:
@@ -210,6 +293,8 @@ class Intervals:
             self._count(*self._waiting.popleft())
         if self.start_ns is None:
             return []
+        for connection in list(self._open):
+            self._settle(connection)
         for (number, way), spaces in self._near.items():
             for name, last_seq, last_ns in spaces:
                 self.reach((number, way, name), last_seq, last_ns)
@@ -221,9 +306,16 @@ class Intervals:
                     row = Interval(self._start(index), self.span_ns, direction)
                 samples = self._rtts.get((index, direction))
                 if samples:
-                    row.rtt_ms = median(samples)
+                    _first(samples)
+                    row.rtt_ms = median(sample for _, sample in samples)
                 found.append(row)
         return found
+
+
+def _first(samples: list[tuple[int, float]]) -> None:
+    """Keep those that were told first."""
+    samples.sort()
+    del samples[MAX_SAMPLES:]
 
 
 def _moment_ns(item: UnitRecord | ConnectionEvent) -> int:

@@ -1,0 +1,125 @@
+"""Datagrams counted and the timeline told in one pass, and nothing decoded: what `stats` and
+`survey` need.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
+from netdissect.flow import Decapsulator
+from netdissect.model.annotations import Severity
+from netdissect.model.packets import Packet
+from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.pipeline import Source, opened
+from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.stages import Pipeline
+from netdissect.track.connection import Connection
+from netdissect.track.recorder import HOLD_NS, Recorder
+
+__all__ = ["MAX_UNCOUNTED", "Count", "Counted", "tell"]
+
+MAX_UNCOUNTED = 65_536
+"""Datagrams held at most until it is known of what they carried copies; beyond, the oldest count
+as they stand.
+"""
+
+Count = Callable[[Connection, int, int, int, Sequence[str | None]], None]
+"""Called with connection, direction, time in ns, octets, and the kinds of the copies of units."""
+
+_Held = tuple[int, int, Connection, int, int, tuple[tuple[UnitRecord, Copy], ...]]
+"""(frame, time, connection, direction, octets, copies)."""
+
+
+class Counted:
+    """Counts each datagram once it is known what it carried, in order of frames: an `Observer`."""
+
+    def __init__(self, count: Count) -> None:
+        """Take who counts."""
+        self.recorder = Recorder()
+        self.early = 0
+        """Datagrams that were counted before that was known, because too many were held."""
+        self._count = count
+        self._held: deque[_Held] = deque()
+        self._newest = 0
+        self._disordered = False
+
+    def seen(self, item: Seen) -> None:
+        """Take one datagram of a known protocol."""
+        connection = item.connection
+        if connection is not None:
+            frame = item.frame
+            if frame < self._newest:
+                self._disordered = True
+            self._newest = frame
+            self._held.append(
+                (frame, item.time_ns, connection, item.direction, len(item.payload), item.touched)
+            )
+
+    def other(self, packet: Packet) -> None:
+        """Take nothing: what is of no known protocol has no direction."""
+
+    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
+        """Take nothing: findings are told elsewhere."""
+
+    def ready(self, now_ns: int, oldest_frame: int | None) -> None:
+        """Count what may be counted.
+
+        Args:
+            now_ns: time of the newest packet.
+            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
+
+        """
+        if self._disordered:
+            self._held = deque(sorted(self._held, key=itemgetter(0)))
+            self._disordered = False
+        held = self._held
+        while held:
+            frame, time_ns, connection, direction, octets, touched = held[0]
+            waits = oldest_frame is not None and frame > oldest_frame
+            if waits or (touched and now_ns - time_ns <= HOLD_NS and not _settled(touched)):
+                if len(held) <= MAX_UNCOUNTED:
+                    return
+                self.early += 1
+            held.popleft()
+            kinds = [copy.kind for _, copy in touched]
+            self._count(connection, direction, time_ns, octets, kinds)
+
+
+def _settled(touched: tuple[tuple[UnitRecord, Copy], ...]) -> bool:
+    for record, copy in touched:  # noqa: SIM110 - compiled, a loop is cheaper
+        if record.settled_ns is None or copy.doubtful:
+            return False
+    return True
+
+
+def tell(
+    source: Source,
+    counted: Counted,
+    pipeline: Pipeline,
+    told: Callable[[UnitRecord | ConnectionEvent], None],
+) -> None:
+    """Read a capture once: datagrams to `counted`, units and events to `told`, each in order.
+
+    Args:
+        source: a path, `-` for standard input, an open binary file or reader.
+        counted: the pipeline's observer.
+        pipeline: its recorder is that of `counted`.
+        told: is called with each unit and event as it settles.
+
+    """
+    recorder = counted.recorder
+    with rare_collections(), opened(source) as reader:
+        for packets in Decapsulator().batches(reader.batches()):
+            pipeline.run(packets)
+            counted.ready(pipeline.now_ns, pipeline.oldest_sampled)
+            for item in recorder.ready(pipeline.now_ns):
+                told(item)
+        pipeline.finish(reader.info.last_time_ns)
+    counted.ready(pipeline.now_ns + HOLD_NS + 1, None)
+    for item in recorder.rest():
+        told(item)
+    if counted.early:
+        pipeline.limits_hit["MAX_UNCOUNTED"] = counted.early
