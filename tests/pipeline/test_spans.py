@@ -14,7 +14,6 @@ from netdissect.pipeline import spans as spans_module
 from netdissect.pipeline.records import iter_records
 from netdissect.pipeline.spans import Counted, tell
 from netdissect.track import intervals as intervals_module
-from netdissect.track.connection import Connection
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 SAMPLE = [
@@ -42,10 +41,10 @@ class _Read:
         self.limits_hit = pipeline.limits_hit
 
     def _count(
-        self, owner: Connection, direction: int, time_ns: int, octets: int,
+        self, number: int, _protocol: str, direction: int, time_ns: int, octets: int,
         kinds: Sequence[str | None],
     ) -> None:  # fmt: skip
-        self.datagrams.append((owner.number, direction, time_ns, octets, sorted(map(str, kinds))))
+        self.datagrams.append((number, direction, time_ns, octets, sorted(map(str, kinds))))
         self.table.datagram(direction, time_ns, octets, kinds)
 
     def _told(self, item: UnitRecord | ConnectionEvent) -> None:

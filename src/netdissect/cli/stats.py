@@ -20,7 +20,6 @@ from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Intervals
-    from netdissect.track.connection import Connection
 
 __all__ = ["command"]
 
@@ -106,9 +105,10 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         return table.rows()
 
     def count(
-        owner: Connection, direction: int, time_ns: int, octets: int, kinds: Sequence[str | None]
-    ) -> None:
-        if connection is None or owner.number == connection:
+        number: int, _protocol: str, direction: int, time_ns: int, octets: int,
+        kinds: Sequence[str | None],
+    ) -> None:  # fmt: skip
+        if connection in (None, number):
             table.datagram(direction, time_ns, octets, kinds)
 
     def told(item: UnitRecord | ConnectionEvent) -> None:

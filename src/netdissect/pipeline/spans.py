@@ -26,8 +26,10 @@ MAX_UNCOUNTED = 65_536
 as they stand.
 """
 
-Count = Callable[[Connection, int, int, int, Sequence[str | None]], None]
-"""Called with connection, direction, time in ns, octets, and the kinds of the copies of units."""
+Count = Callable[[int, str, int, int, int, Sequence[str | None]], None]
+"""Called with connection, protocol, direction, time in ns, octets, and the kinds of the copies of
+units.
+"""
 
 _Held = tuple[int, int, Connection, int, int, tuple[tuple[UnitRecord, Copy], ...]]
 """(frame, time, connection, direction, octets, copies)."""
@@ -85,7 +87,9 @@ class Counted:
                 self.early += 1
             held.popleft()
             kinds = [copy.kind for _, copy in touched]
-            self._count(connection, direction, time_ns, octets, kinds)
+            self._count(
+                connection.number, connection.protocol, direction, time_ns, octets, kinds
+            )
 
 
 def _settled(touched: tuple[tuple[UnitRecord, Copy], ...]) -> bool:

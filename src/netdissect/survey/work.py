@@ -16,7 +16,6 @@ from netdissect.survey.dataset import Dataset, Staged
 from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import Source, held
 from netdissect.survey.tables import day_of
-from netdissect.track.connection import Connection
 
 __all__ = ["Plan", "survey_one"]
 
@@ -132,14 +131,15 @@ class _Tables:
 
     def count(
         self,
-        owner: Connection,
+        _number: int,
+        protocol: str,
         direction: int,
         time_ns: int,
         octets: int,
         kinds: Sequence[str | None],
     ) -> None:
         """Count a datagram."""
-        self.table(owner.protocol).datagram(direction, time_ns, octets, kinds)
+        self.table(protocol).datagram(direction, time_ns, octets, kinds)
 
 
 def _in_time(
