@@ -1,0 +1,239 @@
+"""What may go wrong while a capture is read or copied: what is there is shown, the status says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import console_docs
+from livetraffic import BACKENDS, Pair, Sniff
+from netdissect.capture import open_capture
+
+LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+FRAMES = 1073
+NETDISSECT = (sys.executable, "-m", "netdissect")
+LIMIT_SECONDS = 120
+
+
+def run(*words: str | Path, **extra: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*NETDISSECT, *map(str, words)], capture_output=True, text=True, check=False,
+        timeout=LIMIT_SECONDS, **extra,
+    )  # fmt: skip
+
+
+def whole(path: Path) -> int:
+    """Return how many frames a capture holds, all of them whole."""
+    with open_capture(path) as reader:
+        count = sum(map(len, reader.batches()))
+        assert reader.damage is None, reader.damage
+    return count
+
+
+def long_copy(path: Path, times: int = 60) -> Path:
+    """Write a capture of many reads; times go on."""
+    octets = LOSSY.read_bytes()
+    path.write_bytes(octets[:24] + octets[24:] * times)
+    return path
+
+
+# -- the file changes while it is read -------------------------------------------------------------
+
+
+def test_a_capture_that_is_cut_while_it_is_read(tmp_path: Path) -> None:
+    path = long_copy(tmp_path / "x.pcap")
+    with open_capture(path) as reader:
+        batches = reader.batches()
+        count = len(next(batches))
+        os.truncate(path, path.stat().st_size - 1_000_003)
+        count += sum(map(len, batches))
+        assert FRAMES < count < 60 * FRAMES
+        assert reader.info.frames == count
+
+
+def test_a_capture_that_is_cut_to_nothing_while_it_is_read(tmp_path: Path) -> None:
+    path = long_copy(tmp_path / "x.pcap")
+    with open_capture(path) as reader:
+        batches = reader.batches()
+        count = len(next(batches))
+        os.truncate(path, 0)
+        assert count + sum(map(len, batches)) == reader.info.frames < 60 * FRAMES
+
+
+def test_a_capture_that_grows_while_it_is_read(tmp_path: Path) -> None:
+    path = long_copy(tmp_path / "x.pcap", 2)
+    records = LOSSY.read_bytes()[24:]
+    with open_capture(path) as reader:
+        batches = reader.batches()
+        count = len(next(batches))
+        with path.open("ab") as file:
+            file.write(records[:-5])
+        count += sum(map(len, batches))
+    assert 2 * FRAMES <= count <= 3 * FRAMES
+
+
+def test_a_capture_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
+    path = long_copy(tmp_path / "x.pcap", 3)
+    with open_capture(path) as reader:
+        batches = reader.batches()
+        count = len(next(batches))
+        other = tmp_path / "other"
+        other.write_bytes(b"nothing")
+        other.replace(path)
+        assert count + sum(map(len, batches)) == 3 * FRAMES
+        assert reader.damage is None
+
+
+@pytest.mark.parametrize("words", [["connections"], ["read", "-c", "5"]])
+def test_commands_survive_a_file_that_changes_all_the_time(
+    words: list[str], tmp_path: Path
+) -> None:
+    path = long_copy(tmp_path / "x.pcap", 8)
+    octets, done = path.read_bytes(), threading.Event()
+
+    def change() -> None:
+        source = random.Random(1)
+        while not done.wait(0.001):
+            path.write_bytes(octets[: source.randrange(len(octets))])
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        ended = run(words[0], path, *words[1:], "--json")
+    finally:
+        done.set()
+        thread.join()
+    assert ended.returncode in {0, 3, 6}, ended.stderr
+    assert "unexpected" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert all(json.loads(line) for line in ended.stdout.splitlines())
+
+
+# -- the system refuses ----------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="takes Linux")
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    ended = run("read", "/proc/self/mem")  # reading at 0 is EIO
+    assert ended.returncode == 3
+    assert "/proc/self/mem: Input/output error" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "files", [4, 8, *(pytest.param(each, marks=pytest.mark.slow) for each in (5, 6, 7, 9, 10, 12))]
+)
+@pytest.mark.parametrize("words", [["connections"], ["slice", "-w", "x.pcap"]])
+def test_out_of_file_descriptors(words: list[str], files: int, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    ended = run(words[0], LOSSY, *words[1:], preexec_fn=limit, cwd=tmp_path)
+    if "Fatal Python error" in ended.stderr or "netdissect" not in ended.stderr + ended.stdout:
+        assert ended.returncode != 0 or ended.stdout or (tmp_path / "x.pcap").exists()
+        return  # Python itself did not get as far as this program
+    assert ended.returncode in {0, 1, 2, 3}, ended.stderr
+    assert ended.returncode == 0 or "Too many open files" in ended.stderr
+
+
+def _mounts() -> bool:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    words = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/dev/shm"]  # noqa: S108
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not _mounts(), reason="takes root and unshare")
+@pytest.mark.parametrize("words", [["connections"], ["sniff", "-w", "out.pcapng"]])
+def test_a_full_dev_shm(words: list[str], tmp_path: Path) -> None:
+    path = long_copy(tmp_path / "x.pcap", 2)
+    script = 'mount -t tmpfs -o size=4k none /dev/shm && dd if=/dev/zero of=/dev/shm/x 2>&-; "$@"'
+    source = ["-r", str(path)] if words[0] == "sniff" else [str(path)]
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *NETDISSECT, words[0], *source, *words[1:]],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert "Traceback" not in ended.stderr
+    assert "unexpected" not in ended.stderr
+    assert ended.returncode in {0, 1}, ended.stderr
+    if words[0] == "sniff" and ended.returncode == 0:
+        assert whole(tmp_path / "out.pcapng") == 2 * FRAMES
+
+
+@pytest.mark.skipif(not _mounts(), reason="takes root and unshare")
+@pytest.mark.parametrize("words", [["slice"], ["sniff", "-r"]])
+def test_a_full_disk_keeps_what_was_written(words: list[str], tmp_path: Path) -> None:
+    disk, copy = tmp_path / "disk", tmp_path / "copy.pcap"
+    disk.mkdir()
+    script = f'mount -t tmpfs -o size=64k none {disk}; "$@"; s=$?; cp {disk}/x.pcap {copy}; exit $s'
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *NETDISSECT, *words, str(LOSSY),
+         "-w", str(disk / "x.pcap")],
+        capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert ended.returncode == 1, ended.stderr
+    assert "No space left on device" in ended.stderr
+    assert 100 < whole(copy) < FRAMES
+
+
+# -- the process is ended --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["slice"], ["sniff", "-r"]])
+@pytest.mark.parametrize("runs", [2, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_killed_copy_is_valid_up_to_its_end(words: list[str], runs: int, tmp_path: Path) -> None:
+    """At random moments: there is no file yet, or one that ends with a whole record."""
+    path, source = long_copy(tmp_path / "x.pcap", 40), random.Random(runs)
+    for number in range(runs):
+        out = tmp_path / f"{number}.pcapng"
+        with subprocess.Popen(
+            [*NETDISSECT, *words, str(path), "-w", str(out)], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as process:  # fmt: skip
+            if number % 2:
+                time.sleep(source.uniform(0, 1.5))
+            else:  # as soon as something is written
+                end = time.monotonic() + LIMIT_SECONDS
+                while process.poll() is None and time.monotonic() < end:
+                    if out.exists() and out.stat().st_size > 1000:
+                        break
+                    time.sleep(0.001)
+            process.kill()
+        if out.exists() and out.stat().st_size:
+            with open_capture(out) as reader:
+                kept = sum(map(len, reader.batches()))
+                at = reader.info.truncated_at
+            # A record may be on its way to the disk; everything before it is there.
+            assert at is None or kept, reader.damage
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_capture_that_is_killed_at_any_moment(backend: str, tmp_path: Path) -> None:
+    """Under traffic: what was shown is in the file."""
+    source = random.Random(backend)
+    for number in range(12):
+        path = tmp_path / f"{number}.pcapng"
+        with Pair() as pair, Sniff(
+            "--backend", backend, "-f", pair.filter, "-w", str(path), "--all"
+        ) as sniff:  # fmt: skip
+            sniff.until(b"capturing on ")
+            pair.send([(way % 2, b"datagram %d" % way) for way in range(200)])
+            shown = source.randrange(60)
+            for _ in range(shown):
+                sniff.line()
+            time.sleep(source.uniform(0, 0.05))
+            status, _, _ = sniff.ended(signal.SIGKILL)
+        assert status == -signal.SIGKILL
+        with open_capture(path) as reader:
+            assert sum(map(len, reader.batches())) >= shown

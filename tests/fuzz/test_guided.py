@@ -1,0 +1,78 @@
+"""Coverage-guided fuzzing of all that reads what strangers wrote, and what it once found."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import guided
+
+SCRIPT = Path(guided.__file__)
+SOURCE = SCRIPT.parents[2] / "src"
+SECONDS = float(os.environ.get("NETDISSECT_FUZZ_SECONDS", "900"))
+"""Time of `pytest -m fuzz` for all targets together."""
+LIMIT_MIB, LIMIT_SECONDS = 2048, 20
+
+
+@pytest.mark.parametrize(
+    ("target", "file"),
+    list(guided.kept()),
+    ids=lambda part: part.name if isinstance(part, Path) else part,
+)
+def test_kept_inputs(target: str, file: Path) -> None:
+    octets = file.read_bytes()
+    assert len(octets) <= guided.MAX_OCTETS
+    assert repr(guided.TARGETS[target](octets)) == repr(guided.TARGETS[target](octets))
+
+
+def test_every_target_has_inputs_that_reach_something() -> None:
+    assert {target for target, _ in guided.kept()} == set(guided.TARGETS)
+    assert '"connection":1' in guided.scan((guided.CORPUS / "scan" / "knet").read_bytes())[0]
+    assert any(guided.filters(b"frame.number > 1"))
+
+
+def digests(**environment: str) -> tuple[bool, dict[str, str]]:
+    words = [sys.executable, str(SCRIPT), "--digest", str(guided.CORPUS)]
+    ended = subprocess.run(
+        words, capture_output=True, check=True, cwd="/", env={**os.environ, **environment}
+    )
+    hot, found = json.loads(ended.stdout)
+    return not hot.endswith(".py"), found
+
+
+def test_compiled_and_interpreted_agree_on_every_kept_input() -> None:
+    """Where the package that is installed is compiled, its source beside the tests is not."""
+    compiled, here = digests(PYTHONPATH="")
+    if not compiled:
+        pytest.skip("the package that is installed is not compiled")
+    source_compiled, there = digests(PYTHONPATH=str(SOURCE))
+    assert not source_compiled
+    assert here == there
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("target", guided.TARGETS)
+def test_new_inputs(target: str, tmp_path: Path) -> None:
+    if find_spec("atheris") is None:
+        pytest.skip("needs atheris: pip install atheris (CPython 3.11 to 3.13 on Linux)")
+    share = max(1, round(SECONDS / len(guided.TARGETS)))
+    found = guided.CORPUS / target / "found"
+    (tmp_path / "new").mkdir()
+    ended = subprocess.run(
+        [
+            sys.executable, str(SCRIPT), target, f"-max_total_time={share}",
+            f"-rss_limit_mb={LIMIT_MIB}", f"-timeout={LIMIT_SECONDS}", "-verbosity=0",
+            f"-artifact_prefix={tmp_path}/", str(tmp_path / "new"), str(guided.CORPUS / target),
+        ],
+        capture_output=True, text=True, errors="replace", check=False,
+        env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
+    )  # fmt: skip
+    left = [file for file in tmp_path.iterdir() if file.is_file()]
+    told = f"keep {left} in {found}:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+    assert ended.returncode == 0, told
