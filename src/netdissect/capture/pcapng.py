@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.capture.account import MAX_TEXT, Ledger
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
+from netdissect.model.packets import LINK_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +85,8 @@ class _Interface:
     """One interface of the current section."""
 
     link: int
+    sight: int
+    """The link type, and the number of the interface where there are several; see `Frame`."""
     snap_length: int
     ns_per_tick: int
     """Nanoseconds per tick; 0 where a tick is no whole number of them (then `ticks_per_s` counts).
@@ -163,8 +166,11 @@ class Section:
         whole, part = divmod(_NS_PER_S, ticks)
         ns_per_tick = 0 if part else whole
         self.interfaces.append(
-            _Interface(link, snap_length, ns_per_tick, ticks, offset * _NS_PER_S)
+            _Interface(link, link, snap_length, ns_per_tick, ticks, offset * _NS_PER_S)
         )
+        if len(self.interfaces) > 1:
+            for number, interface in enumerate(self.interfaces, 1):
+                interface.sight = interface.link | number << LINK_BITS
         self.ledger.link_type(link)
         self.ledger.interface(name or f"interface {len(self.interfaces) - 1}")
         self.ledger.info.nanosecond |= ticks > _US_PER_S
@@ -282,7 +288,7 @@ class _Reader:
                 time_ns = interface.time_ns(high << 32 | low)
             number += 1
             self.time_ns = time_ns
-            batch.append((number, time_ns, interface.link, data[start : start + captured], wire))
+            batch.append((number, time_ns, interface.sight, data[start : start + captured], wire))
             if options + 4 != stop:
                 section.packet_options(data, options, stop - 4, of=interface, frame=number)
             pos = stop
@@ -336,7 +342,7 @@ class _Reader:
             raise DamageError(f"packet block says {captured} captured octets")
         self.number += 1
         batch.append(
-            (self.number, self.time_ns, interface.link, data[start : start + captured], wire)
+            (self.number, self.time_ns, interface.sight, data[start : start + captured], wire)
         )
         if drops != _DROPS_UNKNOWN:
             interface.add_packet_drops(drops)

@@ -10,6 +10,7 @@ from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, pcap_batches
 from netdissect.capture.pcapng import SECTION_HEADER, pcapng_batches
 from netdissect.capture.source import CaptureError, Window, open_window
+from netdissect.model.packets import LINK_TYPE
 from netdissect.model.reports import CaptureInfo
 
 if TYPE_CHECKING:
@@ -52,10 +53,13 @@ class CaptureReader:
         self.close()
 
     def __iter__(self) -> Iterator[Frame]:
-        return chain.from_iterable(self._batches)
+        for number, time_ns, link, data, wire in chain.from_iterable(self._batches):
+            yield number, time_ns, link & LINK_TYPE, data, wire
 
     def batches(self) -> Iterator[list[Frame]]:
-        """Return the same frames in lists: those that one read of the file completed."""
+        """Return the same frames in lists: those that one read of the file completed. Where the
+        file has several interfaces, the link type has that of the frame above its 16 bits.
+        """
         return self._batches
 
     @property

@@ -10,7 +10,7 @@ from netdissect.flow import Decapsulator
 from netdissect.flow.ip import IP_READERS
 from netdissect.flow.links import LINK_READERS, skip_tags
 from netdissect.model.errors import UsageError
-from netdissect.model.packets import Frame, Packet
+from netdissect.model.packets import LINK_TYPE, Frame, Packet
 from netdissect.model.text import quoted
 
 __all__ = ["FrameSet", "assembled", "parse_frames", "pieces"]
@@ -101,7 +101,7 @@ def _fragment(frame: Frame) -> tuple[bytes, int] | None:
     lies; None for a whole one.
     """
     _, _, link, data, wire = frame
-    reader = LINK_READERS.get(link)
+    reader = LINK_READERS.get(link & LINK_TYPE)
     located = None if reader is None else skip_tags(data, reader(data))
     if located is None or located[0] not in IP_READERS:
         return None

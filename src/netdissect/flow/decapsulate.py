@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
 from netdissect.flow.fragments import Fragment, FragmentTable
+from netdissect.flow.interfaces import Interfaces
 from netdissect.flow.ip import IP_READERS, IpHeader
 from netdissect.flow.links import (
     ETHERNET,
@@ -21,7 +22,7 @@ from netdissect.flow.segments import read_segment
 from netdissect.flow.stats import FlowStats
 from netdissect.flow.streams import TcpStreams
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
-from netdissect.model.packets import PacketKind
+from netdissect.model.packets import LINK_BITS, LINK_TYPE, PacketKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,7 +59,10 @@ _USUAL_OCTETS: Final = 42
 class Decapsulator:
     """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
-    __slots__ = ("_copies", "_fragments", "_skip_tcp", "_skip_udp", "_streams", "stats")
+    __slots__ = (
+        "_copies", "_fragments", "_interface", "_interfaces", "_skip_tcp", "_skip_udp", "_streams",
+        "stats",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +79,9 @@ class Decapsulator:
         self._fragments = FragmentTable(self.stats)
         self._streams = TcpStreams(self.stats)
         self._copies = CopyTable()
+        self._interfaces = Interfaces()
+        self._interface = -1
+        """Interface of the frame at hand; -1 where the capture has one only."""
 
     def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
         """Yield the packets of the frames, each as soon as it is whole, and at the end what is
@@ -159,12 +166,17 @@ class Decapsulator:
     def _frame(self, frame: Frame) -> list[Packet]:
         """Return the packets that any frame completes."""
         _, time_ns, link, data, wire = frame
+        self._interface = (link >> LINK_BITS) - 1
+        link &= LINK_TYPE
         reader = LINK_READERS.get(link)
         if reader is None:
             self.stats.unknown_link[link] = self.stats.unknown_link.get(link, 0) + 1
             return []
         located = reader(data)
         place = cooked_sight(link, data)
+        if self._interface >= 0:
+            self._interfaces.frame(self._interface)
+            place = self._interface.to_bytes(4, "big") + (place or b"")
         faults: tuple[str, ...] = ()
         if place is not None and self._copies.is_copy(data[located[1] :], place, time_ns):
             self.stats.capture_duplicates += 1
@@ -262,15 +274,21 @@ class Decapsulator:
                     frame, data, inner, wire_end=end, faults=faults, depth=depth + 1
                 )
         self.stats.udp += 1
-        key = header.addresses + data[start : start + 4]
+        key = self._key(header.addresses + data[start : start + 4], faults)
         return [(PacketKind.UDP, frame[0], frame[1], key, data[body:end], None, faults)]
+
+    def _key(self, key: FlowKey, faults: tuple[str, ...]) -> FlowKey:
+        """Return the key of the flow that a packet with these endpoints belongs to."""
+        if self._interface < 0:
+            return key
+        return self._interfaces.key(key, self._interface, new=CAPTURE_DUPLICATE not in faults)
 
     def _tcp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
         segment = read_segment(data, header.start, header.end)
         if segment is None:
             self.stats.malformed += 1
             return []
-        key = header.addresses + data[header.start : header.start + 4]
+        key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
         number, time_ns = frame[:2]
         return self._streams.take(key, segment, number, time_ns, header.ip_id, faults=header.faults)
 
@@ -292,6 +310,7 @@ class Decapsulator:
             return []
         self.stats.icmp_unreachable += 1
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
+        key = self._key(key, (CAPTURE_DUPLICATE,))
         body = quoted.start + _UDP_HEADER
         # Compiled, a slice must not end before it begins.
         payload = data[body : max(body, quoted.end)]

@@ -16,7 +16,7 @@ from netdissect.capture import open_capture
 from netdissect.capture.writer import PcapngWriter
 from netdissect.join.many import Link
 from netdissect.model.joined import Fate, FateRow
-from netdissect.model.packets import Frame
+from netdissect.model.packets import LINK_TYPE, Frame
 
 __all__ = ["write_joined"]
 
@@ -49,7 +49,7 @@ def write_joined(
             interface = interfaces.get((capture, frame[2]))
             if interface is None:
                 name = Path(paths[capture]).name
-                interface = writer.add_interface(frame[2], name)
+                interface = writer.add_interface(frame[2] & LINK_TYPE, name)
                 interfaces[capture, frame[2]] = interface
             comment = _comment(capture, number, links)
             writer.write(max(common, 0), frame[3], frame[4], interface=interface, comment=comment)

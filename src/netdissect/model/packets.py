@@ -13,6 +13,8 @@ from ipaddress import IPv6Address
 from typing import Final, NamedTuple, TypeAlias
 
 __all__ = [
+    "LINK_BITS",
+    "LINK_TYPE",
     "SIDES",
     "Direction",
     "Endpoint",
@@ -31,12 +33,18 @@ __all__ = [
 
 Frame: TypeAlias = tuple[int, int, int, bytes, int]
 """(frame number from 1, time in ns since the Unix epoch, link type, captured octets, length on the
-wire in octets).
+wire in octets). In batches of a pcapng file with several interfaces the link type has the number of
+the frame's interface, from 1, above its 16 bits: see `LINK_BITS`.
 """
+
+LINK_BITS: Final = 16
+"""Width of a link type."""
+LINK_TYPE: Final = (1 << LINK_BITS) - 1
+"""The link type alone."""
 
 FlowKey: TypeAlias = bytes
 """Source address, destination address, source port, destination port, as on the wire: 12 octets for
-IPv4, 36 for IPv6.
+IPv4, 36 for IPv6. Two more tell apart flows of the same endpoints on several interfaces.
 """
 
 
@@ -161,9 +169,13 @@ def endpoint_text(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
+def _address_size(key: FlowKey) -> int:
+    return 4 if len(key) < 36 else 16  # noqa: PLR2004 - the two layouts of FlowKey
+
+
 def flow_endpoints(key: FlowKey) -> tuple[Endpoint, Endpoint]:
     """Return (source, destination) of a flow key."""
-    size = 4 if len(key) == 12 else 16  # noqa: PLR2004 - the two layouts of FlowKey
+    size = _address_size(key)
     text = _ipv4_text if size == 4 else _ipv6_text  # noqa: PLR2004
     source, destination = text(key[:size]), text(key[size : 2 * size])
     ports = flow_ports(key)
@@ -172,13 +184,16 @@ def flow_endpoints(key: FlowKey) -> tuple[Endpoint, Endpoint]:
 
 def flow_ports(key: FlowKey) -> tuple[int, int]:
     """Return (source port, destination port) of a flow key."""
-    return int.from_bytes(key[-4:-2], "big"), int.from_bytes(key[-2:], "big")
+    size = 2 * _address_size(key)
+    ports = key[size : size + 4]
+    return int.from_bytes(ports[:2], "big"), int.from_bytes(ports[2:], "big")
 
 
 def flow_sides(key: FlowKey) -> tuple[bytes, bytes]:
     """Return (source, destination) of a flow key as octets, each the address and then the port."""
-    size = (len(key) - 4) // 2
-    return key[:size] + key[-4:-2], key[size : 2 * size] + key[-2:]
+    size = _address_size(key)
+    ports = key[2 * size : 2 * size + 4]
+    return key[:size] + ports[:2], key[size : 2 * size] + ports[2:]
 
 
 def _ipv4_text(address: bytes) -> str:
@@ -192,6 +207,6 @@ def _ipv6_text(address: bytes) -> str:
 
 def reverse_key(key: FlowKey) -> FlowKey:
     """Return the key of the opposite direction of the same flow."""
-    size = (len(key) - 4) // 2
+    size = _address_size(key)
     ports = key[2 * size :]
-    return key[size : 2 * size] + key[:size] + ports[2:] + ports[:2]
+    return key[size : 2 * size] + key[:size] + ports[2:4] + ports[:2] + ports[4:]

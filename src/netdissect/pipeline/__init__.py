@@ -7,6 +7,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol, cast
 
@@ -148,7 +149,8 @@ def iter_timeline(
     if recorder is None:
         return
     with rare_collections(), opened(source) as reader:
-        packets: Iterator[Packet] = Decapsulator().packets(reader)
+        frames = chain.from_iterable(reader.batches())
+        packets: Iterator[Packet] = Decapsulator().packets(frames)
         for count, packet in enumerate(packets):
             pipeline.feed(packet)
             if not count % _FLUSH_PACKETS:

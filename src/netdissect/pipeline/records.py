@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from netdissect.dissect.engine import Request, dissect
@@ -499,7 +500,7 @@ def iter_both(
 
     """
     with rare_collections(), opened(source) as reader:
-        for packet in Decapsulator().packets(reader):
+        for packet in Decapsulator().packets(chain.from_iterable(reader.batches())):
             pipeline.feed(packet)
             yield from records.recorder.ready(pipeline.now_ns)
             yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)

@@ -12,7 +12,7 @@ from netdissect.capture.linktypes import link_type_name
 from netdissect.capture.live.limits import RingRule
 from netdissect.capture.writer import PcapngWriter, PcapWriter
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.packets import Frame
+from netdissect.model.packets import LINK_TYPE, Frame
 
 __all__ = ["FileSink"]
 
@@ -138,17 +138,17 @@ class FileSink:
         _, time_ns, link, data, wire = frame
         writer = self._writer
         if writer is None:
-            writer = self._pcap(link)
+            writer = self._pcap(link & LINK_TYPE)
         if isinstance(writer, PcapngWriter):
             number = self._numbers.get(link)
             if number is None:
                 number = self._number(writer, link)
             writer.write(time_ns, data, wire, interface=number)
-        elif link == self._link_type:
+        elif link & LINK_TYPE == self._link_type:
             writer.write(time_ns, data, wire)
         else:
-            raise OSError(0, f"a pcap file cannot hold {link_type_name(link)} besides its own; "
-                             "write pcapng")  # fmt: skip
+            name = link_type_name(link & LINK_TYPE)
+            raise OSError(0, f"a pcap file cannot hold {name} besides its own; write pcapng")
         self._packets += 1
         if self._first_ns is None:
             self._first_ns = time_ns
@@ -159,7 +159,7 @@ class FileSink:
         return writer
 
     def _number(self, writer: PcapngWriter, link: int) -> int:
-        self._numbers[link] = writer.add_interface(link, self._interface)
+        self._numbers[link] = writer.add_interface(link & LINK_TYPE, self._interface)
         return self._numbers[link]
 
     # -- ring --------------------------------------------------------------------------------------
