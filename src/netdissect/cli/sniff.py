@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,11 +19,14 @@ from netdissect.cli.settings import in_force
 from netdissect.render.console import Screen
 
 if TYPE_CHECKING:
+    from netdissect.export.metrics import Endpoint
     from netdissect.model.live import LiveView
 
 __all__ = ["command"]
 
 _MAX_SNAP = 262_144
+_REFRESH_S = 1.0
+"""Seconds between two looks at the figures by server."""
 _BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
 _LATE = (
     "netdissect.cli.read",
@@ -110,6 +114,11 @@ _LATE = (
 @click.option(
     "-o", "preferences", multiple=True, metavar="NAME:VALUE", help="Preference of backend tshark."
 )
+@click.option(
+    "--metrics",
+    metavar="HOST:PORT",
+    help="Serve figures by server for Prometheus instead of showing datagrams: 127.0.0.1:9464.",
+)
 @click.option("--live", is_flag=True, help="A dashboard of connections and their timeline.")
 @click.option(
     "--hold", is_flag=True, help="Lines too wait until it is settled what became of their units."
@@ -133,6 +142,7 @@ def command(
     display_filter: str | None,
     write: str | None,
     live: bool,
+    metrics: str | None,
     as_json: bool,
     choices: Choices,
     color: str,
@@ -157,15 +167,20 @@ def command(
         raise click.UsageError(
             "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
         )
-    show = write != "-" and not (quiet and write is not None and not live)
+    show = metrics is not None or (
+        write != "-" and not (quiet and write is not None and not live)
+    )
     # Read now: the user that this process becomes may not read the files of root.
     where, names = make_screen(color, width, flush=True), in_force()["endpoints"]
     _load(choices)
+    served = None if metrics is None else _endpoint(metrics)
     with _session(interface, file, write, choices, quiet=quiet, show=show, rest=rest) as session:
         match = Match.of(display_filter, session)
         if not show:
             for _ in session.feed:
                 pass
+        elif served is not None:
+            _serve(session, served)
         elif live and sys.stdout.isatty():
             _dashboard(session, match, names)
         else:
@@ -276,6 +291,43 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
     with Dashboard(names=names) as dashboard:
         session.feed.on_tick = lambda: dashboard.refresh(seen)
         watch(session.feed, pipeline, chosen, lambda: dashboard.keep(seen))
+
+
+def _endpoint(address: str) -> Endpoint:
+    from netdissect.export.metrics import Endpoint  # noqa: PLC0415
+
+    return Endpoint(address)
+
+
+def _serve(session: LiveSession, served: Endpoint) -> None:
+    """Let others read the figures by server while the capture goes on."""
+    from netdissect.export.metrics import Facts  # noqa: PLC0415
+    from netdissect.pipeline import Pipeline  # noqa: PLC0415
+    from netdissect.pipeline.live import Totals, watch  # noqa: PLC0415
+
+    totals = Totals()
+    pipeline = Pipeline(
+        session.choices.options(on_anomaly=session.forget, on_report=totals.ended)
+    )
+    due = 0.0
+
+    def refresh() -> None:
+        nonlocal due
+        now = monotonic()
+        if now >= due:
+            feed = session.feed
+            served.facts = Facts(
+                feed.packets, feed.own_drops, pipeline.other_datagrams, totals.now(pipeline)
+            )
+            # A tenth of the time at most goes into figures, however many connections there are.
+            due = now + max(_REFRESH_S, 10 * (monotonic() - now))
+
+    session.say(f"metrics at http://{served.address}/metrics")
+    session.feed.on_tick = refresh
+    try:
+        watch(session.feed, pipeline, at_end=refresh)
+    finally:
+        served.close()
 
 
 def _list_interfaces(*, as_json: bool, color: str, width: int | None) -> None:

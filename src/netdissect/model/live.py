@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = ["Glimpse", "LiveView"]
+__all__ = ["Glimpse", "LiveView", "ServerFigures"]
 
 
 @dataclass(slots=True)
@@ -34,6 +34,31 @@ class Glimpse:
     """Median of the round trips so far; None without any."""
     anomalies: tuple[int, int, int, int]
     """chat, note, warn, error."""
+
+
+@dataclass(slots=True)
+class ServerFigures:
+    """What the connections of one server come to, those that have ended included."""
+
+    server: str
+    """"address:port"; `other` for all beyond the bound."""
+    protocol: str
+    open: int = 0
+    """Connections at the moment."""
+    begun: int = 0
+    """Connections so far."""
+    datagrams: list[int] = field(default_factory=lambda: [0, 0])
+    """By direction."""
+    octets: list[int] = field(default_factory=lambda: [0, 0])
+    units: int = 0
+    """Reliable and numbered units of both directions."""
+    retransmissions: int = 0
+    lost: int = 0
+    """Units that were never seen although later ones were."""
+    findings: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    """chat, note, warn, error."""
+    trips_ms: list[float] = field(default_factory=list)
+    """Median round trip of each connection at the moment that has any."""
 
 
 @dataclass(slots=True)

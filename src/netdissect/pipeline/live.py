@@ -12,9 +12,10 @@ from netdissect.capture.live.feed import LiveFeed
 from netdissect.capture.live.limits import Autostop, RingRule
 from netdissect.capture.live.rights import successor
 from netdissect.flow import Decapsulator
-from netdissect.model.live import Glimpse, LiveView
+from netdissect.model.live import Glimpse, LiveView, ServerFigures
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.pipeline.servers_live import ServerTotals
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.connection import Connection
 
@@ -30,6 +31,7 @@ __all__ = [
     "LiveFeed",
     "LiveRequest",
     "RingRule",
+    "Totals",
     "find_interface",
     "interfaces",
     "look",
@@ -136,6 +138,20 @@ def look(
         connections=[_glimpse(one) for one in tracked[:connections]],
         recent=list(islice(newest, recent))[::-1],
     )
+
+
+class Totals:
+    """The figures of a running capture by server."""
+
+    def __init__(self) -> None:
+        self._totals = ServerTotals()
+        self.ended = self._totals.ended
+        """Takes the report of a connection that has ended."""
+
+    def now(self, pipeline: Pipeline) -> list[ServerFigures]:
+        """Return how all servers stand."""
+        tracked = pipeline.tracked()
+        return self._totals.now(tracked, map(_median, tracked))
 
 
 def _glimpse(connection: Connection) -> Glimpse:

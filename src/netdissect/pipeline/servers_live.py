@@ -1,0 +1,92 @@
+"""Figures of a running capture by server, for those who watch many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import deepcopy
+
+from netdissect.model.annotations import Severity
+from netdissect.model.live import ServerFigures
+from netdissect.model.reports import ConnectionReport, SpaceReport
+from netdissect.track.connection import Connection
+
+__all__ = ["MAX_SERVERS", "OTHER", "ServerTotals"]
+
+MAX_SERVERS = 100
+"""Servers that are told apart, those seen first; all others are counted together."""
+OTHER = "other"
+
+
+class ServerTotals:
+    """Sums by server: of connections that have ended, and with those that go on."""
+
+    def __init__(self) -> None:
+        self._ended: dict[tuple[str, str], ServerFigures] = {}
+        self._shown: dict[tuple[str, str], ServerFigures] = {}
+        self._apart: set[str] = set()
+
+    @property
+    def servers(self) -> int:
+        """Return how many servers are told apart."""
+        return len(self._apart)
+
+    def ended(self, report: ConnectionReport) -> None:
+        """Take the report of a connection that has ended."""
+        row = self._row(self._ended, report.server, report.protocol)
+        _add(row, report.datagrams, report.octets, report.spaces)
+        counts = [report.anomalies.get(level.label, 0) for level in Severity]
+        row.findings = [a + b for a, b in zip(row.findings, counts, strict=True)]
+        row.begun += 1
+
+    def now(
+        self, tracked: Iterable[Connection], trips: Iterable[float | None]
+    ) -> list[ServerFigures]:
+        """Return how all servers stand. No sum is ever less than it was.
+
+        Args:
+            tracked: the connections that go on.
+            trips: the median round trip of each in milliseconds, None without any.
+
+        """
+        rows = deepcopy(self._ended)
+        for connection, trip in zip(tracked, trips, strict=True):
+            row = self._row(rows, connection.endpoints[1], connection.protocol)
+            there, back = connection.lanes
+            spaces = [space.report() for lane in connection.lanes for space in lane.spaces.values()]
+            _add(row, (there.datagrams, back.datagrams), (there.octets, back.octets), spaces)
+            found = connection.findings.by_severity
+            row.findings = [a + b for a, b in zip(row.findings, found, strict=True)]
+            row.begun += 1
+            row.open += 1
+            if trip is not None:
+                row.trips_ms.append(trip)
+        for key, row in rows.items():
+            # What was taken for lost may come late: a counter must not go back for it.
+            row.lost = max(row.lost, self._shown[key].lost if key in self._shown else 0)
+        self._shown = rows
+        return list(rows.values())
+
+    def _row(
+        self, rows: dict[tuple[str, str], ServerFigures], server: str, protocol: str
+    ) -> ServerFigures:
+        if server not in self._apart:
+            if len(self._apart) < MAX_SERVERS:
+                self._apart.add(server)
+            else:
+                server = OTHER
+        return rows.setdefault((server, protocol), ServerFigures(server, protocol))
+
+
+def _add(
+    row: ServerFigures,
+    datagrams: tuple[int, int],
+    octets: tuple[int, int],
+    spaces: Iterable[SpaceReport],
+) -> None:
+    for direction in range(2):
+        row.datagrams[direction] += datagrams[direction]
+        row.octets[direction] += octets[direction]
+    for space in spaces:
+        row.units += space.units
+        row.retransmissions += space.retransmissions
+        row.lost += space.never_seen
