@@ -11,7 +11,8 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write, say
 from netdissect.cli.errors import EXIT
-from netdissect.cli.session import Choices, Session
+from netdissect.cli.session import Choices, Session, missing
+from netdissect.export.qlog import FLAVOURS, qlog
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
@@ -30,6 +31,23 @@ _LUA, _ALL = "lua", "all"
     help="The same frames as pcapng, each with a comment that Wireshark shows.",
 )
 @click.option(
+    "--qlog",
+    "qlog_file",
+    metavar="FILE",
+    type=FILE,
+    help="One connection as qlog, a JSON text a record (.sqlog); `-` is standard output.",
+)
+@click.option(
+    "--qlog-flavour",
+    "flavour",
+    type=click.Choice(FLAVOURS),
+    default=FLAVOURS[0],
+    help="The current draft with names of our own, or the names that qvis draws.",
+)
+@click.option(
+    "--connection", type=click.IntRange(min=1), metavar="N", help="Which one --qlog writes."
+)
+@click.option(
     "-o", "--output", metavar="FILE", type=FILE, help="Where `lua` writes; else standard output."
 )
 @options.secrets
@@ -39,6 +57,9 @@ def command(
     file: str,
     second: str | None,
     notes: str | None,
+    qlog_file: str | None,
+    flavour: str,
+    connection: int | None,
     output: str | None,
     secrets: bool | None,
     choices: Choices,
@@ -67,10 +88,12 @@ def command(
         return _lua(second, output)
     if second is not None:
         raise UsageError(f"export reads one capture; {quoted(second)} is one too many")
-    if notes is None:
-        raise UsageError("what to write? --pcapng-notes FILE")
+    if (notes is None) == (qlog_file is None):
+        raise UsageError("what to write? --pcapng-notes FILE or --qlog FILE")
     if file == "-":
         raise UsageError("export reads a capture twice: give a file, not `-`")
+    if notes is None:
+        return _qlog(Session(file, choices, quiet=True), qlog_file or "-", flavour, connection)
     fit_to_write(notes, [file])
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import annotate  # noqa: PLC0415
@@ -94,6 +117,22 @@ def _lua(protocol: str | None, output: str | None) -> int:
     with click.open_file(output or "-", "w", encoding="utf-8") as target:
         target.write(text)
     return EXIT.DONE
+
+
+def _qlog(session: Session, target: str, flavour: str, number: int | None) -> int:
+    """Write one connection as qlog."""
+    fit_to_write(target, [session.file])
+    with session, session.again() as ahead:
+        reports = ahead.analysis().connections
+        if number is None and len(reports) > 1:
+            raise UsageError(f"a qlog file holds one of the {len(reports):,}: --connection N")
+        report = reports.by_number(number or 1)
+        if report is None:
+            raise missing(number or 1, reports)
+        with click.open_file(target, "w", encoding="utf-8") as out:
+            for line in qlog(session.both(), report, flavour):
+                out.write(line)
+        return session.status()
 
 
 def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:
