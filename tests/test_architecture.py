@@ -72,7 +72,7 @@ ROOMS: dict[str, set[str]] = {
         "track",
         "model",
     },
-    "survey": {"export", "model", "pipeline", "system"},
+    "survey": {"capture", "edit", "export", "model", "pipeline", "system"},
     "verify": {"capture", "flow", "model", "pipeline", "protocols"},
     "cli": {
         "pipeline",

@@ -146,11 +146,27 @@ def test_wireshark_reads_the_same(path: Path, scripts: Path) -> None:
     assert differences(path, scripts) == []
 
 
+def is_whole(path: Path) -> bool:
+    """Return whether Wireshark has every stream from its start, in order and once: of others it
+    makes pieces in other frames than we do.
+    """
+    lost = "tcp.analysis.lost_segment || tcp.analysis.out_of_order || tcp.analysis.retransmission"
+    words = ["tshark", "-r", str(path), "-T", "fields", "-e", "tcp.stream", "-Y"]
+    broken = subprocess.run([*words, lost], capture_output=True, text=True, check=True).stdout
+    streams, begun = (
+        set(subprocess.run([*words, rule], capture_output=True, text=True, check=True).stdout.split())
+        for rule in ("tcp", "tcp.flags.syn == 1")
+    )
+    return not broken and streams == begun
+
+
 @TSHARK
 @pytest.mark.tshark
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_wireshark_reads_the_same_everywhere(path: Path, scripts: Path) -> None:
+    if not is_whole(path):
+        pytest.skip("a stream with gaps")
     assert differences(path, scripts) == []
 
 

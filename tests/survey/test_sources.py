@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.survey.sources import held, sources_of
+from netdissect.survey.sources import MAX_JOINED, Source, held, joined, sources_of
 
 
 @pytest.fixture
@@ -60,3 +60,25 @@ def test_what_is_not_there_is_said_without_secrets(folder: Path) -> None:
     with pytest.raises(UsageError, match="nosuch://host") as error:
         sources_of(["nosuch://me:secret@host/x?token=secret"])
     assert "secret" not in str(error.value)
+
+
+def together(*names: str) -> list[int]:
+    """Return how many files each capture consists of."""
+    return [len(each.parts) or 1 for each in joined(Source(name, name) for name in sorted(names))]
+
+
+def test_the_files_of_a_rotated_capture_are_one() -> None:
+    assert together("a/g_00001_20260131120000.pcapng", "a/g_00002_20260131130000.pcapng") == [2]
+    assert together("a/g.pcap", "a/g.pcap1", "a/g.pcap2", "a/g.pcap10") == [4]
+    assert together("g-2026-01-31_12-00.pcap.gz", "g-2026-01-31_13-00.pcap.gz") == [2]
+    assert together("s3://b/g-20260131T1200.pcap", "s3://b/g-20260131T1300.pcap") == [2]
+
+
+def test_other_files_are_captures_of_their_own() -> None:
+    assert together("s1.pcap", "s2.pcap", "g-1700000000.pcap", "g-1700000001.pcap") == [1] * 4
+    assert together("a/g_00001_20260131120000.pcap", "b/g_00002_20260131130000.pcap") == [1, 1]
+    assert together("eth0-20260131.pcap", "eth1-20260131.pcap") == [1, 1]
+
+
+def test_so_many_files_are_joined_and_no_more() -> None:
+    assert together(*(f"g.pcap{number}" for number in range(MAX_JOINED + 3))) == [MAX_JOINED, 3]

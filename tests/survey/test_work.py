@@ -18,7 +18,7 @@ from netdissect.model.errors import UsageError
 from netdissect.model.survey import Outcome
 from netdissect.survey import dataset as folder
 from netdissect.survey.dataset import Dataset, Staged
-from netdissect.survey.sources import sources_of
+from netdissect.survey.sources import joined, sources_of
 from netdissect.survey.tables import TABLES, day_of, row_of
 from netdissect.survey.work import Plan, survey_one
 
@@ -232,3 +232,19 @@ def test_a_day_is_one_of_utc_or_none() -> None:
 def test_intervals_are_those_of_stats_in_every_capture(tmp_path: Path, capture: Path) -> None:
     if capture.suffix in {".pcap", ".pcapng"} and len(objects("info", str(capture))[0]["protocols"]) == 1:
         same_as_stats(tmp_path, capture)
+
+
+def test_a_connection_that_spans_rotated_files_is_one(tmp_path: Path) -> None:
+    for number, frames in enumerate(("1-300", "301-700", "701-"), 1):
+        part = tmp_path / f"game_{number:05}_2026013112000{number}.pcap"
+        words = ["slice", str(LOSSY), "--frames", frames, "-w", str(part)]
+        assert CliRunner().invoke(cli, words, prog_name="netdissect").exit_code == 0
+    plan = Plan(str(tmp_path / "out"), Choices().options, FOREVER_NS)
+    with Dataset(tmp_path / "out").opened({}):
+        (outcome,) = [survey_one(source, plan) for source in joined(sources_of([str(tmp_path)]))]
+    assert outcome.status == "done"
+    whole = objects("connections", str(LOSSY))
+    (row,) = rows(tmp_path / "out", "connections")
+    assert (row["first_frame"], row["last_frame"]) == (whole[0]["first_frame"], whole[0]["last_frame"])
+    found = rows(tmp_path / "out", "directions")
+    assert sum(each["datagrams"] for each in found) == sum(whole[0]["datagrams"].values())

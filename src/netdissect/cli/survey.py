@@ -34,6 +34,12 @@ _NAMED = 10
 @click.option(
     "--out", metavar="DATASET", type=FILE, help="Folder of the dataset; made or added to."
 )
+@click.option(
+    "--follow-rotation",
+    "follow",
+    is_flag=True,
+    help="Take files whose names differ in a number or a time as one capture, in order of time.",
+)
 @click.option("--units", is_flag=True, help="Keep every reliable unit, not only their counts.")
 @click.option(
     "--interval", type=SPAN, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
@@ -59,6 +65,7 @@ _NAMED = 10
 def command(
     sources: tuple[str, ...],
     out: str | None,
+    follow: bool,
     units: bool,
     interval: int,
     workers: int | None,
@@ -100,7 +107,7 @@ def command(
         if interval <= 0:
             raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
         run = _Run(out, choices, units, interval, quiet=quiet, verbose=verbose)
-        status = run.run(sources, workers, scheduler)
+        status = run.run(sources, workers, scheduler, follow=follow)
         if not (summary or against or wanted):
             return status
     with ExitStack() as stack:
@@ -145,13 +152,15 @@ class _Run:
             path, choices.options, interval, units=units
         )
 
-    def run(self, words: tuple[str, ...], workers: int | None, scheduler: str | None) -> int:
+    def run(
+        self, words: tuple[str, ...], workers: int | None, scheduler: str | None, *, follow: bool
+    ) -> int:
         """Read the sources and say what became of them."""
         from netdissect.survey.dataset import Dataset  # noqa: PLC0415
         from netdissect.survey.run import survey  # noqa: PLC0415
-        from netdissect.survey.sources import sources_of  # noqa: PLC0415
+        from netdissect.survey.sources import joined, sources_of  # noqa: PLC0415
 
-        sources = sources_of(words)
+        sources = joined(sources_of(words)) if follow else sources_of(words)
         dataset = Dataset(self.out)
         with dataset.opened(self.settings):
             done = survey(

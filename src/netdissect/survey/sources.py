@@ -8,17 +8,30 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from netdissect.capture.blocks import BlockReader
+from netdissect.edit import merge
 from netdissect.model.errors import CaptureFileError, UsageError
 
-__all__ = ["Source", "held", "sources_of"]
+__all__ = ["MAX_JOINED", "Source", "held", "joined", "sources_of"]
+
+MAX_JOINED = 256
+"""Files of one rotated capture that are joined; further ones are a capture of their own."""
 
 _CAPTURE = re.compile(r"\.(pcap|pcapng|cap|dmp|ntar)\d*(\.(gz|zst|xz|bz2|lz4))?\Z", re.IGNORECASE)
 """What the names of captures end with, those that tcpdump has numbered included."""
+_ROTATION = re.compile(
+    r"_\d{5,}(?=_\d{14})"  # the number that dumpcap gives, before its time
+    r"|(?<!\d)20\d\d-?(?:0[1-9]|1[0-2])-?[0-3]\d"
+    r"(?:[T_-]?[0-2]\d[-:h_]?[0-5]\d(?:[-:m_]?[0-5]\d)?)?(?=\D|\Z)"
+    r"|(?<=\.pcap)\d+|(?<=\.pcapng)\d+"
+)
+"""What changes in the name from file to file of one capture: dumpcap's number, a date and perhaps a
+time (`tcpdump -G`), a number behind the end (`tcpdump -C`)."""
 _PIECE = 1 << 20
 _KEY_DIGITS = 32
 
@@ -35,6 +48,8 @@ class Source:
     """The URL that leads to its file system; None = local."""
     octets: int = 0
     """Its size; 0 = not known."""
+    parts: tuple[Source, ...] = ()
+    """The files that it consists of, where a capture was written into several; () = one file."""
 
 
 def sources_of(words: Iterable[str]) -> list[Source]:
@@ -52,6 +67,27 @@ def sources_of(words: Iterable[str]) -> list[Source]:
             raise CaptureFileError(f"{word}: no captures there")
         found.update((source.name, source) for source in here)
     return [found[name] for name in sorted(found)]
+
+
+def joined(sources: Iterable[Source]) -> list[Source]:
+    """Return the sources with the files of one rotated capture as one.
+
+    Files are of one capture where they lie in one folder and their names differ in nothing but what
+    dumpcap, tcpdump and `sniff -b` put there: a number, a date and time.
+    """
+    groups: dict[str, list[Source]] = {}
+    for source in sources:
+        groups.setdefault(_ROTATION.sub("", source.name), []).append(source)
+    found = []
+    for group in groups.values():
+        for start in range(0, len(group), MAX_JOINED):
+            parts = tuple(group[start : start + MAX_JOINED])
+            octets = sum(part.octets for part in parts)
+            name = f"{parts[0].name} ... {parts[-1].name.rpartition('/')[2]}"
+            found.append(
+                Source(name, name, octets=octets, parts=parts) if len(parts) > 1 else parts[0]
+            )
+    return found
 
 
 def _local(word: str) -> Iterator[Source]:
@@ -116,12 +152,22 @@ def _shown(url: str) -> str:
 def held(source: Source) -> Iterator[tuple[str, str]]:
     """Give a source as (path of a local file, key of its content) while the context is open.
 
-    What lies elsewhere is fetched into a temporary file, for a capture is read more than once.
+    What lies elsewhere is fetched into a temporary file, for a capture is read more than once; the
+    files of a rotated capture are joined into one in order of time.
 
     Raises:
         OSError: it cannot be read.
 
     """
+    if source.parts:
+        with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
+            parts = [stack.enter_context(held(part)) for part in source.parts]
+            readers = [(path, stack.enter_context(BlockReader(path))) for path, _ in parts]
+            merge(readers, whole.file)
+            whole.flush()
+            keys = "".join(key for _, key in parts)
+            yield whole.name, hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
+        return
     if source.url is None:
         with Path(source.path).open("rb") as file:
             key = _copied(file, None)
