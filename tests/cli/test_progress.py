@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,7 @@ import console_docs
 from netdissect.capture import open_capture
 from netdissect.cli import progress
 from netdissect.cli.progress import Progress
+from netdissect.cli.session import Session
 
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 
@@ -47,6 +50,32 @@ def test_it_is_drawn_five_times_a_second_at_most(clock: list[float]) -> None:
     assert stream.getvalue().count("1 MB read") == 1
 
 
+def test_it_says_how_long_the_rest_takes(clock: list[float]) -> None:
+    stream = Terminal()
+    shown = Progress(stream=stream)
+    clock[0] += 2
+    shown.step(10_000_000, 40_000_000)
+    assert stream.getvalue().endswith("25% of 40 MB, 6 s left\x1b[K")
+    clock[0] += 298
+    shown.step(20_000_000, 40_000_000)
+    assert stream.getvalue().endswith("50% of 40 MB, 5 min 00 s left\x1b[K")
+
+
+def test_lines_and_progress_do_not_meet(
+    clock: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    with Session(str(LOSSY), streams=True) as session:
+        assert not session.progress.enabled
+    with (tmp_path / "lines").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        with Session(str(LOSSY), streams=True) as session:
+            assert session.progress.enabled
+        with Session(str(LOSSY), streams=True, quiet=True) as session:
+            assert not session.progress.enabled
+
+
 def test_a_stream_that_is_no_terminal_gets_nothing(clock: list[float]) -> None:
     stream = io.StringIO()
     shown = Progress(stream=stream)
@@ -80,7 +109,6 @@ def test_quiet_draws_nothing(clock: list[float]) -> None:
 
 def test_the_line_is_gone_before_a_picture_or_a_timeline_is_printed(clock: list[float]) -> None:
     from netdissect.cli.gathering import gather
-    from netdissect.cli.session import Session
 
     stream = Terminal()
     with Session(str(LOSSY)) as session:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import time
 from typing import IO, Any
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "to_file"]
 
 _AFTER_SECONDS = 1.0
 _EVERY_SECONDS = 0.2
@@ -37,7 +39,8 @@ class Progress:
             return
         self._last = now
         self._drawn = True
-        self.stream.write("\r" + self._line(done, total) + "\x1b[K")
+        line = self._line(done, total) + _left(now - self._begin, done, total)
+        self.stream.write(f"\r{line}\x1b[K")
         self.stream.flush()
 
     @staticmethod
@@ -54,3 +57,20 @@ class Progress:
             self._drawn = False
             self.stream.write("\r\x1b[K")
             self.stream.flush()
+
+
+def to_file() -> bool:
+    """Return whether standard output is a file: what is printed meets no progress there."""
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _left(seconds: float, done: int, total: int | None) -> str:
+    """Return how long the rest takes if it is read as fast as what is behind."""
+    if not total or not done:
+        return ""
+    left = round(seconds * max(0, total - done) / done)
+    minutes, rest = divmod(left, 60)
+    return f", {minutes} min {rest:02d} s left" if minutes else f", {rest} s left"

@@ -115,18 +115,19 @@ class Session:
             file: path, or `-`.
             choices: how datagrams are understood.
             quiet: no progress and no note on a cut-short file.
-            streams: the command prints while it reads, so progress would tear its lines apart.
+            streams: the command prints while it reads, so progress would tear its lines apart
+                where they do not go into a file.
             reader: the capture where it is open already; None = open `file`.
 
         """
-        from netdissect.cli.progress import Progress  # noqa: PLC0415
+        from netdissect.cli.progress import Progress, to_file  # noqa: PLC0415
         from netdissect.pipeline import open_capture  # noqa: PLC0415
         from netdissect.pipeline.reports import Reports  # noqa: PLC0415
 
         self.file = file
         self.choices = choices or Choices()
         self.quiet = quiet
-        self.progress = Progress(enabled=not quiet and not streams)
+        self.progress = Progress(enabled=not quiet and (not streams or to_file()))
         self.own = reader is None
         """Whether the capture was opened here, by its name."""
         self.reader = self.progress.watch(open_capture(file) if reader is None else reader)
