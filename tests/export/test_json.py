@@ -126,6 +126,9 @@ def test_a_message_has_the_keys_of_the_contract() -> None:
         "of_frame": 33,
         "acked_in": 60,
         "rtt_ms": None,
+        "attempts": None,
+        "latency_ms": None,
+        "added_ms": None,
     }
     assert shown["annotations"][0] == {
         "code": "trailing-bytes",

@@ -24,7 +24,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
 
 @click.command("anomalies")
 @options.capture()
-@options.display_filter
+@options.narrowed
 @options.count
 @click.option(
     "--content", is_flag=True, help="Decode every message in full for it, as -Y does; slower."
@@ -62,9 +62,9 @@ def command(
 ) -> int:
     """List what is wrong or worth knowing, worst first.
 
-    Repeats of a finding on one connection are reported the 1st, 10th, 100th ... time. `netdissect
-    explain CODE` says what a finding means. Faults that lie deep inside a message are found with
-    --content or -Y.
+    Repeats of a finding on one connection stand in one line; --json has the 1st,
+    10th, 100th ... of them. `netdissect explain CODE` says what a finding means. Faults that lie
+    deep inside a message are found with --content or -Y.
 
     \b
     netdissect anomalies game.pcap --fail-on warn
@@ -94,7 +94,9 @@ def command(
                 found,
                 Clock(times, session.first_ns),
                 totals=None if display_filter else _totals(session, contents),
+                times=None if display_filter else _times(session),
                 limit=limit,
+                file=None if session.live else file,
             )
         status = session.status()
     return EXIT.FOUND if failed else status
@@ -124,6 +126,16 @@ def _totals(session: Session, contents: ContentFindings | None) -> Counter[str]:
     for report in session.reports:
         totals.update(report.codes)
     return totals
+
+
+def _times(session: Session) -> dict[tuple[int | None, str], int]:
+    """Return how often each code was found on each connection that has findings."""
+    listed = session.reports.of({item.connection for item in session.anomalies if item.connection})
+    return {
+        (report.connection, code): times
+        for report in listed
+        for code, times in report.codes.items()
+    }
 
 
 def _sorted(found: list[Anomaly]) -> list[Anomaly]:

@@ -40,11 +40,12 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
 
 @click.command("connections")
 @options.capture({"connection": click.IntRange(min=1)})
-@options.display_filter
+@options.narrowed
 @options.count
 @click.option(
     "--sort", type=click.Choice(list(_SORTS)), default="frame", help="Order; largest first."
 )
+@click.option("--all", "everything", is_flag=True, help="Of one connection, rows of 0 as well.")
 @click.option("--explain", is_flag=True, help="Say why each was taken for its protocol.")
 @click.option(
     "--processes",
@@ -61,6 +62,7 @@ def command(
     display_filter: str | None,
     limit: int | None,
     sort: str,
+    everything: bool,
     explain: bool,
     processes: int | None,
     as_json: bool,
@@ -105,7 +107,9 @@ def command(
             if connection is None:
                 show_connections(screen, reports, clock, explain=explain)
             else:
-                show_connection(screen, reports[0], clock, explain=explain)
+                show_connection(
+                    screen, reports[0], clock, explain=explain, everything=everything
+                )
         return session.status()
 
 

@@ -15,7 +15,7 @@ __all__ = ["command"]
 
 @click.command("follow")
 @options.capture({"connection": click.IntRange(min=1)})
-@options.display_filter
+@options.narrowed
 @options.count
 @click.option(
     "--as",

@@ -15,7 +15,7 @@ __all__ = ["command"]
 
 @click.command("info")
 @options.capture()
-@options.display_filter
+@options.narrowed
 @options.json_output
 @options.analysis
 @options.screen

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.settings import KEYS
+from netdissect.cli.spans import AROUND_TYPE, SPAN
 
 __all__ = [
     "analysis",
@@ -19,6 +20,7 @@ __all__ = [
     "count",
     "display_filter",
     "json_output",
+    "narrowed",
     "own_host",
     "reading",
     "screen",
@@ -131,7 +133,7 @@ count = click.option(
     help="Stop after N lines of output.",
 )
 
-display_filter = click.option(
+_expression = click.option(
     "-Y",
     "--display-filter",
     "display_filter",
@@ -139,6 +141,65 @@ display_filter = click.option(
     type=EXPRESSION,
     help="Show only what matches (docs/filters.md): 'msg.resend and msg.since > 80'.",
 )
+
+
+AROUND: Final = 500_000_000
+"""What `--around` shows before and after a moment, nanoseconds."""
+_AROUND_FRAMES: Final = 20
+
+
+def display_filter(function: _F) -> _F:
+    """Add `-Y` alone, as `display_filter`."""
+    return _expression(function)
+
+
+def narrowed(function: _F) -> _F:
+    """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`."""
+
+    @wraps(function)
+    def wrapper(*args: Any, display_filter: str | None, **options: Any) -> Any:
+        parts = [] if display_filter is None else [display_filter]
+        start, end = options.pop("since"), options.pop("until")
+        around = options.pop("around")
+        if around is not None and around.startswith("#"):
+            frame = int(around[1:])
+            parts.append(
+                f"frame.number in {{{max(1, frame - _AROUND_FRAMES)}..{frame + _AROUND_FRAMES}}}"
+            )
+        elif around is not None:
+            moment = SPAN.convert(around, None, None)
+            start, end = max(0, moment - AROUND), moment + AROUND
+        if start is not None:
+            parts.append(f"frame.time_relative >= {start / 1e9:.9f}")
+        if end is not None:
+            parts.append(f"frame.time_relative <= {end / 1e9:.9f}")
+        only = options.pop("of_connection")
+        if only:
+            parts.append(f"conn.id in {{{', '.join(map(str, only))}}}")
+        text = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
+        return function(*args, display_filter=text or None, **options)
+
+    return _all(  # type: ignore[return-value]
+        _expression,
+        click.option(
+            "--from", "since", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms, 1m."
+        ),
+        click.option("--to", "until", type=SPAN, metavar="TIME", help="Up to this time."),
+        click.option(
+            "--around",
+            type=AROUND_TYPE,
+            metavar="TIME|#FRAME",
+            help="Half a second, or 20 frames, before and after it.",
+        ),
+        click.option(
+            "--connection",
+            "of_connection",
+            type=click.IntRange(min=1),
+            multiple=True,
+            metavar="N",
+            help="Only this connection; may be repeated.",
+        ),
+    )(wrapper)
 
 
 own_host = click.option(

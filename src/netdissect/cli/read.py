@@ -21,7 +21,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 
 @click.command("read")
 @options.capture()
-@options.display_filter
+@options.narrowed
 @options.count
 @click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
 @click.option("-x", "hexed", is_flag=True, help="The octets below each line.")

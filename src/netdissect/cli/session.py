@@ -341,7 +341,9 @@ def missing(number: int, reports: Reports) -> UsageError:
 MAX_LATE = 100_000
 """Frames of which is remembered what was concluded later."""
 _ASK_ALL = ("conn.", "anomaly")
-LATE_FIELDS = frozenset({"dialect", "msg.acked_in", "msg.rtt"})
+LATE_FIELDS = frozenset(
+    {"dialect", "msg.acked_in", "msg.rtt", "msg.attempts", "msg.latency", "msg.added_ms"}
+)
 """What of a record is known for good only when its units are settled."""
 
 

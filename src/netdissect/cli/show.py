@@ -16,7 +16,7 @@ __all__ = ["command"]
 
 @click.command("show")
 @options.capture({"frame": click.IntRange(min=1)})
-@options.display_filter
+@options.narrowed
 @options.count
 @click.option(
     "-x", "hexed", is_flag=True, help="The octets too: on the wire, and what was made of them."

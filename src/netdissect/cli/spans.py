@@ -10,7 +10,7 @@ import click
 
 from netdissect.model.text import quoted
 
-__all__ = ["SPAN", "Amount"]
+__all__ = ["AROUND_TYPE", "SPAN", "Amount"]
 
 _UNITS = {
     "ns": 1,
@@ -26,8 +26,9 @@ _MAX_NS = 10**18
 
 if TYPE_CHECKING:
     _TextType = click.ParamType[int]
+    _WordType = click.ParamType[str]
 else:  # generic since click 8.2 only
-    _TextType = click.ParamType
+    _TextType = _WordType = click.ParamType
 
 
 class _Span(_TextType):
@@ -59,3 +60,19 @@ class Amount(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"{quoted(value)} is no number.", param, ctx)
         return found
+
+
+class _Around(_WordType):
+    """A moment, as a time or as a frame."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text, now that it is known to be one of both."""
+        text = str(value)
+        if not re.fullmatch(r"#[1-9][0-9]{0,14}", text):
+            SPAN.convert(text, param, ctx)
+        return text
+
+
+AROUND_TYPE = _Around()

@@ -26,7 +26,7 @@ __all__ = ["command"]
 
 @click.command("stats")
 @options.capture({"connection": click.IntRange(min=1)}, second=True)
-@options.display_filter
+@options.narrowed
 @click.option(
     "--interval", type=SPAN, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice
 from typing import TypeAlias
 
@@ -21,6 +22,9 @@ __all__ = ["MAX_KEPT_OCTETS", "command"]
 MAX_KEPT_OCTETS = 16_000_000
 """Captures up to this size are read once, and their units kept meanwhile."""
 
+MAX_SORTED = 10_000
+"""Units in another order than that of time, at most."""
+
 _Item: TypeAlias = UnitRecord | ConnectionEvent
 _ONLY: dict[str, Callable[[_Item], bool]] = {
     "resent": lambda item: isinstance(item, UnitRecord) and len(item.copies) > 1,
@@ -30,12 +34,30 @@ _ONLY: dict[str, Callable[[_Item], bool]] = {
 }
 
 
+def _latency(unit: UnitRecord) -> float:
+    """Return how long a unit took, from its first copy; of one that was not acknowledged 0."""
+    return 0.0 if unit.acked_time_ns is None else unit.acked_time_ns - unit.copies[0].time_ns
+
+
+_SORTS: dict[str, Callable[[UnitRecord], float]] = {
+    "latency": _latency,
+    "copies": lambda unit: len(unit.copies),
+}
+
+
 @click.command("timeline")
 @options.capture({"connection": click.IntRange(min=1)}, second=True)
-@options.display_filter
+@options.narrowed
 @options.count
 @click.option(
     "--only", type=click.Choice(list(_ONLY)), help="Only units sent again, never acknowledged ..."
+)
+@click.option("--sort", type=click.Choice(list(_SORTS)), help="Units in this order, worst first.")
+@click.option(
+    "--slowest",
+    type=click.IntRange(1, MAX_SORTED),
+    metavar="N",
+    help="The N units that took longest.",
 )
 @click.option("--probes", is_flag=True, help="Pings and heartbeats too; --json has them always.")
 @options.json_output
@@ -49,6 +71,8 @@ def command(
     display_filter: str | None,
     limit: int | None,
     only: str | None,
+    sort: str | None,
+    slowest: int | None,
     probes: bool,
     as_json: bool,
     times: str,
@@ -70,22 +94,25 @@ def command(
 
     \b
     netdissect timeline game.pcap 1 --only resent
+    netdissect timeline game.pcap --slowest 20 --from 1m --to 2m
     netdissect timeline client.pcap server.pcap 1
     """
     del verbose
+    if slowest is not None:
+        sort, limit = "latency", min(slowest, limit or slowest)
+    shown = _Shown(connection, limit, only, probes=probes, sort=sort)
     with Session(file, choices, quiet=quiet, streams=as_json) as session:
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             items = _items(session, display_filter, second, connection)
-            items = filter(_ONLY[only], items) if only else items
+            items = shown.ordered(filter(_ONLY[only], items) if only else items)
             rows = (
                 json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
                 for item in items
             )
             print_json(islice(rows, limit), flush=session.live)
         else:
-            shown = _Shown(connection, limit, only, probes=probes)
             screen = make_screen(color, width)
             if second is None:
                 _print(session, display_filter, shown, times, screen)
@@ -117,6 +144,14 @@ class _Shown:
     limit: int | None
     only: str | None
     probes: bool
+    sort: str | None
+
+    def ordered(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield the items as they come, or the worst units first, `MAX_SORTED` at most."""
+        if self.sort is None:
+            return iter(items)
+        units = (item for item in items if isinstance(item, UnitRecord) and item.copies)
+        return iter(nlargest(self.limit or MAX_SORTED, units, key=_SORTS[self.sort]))
 
     def of(self, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items that are wanted."""
@@ -125,7 +160,7 @@ class _Shown:
             wanted = (
                 item for item in wanted if isinstance(item, UnitRecord) or item.event != "probe"
             )
-        return islice(wanted, self.limit)
+        return islice(self.ordered(wanted), self.limit)
 
 
 def _print(

@@ -165,6 +165,9 @@ def _reliability(facts: Reliability | None) -> dict[str, Any] | None:
         "of_frame": facts.of_frame,
         "acked_in": facts.acked_in,
         "rtt_ms": _round(facts.rtt_ms),
+        "attempts": facts.attempts,
+        "latency_ms": _round(facts.latency_ms),
+        "added_ms": _round(facts.added_ms),
     }
 
 

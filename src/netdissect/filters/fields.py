@@ -253,6 +253,15 @@ _BUILTIN: dict[str, _Row] = dict(
         _row("msg.acked_in", "int", "frame of the acknowledgement", _tracked("acked_in")),
         _row("msg.rtt", "float", "unambiguous round trip", _tracked("rtt_ms"), "ms"),
         _row("msg.since", "float", "time since the previous copy", _tracked("since_ms"), "ms"),
+        _row("msg.attempts", "int", "how often the unit was sent", _tracked("attempts")),
+        _row(
+            "msg.latency",
+            "float",
+            "from the first copy to the acknowledgement",
+            _tracked("latency_ms"),
+            "ms",
+        ),
+        _row("msg.added_ms", "float", "what resends added to that", _tracked("added_ms"), "ms"),
         _row("anomaly", "str", "codes of findings", _found("code")),
         _row("anomaly.severity", "str", "chat, note, warn or error", _found("severity")),
     )

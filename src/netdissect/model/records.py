@@ -65,6 +65,15 @@ class Reliability:
     """Unambiguous round trip, milliseconds."""
     since_ms: float | None = None
     """Time since the previous copy of the unit, milliseconds; None for the first."""
+    attempts: int | None = None
+    """How often its sender had sent the unit until it was acknowledged, and until this copy; None
+    where that is not remembered.
+    """
+    latency_ms: float | None = None
+    """From the first copy to the first acknowledgement, milliseconds."""
+    added_ms: float | None = None
+    """What resends added to that: from the first copy to the last one before the acknowledgement.
+    """
 
 
 @dataclass(slots=True)

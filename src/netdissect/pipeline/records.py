@@ -404,7 +404,21 @@ def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:
         record.acked_frame,
         record.rtt_ms,
         None if before is None else (copy.time_ns - before) / 1e6,
+        *_waits(record, copy),
     )
+
+
+def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, float | None]:
+    """Return how often a unit was sent, when it was acknowledged, and what resends added, ms."""
+    if "continued" in record.extra:
+        return None, None, None  # its first copies have a record of their own
+    sent = [each.time_ns for each in record.copies if each.kind != "duplicate"]
+    acked_ns = record.acked_time_ns
+    if acked_ns is None or not sent:
+        return len(sent), None, None
+    waited = [time_ns for time_ns in sent if time_ns <= acked_ns] or sent[:1]
+    attempts = sum(time_ns <= max(acked_ns, copy.time_ns) for time_ns in sent)
+    return attempts, (acked_ns - sent[0]) / 1e6, (waited[-1] - sent[0]) / 1e6
 
 
 def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()) -> MessageView:

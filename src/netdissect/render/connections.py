@@ -125,7 +125,7 @@ def _row(screen: Screen, report: ConnectionReport, clock: Clock, short: int) -> 
         [(duration((report.last_time_ns - report.first_time_ns) / 1e6), "")],
         *([(str(count), "")] for count in report.datagrams),
         *([(octets(count), "")] for count in report.octets),
-        [(_resent(report.spaces), "")],
+        [(_resent(report), "")],
         *([(text, "")] for text in _answer(report)),
         [(_median(report), "")],
         _found(report),
@@ -142,7 +142,13 @@ def _answer(report: ConnectionReport) -> tuple[str, str, str]:
     return first, second, "-" if late is None else duration(late)
 
 
-def _resent(spaces: Sequence[SpaceReport]) -> str:
+def _resent(report: ConnectionReport) -> str:
+    """Return what was sent again, of what is sent again at all where it is lost."""
+    spaces = [
+        space
+        for space in report.spaces
+        if report.transport == "tcp" or space.timer_ms is not None or space.retransmissions
+    ]
     again = sum(space.retransmissions for space in spaces)
     return (
         f"{again} ({percent(share(again, sum(space.copies for space in spaces)))})"
@@ -257,9 +263,14 @@ def _direction_lines(report: ConnectionReport, direction: Direction, width: int)
 
 
 def show_connection(
-    screen: Screen, report: ConnectionReport, clock: Clock, *, explain: bool = False
+    screen: Screen,
+    report: ConnectionReport,
+    clock: Clock,
+    *,
+    explain: bool = False,
+    everything: bool = False,
 ) -> None:
-    """Print everything that is known about one connection."""
+    """Print what is known about one connection; `everything`: rows of nothing but 0 as well."""
     for line in connection_brief(screen, report, clock):
         screen.line(*line)
     screen.text()
@@ -269,7 +280,7 @@ def show_connection(
         for row in more:
             screen.line((" " * _FACT_INDENT + row, ""))
     _messages(screen, report)
-    _spaces(screen, report.spaces)
+    _spaces(screen, report.spaces, everything=everything)
     _probes(screen, report.probes)
     if explain:
         screen.text("Why this protocol", "title")
@@ -369,7 +380,7 @@ _SPACE_ROWS: tuple[tuple[str, str], ...] = (
 """Attribute of a space -> its row; the columns are the spaces, so that 80 columns hold them."""
 
 
-def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
+def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) -> None:
     """Print the spaces side by side, as many at once as the screen holds."""
     at_once = max(1, (screen.width - 20) // 18) if not screen.wide else max(1, len(spaces))
     for start in range(0, len(spaces), at_once):
@@ -378,7 +389,9 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport]) -> None:
         table = screen.table("space", *heads, right=heads)
         table.columns[0].no_wrap = True
         for attribute, label in _SPACE_ROWS:
-            table.add_row(label, *(str(getattr(space, attribute)) for space in group))
+            numbers = [getattr(space, attribute) for space in group]
+            if everything or any(numbers):
+                table.add_row(label, *map(str, numbers))
         table.add_row("numbers", *(_numbers(space) for space in group))
         for name in ("minimum", "p50", "p95", "maximum"):
             values = [getattr(space.rtt, name) for space in group]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,9 @@ def show_anomalies(
     clock: Clock,
     *,
     totals: Mapping[str, int] | None = None,
+    times: Mapping[tuple[int | None, str], int] | None = None,
     limit: int | None = None,
+    file: str | None = None,
 ) -> None:
     """Print a summary by code, worst first, then the findings in order.
 
@@ -35,7 +38,9 @@ def show_anomalies(
         found: all findings that are reported.
         clock: how times are shown.
         totals: code -> how often it occurred, unreported repeats included; None = not known.
+        times: the same of each connection.
         limit: how many findings stand below the summary; None = all.
+        file: what stands in the commands; None = none that can be read again.
 
     """
     if not found:
@@ -60,8 +65,29 @@ def show_anomalies(
         )
     screen.print(table)
     screen.text()
-    for item in found[:limit]:
-        _finding(screen, item, clock)
+    for item, least in _grouped(found)[:limit]:
+        _finding(screen, item, clock, least, (times or {}).get((item.connection, item.code), 0))
+    _commands(screen, found, file)
+
+
+def _grouped(found: Sequence[Anomaly]) -> list[tuple[Anomaly, int]]:
+    """Return the first finding of each code on a connection, and how often it was reported to have
+    been found there; what belongs to no connection stands for itself.
+    """
+    first: dict[tuple[str, int], list[Anomaly]] = {}
+    for item in found:
+        key = (item.code, -id(item) if item.connection is None else item.connection)
+        first.setdefault(key, []).append(item)
+    return [(items[0], max(item.repeats for item in items)) for items in first.values()]
+
+
+def _commands(screen: Screen, found: Sequence[Anomaly], file: str | None) -> None:
+    """Print what to ask next, about the worst of the findings."""
+    worst = max(found, key=lambda item: (item.severity, item.frame is not None))
+    screen.text()
+    screen.line((f"netdissect explain {worst.code}", "dim"))
+    if file is not None and worst.frame is not None:
+        screen.line((f"netdissect show {shlex.quote(file)} {worst.frame}", "dim"))
 
 
 def _times(items: Sequence[Anomaly], total: int) -> str:
@@ -77,15 +103,16 @@ def _times(items: Sequence[Anomaly], total: int) -> str:
     return str(alone + total) if total >= least else f"{alone + least}+"
 
 
-def _finding(screen: Screen, item: Anomaly, clock: Clock) -> None:
+def _finding(screen: Screen, item: Anomaly, clock: Clock, least: int, times: int) -> None:
     """Print one finding; what does not fit beside its code goes below it."""
     label = item.severity.label
     frame = "" if item.frame is None else f"#{item.frame}"
     who = "" if item.connection is None else f"connection {item.connection}  "
-    times = f" (seen {item.repeats} times so far)" if item.repeats > 1 else ""
+    more = max(least, times) - 1
+    again = f" (and {'' if times else 'at least '}{more} more)" if more > 0 else ""
     if item.concluded_ns is not None and item.concluded_ns != item.time_ns:
-        times = f" (concluded at {clock.show(item.concluded_ns)}){times}"
-    message = f"{safe(item.message, 600)}{times}"
+        again = f" (concluded at {clock.show(item.concluded_ns)}){again}"
+    message = f"{safe(item.message, 600)}{again}"
     head = [
         (f"{SEVERITY_LETTERS[label]} ", label),
         (f"{frame:>7} ", "frame"),

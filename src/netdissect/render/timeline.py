@@ -30,9 +30,23 @@ _OVERVIEW_COLUMNS = 120
 """Columns of the lanes at most; more would not tell more."""
 _LABEL_COLUMNS = 10
 _TYPE_COLUMNS = 18
+_TICK_COLUMNS = 12
 
 _LEGEND_OF_TWO = "· sent  » again  ○ copy  ✗ lost on the way, observed  ! event"
-LEGEND = "· sent  » again  ○ copy  ? unknown  ✗ never acked  ! event  ~ ambiguous"
+LEGEND = (
+    "· sent  » again  ○ copy  ? unknown  ✗ never acked  x lost, not repeated by design  ! event\n"
+    "~ since the first copy: which one was answered is not known"
+)
+
+_LEVELS = "▁▂▃▄▅▆▇█"
+_LEGEND_OF_LEVELS = (
+    f"· all once  {_LEVELS} share of a cell sent again or never acked, █ all of it  ! event\n"
+    "~ since the first copy: which one was answered is not known"
+)
+_DENSE = 6
+"""Copies in a cell from which on a mark for the worst of them would say too much."""
+_SENT = frozenset("·»○")
+"""Marks of a copy; the others are of what became of it."""
 
 _RANKS: dict[str, tuple[int, str]] = {
     " ": (0, ""),
@@ -40,6 +54,7 @@ _RANKS: dict[str, tuple[int, str]] = {
     "○": (2, "duplicate"),
     "?": (3, "note"),
     "»": (4, "resend"),
+    "x": (3, "warn"),
     "✗": (5, "bad"),
 }
 """Mark in a lane -> (rank: the highest of a column is shown, style)."""
@@ -58,7 +73,9 @@ class Overview:
     Takes units and events in any order, and keeps none of them.
     """
 
-    __slots__ = ("_columns", "_first_ns", "_flags", "_lanes", "_marked", "_observed", "_span_ns")
+    __slots__ = (
+        "_columns", "_counts", "_first_ns", "_flags", "_lanes", "_marked", "_observed", "_span_ns",
+    )  # fmt: skip
 
     def __init__(self, report: ConnectionReport, width: int) -> None:
         """Take the connection and the columns of the screen."""
@@ -66,6 +83,8 @@ class Overview:
         self._span_ns = max(1, report.last_time_ns - report.first_time_ns)
         self._columns = max(10, min(_OVERVIEW_COLUMNS, width - _LABEL_COLUMNS - 2))
         self._lanes = {way: [" "] * self._columns for way in Direction}
+        self._counts = {way: [[0, 0, 0] for _ in range(self._columns)] for way in Direction}
+        """Per cell: copies, those sent again, those that were lost and are missed."""
         self._flags = [" "] * self._columns
         self._marked = False
         self._observed = False
@@ -78,6 +97,10 @@ class Overview:
                 at = self._column(time_ns)
                 if _RANKS[mark][0] > _RANKS[lane[at]][0]:
                     lane[at] = mark
+                counts = self._counts[Direction(item.direction)][at]
+                counts[0] += mark in _SENT
+                counts[1] += mark == "»"
+                counts[2] += mark == "✗"
                 self._marked = True
             self._observed = self._observed or "capture" in item.extra
         elif item.event != "probe":
@@ -93,11 +116,15 @@ class Overview:
         if not self._marked:
             return
         screen.line((" " * _LABEL_COLUMNS + _axis(self._span_ns, self._columns), "dim"))
+        dense = any(cell[0] > _DENSE for cells in self._counts.values() for cell in cells)
         for way, lane in self._lanes.items():
             label = "client →" if way is Direction.C2S else "server ←"
-            screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *_lane(lane))
+            line = _levels(self._counts[way], lane) if dense else _lane(lane)
+            screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *line)
         screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(self._flags), "note"))
-        screen.line((_LEGEND_OF_TWO if self._observed else LEGEND, "dim"), cut=True)
+        legend = _LEGEND_OF_TWO if self._observed else LEGEND
+        for text in (_LEGEND_OF_LEVELS if dense else legend).splitlines():
+            screen.line((text, "dim"), cut=True)
 
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
@@ -105,7 +132,13 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
         mark = {"original": "·", "retransmission": "»", "duplicate": "○"}.get(copy.kind, "·")
         yield "✗" if copy.fate == "lost" else mark, copy.time_ns
     if unit.missed and unit.copies[-1].fate is None:
-        yield ("?" if unit.outcome == "unknown" else "✗"), unit.copies[-1].time_ns
+        lost = "x" if _by_design(unit) else "✗"
+        yield ("?" if unit.outcome == "unknown" else lost), unit.copies[-1].time_ns
+
+
+def _by_design(unit: UnitRecord) -> bool:
+    """Return whether nobody would have sent the unit again."""
+    return len(unit.copies) == 1 and unit.next_resend_due_ns is None
 
 
 def _lane(marks: Sequence[str]) -> Line:
@@ -119,14 +152,29 @@ def _lane(marks: Sequence[str]) -> Line:
     return line
 
 
+def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
+    """Return a lane of which each cell shows how much of it was sent again or lost."""
+    line: Line = []
+    for (sent, again, lost), mark in zip(cells, lane, strict=True):
+        bad = min(sent, again + lost)
+        if not bad:
+            line.append(("·" if sent else mark, "dim"))
+            continue
+        level = _LEVELS[min(len(_LEVELS) - 1, (bad * len(_LEVELS) - 1) // sent)]
+        line.append((level, "bad" if lost else "resend"))
+    return line
+
+
 def _axis(span_ns: int, columns: int) -> str:
-    """Return a ruler with a label about every 12 columns, in seconds since the start."""
+    """Return a ruler with a label every 12 columns or more, at round seconds since the start."""
     axis = [" "] * (columns + 12)
-    steps = max(1, columns // 12)
-    digits = 0 if span_ns > 5_000_000_000 * steps else 1 if span_ns > 500_000_000 * steps else 3
-    for step in range(steps):
-        at = step * columns // steps
-        label = f"|{span_ns * at / columns / 1e9:.{digits}f} s"
+    least_ns = span_ns * _TICK_COLUMNS / columns
+    step_ns = 10 ** max(0, len(str(int(least_ns))) - 1)
+    step_ns *= next(factor for factor in (1, 2, 5, 10) if factor * step_ns >= least_ns)
+    digits = next((n for n in range(4) if step_ns % 10 ** (9 - n) == 0), 6)
+    for tick in range(0, span_ns, step_ns):
+        at = tick * columns // span_ns
+        label = f"|{tick / 1e9:.{digits}f} s"
         axis[at : at + len(label)] = label
     return "".join(axis).rstrip()
 
@@ -168,6 +216,8 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
+    if unit.outcome == "unacked" and _by_design(unit):
+        text, style = "x not acked, not repeated by design", "warn"
     again = len(unit.copies) > 1
     line: Line = [
         (who, "dim"),
@@ -238,12 +288,11 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> Line:
     details = []
     if copy.due_ns is not None:
         late = (copy.time_ns - copy.due_ns) / 1e6
-        word = "late" if late >= 0 else "early"
-        details.append(
-            f"due +{duration((copy.due_ns - first.time_ns) / 1e6)}, {duration(abs(late))} {word}"
-        )
+        word = "later" if late >= 0 else "sooner"
+        due = duration((copy.due_ns - first.time_ns) / 1e6)
+        details.append(f"timer due +{due}, sent {duration(abs(late))} {word}")
     if copy.attempts_left is not None:
-        details.append(f"{copy.attempts_left} left")
+        details.append(f"{copy.attempts_left} attempts left")
     details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
     if copy.fate is not None:
         details.append(f"{_fate(copy)}, {copy.basis}")

@@ -1,0 +1,99 @@
+"""Finding one's way in a long capture: spans, order, waits, and findings in groups."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import console_docs
+from netdissect.cli import cli
+
+LOSSY = str(console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+FIRST_NS = 1795231808227171000
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli, list(words), prog_name="netdissect")
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def objects(*words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*words, "--json").splitlines()]
+
+
+def seconds(row: dict[str, Any]) -> float:
+    return (row["time_ns"] - FIRST_NS) / 1e9
+
+
+def test_a_span_of_time_is_what_its_filter_shows() -> None:
+    spans = ("--from", "3s", "--to", "3500ms", "--connection", "1")
+    expression = "frame.time_relative >= 3 and frame.time_relative <= 3.5 and conn.id == 1"
+    rows = objects("read", LOSSY, *spans)
+    assert rows
+    assert rows == objects("read", LOSSY, "-Y", expression)
+    assert objects("read", LOSSY, "--connection", "2") == []
+
+
+def test_around_a_frame_and_a_moment() -> None:
+    frames = [row["frame"] for row in objects("read", LOSSY, "--around", "#100")]
+    assert (min(frames), max(frames)) == (80, 120)
+    times = [seconds(row) for row in objects("read", LOSSY, "--around", "4s")]
+    assert 3.5 <= min(times) < 3.6
+    assert 4.4 < max(times) <= 4.5
+    assert "no time" in CliRunner().invoke(cli, ["read", LOSSY, "--around", "#x"]).output
+
+
+def test_a_span_and_a_filter_hold_both() -> None:
+    rows = objects("read", LOSSY, "-Y", "msg.resend or msg.duplicate", "--to", "3s")
+    assert rows
+    assert all(seconds(row) <= 3 for row in rows)
+
+
+@pytest.mark.parametrize("view", ["anomalies", "stats", "timeline", "follow"])
+def test_every_view_takes_a_span(view: str) -> None:
+    words = ["1"] if view == "follow" else []
+    assert len(run(view, LOSSY, *words, "--from", "12s")) < len(run(view, LOSSY, *words))
+
+
+def waits(unit: dict[str, Any]) -> int:
+    return (unit["acked_time_ns"] or 0) - unit["copies"][0]["time_ns"]
+
+
+def test_the_slowest_units_come_first() -> None:
+    units = objects("timeline", LOSSY, "--only", "units")
+    acked = sorted((waits(unit) for unit in units if unit["acked_time_ns"]), reverse=True)
+    slowest = objects("timeline", LOSSY, "--slowest", "5")
+    assert [waits(unit) for unit in slowest] == acked[:5]
+    copies = [len(unit["copies"]) for unit in objects("timeline", LOSSY, "--sort", "copies")]
+    assert copies == sorted(copies, reverse=True)
+
+
+def test_a_filter_asks_how_long_a_unit_took() -> None:
+    (slowest,) = objects("timeline", LOSSY, "--slowest", "1")
+    limit = waits(slowest) / 1e6 - 0.001
+    rows = objects("read", LOSSY, "-Y", f"any(msg: msg.latency > {limit} and msg.attempts > 1)")
+    seen = [row["reliability"] for row in rows if row["reliability"]]
+    assert {facts["seq"] for facts in seen} == {slowest["seq"]}
+    until = sum(copy["time_ns"] <= slowest["acked_time_ns"] for copy in slowest["copies"])
+    assert [facts["attempts"] for facts in seen] == [until] * until + [until + 1]
+    assert all(0 < facts["added_ms"] < facts["latency_ms"] for facts in seen)
+
+
+def test_repeats_stand_in_one_line_that_says_how_many() -> None:
+    lines = run("anomalies", LOSSY, "--width", "200").splitlines()
+    again = [line for line in lines if "retransmission: " in line]
+    assert len(again) == 1
+    total = objects("connections", LOSSY)[0]["codes"]["retransmission"]
+    assert again[0].endswith(f"(and {total - 1} more)")
+    assert lines[-2].startswith("netdissect explain ")
+    assert lines[-1].startswith("netdissect show ")
+
+
+def test_rows_of_nothing_are_shown_when_they_are_asked_for() -> None:
+    usual, whole = run("connections", LOSSY, "1"), run("connections", LOSSY, "1", "--all")
+    assert "given up" not in usual
+    assert "given up" in whole
