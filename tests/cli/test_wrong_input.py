@@ -233,7 +233,9 @@ WORDS: list[Case] = [
                             ("memory:٣", "is no monitor"))),
 ]  # fmt: skip
 
-STDIN: list[tuple[list[str], str, str]] = [
+STDIN: list[tuple[list[str], str | bytes, str]] = [
+    (["encode", "riptide", "-"], b'\n{"fields": {"\xff": 1}}', "line 2 is not JSON"),
+    (["decode", "riptide", "-"], b"\n\xff\n", "line 2 is not an even number"),
     (["encode", "riptide", "-"], "nonsense", "line 1 is not JSON"),
     (["encode", "riptide", "-"], "[]", "line 1 has no object `fields`"),
     (["encode", "riptide", "-"], '{"fields": 5}', "line 1 has no object `fields`"),
@@ -257,7 +259,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-def check(words: list[str], status: int, said: str, given: str | None = None) -> None:
+def check(words: list[str], status: int, said: str, given: str | bytes | None = None) -> None:
     result = CliRunner().invoke(cli, words, input=given, prog_name="netdissect")
     assert result.exit_code == status, result.stderr
     assert said in " ".join(result.stderr.split())
@@ -338,8 +340,8 @@ def test_standard_input_may_be_closed(words: list[str]) -> None:
     assert "unexpected" not in ended.stderr
 
 
-@pytest.mark.parametrize("case", STDIN, ids=lambda case: case[1][:30])
-def test_wrong_standard_input(case: tuple[list[str], str, str]) -> None:
+@pytest.mark.parametrize("case", STDIN, ids=lambda case: str(case[1])[:30])
+def test_wrong_standard_input(case: tuple[list[str], str | bytes, str]) -> None:
     words, given, said = case
     check(words, 2, said, given)
 

@@ -94,9 +94,9 @@ def command(
 def _payloads(digits: tuple[str, ...]) -> Iterator[bytes]:
     """Yield the payloads of the arguments: one, or one a line of standard input."""
     if digits == ("-",):
-        for number, line in enumerate(sys.stdin, start=1):
+        for number, line in enumerate(sys.stdin.buffer, start=1):
             if line.strip():
-                yield _octets(line, f"line {number}")
+                yield _octets(line.decode("ascii", "replace"), f"line {number}")
     else:
         yield _octets(" ".join(digits), "HEX")
 

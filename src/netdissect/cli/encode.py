@@ -77,7 +77,7 @@ def _transport(protocol: str) -> str:
 
 
 def _lines() -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(sys.stdin, start=1):
+    for number, line in enumerate(sys.stdin.buffer, start=1):
         if not line.strip():
             continue
         try:
