@@ -207,7 +207,7 @@ def told(report: ConnectionReport, places: list[int]) -> dict[str, Any]:
     if report.state in ENDED:
         facts["state"] = report.state_name, (report.close or {}).get("by")
     for space in report.spaces:
-        space.added = None  # it names frames
+        space.added, space.bursts = None, ()  # they name frames
         space.extra.pop("window_closed_ms", None)  # a window that stays closed is so till the end
     return facts
 
