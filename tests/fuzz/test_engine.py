@@ -142,7 +142,7 @@ def test_a_target_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
     assert finding.verdict.kind == "no-answer"
     failure = load_failure(finding.folder)
     result, folder = minimise_failure(
-        failure, target, monitors=failure.monitors, trials=40, answer_seconds=0.3
+        failure, target, monitors=failure.monitors, trials=12, answer_seconds=0.3
     )
     assert len(result.steps) <= 2
     verdict, _sent = replay_failure(load_failure(folder), target, monitors=failure.monitors)
@@ -284,16 +284,16 @@ def test_a_frequent_failure_does_not_hide_others_and_can_be_masked(tmp_path: Pat
 def test_examples_of_a_kind_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     target = free_target()
     report = fuzz_target(
-        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=250, rate=0, examples=2,
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=4, cases=200, rate=0, examples=1,
         monitors=[server_command("riptide", target, "length")], answer_seconds=0.5,
-        mutators=["field:length", "field:content", "octets:*"],
+        mutators=["octets:extend", "octets:repeat"],
     )  # fmt: skip
     (finding,) = report.findings.values()
-    assert finding.count > 2
-    assert [folder.name for folder in finding.folders] == ["001-exit", "001-exit-2"]
+    assert finding.count > 1
+    assert [folder.name for folder in finding.folders] == ["001-exit"]
     assert all(load_failure(folder).kind == "exit" for folder in finding.folders)
     names = set(report.mutations)
-    assert all(name.startswith(("octets:", "field:", "none")) for name in names), names
+    assert all(name.startswith(("octets:", "corpus:", "none")) for name in names), names
 
 
 def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 __all__ = [
-    "Address", "PlantedBugError", "Replies", "Server", "StreamServer", "open_listener", "serve",
-    "turn",
+    "SHARED_BUGS", "Address", "Event", "PlantedBugError", "Replies", "Server", "StreamServer",
+    "open_listener", "serve", "turn",
 ]  # fmt: skip
 
 Address: TypeAlias = tuple[Any, ...]
@@ -31,6 +32,87 @@ _TICK = 0.05
 
 class PlantedBugError(Exception):
     """What a server with a planted bug dies of."""
+
+
+@dataclass(slots=True)
+class Event:
+    """One message of a client, as far as the bugs that servers share look at it."""
+
+    slot: object
+    """Its client."""
+    number: int | None = None
+    """Sequence number; None where it has none."""
+    newest: int = 0
+    """Newest number of the client before it."""
+    span: int = 1 << 16
+    """Modulus of the numbers."""
+    window: int = 32
+    """Numbers behind the newest that are remembered."""
+    leaves: bool = False
+    """Whether it ends the connection."""
+    enters: bool = False
+    """Whether it begins one."""
+    fragment: tuple[int, int, bool] | None = None
+    """(transfer, index, whether it is the first) of a fragment."""
+    key: object = None
+    """What a table of the server would keep of it for ever."""
+
+
+def off_by_one(_server: Server, event: Event) -> None:
+    """Die of the oldest number of the window, whose bit is one behind the last."""
+    if event.number is not None:
+        ahead = (event.number - event.newest) % event.span
+        if ahead == event.window + 1:
+            raise PlantedBugError(f"off-by-one: bit {event.window} of {event.window}")
+
+
+def number_wrap(_server: Server, event: Event) -> None:
+    """Compare numbers as if they never began again at 0."""
+    if event.number is not None:
+        behind = (event.newest - event.number) % event.span
+        if event.number > event.newest and 0 < behind < event.span // 4:
+            raise PlantedBugError(f"number-wrap: {event.number - event.newest} numbers skipped")
+
+
+def stale_fragment(server: Server, event: Event) -> None:
+    """Add a fragment to the transfer of its number, also where that is not there any more."""
+    if event.fragment is not None:
+        transfer, index, first = event.fragment
+        known = server.transfers.setdefault(event.slot, set())
+        if first:
+            known.add(transfer)
+        elif transfer not in known:
+            raise PlantedBugError(f"stale-fragment: {index} of transfer {transfer}")
+
+
+def double_free(server: Server, event: Event) -> None:
+    """Free the slot of a client as often as it says that it leaves."""
+    if event.enters:
+        server.freed.discard(event.slot)
+    elif event.leaves:
+        if event.slot in server.freed:
+            raise PlantedBugError("double-free: a slot that is free")
+        server.freed.add(event.slot)
+
+
+def unbounded_table(server: Server, event: Event) -> None:
+    """Keep for ever what clients name; the memory for it ends."""
+    if event.key is not None:
+        server.table.add(event.key)
+        if len(server.table) > TABLE_BUG:
+            raise PlantedBugError(f"unbounded-table: {len(server.table)} entries")
+
+
+SHARED_BUGS: dict[str, Callable[[Server, Event], None]] = {
+    "off-by-one": off_by_one,
+    "number-wrap": number_wrap,
+    "stale-fragment": stale_fragment,
+    "double-free": double_free,
+    "unbounded-table": unbounded_table,
+}
+"""Name -> what dies of it. A server lists those that its protocol can have among its `BUGS`."""
+TABLE_BUG = 300
+"""Entries for which the planted table has room."""
 
 
 class Server(ABC):
@@ -50,6 +132,19 @@ class Server(ABC):
         """Peers whose TCP connection the server wants closed."""
         self.silent = False
         """True when a planted bug has made the server deaf."""
+        self.transfers: dict[object, set[int]] = {}
+        self.freed: set[object] = set()
+        self.table: set[object] = set()
+        """What the planted bugs remember."""
+
+    def event(self, event: Event) -> None:
+        """Let the planted bugs look at a message.
+
+        Raises:
+            PlantedBugError: the server dies of it.
+        """
+        for name in self.bugs & SHARED_BUGS.keys():
+            SHARED_BUGS[name](self, event)
 
     @abstractmethod
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:

@@ -16,7 +16,14 @@ from netdissect.fuzz.drivers.eoudp_form import (
     FORMS,
     PACKET_INFO,
 )
-from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
+from netdissect.fuzz.servers.base import (
+    PEER_LIMIT,
+    Address,
+    Event,
+    PlantedBugError,
+    Replies,
+    Server,
+)
 from netdissect.layers.eoudp import EoudpAck, EoudpConnectAccept, EoudpPacketInfo, EoudpPair
 
 __all__ = ["EoudpServer"]
@@ -32,6 +39,8 @@ class _Peer:
     heard: float
     number: int = 1
     told: float = 0.0
+    newest: int = 0
+    """Newest id received."""
 
 
 class EoudpServer(Server):
@@ -41,7 +50,7 @@ class EoudpServer(Server):
     """
 
     DIALECT = "exodia-late"
-    BUGS = ("length",)
+    BUGS = ("length", "off-by-one", "number-wrap", "unbounded-table")
 
     def __init__(self, dialect: str = "exodia-late", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -63,6 +72,10 @@ class EoudpServer(Server):
         known.heard = now
         self.delivered += 1
         self._check_length(data)
+        number = form.number(data) & 0xFFFFFFFF
+        self.event(Event(peer, number, known.newest, 1 << 32, 32, key=data[form.head :][:8]))
+        if 0 < (number - known.newest) % (1 << 32) < 1 << 31:
+            known.newest = number
         replies: Replies = []
         if form.is_acknowledged(data):
             ack = EoudpAck(acked_id=form.number(data))

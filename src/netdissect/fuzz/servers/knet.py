@@ -9,13 +9,21 @@ from dataclasses import dataclass
 
 from netdissect.fuzz.drivers.knet import (
     DISCARD_ABOVE,
+    HEAD,
     PACKET_SPAN,
     RELIABLE_FLAG,
     Builder,
     Message,
     packet_id,
 )
-from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
+from netdissect.fuzz.servers.base import (
+    PEER_LIMIT,
+    Address,
+    Event,
+    PlantedBugError,
+    Replies,
+    Server,
+)
 from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST
 
 __all__ = ["KnetServer"]
@@ -30,6 +38,8 @@ class _Peer:
 
     heard: float
     number: int
+    newest: int = 0
+    """Newest PacketID received."""
 
 
 class KnetServer(Server):
@@ -39,7 +49,7 @@ class KnetServer(Server):
     """
 
     DIALECT = "knet-2.x"
-    BUGS = ("length",)
+    BUGS = ("length", "off-by-one", "number-wrap", "stale-fragment")
 
     def __init__(self, dialect: str = "knet-2.x", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -57,6 +67,7 @@ class KnetServer(Server):
             return self._accept(peer, now)
         known.heard = now
         messages = self._builder.read(data)
+        self._tell(data, messages or [], known, peer)
         if messages is None or self._builder.drops(data):
             del self._peers[peer]
             answered = messages is not None and any(each.name == DISCONNECT for each in messages)
@@ -94,6 +105,17 @@ class KnetServer(Server):
     def _number(peer: _Peer) -> int:
         number, peer.number = peer.number, (peer.number + 1) % PACKET_SPAN
         return number
+
+    def _tell(self, data: bytes, messages: list[Message], known: _Peer, peer: Address) -> None:
+        """Show the planted bugs what has come."""
+        number = packet_id(data) if len(data) >= HEAD else None
+        self.event(Event(peer, number, known.newest, PACKET_SPAN, 32))
+        for each in messages:
+            if each.name == "fragment" or each.fragments:
+                transfer = each.payload[0] if each.payload else 0
+                self.event(Event(peer, fragment=(transfer, 0, bool(each.fragments))))
+        if number is not None and (number - known.newest) % PACKET_SPAN < PACKET_SPAN // 2:
+            known.newest = number
 
     def _check_length(self, message: Message) -> None:
         if "length" in self.bugs and message.fragments >= _FRAGMENTS_BUG:

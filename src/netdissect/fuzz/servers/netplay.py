@@ -6,7 +6,7 @@ Source: docs/protocols/netplay.md sections 2, 5 and 7.
 from __future__ import annotations
 
 from netdissect.fuzz.drivers.netplay import HEAD, NetplayDriver, joined
-from netdissect.fuzz.servers.base import Address, PlantedBugError, Replies, StreamServer
+from netdissect.fuzz.servers.base import Address, Event, PlantedBugError, Replies, StreamServer
 from netdissect.wire.inflate import inflate
 
 __all__ = ["NetplayServer"]
@@ -14,6 +14,8 @@ __all__ = ["NetplayServer"]
 _BUFFER_LIMIT = 1 << 17
 _SHORTEST = 3
 _COMPRESSED = 1
+_EDGE = 255
+"""Octets of the buffer that the planted bug believes to have room for one more."""
 _INFLATED_LIMIT = 1 << 20
 _RATIO = 200
 
@@ -26,7 +28,7 @@ class NetplayServer(StreamServer):
     """
 
     DIALECT = "netplay-bin1"
-    BUGS = ("decompression",)
+    BUGS = ("decompression", "off-by-one", "stale-fragment", "unbounded-table")
 
     def __init__(self, dialect: str = "netplay-bin1", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -40,11 +42,21 @@ class NetplayServer(StreamServer):
         self.delivered += len(whole)
         for message in whole:
             self._check_code(message)
+            self._tell(message, peer)
         head = rest[1:3] if self.dialect == "netplay-bin3" else rest[:2]
         short = len(head) == 2 and int.from_bytes(head, "big") < _SHORTEST  # noqa: PLR2004
         if short and self.dialect != "netplay-text":
             self.closing.add(peer)
         return [(message, other) for message in whole for other in self.streams]
+
+    def _tell(self, message: bytes, peer: Address) -> None:
+        """Show the planted bugs what has come: a length is a number, the flags name a transfer."""
+        size = len(message)
+        flags = message[2] if size > HEAD - 1 else 0
+        first = not flags & ~_COMPRESSED
+        self.event(
+            Event(peer, size, 0, 1 << 16, _EDGE, fragment=(flags >> 1, 0, first), key=message[:8])
+        )
 
     def _check_code(self, message: bytes) -> None:
         frame = joined(message) if self.dialect == "netplay-bin3" else message

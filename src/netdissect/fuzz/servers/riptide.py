@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netdissect.fuzz.drivers.riptide import RELIABLE_FROM, SPAN, Messages, Received, gap
-from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
+from netdissect.fuzz.servers.base import (
+    PEER_LIMIT,
+    Address,
+    Event,
+    PlantedBugError,
+    Replies,
+    Server,
+)
 from netdissect.layers.riptide.names import SIZE_LIMITS
 
 __all__ = ["RiptideServer"]
@@ -45,11 +52,12 @@ class RiptideServer(Server):
     """The state of all connections.
 
     Planted bugs: `length` dies of a message above the size limit in a buffer of that size;
-    `sequence` stops answering after a jump of the sequence id, as a full receive window would.
+    `sequence` stops answering after a jump of the sequence id, as a full receive window would; and
+    those of the table that it names.
     """
 
     DIALECT = "riptide-2.2"
-    BUGS = ("length", "sequence")
+    BUGS = ("length", "sequence", "off-by-one", "number-wrap", "double-free", "unbounded-table")
 
     def __init__(self, dialect: str = "riptide-2.2", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -78,6 +86,7 @@ class RiptideServer(Server):
             return []
         kind = self._messages.type_of(packet)
         known = self._peers.get(peer)
+        self._tell(packet, kind, known, peer)
         if known is None:
             return self._connect(peer, now) if kind == "Connect" else []
         if kind == "Disconnect":
@@ -139,6 +148,14 @@ class RiptideServer(Server):
         newest = peer.received.newest
         peer.missing.update((newest + step) % SPAN for step in range(1, ahead))
         return any(gap(sequence, each) > _WINDOW for each in peer.missing)
+
+    def _tell(self, packet: Any, kind: str, known: _Peer | None, peer: Address) -> None:
+        """Show the planted bugs what has come."""
+        number = getattr(packet, "sequence_id", None) if known is not None else None
+        newest = 0 if known is None else known.received.newest
+        key = getattr(packet, "message_id", None)
+        leaves, enters = kind == "Disconnect", known is None and kind == "Connect"
+        self.event(Event(peer, number, newest, SPAN, 16, leaves, enters, key=key))
 
     def _bugs(self, data: bytes, packet: Any, peer: _Peer) -> None:
         """Die of the planted bugs."""

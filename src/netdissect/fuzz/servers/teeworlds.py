@@ -17,7 +17,14 @@ from netdissect.fuzz.drivers.teeworlds_form import (
     Opened,
     chunk_heads,
 )
-from netdissect.fuzz.servers.base import PEER_LIMIT, Address, PlantedBugError, Replies, Server
+from netdissect.fuzz.servers.base import (
+    PEER_LIMIT,
+    Address,
+    Event,
+    PlantedBugError,
+    Replies,
+    Server,
+)
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import message_layer
 
@@ -66,7 +73,7 @@ class TeeworldsServer(Server):
     """
 
     DIALECT = "teeworlds-0.7"
-    BUGS = ("length", "sequence", "decompression")
+    BUGS = ("length", "sequence", "decompression", "off-by-one", "number-wrap", "unbounded-table")
 
     def __init__(self, dialect: str = "teeworlds-0.7", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
@@ -129,6 +136,8 @@ class TeeworldsServer(Server):
 
     def _chunk(self, head: ChunkHead, peer: _Peer, address: Address) -> Replies:
         """Take one chunk; return what the login or a ping asks for."""
+        number = head.number if head.vital else None
+        self.event(Event(address, number, peer.received, SPAN, 32, key=head.message[:2]))
         if head.vital:
             ahead = (head.number - peer.received) % SPAN
             if "sequence" in self.bugs and _JUMP_BUG <= ahead < SPAN - _BACKROOM:
