@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from netdissect.export.json import SCHEMA
+from netdissect.flow.stats import FlowStats
 from netdissect.fuzz.cases import Step
 from netdissect.fuzz.store import Sent
 from netdissect.model.annotations import Annotation, CodeRow
@@ -311,7 +312,7 @@ def _connection() -> Shape:
     frames = row(also_null(INT), also_null(INT))
     return of(
         ConnectionReport,
-        drop="ended_ns near",
+        drop="ended_ns near parting",
         rename={"dialects": "dialect", "timings": "timings_ms", "clocks": "clock_ms"},
         dialect=both(also_null(TEXT)),
         close=also_null(OBJECT),
@@ -319,7 +320,7 @@ def _connection() -> Shape:
         octets=both(INT),
         messages=both(named(INT)),
         spaces=many(
-            of(SpaceReport, drop="consecutive added extra", rename={"rtt": "rtt_ms"},
+            of(SpaceReport, drop="consecutive added extra timer_ms bursts", rename={"rtt": "rtt_ms"},
                rtt_ms=rtt, optional=SPACE_EXTRAS)
         ),
         probes=many(
@@ -538,7 +539,10 @@ def _commands() -> dict[str, list[Shape]]:
         "follow": [message],
         "fuzz": [printed(_fuzzed())],
         "info": [
-            printed(of(CaptureInfo, protocols=named(closed(counts)), other_datagrams=INT))
+            printed(
+                of(CaptureInfo, protocols=named(closed(counts)), other_datagrams=INT,
+                   flow=also_null(of(FlowStats)))
+            )
         ],
         "join": _joined(),
         "ladder": [printed(arrow)],

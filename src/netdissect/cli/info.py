@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -40,26 +42,30 @@ def command(
     del verbose
     with Session(file, choices, quiet=quiet) as session:
         info = session.reader.info
-        protocols, others = _counts(session, Match.of(display_filter, session))
+        protocols, others, flow = _counts(session, Match.of(display_filter, session))
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json([json.capture_info(info, protocols, others)])
+            print_json([json.capture_info(info, protocols, others, flow)])
         else:
             from netdissect.render.catalogs import show_info  # noqa: PLC0415
 
-            show_info(make_screen(color, width), info, protocols, others)
+            show_info(make_screen(color, width), info, protocols, others, flow or {})
         return session.status()
 
 
-def _counts(session: Session, match: Match) -> tuple[dict[str, tuple[int, int]], int]:
-    """Return (datagrams, connections) by protocol, and how many datagrams are of no known one."""
+def _counts(
+    session: Session, match: Match
+) -> tuple[dict[str, tuple[int, int]], int, dict[str, Any] | None]:
+    """Return (datagrams, connections) by protocol, how many datagrams are of no known one, and what
+    became of the frames below the protocols, which a filter does not tell.
+    """
     if match.filter is None:
         found = session.analysis()
         counts = {
             name: (each["datagrams"], each["connections"]) for name, each in found.protocols.items()
         }
-        return counts, found.other_datagrams
+        return counts, found.other_datagrams, asdict(found.flow)
     wanted = select(session, match)
     names = Counter(
         report.protocol for report in session.reports if report.connection in wanted.connections
@@ -67,4 +73,4 @@ def _counts(session: Session, match: Match) -> tuple[dict[str, tuple[int, int]],
     counts = {
         name: (number, names[name]) for name, number in wanted.datagrams.items() if name is not None
     }
-    return counts, wanted.datagrams[None]
+    return counts, wanted.datagrams[None], None

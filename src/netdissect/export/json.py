@@ -410,7 +410,10 @@ def code(row: CodeRow) -> dict[str, Any]:
 
 
 def capture_info(
-    info: CaptureInfo, protocols: Mapping[str, tuple[int, int]], other_datagrams: int
+    info: CaptureInfo,
+    protocols: Mapping[str, tuple[int, int]],
+    other_datagrams: int,
+    flow: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the object of `info`.
 
@@ -418,6 +421,7 @@ def capture_info(
         info: facts about the file.
         protocols: name -> (datagrams, connections).
         other_datagrams: datagrams of no known protocol.
+        flow: what became of the frames below the protocols; None = not counted.
 
     """
     return {
@@ -440,6 +444,7 @@ def capture_info(
             for name, (datagrams, connections) in sorted(protocols.items())
         },
         "other_datagrams": other_datagrams,
+        "flow": flow,
     }
 
 

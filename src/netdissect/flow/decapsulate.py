@@ -70,7 +70,7 @@ class Decapsulator:
         skip_tcp: Callable[[FlowKey], bool] | None = None,
     ) -> None:
         """Make one; packets for whose key the rule of their transport is true are left out, and
-        not counted.
+        only their frames counted.
         """
         self._skip_udp = skip_udp
         self._skip_tcp = skip_tcp
@@ -109,7 +109,6 @@ class Decapsulator:
         found: list[Packet] = []
         # Declared so that number and time pass through as the objects that they are.
         frame: tuple[Any, ...]
-        skipped = 0
         for frame in frames:
             number, time_ns, link = frame[0], frame[1], frame[2]
             data: bytes = frame[3]
@@ -134,12 +133,9 @@ class Decapsulator:
                         if skip_udp is None or not skip_udp(key):
                             found.append((udp_kind, number, time_ns, key, data[42:end], None, ()))
                             self.stats.udp += 1
-                        else:
-                            skipped += 1
                         continue
                     if protocol == _TCP:
                         if skip_tcp is not None and skip_tcp(key):
-                            skipped += 1
                             continue
                         segment = read_segment(data, 34, end)
                         if segment is not None:
@@ -148,20 +144,14 @@ class Decapsulator:
                                 key, segment, number, time_ns, ip_id, faults=()
                             )
                             continue
-            found += [packet for packet in self._frame(frame) if not self._skipped(packet)]
-        self.stats.frames += len(frames) - skipped
+            found += self._frame(frame)
+        self.stats.frames += len(frames)
         return found
 
     def _rest(self) -> list[Packet]:
         """Return what is left when all frames have been taken."""
         self._fragments.finish()
         return list(self._streams.finish())
-
-    def _skipped(self, packet: Packet) -> bool:
-        """Return True where a packet is one to be left out."""
-        of_tcp = packet[0] in (PacketKind.TCP, PacketKind.TCP_STREAM)
-        skip = self._skip_tcp if of_tcp else self._skip_udp
-        return skip is not None and skip(packet[3])
 
     def _frame(self, frame: Frame) -> list[Packet]:
         """Return the packets that any frame completes."""
@@ -263,8 +253,8 @@ class Decapsulator:
             faults = joined(faults, UDP_LENGTH)
             if _UDP_HEADER <= length < end - start:
                 end = start + length
-        if end > len(data):
-            self.stats.snapped += 1
+        snapped = end > len(data)
+        if snapped:
             faults = joined(faults, SNAPPED)
         if data[start + 2 : start + 4] == _VXLAN_PORT:
             inner = inside_udp(data, body)
@@ -273,8 +263,11 @@ class Decapsulator:
                 return self._network(
                     frame, data, inner, wire_end=end, faults=faults, depth=depth + 1
                 )
-        self.stats.udp += 1
         key = self._key(header.addresses + data[start : start + 4], faults)
+        if self._skip_udp is not None and self._skip_udp(key):
+            return []
+        self.stats.udp += 1
+        self.stats.snapped += snapped
         return [(PacketKind.UDP, frame[0], frame[1], key, data[body:end], None, faults)]
 
     def _key(self, key: FlowKey, faults: tuple[str, ...]) -> FlowKey:
@@ -289,6 +282,8 @@ class Decapsulator:
             self.stats.malformed += 1
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
+        if self._skip_tcp is not None and self._skip_tcp(key):
+            return []
         number, time_ns = frame[:2]
         return self._streams.take(key, segment, number, time_ns, header.ip_id, faults=header.faults)
 
@@ -308,9 +303,11 @@ class Decapsulator:
         ):
             self.stats.other_protocols += 1
             return []
-        self.stats.icmp_unreachable += 1
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
         key = self._key(key, (CAPTURE_DUPLICATE,))
+        if self._skip_udp is not None and self._skip_udp(key):
+            return []
+        self.stats.icmp_unreachable += 1
         body = quoted.start + _UDP_HEADER
         # Compiled, a slice must not end before it begins.
         payload = data[body : max(body, quoted.end)]

@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 __all__ = ["FlowStats"]
 
@@ -71,17 +72,16 @@ class FlowStats:
     tcp_out_of_window: int = 0
     """Segments marked `tcp-out-of-window`."""
 
-    @property
-    def unknown_link_frames(self) -> int:
-        """Return how many frames have a link type that is not read."""
-        return sum(self.unknown_link.values())
-
-    @property
-    def checksums_not_verified(self) -> int:
-        """Return how many datagrams and segments were handed on without a look at their checksum:
-        all.
-
-        A capture on the sending host holds checksums that the network card fills in later, so a
-        wrong one proves nothing.
+    def add(self, share: FlowStats) -> None:
+        """Add what another share of the flows of the same capture has: it has read every frame, so
+        what is counted before a flow is known is known already.
         """
-        return self.udp + self.tcp
+        for name in _BY_FLOW:
+            setattr(self, name, getattr(self, name) + getattr(share, name))
+
+
+_BY_FLOW: Final = (
+    "udp", "tcp", "icmp_unreachable", "snapped", "tcp_connections", "tcp_evicted", "tcp_gaps",
+    "tcp_gap_octets", "tcp_gaps_by_bound", "tcp_overlaps", "tcp_out_of_window",
+)  # fmt: skip
+"""Counters of packets whose flow is known."""

@@ -102,10 +102,11 @@ def analyze(
             options = replace(options, on_anomaly=collected.take)
         pipeline = Pipeline(options)
         with rare_collections():
-            for packets in Decapsulator().batches(reader.batches()):
+            decapsulator = Decapsulator()
+            for packets in decapsulator.batches(reader.batches()):
                 pipeline.run(packets)
             pipeline.finish(reader.info.last_time_ns)
-        return pipeline.analysis(reader.info, collected)
+        return pipeline.analysis(reader.info, collected, decapsulator.stats)
 
 
 def look_ahead(source: Source, options: Options) -> Options:

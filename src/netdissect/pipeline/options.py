@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import Severity
 from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean
@@ -71,6 +72,8 @@ class Analysis:
     """UDP datagrams of no known protocol."""
     limits_hit: dict[str, int] = field(default_factory=dict)
     """Named bound of the pipeline -> how often it was hit."""
+    flow: FlowStats = field(default_factory=FlowStats)
+    """What became of the frames below the protocols."""
 
 
 def reading(

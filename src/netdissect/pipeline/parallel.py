@@ -24,6 +24,7 @@ from typing import IO
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.dissect.foreign import disable, faults
 from netdissect.flow import Decapsulator
+from netdissect.flow.stats import FlowStats
 from netdissect.model.packets import FlowKey, flow_sides, reverse_key
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
@@ -167,7 +168,7 @@ def _taken(
         for packets in mine.batches(reader.batches()):
             pipeline.run(packets)
         pipeline.finish(reader.info.last_time_ns)
-    analysis = pipeline.analysis(reader.info, anomalies)
+    analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()
     return _Part(analysis, pipeline.begun, servers, strays, dict(faults))
 
@@ -195,6 +196,7 @@ def _known_elsewhere(
         part = _taken(again, options, chosen, servers, wanted)
     # Their shares have counted them as nobody's.
     part.analysis.other_datagrams -= chosen.stats.udp
+    part.analysis.flow = FlowStats()
     return [part]
 
 
@@ -291,6 +293,7 @@ def _merged(parts: list[_Part], numbers: list[array[int]], options: Options) -> 
 def _add(whole: Analysis, part: Analysis) -> None:
     whole.anomalies += part.anomalies
     whole.other_datagrams += part.other_datagrams
+    whole.flow.add(part.flow)
     for limit, hits in part.limits_hit.items():
         whole.limits_hit[limit] = whole.limits_hit.get(limit, 0) + hits
     for protocol, counts in part.protocols.items():

@@ -15,6 +15,7 @@ from netdissect.diagnosis import answer
 from netdissect.diagnosis.findings import CODES as ANSWER_CODES
 from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE
+from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import COMMON_CODES, CodeRow
 from netdissect.model.claims import Hints
 from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_endpoints
@@ -147,8 +148,8 @@ class Pipeline:
             self._end(flow, self.now_ns)
         self._table.takers.clear()
 
-    def analysis(self, info: CaptureInfo, anomalies: Anomalies) -> Analysis:
-        """Return what is known after `finish`."""
+    def analysis(self, info: CaptureInfo, anomalies: Anomalies, flow: FlowStats) -> Analysis:
+        """Return what is known after `finish`; `flow` is of what took the headers off."""
         anomalies.settle(self.limits_hit)
         return Analysis(
             info=info,
@@ -157,6 +158,7 @@ class Pipeline:
             protocols=self.counts,
             other_datagrams=self.other_datagrams,
             limits_hit=self.limits_hit,
+            flow=flow,
         )
 
     @property

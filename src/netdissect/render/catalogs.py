@@ -90,10 +90,20 @@ def show_fields(screen: Screen, infos: Iterable[FieldInfo]) -> None:
         )
 
 
+_USUAL = frozenset({"frames", "udp", "tcp", "tcp_connections"})
+"""Counters of what is in every capture."""
+
+
 def show_info(
-    screen: Screen, info: CaptureInfo, protocols: Mapping[str, tuple[int, int]], other: int
+    screen: Screen,
+    info: CaptureInfo,
+    protocols: Mapping[str, tuple[int, int]],
+    other: int,
+    flow: Mapping[str, Any],
 ) -> None:
-    """Print the facts of a capture file and what is in it."""
+    """Print the facts of a capture file and what is in it; `flow`: what became of the frames below
+    the protocols, by the names of the counters.
+    """
     clock = Clock("u")
     span = None
     if info.first_time_ns is not None and info.last_time_ns is not None:
@@ -115,6 +125,12 @@ def show_info(
             else f"at offset {info.truncated_at}: {info.damage or 'cut short'}",
         ),
     ]
+    below = {name: count for name, count in flow.items() if count and name not in _USUAL}
+    below |= (
+        {"unknown_link": sum(below["unknown_link"].values())} if "unknown_link" in below else {}
+    )
+    counts = (f"{count} {name.replace('_', ' ')}" for name, count in below.items())
+    facts.append(("below the protocols", ", ".join(counts)))
     facts += [("comment", comment) for comment in info.comments]
     for name, value in facts:
         if value:

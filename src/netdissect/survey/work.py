@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from netdissect._version import __version__
 from netdissect.export import json
@@ -98,7 +98,7 @@ def _capture(
         name: (count["datagrams"], count["connections"]) for name, count in found.protocols.items()
     }
     return {
-        **json.capture_info(found.info, counts, found.other_datagrams),
+        **json.capture_info(found.info, counts, found.other_datagrams, asdict(found.flow)),
         "capture": key,
         "path": source.name,
         "status": status,
