@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from struct import Struct
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import IO, TYPE_CHECKING, Final
 
 from netdissect.capture.account import Ledger
 from netdissect.capture.pcap import MAGICS, MAX_FRAME_OCTETS
@@ -23,11 +23,11 @@ from netdissect.capture.pcapng import (
 )
 from netdissect.capture.reader import why_not
 from netdissect.capture.source import CaptureError, open_window
+from netdissect.model.closing import Closing
 from netdissect.model.reports import CaptureInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
 __all__ = ["INTERFACE", "OTHER", "PACKET", "SECTION", "Block", "BlockReader"]
 
@@ -82,7 +82,7 @@ class Block:
         return self.raw[self.start : self.start + self.captured]
 
 
-class BlockReader:
+class BlockReader(Closing):
     """The blocks of one capture, once, in file order. Use as a context manager and iterate."""
 
     def __init__(self, source: str | os.PathLike[str] | IO[bytes]) -> None:
@@ -109,17 +109,6 @@ class BlockReader:
         """pcap: whether its times count nanoseconds."""
         self.damage: str | None = None
         """What is wrong behind the last block, once all are read; None for a whole file."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file, unless the caller opened it."""

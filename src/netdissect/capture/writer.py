@@ -12,13 +12,13 @@ import sys
 from contextlib import suppress
 from itertools import accumulate
 from struct import Struct, pack
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING
 
+from netdissect.model.closing import Closing
 from netdissect.model.errors import CaptureFileError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
 
     from netdissect.model.packets import Frame
 
@@ -39,7 +39,7 @@ _PACKET_HEAD, _TOTAL = Struct("<IIIIIII"), Struct("<I")
 _PADDING = (b"", b"\0", b"\0\0", b"\0\0\0")
 
 
-class _Sink:
+class _Sink(Closing):
     """A file that whole records are written to."""
 
     def __init__(self, target: str | os.PathLike[str] | IO[bytes]) -> None:
@@ -55,17 +55,6 @@ class _Sink:
         self._gathered: list[bytes] = []
         self._octets = 0
         self._written = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def octets(self) -> int:

@@ -7,9 +7,8 @@ stand in the frames before waits in a temporary file, so that memory does not gr
 from __future__ import annotations
 
 import sqlite3
-from types import TracebackType
-from typing import Self
 
+from netdissect.model.closing import Closing
 from netdissect.model.packets import FlowKey
 
 __all__ = ["Plan"]
@@ -22,7 +21,7 @@ create table stream (key blob, ordinal integer, at integer, new blob,
 """
 
 
-class Plan:
+class Plan(Closing):
     """New octets of datagrams by frame, and of streams by place. Use as a context manager."""
 
     def __init__(self) -> None:
@@ -34,15 +33,8 @@ class Plan:
         self.fragments = False
         """Whether there are datagrams in pieces."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let go of the plan."""
         self._base.close()
 
     def datagram(self, frame: int, old: bytes, new: bytes) -> None:

@@ -14,8 +14,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
+
+from netdissect.model.closing import Closing
 
 __all__ = ["Folder", "free_path", "open_new", "write_json"]
 
@@ -25,7 +26,7 @@ _NEW = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Folder:
+class Folder(Closing):
     """An open folder; use as a context manager."""
 
     def __init__(self, path: Path, fd: int | None = None) -> None:
@@ -36,17 +37,6 @@ class Folder:
         """
         self.path = path
         self._fd = os.open(path, _FOLDER) if fd is None else fd
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the folder."""

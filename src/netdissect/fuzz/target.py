@@ -9,8 +9,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal
 
+from netdissect.model.closing import Closing
 from netdissect.model.errors import AccessError, UsageError
 from netdissect.model.text import number, quoted
 
@@ -100,7 +101,7 @@ class Journal(deque[Traffic]):
             tap(traffic)
 
 
-class Link:
+class Link(Closing):
     """A connected, non-blocking socket that remembers what went over it."""
 
     def __init__(
@@ -135,12 +136,6 @@ class Link:
         name = self._socket.getsockname()
         self.local = (str(name[0]), int(name[1]))
         """Our address and port."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the socket."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterator
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from netdissect.join.clock import Clock, ClockPiece
 from netdissect.join.engine import Matched, match
@@ -15,6 +14,7 @@ from netdissect.join.pairing import NotJoinedError
 from netdissect.join.streams import compare
 from netdissect.join.summary import add_up
 from netdissect.join.table import AMBIGUOUS, ANSWERED, COPIED, REORDERED, SENT_AGAIN, TableRow
+from netdissect.model.closing import Closing
 from netdissect.model.joined import (
     ClockReport,
     Fate,
@@ -35,7 +35,7 @@ __all__ = ["Joined", "join"]
 _NOBODY: Final = FateRow(Fate.APART, None, None, False, False, False, 0)
 
 
-class Joined:
+class Joined(Closing):
     """Two captures, joined. Close it, or use it as a context manager: it may hold files."""
 
     def __init__(self, paths: tuple[str, str], matched: Matched, options: Options | None) -> None:
@@ -56,17 +56,6 @@ class Joined:
         self._judge()
         self.report = self._reported(limits)
         """Everything in figures."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Free what it holds."""

@@ -13,9 +13,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import fields
 from io import BytesIO
 from operator import attrgetter, eq
-from types import TracebackType
-from typing import IO, Any, Self, overload
+from typing import IO, Any, overload
 
+from netdissect.model.closing import Closing
 from netdissect.model.reports import (
     ConnectionReport,
     ProbeReport,
@@ -195,7 +195,7 @@ class _Store:
         self._file = file
 
 
-class Reports(Sequence[ConnectionReport]):
+class Reports(Sequence[ConnectionReport], Closing):
     """Reports in order of first frame, or a choice of them in another order.
 
     To the reader a list that cannot be changed; of many, each access makes a report anew. What is
@@ -243,17 +243,6 @@ class Reports(Sequence[ConnectionReport]):
 
     def __reduce__(self) -> tuple[type[Reports], tuple[list[ConnectionReport]]]:
         return Reports, (list(self),)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Forget all reports and free their file."""

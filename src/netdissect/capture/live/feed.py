@@ -9,8 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
-from typing import Self
 
 from netdissect.capture.live import open_live
 from netdissect.capture.live.limits import Autostop, RingRule
@@ -19,6 +17,7 @@ from netdissect.capture.live.recorder import Recorder
 from netdissect.capture.live.rights import drop_rights, keep_files
 from netdissect.capture.live.sink import FileSink
 from netdissect.capture.live.source import LiveRequest
+from netdissect.model.closing import Closing
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 
@@ -33,7 +32,7 @@ _PRIORITY = -10
 """Niceness of what captures, where the system allows it: who waits for others loses packets."""
 
 
-class LiveFeed:
+class LiveFeed(Closing):
     """A running capture; use as a context manager and iterate once.
 
     The interface is opened first; then the rights that took are given up, and only then a file is
@@ -108,17 +107,6 @@ class LiveFeed:
             self._timer = threading.Timer(limits.duration_ns / 1e9, self.stop, [TIMER_DRAIN_S])
             self._timer.daemon = True
             self._timer.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Frame]:
         """Yield frames as they come, until the capture ends and all were taken, or no time is
