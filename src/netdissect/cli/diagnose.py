@@ -124,6 +124,7 @@ def command(
     netdissect diagnose game.pcap 3 --fail-on 'loss>5%' --fail-on 'lag.p95>200ms'
     """
     del verbose
+    from netdissect.diagnosis import reworded  # noqa: PLC0415
     from netdissect.pipeline.reports import Reports  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
@@ -134,7 +135,9 @@ def command(
             reports = session.analysis(1 if session.live else None).connections
         else:
             with TwoSides(session, second) as both:
-                reports = Reports(map(both.observed.diagnosed, both.reports))
+                reports = Reports(
+                    reworded(both.observed.diagnosed(report)) for report in both.reports
+                )
                 first_ns = both.first_ns
         if connection is not None:
             chosen = reports.of({connection})

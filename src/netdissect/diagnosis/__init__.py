@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from netdissect.diagnosis import words
@@ -13,7 +14,7 @@ from netdissect.diagnosis.measures import lag_of, loss_of
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["answer", "diagnose"]
+__all__ = ["answer", "diagnose", "reworded"]
 
 _USUAL: Final = Limits()
 
@@ -35,6 +36,15 @@ def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
         settles=settles(report, cause),
         names=_names(report),
     )
+
+
+def reworded(report: ConnectionReport) -> ConnectionReport:
+    """Return a report whose verdict says what its diagnosis has become with a second capture."""
+    found = report.diagnosis
+    if found is None:
+        return report
+    verdict = words.verdict(report, found.ending, found.cause, found.loss, found.lag)
+    return replace(report, diagnosis=replace(found, verdict=verdict))
 
 
 def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:
