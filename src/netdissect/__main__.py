@@ -20,7 +20,9 @@ def run() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os._exit(128 + number))
     from netdissect.cli import main  # noqa: PLC0415 - takes a tenth of a second
+    from netdissect.system.sandbox import permit  # noqa: PLC0415
 
+    permit()
     main()
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from netdissect.capture.live.choice import CAPABILITIES, choose, has_capability, survey
+from netdissect.system import sandbox
 from netdissect.system.programs import answer, find
 
 __all__ = ["Check", "checks", "package_versions"]
@@ -55,7 +56,7 @@ def package_versions() -> list[Check]:
 def checks() -> list[Check]:
     """Return what was found out about this machine, in a fixed order."""
     programs = [_program(name, use) for name, use in _PROGRAMS.items()]
-    return [*package_versions(), *programs, *_rights(), *_backends()]
+    return [*package_versions(), *programs, *_rights(), _sandbox(), *_backends()]
 
 
 def _program(name: str, use: str) -> Check:
@@ -98,6 +99,14 @@ def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
     if able:
         return Check("rights", True, "this process has CAP_NET_RAW")
     return Check("rights", None, "no right to open an interface itself; dumpcap's rights count")
+
+
+def _sandbox() -> Check:
+    if os.environ.get(sandbox.OFF, "0") != "0":
+        return Check("sandbox", None, f"switched off by {sandbox.OFF}")
+    if not sandbox.available():
+        return Check("sandbox", None, "this system has no seccomp filters: reading is not confined")
+    return Check("sandbox", True, "seccomp: reading opens no socket and starts no program")
 
 
 def _dumpcap_rights(path: str) -> Check:

@@ -23,6 +23,7 @@ _STATUSES = (
     ("7", "--fail-on matched, or verify found differences"),
 )
 _ENVIRONMENT = (
+    ("NETDISSECT_UNCONFINED", "1 = read without the sandbox that netdissect doctor tells of"),
     ("NO_COLOR", "no colour, whatever its value"),
     ("FORCE_COLOR", "colour also where standard output is no terminal"),
     ("COLUMNS", "width of the output where --width is not given"),

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+import click
+
 from netdissect.cli.errors import EXIT
 from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
@@ -23,6 +25,7 @@ from netdissect.model.reports import (
     UnitRecord,
 )
 from netdissect.render.safe import safe
+from netdissect.system.sandbox import confine
 
 if TYPE_CHECKING:
     from netdissect.filters import Filter
@@ -92,6 +95,13 @@ _LOST = {
 """Bound of the pipeline -> what is missing where it is hit."""
 
 
+_CONFINED = frozenset({
+    "anomalies", "connections", "diagnose", "follow", "info", "ladder", "read", "show", "stats",
+    "timeline",
+})  # fmt: skip
+"""Commands that need neither a socket nor a program once their capture is open."""
+
+
 class Session:
     """An open capture; use as a context manager, then ask for `status`."""
 
@@ -154,6 +164,9 @@ class Session:
         return self.live and not self.hold
 
     def __enter__(self) -> Self:
+        context = click.get_current_context(silent=True)
+        if context is not None and context.info_name in _CONFINED:
+            confine()
         return self
 
     def __exit__(

@@ -1,0 +1,95 @@
+"""Takes from this process what reading a capture never needs: sockets, programs, other processes.
+
+A filter of system calls (seccomp) that only Linux has; elsewhere, and where the kernel refuses it,
+reading goes on without. It holds for this process and the copies of it, to their end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from struct import pack
+
+__all__ = ["OFF", "active", "available", "confine", "permit"]
+
+OFF = "NETDISSECT_UNCONFINED"
+"""Variable that, set to anything but 0, leaves the process as it is."""
+_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
+"""PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER. Source: prctl(2)."""
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+"""SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO. Source: linux/seccomp.h."""
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+"""BPF_LD+W+ABS, BPF_JMP+JEQ+K, BPF_JMP+JGE+K, BPF_RET+K. Source: linux/bpf_common.h."""
+_OTHER_ABI = 0x4000_0000
+"""First system call of x32. Source: asm/unistd.h, __X32_SYSCALL_BIT."""
+_CALLS = {
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "execve": (59, 221),
+    "execveat": (322, 281), "ptrace": (101, 117), "mount": (165, 40), "kexec_load": (246, 104),
+    "init_module": (175, 105), "finit_module": (313, 273), "keyctl": (250, 219),
+    "unshare": (272, 97), "perf_event_open": (298, 241), "setns": (308, 268),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "bpf": (321, 280),
+    "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+}  # fmt: skip
+"""What is refused -> number on x86-64 and on arm64. Source: asm/unistd.h. io_uring is another way
+to a socket.
+"""
+_MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""Machine -> (column above, AUDIT_ARCH). Source: linux/audit.h."""
+_permitted = False
+
+
+def permit() -> None:
+    """Take note that this process is a command of its own, not somebody's who calls a library."""
+    global _permitted  # noqa: PLW0603 - one process, one answer
+    _permitted = True
+
+
+def available() -> bool:
+    """Return whether the system can confine a process of ours."""
+    machine = os.uname().machine if hasattr(os, "uname") else ""
+    known = machine in _MACHINES and sys.maxsize > 1 << 32
+    return known and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+
+
+def active() -> bool:
+    """Return whether this process is confined."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False
+    return f"Seccomp:\t{_FILTER}" in lines
+
+
+def confine() -> bool:
+    """Refuse what reading needs not from now on; return whether that is so.
+
+    Nothing happens where the system cannot, the user says so, or the process is not ours.
+    """
+    if active():
+        return True
+    if not _permitted or os.environ.get(OFF, "0") != "0" or not available():
+        return False
+    import ctypes  # noqa: PLC0415 - `--help` is to be instant
+
+    octets = _filter(*_MACHINES[os.uname().machine])
+    held = ctypes.create_string_buffer(octets, len(octets))
+    # struct sock_fprog: how many instructions, and where they are.
+    program = pack("HxxxxxxQ", len(octets) // 8, ctypes.addressof(held))
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
+        return False
+    return not library.prctl(_SET_SECCOMP, _FILTER, program, 0, 0)
+
+
+def _filter(column: int, machine: int) -> bytes:
+    """Return the filter: 8 octets an instruction (code, steps if true, if false, operand)."""
+    refused = [numbers[column] for numbers in _CALLS.values()]
+    end = len(refused) + 5
+    rows = [(_LOAD, 0, 0, 4), (_EQUAL, 0, end - 2, machine), (_LOAD, 0, 0, 0)]
+    rows.append((_AT_LEAST, end - 4, 0, _OTHER_ABI))
+    rows += [(_EQUAL, end - len(rows) - 1 - index, 0, number)
+             for index, number in enumerate(refused)]  # fmt: skip
+    rows += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
+    return b"".join(pack("=HBBI", *row) for row in rows)
