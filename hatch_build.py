@@ -121,13 +121,17 @@ def compiled(
             opt_level="1", debug_level="0", multi_file=True, target_dir=str(into / "c"),
         )  # fmt: skip
     tell(f"compiling {UNITS} C files, {monotonic() - began:.0f} s")
-    suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    outputs = {library.name + suffix: _linked(library, _bundles(library.sources, into), into)}
-    for bundle in _rounds(shims):
+    built = {library.name: _linked(library, _bundles(library.sources, into), into)}
+    for number, bundle in enumerate(_rounds(shims)):
         sources = [Path(shim.sources[0]) for shim in bundle]
-        source = _bundle(sources, into / f"shims{len(outputs)}.c", "PyInit___init__")
-        shared = _linked(bundle[0], [source], into)
-        outputs |= {shim.name.replace(".", "/") + suffix: shared for shim in bundle}
+        source = _bundle(sources, into / f"shims{number}.c", "PyInit___init__")
+        built |= dict.fromkeys((shim.name for shim in bundle), _linked(bundle[0], [source], into))
+    outputs = {}
+    for module, shared in built.items():
+        name = module.replace(".", "/") + sysconfig.get_config_var("EXT_SUFFIX")
+        outputs[name] = into / "package" / name
+        outputs[name].parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(shared, outputs[name])
     tell(f"compiled, {monotonic() - began:.0f} s")
     return outputs
 
@@ -208,7 +212,4 @@ if __name__ == "__main__":
     project = Path(__file__).resolve().parent
     settings = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))
     hook = settings["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
-    for name, built in compiled(project, Path(sys.argv[1]), hook["compiled"], print).items():
-        target = Path(sys.argv[1]) / "package" / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(built, target)
+    compiled(project, Path(sys.argv[1]), hook["compiled"], print)
