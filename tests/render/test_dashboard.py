@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 
 import hostile
 import samples
+from netdissect.diagnosis import diagnose
 from netdissect.model.live import Glimpse, LiveView
 from netdissect.render.console import Line, Screen, cells
-from netdissect.render.dashboard import Rates, compose
+from netdissect.render.dashboard import Rates, Wanted, compose, press
 from netdissect.render.units import Clock
 
 START, MS = samples.START, samples.MS
@@ -35,9 +37,13 @@ def view(connections: int = 2, **changes: object) -> LiveView:
     return LiveView(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def drawn(what: LiveView, width: int, height: int = 24) -> list[str]:
+def drawn(
+    what: LiveView, width: int, height: int = 24, wanted: Wanted | None = None
+) -> list[str]:
     screen = Screen(io.StringIO(), color="never")
-    lines: list[Line] = compose(what, width, height, Rates(), Clock("r", START), screen)
+    lines: list[Line] = compose(
+        what, (width, height), Rates(), Clock("r", START), screen, wanted
+    )
     return ["".join(text for text, _ in line) for line in lines]
 
 
@@ -53,17 +59,68 @@ def test_a_picture_fits_its_window(width: int, height: int) -> None:
 def test_the_figures_that_matter_stand_on_every_window(width: int) -> None:
     text = "\n".join(drawn(view(1), width))
     for figure in ("lo with dumpcap", "1,842 packets", "1 connection ", "127.0.0.1:50654", "open",
-                   "420", "24", "60.5 ms", "riptide-2.1/", "Reliable"):  # fmt: skip
+                   "60.5 ms", "2W", "Reliable"):  # fmt: skip
         assert figure in text, figure
     assert "outcome" in text
     assert "Ctrl-C ends the capture" in text
 
 
 def test_a_wide_window_has_every_figure() -> None:
-    text = "\n".join(drawn(view(1), 160))
-    assert "127.0.0.1:21105" in text
-    assert "23.3 kB" in text
+    text = "\n".join(drawn(view(1), 200))
+    for figure in ("127.0.0.1:21105", "23.3 kB", "riptide-2.1/", "420", "1,422", "24", "verdict"):
+        assert figure in text, figure
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 140, 160, 180, 220])
+def test_a_narrow_window_drops_columns_and_cuts_none(width: int) -> None:
+    found = diagnose(samples.connection())
+    head, row = drawn(replace(view(1), connections=[glimpse(diagnosis=found)]), width)[2:4]
+    titles = [title for title in ("#", "client", "state", "loss →", "late", "RTT", "alerts")
+              if title in head]  # fmt: skip
+    assert titles[:3] == ["#", "client", "state"]
+    assert "…" not in head
+    assert "127.0.0.1:50654" in row
+    if "verdict" in head:
+        said = row[head.index("verdict") :].removesuffix("…").split()
+        assert said == found.verdict.split()[: len(said)] or "open" in said
+
+
+def test_keys_sort_select_find_pause_and_look_closer() -> None:
+    shown = [7, 5, 3]
+    wanted = Wanted()
+    for key, changed in (
+        ("s", {"order": "number"}), ("down", {"selected": 7}), ("j", {"selected": 5}),
+        ("down", {"selected": 3}), ("down", {"selected": 3}), ("k", {"selected": 5}),
+        ("enter", {"detail": True}), ("escape", {"detail": False}), ("p", {"paused": True}),
+        ("p", {"paused": False}), ("/", {"typing": True}), ("q", {"text": "q"}),
+        ("backspace", {"text": ""}), ("é", {"text": "é"}), ("up", {}), ("\x07", {}),
+        ("enter", {"typing": False}), ("escape", {"text": ""}), ("x", {}), ("q", {"quits": True}),
+    ):  # fmt: skip
+        before, wanted = wanted, press(wanted, key, shown)
+        assert wanted == replace(before, **changed), key
+
+
+def test_what_is_typed_is_bounded_and_shown_as_text() -> None:
+    wanted = Wanted(typing=True)
+    for _ in range(1000):
+        wanted = press(wanted, "[", [])
+    assert len(wanted.text) == 60
+    assert "[[[" in drawn(view(1), 120, wanted=wanted)[-1]
+
+
+def test_the_selected_connection_can_have_the_screen() -> None:
+    found = diagnose(samples.connection())
+    what = replace(view(1), connections=[glimpse(diagnosis=found)])
+    text = "\n".join(drawn(what, 120, wanted=Wanted(selected=1, detail=True)))
+    assert found.verdict in text
     assert "2W 3C" in text
+    assert "round trip" in text
+
+
+def test_a_pause_and_the_order_are_said() -> None:
+    foot = drawn(view(1, hidden=1200), 120, wanted=Wanted(paused=True, order="loss", text="udp"))[-1]
+    for said in ("paused", "by loss", "only udp", "1,200 more", "q quit"):
+        assert said in foot, said
 
 
 def test_what_is_not_shown_is_said_in_the_first_line() -> None:

@@ -20,7 +20,7 @@ from netdissect.render.console import Screen
 
 if TYPE_CHECKING:
     from netdissect.export.metrics import Endpoint
-    from netdissect.model.live import LiveView
+    from netdissect.model.live import LiveView, Wish
 
 __all__ = ["command"]
 
@@ -119,7 +119,9 @@ _LATE = (
     metavar="HOST:PORT",
     help="Serve figures by server for Prometheus instead of showing datagrams: 127.0.0.1:9464.",
 )
-@click.option("--live", is_flag=True, help="A dashboard of connections and their timeline.")
+@click.option(
+    "--live", is_flag=True, help="A dashboard of connections and their timeline, with keys."
+)
 @click.option(
     "--hold", is_flag=True, help="Lines too wait until it is settled what became of their units."
 )
@@ -167,9 +169,7 @@ def command(
         raise click.UsageError(
             "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
         )
-    show = metrics is not None or (
-        write != "-" and not (quiet and write is not None and not live)
-    )
+    show = metrics is not None or (write != "-" and not (quiet and write is not None and not live))
     # Read now: the user that this process becomes may not read the files of root.
     where, names = make_screen(color, width, flush=True), in_force()["endpoints"]
     _load(choices)
@@ -285,10 +285,10 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
         observer=observer,
     )
 
-    def seen(rows: int, lines: int) -> LiveView:
-        return look(session.feed, pipeline, chosen, connections=rows, recent=lines)
+    def seen(wish: Wish) -> LiveView:
+        return look(session.feed, pipeline, wish, chosen)
 
-    with Dashboard(names=names) as dashboard:
+    with Dashboard(names=names, end=session.feed.stop) as dashboard:
         session.feed.on_tick = lambda: dashboard.refresh(seen)
         watch(session.feed, pipeline, chosen, lambda: dashboard.keep(seen))
 
@@ -306,9 +306,7 @@ def _serve(session: LiveSession, served: Endpoint) -> None:
     from netdissect.pipeline.live import Totals, watch  # noqa: PLC0415
 
     totals = Totals()
-    pipeline = Pipeline(
-        session.choices.options(on_anomaly=session.forget, on_report=totals.ended)
-    )
+    pipeline = Pipeline(session.choices.options(on_anomaly=session.forget, on_report=totals.ended))
     due = 0.0
 
     def refresh() -> None:

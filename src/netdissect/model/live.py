@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-__all__ = ["Glimpse", "LiveView", "ServerFigures"]
+__all__ = ["ORDERS", "Glimpse", "LiveView", "ServerFigures", "Wish"]
+
+ORDERS = ("active", "number", "resent", "loss", "late", "RTT")
+"""What connections can be sorted by: active last, the newest, or the worst first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What of a running capture is to be shown."""
+
+    connections: int
+    """So many at most."""
+    recent: int
+    """So many lines of the end of the timeline at most."""
+    order: str = "active"
+    """One of ORDERS."""
+    text: str = ""
+    """Words that endpoints, dialect or state of a connection must hold."""
+    only: int | None = None
+    """The connection whose timeline is wanted; None = that of all."""
 
 
 @dataclass(slots=True)
@@ -34,6 +54,8 @@ class Glimpse:
     """Median of the round trips so far; None without any."""
     anomalies: tuple[int, int, int, int]
     """chat, note, warn, error."""
+    diagnosis: Diagnosis | None = None
+    """What could be said of it if the capture ended now."""
 
 
 @dataclass(slots=True)
@@ -75,6 +97,8 @@ class LiveView:
     other_datagrams: int
     connections_begun: int
     connections: list[Glimpse] = field(default_factory=list)
-    """Those active last, first."""
+    """In the order that was wished for."""
+    hidden: int = 0
+    """Connections on the table that are not among them."""
     recent: list[UnitRecord | ConnectionEvent] = field(default_factory=list)
     """The end of the timeline, oldest first."""

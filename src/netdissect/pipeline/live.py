@@ -11,12 +11,14 @@ from netdissect.capture.live.choice import BACKENDS
 from netdissect.capture.live.feed import LiveFeed
 from netdissect.capture.live.limits import Autostop, RingRule
 from netdissect.capture.live.rights import successor
+from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
-from netdissect.model.live import Glimpse, LiveView, ServerFigures
+from netdissect.model.live import Glimpse, LiveView, ServerFigures, Wish
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline.servers_live import ServerTotals
 from netdissect.pipeline.stages import Pipeline
+from netdissect.track.conclusion import standing
 from netdissect.track.connection import Connection
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ MAX_CHOSEN = 8192
 """Matching connections and frames remembered at most."""
 _LOOKED_THROUGH = 4096
 """How much of the end of the timeline is looked through for what matches."""
+_DIAGNOSED = 64
+"""Connections, those active last, that are sorted by what only a diagnosis tells."""
 
 
 class Chosen:
@@ -103,22 +107,14 @@ def watch(
     pipeline.finish(feed.info.last_time_ns)
 
 
-def look(
-    feed: LiveFeed,
-    pipeline: Pipeline,
-    chosen: Chosen | None = None,
-    *,
-    connections: int,
-    recent: int,
-) -> LiveView:
+def look(feed: LiveFeed, pipeline: Pipeline, wish: Wish, chosen: Chosen | None = None) -> LiveView:
     """Return how a capture stands.
 
     Args:
         feed: the capture.
         pipeline: what has taken its packets so far.
+        wish: how much of it is wanted, and in which order.
         chosen: what of it is wanted; None = everything.
-        connections: how many connections are wanted at most, those active last.
-        recent: how much of the end of the timeline is wanted at most.
 
     """
     tracked = pipeline.tracked()
@@ -127,7 +123,9 @@ def look(
     if chosen is not None:
         tracked = [one for one in tracked if one.number in chosen.connections]
         newest = filter(chosen.holds, islice(newest, _LOOKED_THROUGH))
-    tracked = sorted(tracked, key=lambda one: one.last_ns, reverse=True)
+    if wish.only is not None:
+        newest = (item for item in islice(newest, _LOOKED_THROUGH) if item.connection == wish.only)
+    shown = _ordered([one for one in tracked if _has(one, wish.text)], wish)
     return LiveView(
         source=f"{feed.info.path} with {feed.backend}",
         now_ns=pipeline.now_ns,
@@ -135,8 +133,9 @@ def look(
         lost=feed.own_drops,
         other_datagrams=pipeline.other_datagrams,
         connections_begun=len(pipeline.begun),
-        connections=[_glimpse(one) for one in tracked[:connections]],
-        recent=list(islice(newest, recent))[::-1],
+        connections=shown,
+        hidden=len(tracked) - len(shown),
+        recent=list(islice(newest, wish.recent))[::-1],
     )
 
 
@@ -152,6 +151,49 @@ class Totals:
         """Return how all servers stand."""
         tracked = pipeline.tracked()
         return self._totals.now(tracked, map(_median, tracked))
+
+
+def _has(connection: Connection, text: str) -> bool:
+    """Return whether endpoints, dialect and state hold every word of a text."""
+    facts = (*connection.endpoints, *connection.hints.dialects, connection.machine.word)
+    whole = " ".join(facts).lower()
+    return all(word in whole for word in text.lower().split())
+
+
+def _ordered(tracked: list[Connection], wish: Wish) -> list[Glimpse]:
+    """Return glimpses of the first connections in the order that is wished for."""
+    tracked.sort(key=lambda one: one.last_ns, reverse=True)
+    if wish.order in _BADNESS:
+        found = [_glimpse(one) for one in tracked[: max(_DIAGNOSED, wish.connections)]]
+        found.sort(key=_BADNESS[wish.order], reverse=True)
+        return found[: wish.connections]
+    if wish.order == "number":
+        tracked.sort(key=lambda one: one.number, reverse=True)
+    elif wish.order == "resent":
+        tracked.sort(key=_resent, reverse=True)
+    return [_glimpse(one) for one in tracked[: wish.connections]]
+
+
+def _resent(connection: Connection) -> int:
+    spaces = (space for lane in connection.lanes for space in lane.spaces.values())
+    return sum(space.retransmissions for space in spaces)
+
+
+def _lost(one: Glimpse) -> float:
+    found = one.diagnosis
+    return 0.0 if found is None else max(part.share or 0.0 for part in found.loss)
+
+
+def _late(one: Glimpse) -> float:
+    found = one.diagnosis
+    return 0.0 if found is None else max(part.p95 or 0.0 for part in found.lag.added)
+
+
+_BADNESS: dict[str, Callable[[Glimpse], float]] = {
+    "loss": _lost,
+    "late": _late,
+    "RTT": lambda one: one.rtt_ms or 0.0,
+}
 
 
 def _glimpse(connection: Connection) -> Glimpse:
@@ -170,9 +212,10 @@ def _glimpse(connection: Connection) -> Glimpse:
         datagrams=(there.datagrams, back.datagrams),
         octets=(there.octets, back.octets),
         units=sum(space.units for space in spaces),
-        retransmissions=sum(space.retransmissions for space in spaces),
+        retransmissions=_resent(connection),
         rtt_ms=_median(connection),
         anomalies=(chat, note, warn, error),
+        diagnosis=diagnose(standing(connection)),
     )
 
 

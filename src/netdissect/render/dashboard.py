@@ -1,4 +1,5 @@
-"""The dashboard of a running capture: connections, and the end of their timeline.
+"""The dashboard of a running capture: connections, and the end of their timeline; keys sort, find,
+choose one and look closer.
 
 It draws at most four times a second, in the thread that parses, so nothing draws while the terminal
 is given back. A program of its own restores the terminal even where this one is killed.
@@ -10,22 +11,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
-from netdissect.model.live import Glimpse, LiveView
+from netdissect.model.live import ORDERS, Glimpse, LiveView, Wish
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render import guard
-from netdissect.render.console import Line, Screen, fit, line_text, wants_color
+from netdissect.render.console import Line, Screen, cells, fit, line_text, wants_color
+from netdissect.render.diagnose import brief_lines, loss_text, style_of
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of, dialect_text, direction_style, duration, octets
+from netdissect.system.keyboard import Keyboard
 from netdissect.system.programs import start_script
 
 if TYPE_CHECKING:
     from rich.console import Group
 
-__all__ = ["REFRESH_S", "Dashboard", "compose"]
+__all__ = ["REFRESH_S", "Dashboard", "Wanted", "compose", "press"]
 
 REFRESH_S = 0.25
 """Least time between two pictures."""
@@ -36,21 +40,78 @@ _SPARE_ROWS = 3
 _NAME_COLUMNS = 21
 _TYPE_COLUMNS, _NARROW_TYPE_COLUMNS = 20, 12
 _WIDE_FROM = 130
-"""Columns from which every figure of a connection fits."""
+"""Columns from which types in the timeline have all their room."""
+_VERDICT_COLUMNS = 24
+"""Least room of a verdict; what is left of the line is its."""
+_MAX_TEXT = 60
+"""Characters of what is searched for."""
+_KEYS = "s sort  ↑↓ select  Enter detail  / find  p pause  q quit"
 _STATES = {"open": "good", "timed_out": "bad", "silent": "bad", "rejected": "bad", "closed": "dim"}
 _LABELS = ("chat", "note", "warn", "error")
 
-Look = Callable[[int, int], LiveView]
-"""(connections wanted, lines of timeline wanted) -> the capture as it stands."""
+Look = Callable[[Wish], LiveView]
+"""What is wanted -> the capture as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the user has asked for with keys so far."""
+
+    order: str = ORDERS[0]
+    text: str = ""
+    """What endpoints, dialect or state must hold."""
+    typing: bool = False
+    """True while `text` is typed."""
+    selected: int | None = None
+    """Number of a connection."""
+    detail: bool = False
+    """Whether the selected one has the screen."""
+    paused: bool = False
+    quits: bool = False
+
+
+def press(wanted: Wanted, key: str, shown: list[int]) -> Wanted:
+    """Return what is wanted after a key; `shown` are the numbers of the connections on screen."""
+    if wanted.typing:
+        return _typed(wanted, key)
+    here = wanted.selected if wanted.selected in shown else None
+    if key in {"up", "down", "j", "k"} and shown:
+        step = 1 if key in {"down", "j"} else -1
+        at = 0 if here is None else shown.index(here) + step
+        return replace(wanted, selected=shown[max(0, min(at, len(shown) - 1))])
+    changed: dict[str, dict[str, Any]] = {
+        "s": {"order": ORDERS[(ORDERS.index(wanted.order) + 1) % len(ORDERS)]},
+        "/": {"typing": True, "text": "", "detail": False},
+        "p": {"paused": not wanted.paused},
+        "escape": {"detail": False, "text": wanted.text if wanted.detail else ""},
+        "q": {"quits": True},
+    }
+    if shown:
+        selected = shown[0] if here is None else here
+        changed["enter"] = {"selected": selected, "detail": not wanted.detail}
+    return replace(wanted, **changed.get(key, {}))
+
+
+def _typed(wanted: Wanted, key: str) -> Wanted:
+    if key in {"enter", "escape"}:
+        return replace(wanted, typing=False, text=wanted.text if key == "enter" else "")
+    if key == "backspace":
+        return replace(wanted, text=wanted.text[:-1])
+    typed = wanted.text + key if len(key) == 1 and key.isprintable() else wanted.text
+    return replace(wanted, text=typed[:_MAX_TEXT])
 
 
 class Dashboard:
     """Draws on the terminal's second screen; use as a context manager."""
 
     def __init__(
-        self, *, stream: IO[str] | None = None, names: Mapping[str, str] | None = None
+        self,
+        *,
+        stream: IO[str] | None = None,
+        names: Mapping[str, str] | None = None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
-        """Take the terminal and the user's names of endpoints."""
+        """Take the terminal, the user's names of endpoints, and what ends the capture."""
         from rich.console import Console  # noqa: PLC0415 - nothing else of a capture needs Rich
         from rich.live import Live  # noqa: PLC0415
 
@@ -72,11 +133,17 @@ class Dashboard:
         self._rates = Rates()
         self._guard: subprocess.Popen[bytes] | None = None
         self._kept: list[Line] = []
+        self._keyboard = Keyboard()
+        self._end = end
+        self._wanted = Wanted()
+        self._view: LiveView | None = None
+        """What is on the screen."""
 
     def __enter__(self) -> Self:
         self._guard = start_script(  # neither Ctrl-C nor a closed terminal ends it first
             guard.__file__, stdin=subprocess.PIPE, stdout=self._console.file.fileno()
         )
+        self._keyboard.__enter__()
         self._live.start()
         return self
 
@@ -88,6 +155,7 @@ class Dashboard:
     ) -> None:
         try:
             self._live.stop()
+            self._keyboard.__exit__(kind, error, trace)
         finally:
             if self._guard is not None:
                 self._guard.communicate(b".")
@@ -96,15 +164,22 @@ class Dashboard:
 
     def keep(self, look: Look) -> None:
         """Take the last picture, which is left on the first screen when this one is gone."""
+        self._wanted = replace(self._wanted, paused=False, typing=False)
         *lines, _ = self._picture(look, time.monotonic(), _SPARE_ROWS)
         while lines and not lines[-1]:
             lines.pop()
         self._kept = lines
 
     def refresh(self, look: Look) -> None:
-        """Draw the capture as it stands, unless it was drawn just before."""
+        """Draw the capture as it stands, unless it was drawn just before and no key was pressed."""
+        keys = self._keyboard.pressed()
+        for key in keys:
+            shown = [one.connection for one in self._view.connections] if self._view else []
+            self._wanted = press(self._wanted, key, shown)
+        if self._wanted.quits:
+            self._end()
         now = time.monotonic()
-        if now < self._due:
+        if now < self._due and not keys:
             return
         self._live.update(_group(self._picture(look, now)), refresh=True)
         # Counted from the end: a slow terminal gets fewer pictures, never a queue of them.
@@ -113,10 +188,19 @@ class Dashboard:
     def _picture(self, look: Look, now: float, spare: int = 0) -> list[Line]:
         width, height = self._console.size
         height = max(_FIXED_ROWS, height - spare)
-        connections = max(1, (height - _FIXED_ROWS) // 2)
-        view = look(connections, max(0, height - _FIXED_ROWS))
-        self._rates.update(view, now)
-        return compose(view, width, height, self._rates, self._clock, self._screen)
+        wanted = self._wanted
+        if self._view is None or not wanted.paused:
+            wish = Wish(
+                max(1, (height - _FIXED_ROWS) // 2), max(0, height - _FIXED_ROWS), wanted.order,
+                wanted.text, wanted.selected if wanted.detail else None,
+            )  # fmt: skip
+            self._view = look(wish)
+            self._rates.update(self._view, now)
+        keys = self._keyboard.there
+        return compose(
+            self._view, (width, height), self._rates, self._clock, self._screen,
+            wanted if keys else None,
+        )  # fmt: skip
 
 
 class Rates:
@@ -145,20 +229,37 @@ class Rates:
 
 
 def compose(
-    view: LiveView, width: int, height: int, rates: Rates, clock: Clock, screen: Screen
+    view: LiveView,
+    size: tuple[int, int],
+    rates: Rates,
+    clock: Clock,
+    screen: Screen,
+    wanted: Wanted | None = None,
 ) -> list[Line]:
-    """Return the lines of one picture, none longer than `width` and no more than `height`."""
+    """Return the lines of one picture of (columns, lines), none longer and no more of them.
+
+    Args:
+        view: the capture as it stands.
+        size: columns and lines.
+        rates: packets a second.
+        clock: how times are written.
+        screen: for the user's names.
+        wanted: what was asked for with keys; None where there is no keyboard.
+
+    """
+    width, height = size
     if clock.first_ns is None and view.now_ns:
         times = [one.first_time_ns for one in view.connections]
         clock.first_ns = min([*times, view.now_ns])
-    narrow = width < _WIDE_FROM
+    asked = wanted or Wanted()
     lines: list[Line] = [_head(view, rates), []]
-    lines.append([(_NARROW_CONNECTIONS if narrow else _CONNECTIONS, "dim")])
-    row = _narrow_connection if narrow else _connection
-    lines += [row(one, rates, screen) for one in view.connections]
-    if not view.connections:
-        lines.append([("no connection of a known protocol yet", "dim")])
-    types = _NARROW_TYPE_COLUMNS if narrow else _TYPE_COLUMNS
+    one = next((one for one in view.connections if one.connection == asked.selected), None)
+    if asked.detail and one is not None:
+        lines += _table([one], width, rates, screen, asked)
+        lines += _detail(one)
+    else:
+        lines += _table(view.connections, width, rates, screen, asked)
+    types = _NARROW_TYPE_COLUMNS if width < _WIDE_FROM else _TYPE_COLUMNS
     lines += [[], [(_timeline_head(types), "dim")]]
     room = max(0, height - len(lines) - 1)
     lines += (
@@ -168,8 +269,23 @@ def compose(
     )
     lines = lines[: height - 1]
     lines += [[]] * (height - 1 - len(lines))
-    lines.append([("Ctrl-C ends the capture", "dim")])
+    lines.append(_foot(view, wanted))
     return [_cut(line, width) for line in lines]
+
+
+def _foot(view: LiveView, wanted: Wanted | None) -> Line:
+    if wanted is None:
+        return [("Ctrl-C ends the capture", "dim")]
+    if wanted.typing:
+        help_ = ("  Enter keeps it, Esc ends", "dim")
+        return [("find ", "dim"), (f"{wanted.text}▏", "title"), help_]
+    line: Line = [("paused  ", "bad")] if wanted.paused else []
+    if wanted.text:
+        line += [("only ", "dim"), (f"{wanted.text}  ", "title")]
+    line.append((f"by {wanted.order}  ", ""))
+    if view.hidden and not wanted.detail:
+        line.append((f"{view.hidden:,} more  ", ""))
+    return [*line, (_KEYS, "dim")]
 
 
 def _head(view: LiveView, rates: Rates) -> Line:
@@ -185,14 +301,142 @@ def _head(view: LiveView, rates: Rates) -> Line:
     return line
 
 
-_CONNECTIONS = (
-    f"{'#':>4} {'dialect':<15} {'client':<{_NAME_COLUMNS}} {'server':<{_NAME_COLUMNS}} "
-    f"{'state':<9} {'dgrams →':>9} {'←':>9} {'/s':>7} {'resent':>8} {'RTT':>8} {'octets':>8}  found"
-)
-_NARROW_CONNECTIONS = (
-    f"{'#':>3} {'dialect':<13} {'client':<{_NAME_COLUMNS}} {'state':<9} {'→':>6} {'←':>6} "
-    f"{'resent':>6} {'RTT':>8}"
-)
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """A column of the table of connections."""
+
+    title: str
+    width: int
+    """Columns; below 0 for text, which stands to the left."""
+    rank: int
+    """Those of the highest rank go first where the window is narrow."""
+    cell: Callable[[Glimpse, Rates, Screen], tuple[str, str]]
+
+    def text(self, content: str) -> str:
+        """Return what stands in the table, with the space after it."""
+        if self.width < 0:
+            return f"{fit(content, -self.width):<{-self.width}} "
+        return f"{content:>{self.width}} "
+
+
+def _loss(one: Glimpse, way: int) -> tuple[str, str]:
+    if one.diagnosis is None:
+        return "?", "dim"
+    part = one.diagnosis.loss[way]
+    return loss_text(part), "bad" if part.share and part.basis != "bound" else ""
+
+
+def _late(one: Glimpse) -> tuple[str, str]:
+    added = () if one.diagnosis is None else one.diagnosis.lag.added
+    worst = max((late.p95 for late in added if late.p95 is not None), default=None)
+    return ("-", "dim") if worst is None else (duration(worst), "")
+
+
+def _alerts(one: Glimpse) -> tuple[str, str]:
+    _chat, _note, warns, errors = one.anomalies
+    text = "".join(f"{count}{SEVERITY_LETTERS[name]}"
+                   for name, count in (("error", errors), ("warn", warns)) if count)  # fmt: skip
+    return text, "bad" if errors else "warn"
+
+
+_COLUMNS = (
+    _Column("#", 4, 0, lambda one, _r, _s: (str(one.connection), "frame")),
+    _Column("dialect", -15, 4, lambda one, _r, _s: (dialect_text(one.dialects), "protocol")),
+    _Column("client", -_NAME_COLUMNS, 1, lambda one, _r, s: (safe(s.name(one.client)), "c2s")),
+    _Column("server", -_NAME_COLUMNS, 9, lambda one, _r, s: (safe(s.name(one.server)), "s2c")),
+    _Column("state", -9, 2, lambda one, _r, _s: (one.state, _STATES.get(one.state, "note"))),
+    _Column("dgrams →", 9, 8, lambda one, _r, _s: (f"{one.datagrams[0]:,}", "")),
+    _Column("←", 9, 8, lambda one, _r, _s: (f"{one.datagrams[1]:,}", "")),
+    _Column("/s", 6, 6, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
+    _Column("resent", 6, 5, lambda one, _r, _s: (
+        f"{one.retransmissions:,}", "resend" if one.retransmissions else "dim")),
+    _Column("loss →", 7, 3, lambda one, _r, _s: _loss(one, 0)),
+    _Column("←", 7, 3, lambda one, _r, _s: _loss(one, 1)),
+    _Column("late", 8, 4, lambda one, _r, _s: _late(one)),
+    _Column("RTT", 8, 3, lambda one, _r, _s: (
+        "-" if one.rtt_ms is None else duration(one.rtt_ms), "")),
+    _Column("bytes", 8, 9, lambda one, _r, _s: (octets(sum(one.octets)), "")),
+    _Column("alerts", 6, 2, lambda one, _r, _s: _alerts(one)),
+)  # fmt: skip
+
+
+def _chosen_columns(width: int) -> list[_Column]:
+    """Return the columns that fit whole, and leave the verdict its room where it has any."""
+    columns = list(_COLUMNS)
+    while len(columns) > 1:
+        used = sum(abs(column.width) + 1 for column in columns)
+        rank = max(column.rank for column in columns)
+        if used <= width and (rank < 4 or used + _VERDICT_COLUMNS <= width):  # noqa: PLR2004
+            break
+        columns = [column for column in columns if column.rank != rank]
+    return columns
+
+
+def _table(
+    connections: list[Glimpse], width: int, rates: Rates, screen: Screen, wanted: Wanted
+) -> list[Line]:
+    columns = _chosen_columns(width)
+    room = width - sum(abs(column.width) + 1 for column in columns)
+    verdict = room >= _VERDICT_COLUMNS
+    head = "".join(column.text(column.title) for column in columns)
+    lines: list[Line] = [[(head + ("verdict" if verdict else ""), "dim")]]
+    for one in connections:
+        cells_ = [column.cell(one, rates, screen) for column in columns]
+        line = [
+            (column.text(text), style)
+            for column, (text, style) in zip(columns, cells_, strict=True)
+        ]
+        if verdict:
+            text, style = _verdict(one)
+            line.append((_words(text, room), style))
+        if one.connection == wanted.selected:
+            line = [(text, "mark") for text, _style in line]
+        lines.append(line)
+    if not connections:
+        lines.append([("no connection of a known protocol yet" if not wanted.text
+                       else f"no connection with {wanted.text}", "dim")])  # fmt: skip
+    return lines
+
+
+def _verdict(one: Glimpse) -> tuple[str, str]:
+    """Return the sentence of all other views; what is open needs none but that something is bad."""
+    found = one.diagnosis
+    if found is None:
+        return "", ""
+    if found.ending.how in {"open", "unknown"}:
+        return (found.cause.text if found.cause.what != "none" else "open"), style_of(found)
+    return found.verdict, style_of(found)
+
+
+def _words(text: str, room: int) -> str:
+    """Return as many whole words as there is room for."""
+    if cells(text) <= room:
+        return text
+    kept = ""
+    for word in text.split():
+        if cells(kept) + cells(word) + 2 > room:
+            break
+        kept += f"{word} "
+    return kept.rstrip() + "…"
+
+
+def _detail(one: Glimpse) -> list[Line]:
+    """Return what is known of the selected connection."""
+    lines: list[Line] = [[]]
+    found = one.diagnosis
+    if found is not None:
+        lines += brief_lines(found)
+        for way, part in enumerate(found.loss):
+            late = found.lag.added[way]
+            line: Line = [(f"   {arrow_of(way)} ", direction_style(way)), ("loss ", "dim")]
+            line += [(loss_text(part), ""), (f" of {part.sent:,} ({part.basis})", "dim")]
+            if late.p95 is not None:
+                line += [("  sent again, 95% late by at most ", "dim"), (duration(late.p95), "")]
+            lines.append(line)
+        path = "not known" if found.lag.path_ms is None else duration(found.lag.path_ms)
+        lines.append([("   round trip ", "dim"), (path, "")])
+    lines.append([("   findings", "dim"), *(_found(one) or [(" none", "dim")])])
+    return lines
 
 
 def _timeline_head(type_columns: int) -> str:
@@ -204,41 +448,6 @@ def _timeline_head(type_columns: int) -> str:
 
 def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _narrow_connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
-    """Return what fits 80 columns: who the client is tells connections of one server apart."""
-    del rates
-    client = fit(safe(screen.name(one.client)), _NAME_COLUMNS)
-    rtt = "-" if one.rtt_ms is None else duration(one.rtt_ms)
-    return [
-        (f"{one.connection:>3} ", "frame"),
-        (f"{fit(dialect_text(one.dialects), 13):<13} ", "protocol"),
-        (f"{client:<{_NAME_COLUMNS}} ", "c2s"),
-        (f"{one.state:<9} ", _STATES.get(one.state, "note")),
-        (f"{one.datagrams[0]:>6} {one.datagrams[1]:>6} ", ""),
-        (f"{one.retransmissions:>6} ", "resend" if one.retransmissions else "dim"),
-        (f"{rtt:>8}", ""),
-    ]
-
-
-def _connection(one: Glimpse, rates: Rates, screen: Screen) -> Line:
-    client, server = (
-        fit(safe(screen.name(end)), _NAME_COLUMNS) for end in (one.client, one.server)
-    )
-    rtt = "-" if one.rtt_ms is None else duration(one.rtt_ms)
-    return [
-        (f"{one.connection:>4} ", "frame"),
-        (f"{fit(dialect_text(one.dialects), 15):<15} ", "protocol"),
-        (f"{client:<{_NAME_COLUMNS}} ", "c2s"),
-        (f"{server:<{_NAME_COLUMNS}} ", "s2c"),
-        (f"{one.state:<9} ", _STATES.get(one.state, "note")),
-        (f"{one.datagrams[0]:>9,} {one.datagrams[1]:>9,} ", ""),
-        (f"{rates.of.get(one.connection, 0.0):>7,.0f} ", ""),
-        (f"{one.retransmissions:>8,} ", "resend" if one.retransmissions else "dim"),
-        (f"{rtt:>8} {octets(sum(one.octets)):>8} ", ""),
-        *_found(one),
-    ]
 
 
 def _found(one: Glimpse) -> Line:

@@ -19,7 +19,7 @@ from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
 
-__all__ = ["conclude"]
+__all__ = ["conclude", "standing"]
 
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
@@ -68,6 +68,21 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     limits = _limits(connection)
     _last_findings(connection)
+    return _report(connection, state, timeouts, streamed, limits)
+
+
+def standing(connection: Connection) -> ConnectionReport:
+    """Return the report of a connection that goes on, as it stands: nothing in it is settled."""
+    return _report(connection, connection.machine.word, [], [], {})
+
+
+def _report(
+    connection: Connection,
+    state: str,
+    timeouts: list[TimeoutVerdict],
+    streamed: list[SpaceReport],
+    limits: dict[str, int],
+) -> ConnectionReport:
     machine = connection.machine
     first, second = connection.lanes
     return ConnectionReport(

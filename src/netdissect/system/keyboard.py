@@ -1,0 +1,64 @@
+"""Keys pressed on a terminal, one at a time and without an echo."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import sys
+import termios
+import tty
+from types import TracebackType
+from typing import Any, Final, Self
+
+__all__ = ["Keyboard"]
+
+_READ_OCTETS: Final = 256
+_NAMES: Final = {
+    "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down", "\x1b": "escape",
+    "\r": "enter", "\n": "enter", "\x7f": "backspace", "\b": "backspace",
+}  # fmt: skip
+_KEY: Final = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O[A-Z])|.", re.DOTALL)
+"""A control sequence that a key sends, or one character. Source: ECMA-48, 5.4."""
+
+
+class Keyboard:
+    """The keyboard of the terminal on standard input; use as a context manager. Ctrl-C stays a
+    signal. Where standard input is no terminal nothing is ever pressed.
+    """
+
+    def __init__(self) -> None:
+        self._file = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+        self._before: list[Any] = []
+
+    @property
+    def there(self) -> bool:
+        """Return whether somebody may press a key."""
+        return self._file is not None
+
+    def __enter__(self) -> Self:
+        if self._file is not None:
+            self._before = termios.tcgetattr(self._file)
+            tty.setcbreak(self._file, termios.TCSANOW)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
+
+    def pressed(self) -> list[str]:
+        """Return what was pressed since the last time: characters, and the names `up`, `down`,
+        `enter`, `escape` and `backspace`. Never waits.
+        """
+        if self._file is None or not select.select([self._file], [], [], 0)[0]:
+            return []
+        octets = os.read(self._file, _READ_OCTETS)
+        if not octets:
+            self._file = None  # the terminal has gone
+        keys = _KEY.findall(octets.decode(errors="replace"))
+        return [_NAMES.get(key, key) for key in keys if key in _NAMES or len(key) == 1]

@@ -1,0 +1,50 @@
+"""Keys reach the dashboard one by one, and the terminal is given back as it was."""
+
+import os
+import pty
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from netdissect.system.keyboard import Keyboard
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch):
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "r") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield master
+    os.close(master)
+
+
+def test_keys_come_by_name_or_as_characters(terminal: int) -> None:
+    with Keyboard() as keyboard:
+        assert keyboard.there
+        assert keyboard.pressed() == []
+        os.write(terminal, "q\x1b[A\x1bOB\x1b[15~é\r\x7f\x1b".encode())
+        keys = keyboard.pressed()
+    assert keys == ["q", "up", "down", "é", "enter", "backspace", "escape"]
+
+
+def test_the_terminal_is_as_before(terminal: int) -> None:
+    before = termios.tcgetattr(sys.stdin.fileno())
+    with Keyboard():
+        assert not termios.tcgetattr(sys.stdin.fileno())[3] & (termios.ECHO | termios.ICANON)
+    assert termios.tcgetattr(sys.stdin.fileno()) == before
+
+
+def test_a_flood_of_octets_is_taken_in_parts(terminal: int) -> None:
+    with Keyboard() as keyboard:
+        os.write(terminal, b"\xff\x00\x1b[999999999" * 60)
+        assert len(keyboard.pressed()) <= 256
+
+
+def test_without_a_terminal_nothing_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        with Keyboard() as keyboard:
+            assert not keyboard.there
+            assert keyboard.pressed() == []
