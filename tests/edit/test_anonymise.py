@@ -39,7 +39,7 @@ SAMPLE = [
 ]  # fmt: skip
 NAMES = Pseudonyms(b"0123456789abcdef")
 SAID = frozenset(
-    {"client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256", "file"}
+    {"client", "server", "src", "dst", "name", "player_name", "connect_data", "stream_sha256", "connect_payload"}
 )
 """Facts that are addresses or what people wrote."""
 STRAY = frozenset(' "{\0\ufffd\ufeff')

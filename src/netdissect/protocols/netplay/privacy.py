@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ __all__ = ["PACKERS", "WRITERS"]
 
 _HEADER, _TRAILER = 2, 4
 _LEVELS = (6, 9, 1, 2, 3, 4, 5, 7, 8)
+_WORDS = re.compile(rb"[A-Za-z0-9\x80-\xff]+")
 _EMPTY_FIXED = 10
 """Bits of a block without content in fixed codes; without compression: 3, then whole octets."""
 
@@ -73,7 +75,10 @@ def _rechunk(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
 def _class_line(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
     """Return a class line: another text where it is no name of a class, but a body gone astray."""
     name = octets.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
-    return octets if could_be_class(name) else spell(octets)
+    if could_be_class(name):
+        return octets
+    # What is found of it (no identifier, a body's first sign) stays true with its marks.
+    return _WORDS.sub(lambda match: spell(match[0]), octets)
 
 
 PACKERS = {"decompressed": _deflate, "reassembled": _rechunk}
