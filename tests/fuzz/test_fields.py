@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 from scapy.fields import (
+    BitField,
     ByteEnumField,
     ByteField,
+    ConditionalField,
     FieldLenField,
     PacketListField,
     ShortField,
@@ -62,12 +64,33 @@ def test_numbers_have_ranges() -> None:
     assert ranges["body"] is None
 
 
-@pytest.mark.parametrize("name", sorted(set(FIELD_MUTATORS) - {"float"}))
+@pytest.mark.parametrize("name", sorted(set(FIELD_MUTATORS) - {"float", "flag"}))
 def test_every_mutator_changes_something_and_only_its_field(name: str) -> None:
     found = edits(name)
     assert found
     assert any(edit.octets != OCTETS for edit in found)
     assert all(edit.note for edit in found)
+
+
+class Flagged(Layer):
+    name = "flagged"
+    fields_desc = [
+        BitField("more", 0, 1),
+        BitField("rest", 3, 7),
+        ConditionalField(ShortField("count", 0), lambda packet: packet.more),
+    ]
+
+
+def test_a_flag_is_set_with_what_it_brings() -> None:
+    seed = Seed(b"\x03", "Flagged", 0, Flagged, "test")
+    found = {
+        edit.octets
+        for number in range(60)
+        if (edit := FIELD_MUTATORS["flag"](reread(seed), seed, Chance(number), [seed]))
+    }
+    numbers = (0, 1, 2, 0x7FFF, 0xFFFE, 0xFFFF)
+    assert found == {b"\x83" + number.to_bytes(2, "big") for number in numbers}
+    assert edits("flag") == []
 
 
 def test_boundary_values_are_in_range() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from scapy.fields import ConditionalField
 from scapy.packet import NoPayload, Packet, Raw
 from scapy.volatile import RandNum
 
@@ -193,6 +194,26 @@ def flip_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) 
     return _done(packet, "flip", place)
 
 
+def set_flag(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
+    """Set a flag that brings fields with it, and put edges of their ranges into them."""
+    place = _some(packet, lambda place: number_range(place) == (0, 1) and not place.value, chance)
+    if place is None:
+        return None
+    owner = place.packet
+    absent = [
+        outer
+        for outer in owner.fields_desc
+        if isinstance(outer, ConditionalField) and not outer._evalcond(owner)  # noqa: SLF001 - scapy's
+    ]
+    place.put(1)
+    brought = [outer for outer in absent if outer._evalcond(owner)]  # noqa: SLF001
+    for outer in brought:
+        owner.fields[outer.name] = 0
+        low, high = number_range(Place(owner, innermost(outer), place.parent)) or (0, 0)
+        owner.fields[outer.name] = chance.choice((low, 1, 2, high // 2, high - 1, high))
+    return _done(packet, "set", place) if brought else None
+
+
 def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Let a length or count say something else than is there."""
     place = _some(packet, is_length, chance)
@@ -364,7 +385,8 @@ def _guarded(mutator: FieldMutator) -> FieldMutator:
 FIELD_MUTATORS: dict[str, FieldMutator] = {
     name: _guarded(mutator)
     for name, mutator in {
-        "boundary": boundary, "neighbour": neighbour, "flip": flip_field, "length": length_lie,
+        "boundary": boundary, "neighbour": neighbour, "flip": flip_field, "flag": set_flag,
+        "length": length_lie,
         "float": special_float, "content": content, "remove": remove_field,
         "duplicate": duplicate_field, "items": items, "splice": splice,
     }.items()
