@@ -312,7 +312,10 @@ def _connection() -> Shape:
     frames = row(also_null(INT), also_null(INT))
     return of(
         ConnectionReport,
-        drop="ended_ns near parting",
+        keep="connection protocol dialects transport client server roles_from first_frame last_frame "
+        "first_time_ns last_time_ns vantage vantage_basis handshake reject_reason state state_name "
+        "close identity datagrams octets messages spaces probes timeouts counters anomalies codes "
+        "complete limits_hit explain timings clocks quiet diagnosis",
         rename={"dialects": "dialect", "timings": "timings_ms", "clocks": "clock_ms"},
         dialect=both(also_null(TEXT)),
         close=also_null(OBJECT),
@@ -320,7 +323,8 @@ def _connection() -> Shape:
         octets=both(INT),
         messages=both(named(INT)),
         spaces=many(
-            of(SpaceReport, drop="consecutive added extra timer_ms bursts", rename={"rtt": "rtt_ms"},
+            of(SpaceReport, keep="space direction units copies retransmissions duplicates acked unacked "
+               "unknown never_seen out_of_order given_up first_seq last_seq max_copies rtt", rename={"rtt": "rtt_ms"},
                rtt_ms=rtt, optional=SPACE_EXTRAS)
         ),
         probes=many(
