@@ -18,6 +18,7 @@ __all__ = [
     "LITTLE",
     "NO_NUL",
     "Order",
+    "broken_reading",
     "consumes",
     "number_order",
     "string_end",
@@ -79,18 +80,31 @@ def consumes(kind: str, data: bytes, order: str, form: str) -> bool:
     Kinds: `strings` (one or more), `components` (one or more of entity, name, data), `deleted`
     (entity, name, and data or none).
     """
-    at = 0
+    return _walked(kind, data, order, form)[1] == len(data) > 0
+
+
+def _walked(kind: str, data: bytes, order: str, form: str) -> tuple[int, int]:
+    """Return how many strings are whole, and where the content ends; -1 = it is broken."""
+    whole = at = 0
     while 0 <= at < len(data):
+        at = string_end(data, at if kind == "strings" else at + _ENTITY, order, form)
+        if at < 0:
+            break
+        whole += 1
         if kind == "strings":
-            at = string_end(data, at, order, form)
             continue
-        at = string_end(data, at + _ENTITY, order, form)
-        if at < 0 or (kind == "deleted" and at == len(data)):
-            return at == len(data)
-        at = _block_end(data, at, order)
+        if kind == "components" or at < len(data):
+            at = _block_end(data, at, order)
         if kind == "deleted":
             break
-    return at == len(data) > 0
+    return whole, at
+
+
+def broken_reading(kind: str, data: bytes, order: Order | None) -> tuple[Order, str]:
+    """Return the first reading with most whole strings of a content that none consumes."""
+    orders: tuple[Order, ...] = ("<", ">") if order is None else (order,)
+    readings = [(candidate, form) for candidate in orders for form in FORMS]
+    return max(readings, key=lambda one: _walked(kind, data, one[0], one[1])[0])
 
 
 def text_reading(kind: str, data: bytes, order: Order | None) -> tuple[Order, str] | None:

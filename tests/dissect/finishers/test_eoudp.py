@@ -190,6 +190,36 @@ def test_lengths_beyond_the_end_allocate_nothing_and_keep_what_is_there() -> Non
     assert [note.code for note in out.annotations] == ["length-beyond-end"]
 
 
+def test_octets_of_a_broken_name_are_no_python_repr_in_the_summary() -> None:
+    out = content("exodia-late", 0x0C, bytes(8) + b"\xff\xff\xff\xff" + b"Tag")
+    assert out.summary == "COMPONENT_OF 7 546167 of 0"
+    out = content("exodia-late", 0x0B, b"\3\0\0\0abc\xff\0\0\0de")
+    assert out.summary == "SYSTEM_LOAD 7 'abc'"
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("form", ["length_excludes_nul", "length_includes_nul", "no_nul"])
+def test_what_stands_before_a_broken_length_stays_text(order: str, form: str) -> None:
+    layers = DOCUMENT_LAYERS[order, form]
+    one = bytes(layers.components(entity=9, component=b"Health", data=b"\x03\0"))
+    two = bytes(layers.components(entity=10, component=b"Clock", data=b"\x04"))
+    out = content("rfc02", 0x0C, one + two[:-5] + b"\x0f\x0f\x0f\x0ftext").fields
+    assert out["string_form"] == form
+    found = out["content"]
+    assert (found["entity"], found["component"], found["data_hex"]) == (9, "Health", b"\3\0")
+    last = found["more"][0]
+    assert (last["entity"], last["component"], last["data_hex"]) == (10, "Clock", b"text")
+    strings = b"".join(
+        bytes(layers.strings(entries=[layers.strings.fields_desc[0].cls(text=one)]))
+        for one in (b"abc", b"de")
+    )
+    out = content("rfc02", 0x0B, strings + b"\x0f\x0f\x0f\x0fxyz")
+    assert out.fields["content"]["strings"] == ["abc", "de"]
+    assert out.fields["content"]["entries"][2]["text"] == b"xyz"
+    note = next(note for note in out.annotations if note.code == "length-beyond-end")
+    assert note.bit_offset == 8 * (21 + len(strings) + 4)
+
+
 def test_an_oversized_datagram_is_said_to_be_cut_by_receivers() -> None:
     out = content("exodia-late", 0x0C, bytes(8) + b"\0\0\0\0" + (1442).to_bytes(4, "little")
                   + bytes(1442))

@@ -66,7 +66,7 @@ def _brief(node: FieldNode) -> str:
     values = node_fields(node)
     if "component" in values:
         data = values.get("data")
-        return f"{values['component']} of {values.get('entity', 0):x} {_pairs(data or {})}"
+        return f"{_shown(values['component'])} of {values.get('entity', 0):x} {_pairs(data or {})}"
     if "pressed" in values:
         pressed = "pressed" if values["pressed"] else "released"
         return f"{values.get('key_name') or values['key']} {pressed}"
@@ -81,11 +81,16 @@ def _brief(node: FieldNode) -> str:
 
 def _pairs(values: dict[str, Any]) -> str:
     """Return plain values by name."""
-    shown = {key: value for key, value in values.items() if not isinstance(value, dict)}
     return " ".join(
-        f"{key}={value.hex() if isinstance(value, bytes) else value}"
-        for key, value in shown.items()
+        f"{key}={_shown(value)}"
+        for key, value in values.items()
+        if not isinstance(value, dict | list)
     )
+
+
+def _shown(value: Any) -> Any:
+    """Return octets as hex digits, as the fields show them."""
+    return value.hex() if isinstance(value, bytes) else value
 
 
 def _whole_pairs(values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from netdissect.wire.eoudp import (
     LITTLE,
     NO_NUL,
     Order,
+    broken_reading,
     consumes,
     number_order,
     string_end,
@@ -46,8 +47,8 @@ __all__ = [
     "text_reading",
 ]
 
-STRINGS = Gen("strings", lambda f: [text(entry["text"]) for entry in f["entries"]])
-"""The texts of a list of strings, without their lengths."""
+STRINGS = Gen("strings", lambda f: [text(e["text"]) for e in f["entries"] if "text" in e] or None)
+"""The texts of a list of strings, without their lengths, up to one that is broken."""
 _ENTITY = 8
 _DELETED = {"": 0x0F, "rfc01": 0x10}
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
@@ -229,7 +230,9 @@ def reading(command: str, data: bytes, order: str | None) -> Reading | None:
 
 
 def _text(command: str, data: bytes, order: Order | None) -> Reading:
-    """Return the reading that consumes `data`; else the default one, whose walk says what ends."""
+    """Return the reading that consumes `data`; else the one with most whole strings: its walk says
+    what is broken.
+    """
     kind = _TEXTS[command]
     found = text_reading(kind, data, order)
     shown_as = None
@@ -237,7 +240,7 @@ def _text(command: str, data: bytes, order: Order | None) -> Reading:
         found = text_reading("strings", data, order)
         if found is not None:
             kind, shown_as = "strings", "GAME_EVENT"
-    chosen, form = found or (order or LITTLE, EXCLUDES_NUL)
+    chosen, form = found or broken_reading(kind, data, order)
     layers = LAYERS[chosen, form]
     layer: type[Layer] = getattr(layers, kind)
     if kind == "deleted" and _has_data(data, chosen, form):
