@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.pipeline import records as records_module
 from netdissect.pipeline.records import Records, iter_both, iter_records
 from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
+from twocaptures import rewritten
 from work import lines
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -78,6 +80,28 @@ def test_a_live_source_gets_the_same_records_at_once() -> None:
         (record.frame, record.src, record.payload) for record in iter_records(SAMPLE[0], live=True)
     ]
     assert held == live
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_finding_on_a_copy_agrees_with_its_kind_in_one_pass(
+    tmp_path: Path, live: bool
+) -> None:
+    """At this pace copies come within the guard time before it is known who made them."""
+    paced = rewritten(
+        SAMPLE[0], tmp_path / "paced.pcap",
+        lambda found: [(place * 10**6, data, wire) for place, (_, data, wire) in enumerate(found)],
+    )  # fmt: skip
+    repeats = Counter[str]()
+    records = Records(live=live)
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    for record in iter_both(paced, records, pipeline):
+        if isinstance(record, DatagramRecord):
+            kinds = sorted(kind for kind in record.kinds if kind != "original")
+            found = (finding.code for finding in record.findings)
+            codes = sorted(code for code in found if code in {"duplicate", "retransmission"})
+            assert codes == kinds, record.frame
+            repeats.update(kinds)
+    assert repeats["retransmission"] > 20
 
 
 def test_findings_of_the_tracker_stand_on_their_datagrams() -> None:

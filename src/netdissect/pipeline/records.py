@@ -70,6 +70,8 @@ MAX_PASSED = 16_384
 
 _TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+_REPEATS: Final = ("duplicate", "retransmission")
+"""Findings on copies, named as their kinds: more is known of where the capture stands later."""
 _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
 """Findings on the packet below the protocol."""
 
@@ -207,6 +209,8 @@ class Records:
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
             return _unknown(item)
+        if item.findings:
+            item.findings = _agreed(item)
         dialect = connection.hints.dialects[item.direction]
         request = Request(
             dialect,
@@ -385,6 +389,22 @@ def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecor
         if record.space == space and record.wire_seq == wire_seq:
             return left.pop(index)
     return None
+
+
+def _agreed(item: Seen) -> tuple[Finding, ...]:
+    """Return the findings of a datagram, those on its copies by what these are taken for now."""
+    findings = list(item.findings)
+    codes = [finding.code for finding in findings]
+    for before, now in (_REPEATS, _REPEATS[::-1]):
+        turned = codes.count(before)
+        if turned:
+            kinds = [copy.kind for _, copy in item.touched]
+            turned = min(turned - kinds.count(before), kinds.count(now) - codes.count(now))
+        for _ in range(turned):
+            at = codes.index(before)
+            codes[at] = now
+            findings[at] = findings[at]._replace(code=now)
+    return tuple(findings)
 
 
 def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:  # noqa: FBT001 - private
