@@ -93,6 +93,18 @@ def test_repeats_stand_in_one_line_that_says_how_many() -> None:
     assert lines[-1].startswith("netdissect show ")
 
 
+def test_each_direction_has_its_own_figure() -> None:
+    """What is said of a whole direction hides behind no repeat of the other one's."""
+    both = [item for item in objects("anomalies", LOSSY) if item["code"] == "high-loss"]
+    assert sorted(item["direction"] for item in both) == ["c2s", "s2c"]
+    lines = run("anomalies", LOSSY, "--width", "200").splitlines()
+    told = [line for line in lines if "high-loss: " in line]
+    assert [item["message"] in line for item, line in zip(both, told, strict=True)] == [True, True]
+    arrows = {"c2s": "→ high-loss", "s2c": "← high-loss"}
+    assert all(arrows[item["direction"]] in line for item, line in zip(both, told, strict=True))
+    assert "more)" not in "".join(told)
+
+
 def test_rows_of_nothing_are_shown_when_they_are_asked_for() -> None:
     usual, whole = run("connections", LOSSY, "1"), run("connections", LOSSY, "1", "--all")
     assert "given up" not in usual

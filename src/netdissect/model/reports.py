@@ -329,7 +329,9 @@ class Anomaly:
     message: str
     evidence: dict[str, Any] = field(default_factory=dict)
     repeats: int = 1
-    """How often this code has occurred on this connection so far (reported at 1, 10, 100 ...)."""
+    """How often this code has occurred on this connection so far (reported at 1, 10, 100 ...
+    and, of what is said of a whole direction, once for each).
+    """
     concluded_ns: int | None = None
     """When the conclusion fell: with its frame, or later (a timer that ran out)."""
 

@@ -348,8 +348,15 @@ class Pipeline:
                     at = connection.last_frame, connection.last_ns
                     connection.further(direction, *at, events)
         report = conclude(connection, end_ns)
+        told: set[tuple[str, int | None]] = set()
         for each in answer(report, self.options.limits):
-            connection.findings.add(*each.terms, concluded_ns=end_ns if each.later else None)
+            key = each.code, each.direction
+            connection.findings.add(
+                *each.terms,
+                concluded_ns=end_ns if each.later else None,
+                always=key not in told,  # each direction has a figure of its own
+            )
+            told.add(key)
         report.anomalies = connection.findings.totals()
         self.counts[connection.protocol]["datagrams"] += sum(report.datagrams)
         if self.options.on_report is not None:

@@ -12,7 +12,7 @@ from netdissect.model.reports import Anomaly
 from netdissect.render.console import Screen, cells, line_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock
+from netdissect.render.units import Clock, arrow_of
 
 __all__ = ["show_anomalies", "show_catalogue", "show_code"]
 
@@ -65,20 +65,37 @@ def show_anomalies(
         )
     screen.print(table)
     screen.text()
-    for item, least in _grouped(found)[:limit]:
-        _finding(screen, item, clock, least, (times or {}).get((item.connection, item.code), 0))
+    for item, way, more in _grouped(found, times or {})[:limit]:
+        _finding(screen, item, clock, way, more)
     _commands(screen, found, file)
 
 
-def _grouped(found: Sequence[Anomaly]) -> list[tuple[Anomaly, int]]:
-    """Return the first finding of each code on a connection, and how often it was reported to have
-    been found there; what belongs to no connection stands for itself.
+def _grouped(
+    found: Sequence[Anomaly], times: Mapping[tuple[int | None, str], int]
+) -> list[tuple[Anomaly, str, str]]:
+    """Return the first finding of each code in a direction of a connection, the arrow of its
+    direction where the other one has its own words, and on the first of the two how often it was
+    found beside them; what belongs to no connection stands for itself.
     """
-    first: dict[tuple[str, int], list[Anomaly]] = {}
+    groups: dict[tuple[str, int], dict[int | None, Anomaly]] = {}
+    most: Counter[tuple[str, int]] = Counter()
     for item in found:
         key = (item.code, -id(item) if item.connection is None else item.connection)
-        first.setdefault(key, []).append(item)
-    return [(items[0], max(item.repeats for item in items)) for items in first.values()]
+        ways = groups.setdefault(key, {})
+        if all(item.message != first.message for first in ways.values()):
+            ways.setdefault(item.direction, item)
+        most[key] = max(most[key], item.repeats)
+    shown = []
+    for item in found:
+        key = (item.code, -id(item) if item.connection is None else item.connection)
+        firsts = groups[key]
+        if firsts.get(item.direction) is not item:
+            continue
+        known = times.get((item.connection, item.code), 0)
+        more = max(known, most.pop(key)) - len(firsts) if key in most else 0
+        again = f" (and {'' if known else 'at least '}{more} more)" if more > 0 else ""
+        shown.append((item, arrow_of(item.direction) + " " if len(firsts) > 1 else "", again))
+    return shown
 
 
 def _commands(screen: Screen, found: Sequence[Anomaly], file: str | None) -> None:
@@ -103,13 +120,11 @@ def _times(items: Sequence[Anomaly], total: int) -> str:
     return str(alone + total) if total >= least else f"{alone + least}+"
 
 
-def _finding(screen: Screen, item: Anomaly, clock: Clock, least: int, times: int) -> None:
+def _finding(screen: Screen, item: Anomaly, clock: Clock, way: str, again: str) -> None:
     """Print one finding; what does not fit beside its code goes below it."""
     label = item.severity.label
     frame = "" if item.frame is None else f"#{item.frame}"
     who = "" if item.connection is None else f"connection {item.connection}  "
-    more = max(least, times) - 1
-    again = f" (and {'' if times else 'at least '}{more} more)" if more > 0 else ""
     if item.concluded_ns is not None and item.concluded_ns != item.time_ns:
         again = f" (concluded at {clock.show(item.concluded_ns)}){again}"
     message = f"{safe(item.message, 600)}{again}"
@@ -117,7 +132,7 @@ def _finding(screen: Screen, item: Anomaly, clock: Clock, least: int, times: int
         (f"{SEVERITY_LETTERS[label]} ", label),
         (f"{frame:>7} ", "frame"),
         (f"{clock.show(item.time_ns):>11}  ", "time"),
-        (who, "dim"),
+        (f"{who}{way}", "dim"),
         (item.code, label),
     ]
     used = sum(cells(text) for text, _ in head) + 2

@@ -155,6 +155,7 @@ class Findings:
         evidence: dict[str, Any] | None = None,
         *,
         concluded_ns: int | None = None,
+        always: bool = False,
     ) -> None:
         """Count one finding and report it where its number of repeats is a power of ten.
 
@@ -166,6 +167,7 @@ class Findings:
             message: what there is to say beyond the title of the code.
             evidence: for programs.
             concluded_ns: when the conclusion fell, where that was later; None = with the frame.
+            always: report it whatever that number is.
 
         """
         row = _ROWS.get(code) or self._rows[code]
@@ -177,7 +179,7 @@ class Findings:
         repeats = self.repeats.get(code, 0) + 1
         if repeats > 1 or len(self.repeats) < MAX_CODES:
             self.repeats[code] = repeats
-        if self._sink is None or repeats not in REPORTED:
+        if self._sink is None or not (always or repeats in REPORTED):
             return
         self._sink(
             Anomaly(
