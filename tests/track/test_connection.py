@@ -8,6 +8,7 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import connection as module
+from netdissect.track import quiet
 from netdissect.track.conclusion import conclude
 from netdissect.track.lane import MAX_COUNTERS
 from netdissect.track.recorder import Recorder
@@ -137,6 +138,7 @@ def test_identity_counters_notes_and_their_bounds() -> None:
     feed(made, [*rows, (1, 300, (Ev.NOTE, "sequence-jump", "text"), (Ev.RESEND_REQUEST, "things"))])
     report = conclude(made, 400 * MS)
     assert len(report.identity) == module.MAX_IDENTITY
+    assert report.limits_hit == {"MAX_IDENTITY": 200 - module.MAX_IDENTITY}
     assert report.counters == ({"parts": 400}, {"resend_requests": 1})
     assert (anomalies[0].message, anomalies[0].direction) == ("text", 1)
     assert report.anomalies["warn"] == 1
@@ -248,6 +250,23 @@ def test_spaces_without_acks_in_a_policy() -> None:
 
 def test_the_policy_is_asked_for_each_direction() -> None:
     assert policy().spaces[0].name == "things"
+
+
+def test_spans_of_silence_beyond_the_bound_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "MAX_SPANS", 3)
+    made, anomalies = connection(alive_ms=(None, 500.0))
+    events = [(Ev.STATE, "begin", None), (Ev.STATE, "established", None)]
+    for number in range(8):
+        made.datagram(0, 2 * number + 1, 9000 * number * MS, b"", events if not number else [])
+        made.datagram(1, 2 * number + 2, 9000 * number * MS, b"", [])
+    made.life.open_ns = 1
+    for number in range(8, 14):
+        made.datagram(1, 2 * number + 2, 9000 * number * MS, b"", [])
+    report = conclude(made, 9000 * 13 * MS)
+    assert len(report.quiet) == 3
+    assert report.limits_hit == {"MAX_SPANS": 3}
+    text = next(found.message for found in anomalies if found.code == "limit-hit")
+    assert text == "bound MAX_SPANS was reached 3 times: further spans of silence are not listed"
 
 
 def test_times_that_a_side_states_are_summed_up() -> None:

@@ -37,6 +37,10 @@ LOST_BY: Final = {
     "MAX_AGAIN": "copies of the oldest messages sent again are not counted",
     "MAX_RANGES": "some numbers never seen count as seen",
     "MAX_SPACES": "the units of further spaces are passed over",
+    "MAX_SPANS": "further spans of silence are not listed",
+    "MAX_TYPES": "messages of further types are counted as `other`",
+    "MAX_COUNTERS": "further counters, and times that a side states, are not kept",
+    "MAX_IDENTITY": "further facts of the connection are not kept",
 }
 """Bound of the tracker -> what is not known where it is hit."""
 STREAM: Final = "tcp"

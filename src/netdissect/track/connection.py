@@ -335,9 +335,11 @@ class Connection:
             )  # fmt: skip
 
     def _identity(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        del lane, frame, time_ns
+        del frame, time_ns
         if event[1] in self.identity or len(self.identity) < MAX_IDENTITY:
             self.identity[event[1]] = event[2]
+        else:
+            lane.hit("MAX_IDENTITY")
 
     def _timing(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         del frame, time_ns

@@ -94,7 +94,7 @@ class Lane:
             return known
         template = self.template(name)
         if len(self.spaces) >= MAX_SPACES:
-            self.limits["MAX_SPACES"] = self.limits.get("MAX_SPACES", 0) + 1
+            self.hit("MAX_SPACES")
             return None
         rule = replace(template.rule, name=name)
         space = _kind(rule, self.policy)(rule, self.direction, template.findings, self._recorder)
@@ -149,11 +149,16 @@ class Lane:
         for space in self.spaces.values():
             space.retime(self.smoothed_ms, self.variance_ms)
 
+    def hit(self, limit: str) -> None:
+        """Count that a bound was reached."""
+        self.limits[limit] = self.limits.get(limit, 0) + 1
+
     def count(self, type_: str, time_ns: int, frame: int) -> None:
         """Count one message."""
         cell = self.messages.get(type_)
         if cell is None:
             if len(self.messages) >= MAX_TYPES:
+                self.hit("MAX_TYPES")
                 type_ = "other"
             cell = self.messages.setdefault(type_, Seen())
         cell.add(1, time_ns, frame)
@@ -162,12 +167,15 @@ class Lane:
         """Add to one of the protocol's own counters."""
         if name in self.counters or len(self.counters) < MAX_COUNTERS:
             self.counters[name] = self.counters.get(name, 0) + amount
+        else:
+            self.hit("MAX_COUNTERS")
 
     def timing(self, name: str, value_ms: float) -> None:
         """Take a time that the sender states."""
         kept = self.timings.get(name)
         if kept is None:
             if len(self.timings) >= MAX_COUNTERS:
+                self.hit("MAX_COUNTERS")
                 return
             kept = self.timings[name] = RttReservoir()
         kept.add(int(value_ms * 1_000_000))

@@ -18,7 +18,7 @@ from netdissect.track.tcp import COPIES, FIRST_NS
 __all__ = ["MAX_SPANS", "Life", "Quiet"]
 
 MAX_SPANS = 64
-"""Spans kept per connection; further ones are counted."""
+"""Spans kept per connection; further ones are counted only."""
 LATE_PERIODS: Final = 4
 """A side that keeps quiet for so many times its longest pause was not heard when it should be."""
 SILENT_PERIODS: Final = 3
@@ -56,7 +56,7 @@ class Life:
 class Quiet:
     """The quiet spans of one connection."""
 
-    __slots__ = ("_carried", "_lanes", "_life", "further", "spans", "stream")
+    __slots__ = ("_carried", "_lanes", "_life", "spans", "stream")
 
     def __init__(self, lanes: list[Lane], life: Life, *, carried: bool) -> None:
         """Judge the lanes of a connection; `carried`: TCP brings what they hold."""
@@ -66,8 +66,6 @@ class Quiet:
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where that is followed."""
         self.spans: list[QuietSpan] = []
-        self.further = 0
-        """Spans beyond the bound."""
 
     # -- silence -----------------------------------------------------------------------------------
 
@@ -133,7 +131,7 @@ class Quiet:
         if len(self.spans) < MAX_SPANS:
             self.spans.append(span)
         else:
-            self.further += 1
+            self._lanes[span.direction].hit("MAX_SPANS")
 
     def _last(self, side: int) -> tuple[int, int]:
         """Return (time, frame) of the last packet of a side."""
