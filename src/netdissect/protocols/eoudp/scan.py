@@ -339,10 +339,11 @@ def _acknowledge(
 
 def _counted(number: int, direction: int, hints: Hints) -> tuple[int, Hints | None]:
     """Return an id as it is compared with others, or _STRAY, and what was learnt of it."""
-    if number <= _LOW or number >= _BELOW_ZERO:
+    if number < FAR_ID or number >= _BELOW_ZERO:
         return number & _LOW, None
     far = hints.extra.far
-    near = abs(number - far[direction]) < _NEAR
+    first = hints.extra.openers[direction] is None
+    near = number <= _LOW or first or abs(number - far[direction]) < _NEAR
     far = (far[0], number) if direction else (number, far[1])
     learnt = Hints(hints.dialects, hints.extra._replace(far=far))
     return (number & _LOW if near else _STRAY), learnt
