@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import samples
-from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.model.reports import ConnectionEvent, Copy, SpaceReport, UnitRecord
 from netdissect.track.intervals import LATE_NS, MAX_INTERVALS, MAX_SAMPLES, Intervals
 
 S = 1_000_000_000
@@ -38,6 +38,23 @@ def test_every_copy_counts_in_its_own_span() -> None:
     some.datagram(0, samples.START, 1)
     some.unit(samples.unit(copies=copies), frames={2, 4})
     assert [row.copies for row in some.rows() if row.direction == 0] == [1, 1]
+
+
+def test_the_share_is_of_what_is_sent_again_at_all() -> None:
+    """Unreliable copies beside the reliable ones thin it no more."""
+    table = Intervals(S)
+    once = [Copy(9, samples.START, "original")]
+    for space in ("reliable", "notify", "notify"):
+        table.unit(samples.unit(space=space, copies=once))
+    assert table.rows()[0].resend_share is None
+    table.unit(samples.unit(copies=[*once, Copy(10, samples.START + 1, "retransmission")]))
+    row = table.rows()[0]
+    assert (row.copies, row.retransmissions, row.resend_share) == (5, 1, 1 / 3)
+    table.unit(samples.unit(space="timed", copies=once, next_resend_due_ns=samples.START + 5))
+    assert table.rows()[0].resend_share == 1 / 4
+    report = samples.connection(transport="tcp", spaces=[SpaceReport("notify", 0)])
+    table.place([report])
+    assert table.rows()[0].resend_share == 1 / 6
 
 
 def test_units_count_where_they_were_first_sent() -> None:

@@ -534,6 +534,7 @@ def interval(row: Interval) -> dict[str, Any]:
         "units": row.units,
         "copies": row.copies,
         "retransmissions": row.retransmissions,
+        "reliable_copies": row.reliable_copies,
         "retransmission_share": _round(row.resend_share),
         "unacked": row.unacked,
         "lost": row.lost if row.decided else None,

@@ -28,6 +28,8 @@ class Interval:
     """Copies of units seen in this span."""
     retransmissions: int = 0
     """Copies sent again by their sender."""
+    reliable_copies: int = 0
+    """Those of `copies` whose space sends again what is lost."""
     unacked: int = 0
     """Units first seen in this span that were never acknowledged or were given up."""
     lost: int = 0
@@ -54,8 +56,8 @@ class Interval:
 
     @property
     def resend_share(self) -> float | None:
-        """Return retransmissions / copies; None without copies."""
-        return self.retransmissions / self.copies if self.copies else None
+        """Return retransmissions / copies of what is sent again at all; None without any."""
+        return self.retransmissions / self.reliable_copies if self.reliable_copies else None
 
     @property
     def loss_share(self) -> float | None:

@@ -66,6 +66,10 @@ class Intervals:
         """
         self._skipping: set[_Lane] = set()
         """Lanes whose numbers are skipped in normal operation."""
+        self._repeating: set[_Lane] = set()
+        """Lanes that send again what is lost: they have, or have a timer for it, or are TCP's."""
+        self._copies: dict[_Lane, dict[int, int]] = {}
+        """Lane -> copies per span, while it is not known to be one of them."""
         self._placed: set[int] = set()
         """Connections of which it is known where the capture was made."""
         self._open: dict[int, dict[_Lane, dict[int, _Either]]] = {}
@@ -93,6 +97,12 @@ class Intervals:
         """
         for report in reports:
             self._placed.add(report.connection)
+            for space in report.spaces:
+                lane = report.connection, space.direction, space.space
+                if report.transport == "tcp" or space.timer_ms is not None or space.retransmissions:
+                    self._repeats(lane)
+                else:
+                    self._copies.pop(lane, None)
             for way in (0, 1):
                 if report.vantage == SIDES[1 - way]:
                     spaces = [space for space in report.spaces if space.direction == way]
@@ -150,11 +160,8 @@ class Intervals:
         """
         if not record.copies:
             return
-        for copy in record.copies:
-            if frames is None or copy.frame in frames:
-                row = self._row(record.direction, copy.time_ns)
-                row.copies += 1
-                row.retransmissions += copy.kind == "retransmission"
+        lane = record.connection, record.direction, record.space
+        self._count_copies(lane, record, frames)
         if "continued" in record.extra:
             return
         time_ns = record.copies[0].time_ns
@@ -163,7 +170,6 @@ class Intervals:
         if record.outcome in {"unacked", "given_up"}:
             row.unacked += 1
         lost = record.lost or record.extra.get("reported") == "lost"
-        lane = record.connection, record.direction, record.space
         either = _Either()
         if arrived is not True:
             if lost or record.outcome == "acked":
@@ -174,6 +180,27 @@ class Intervals:
         if arrived is not False and not self.partial:
             either.each, either.arrived = 1, self._arrived(lane, record)
         self._add(lane, self._index(time_ns), either, arrived=arrived)
+
+    def _count_copies(self, lane: _Lane, record: UnitRecord, frames: Container[int] | None) -> None:
+        again = lane in self._repeating or record.space == "tcp"
+        again = again or record.next_resend_due_ns is not None
+        for copy in record.copies:
+            if frames is None or copy.frame in frames:
+                index = self._index(copy.time_ns)
+                row = self._row(record.direction, copy.time_ns)
+                row.copies += 1
+                row.retransmissions += copy.kind == "retransmission"
+                again = again or copy.kind == "retransmission"
+                spans = self._copies.setdefault(lane, {})
+                spans[index] = spans.get(index, 0) + 1
+        if again:
+            self._repeats(lane)
+
+    def _repeats(self, lane: _Lane) -> None:
+        """Count the copies of a lane, now that it sends again what is lost."""
+        self._repeating.add(lane)
+        for index, copies in self._copies.pop(lane, {}).items():
+            self._rows[index, lane[1]].reliable_copies += copies
 
     def gap(self, event: ConnectionEvent, *, placed: bool = True) -> None:
         """Count numbers that were skipped next to their receiver, in the span of the next one.
