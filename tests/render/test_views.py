@@ -146,7 +146,7 @@ def view_anomalies(screen: Screen, evil: str) -> None:
 
 def view_catalogs(screen: Screen, evil: str) -> None:
     info = CaptureInfo(evil, evil, [evil], [evil], [evil], 1, 1, START, START, True, 5, evil, 3)
-    show_info(screen, info, {evil: (1, 1)}, 2)
+    show_info(screen, info, {evil: (1, 1)}, 2, {})
     show_protocols(
         screen,
         [ProtocolInfo(evil, evil, (DialectInfo(evil, evil, (evil,)),), ("udp",), (1,))],
