@@ -77,7 +77,7 @@ def check(count, seed):
     assert (made[PacketKind.UDP], made[PacketKind.TCP]) == (stats.udp, stats.tcp)
     assert made[PacketKind.ICMP_UNREACHABLE] == stats.icmp_unreachable
     set_aside = (
-        stats.unknown_link_frames
+        sum(stats.unknown_link.values())
         + stats.non_ip
         + stats.malformed
         + stats.too_deep
