@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from struct import pack
 
-__all__ = ["OFF", "active", "available", "confine", "permit"]
+__all__ = ["OFF", "active", "available", "confine", "permit", "permitted"]
 
 OFF = "NETDISSECT_UNCONFINED"
 """Variable that, set to anything but 0, leaves the process as it is."""
@@ -44,6 +44,11 @@ def permit() -> None:
     """Take note that this process is a command of its own, not somebody's who calls a library."""
     global _permitted  # noqa: PLW0603 - one process, one answer
     _permitted = True
+
+
+def permitted() -> bool:
+    """Return whether this process is a command of its own, and may give things up for good."""
+    return _permitted
 
 
 def available() -> bool:
