@@ -8,6 +8,7 @@ from typing import Any
 
 from netdissect.model.errors import UsageError
 from netdissect.model.live import ServerFigures
+from netdissect.model.text import quoted
 
 __all__ = ["Endpoint", "Facts"]
 
@@ -45,7 +46,8 @@ class Endpoint:
         """
         host, _, port = address.rpartition(":")
         if not port.isdigit() or int(port) > 0xFFFF:  # noqa: PLR2004 - the largest port
-            raise UsageError(f"--metrics wants HOST:PORT, such as 127.0.0.1:9464; got {address!r}")
+            given = quoted(address)
+            raise UsageError(f"--metrics wants HOST:PORT, such as 127.0.0.1:9464, not {given}")
         try:
             from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415
         except ImportError as error:

@@ -9,6 +9,7 @@ from struct import pack
 
 from netdissect.capture.live.choice import has_capability
 from netdissect.model.errors import NetdissectError, UsageError
+from netdissect.model.text import quoted
 from netdissect.system.accounts import NOBODY, Account, account_named, caller
 
 __all__ = ["drop_rights", "keep_files", "successor"]
@@ -38,7 +39,7 @@ def successor(name: str | None = None) -> Account | None:
         return caller() or nobody._replace(owns_files=False)
     found = account_named(name)
     if found is None:
-        raise UsageError(f"there is no user {name!r} on this machine")
+        raise UsageError(f"there is no user {quoted(name)} on this machine")
     if found.user == 0:
         raise UsageError("--user names root: who parses must not be root")
     return found
