@@ -137,7 +137,7 @@ def test_nor_does_it_keep_failures_behind_one(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"directory|symbolic"):
         store.write_failure(
             Verdict("exit", ""), FACTS, [STEP],
-            log=b"", traffic=[], target=Target("127.0.0.1", 9), transport="udp",
+            number=1, example=1, log=b"", traffic=[], target=Target("127.0.0.1", 9), transport="udp",
         )  # fmt: skip
     store.close()
 
