@@ -17,7 +17,6 @@ from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
 from netdissect.render.console import Screen
-from netdissect.system.sandbox import permitted
 
 if TYPE_CHECKING:
     from netdissect.export.metrics import Endpoint
@@ -214,7 +213,6 @@ def _session(
         raise click.UsageError("-b, -a filesize: and -a files: want a file to write: -w FILE.")
     if autostop.files and ring is None:
         raise click.UsageError("-a files: wants -b, which says when a file is full.")
-    account = successor(rest["user"])
     request = LiveRequest(
         interface=interface,
         file=file,
@@ -224,7 +222,7 @@ def _session(
         promiscuous=not rest["modest"],
         recorded=write is not None,
         preferences=rest["preferences"],
-        account=account if permitted() else None,
+        account=successor(rest["user"]),
     )
     feed = LiveFeed(request, write=write, autostop=autostop, ring=ring, show=show)
     session = LiveSession(feed, choices, write=write, quiet=quiet)

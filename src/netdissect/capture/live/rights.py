@@ -11,6 +11,7 @@ from netdissect.capture.live.choice import has_capability
 from netdissect.model.errors import NetdissectError, UsageError
 from netdissect.model.text import quoted
 from netdissect.system.accounts import NOBODY, Account, account_named, caller
+from netdissect.system.sandbox import permitted
 
 __all__ = ["drop_rights", "keep_files", "successor"]
 
@@ -47,7 +48,8 @@ def successor(name: str | None = None) -> Account | None:
 
 def drop_rights(account: Account | None) -> str:
     """Become another user, without capabilities, and return what was done in a few words; "" where
-    there was nothing to give up.
+    there was nothing to give up, or where the process is not ours: whoever calls us as a library
+    keeps what it has.
 
     Args:
         account: whom root becomes; None where this is not root.
@@ -56,6 +58,8 @@ def drop_rights(account: Account | None) -> str:
         NetdissectError: the rights could not be given up.
 
     """
+    if not permitted():
+        return ""
     if account is None:
         if has_capability("CapPrm"):
             _set_capabilities(0)
