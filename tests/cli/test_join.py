@@ -158,7 +158,7 @@ def test_timeline_of_two_captures_has_the_fate_of_each_copy() -> None:
     assert {unit["arrived"] for unit in never} == {True, False}
     text = run("timeline", CLIENT, SERVER, "1", "--width", "120").stdout
     assert "lost on the way" in text
-    assert "✗ lost on the way, observed" in text
+    assert "sent again or lost on the way, observed" in text
 
 
 def test_units_of_the_server_stand_by_the_clock_of_the_client() -> None:

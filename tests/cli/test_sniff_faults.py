@@ -257,11 +257,11 @@ def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_pa
         pair.send(payloads(LOSSY)[:200])
         terminal.shows("riptide")
         terminal.resize(70, 20)
-        terminal.shows("Ctrl-C ends the capture")
+        terminal.shows("q quit")
         assert max(map(len, terminal.picture().splitlines())) <= 70
         terminal.end(end)
         terminal.is_clean(ENDS[end])
-        assert "Ctrl-C ends" not in terminal.picture()
+        assert "q quit" not in terminal.picture()
     assert frames(path) == 200
 
 
@@ -291,7 +291,7 @@ def test_the_last_picture_stays_when_the_dashboard_is_gone(tmp_path: Path) -> No
         picture = terminal.picture()
         assert re.search(r"1 riptide-2\.2 .* closed +560 +513 ", picture)
         assert "1,073 packets " in picture.splitlines()[0]
-        assert "Ctrl-C ends" not in picture
+        assert "q quit" not in picture
 
 
 @needs_capture

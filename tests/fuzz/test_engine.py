@@ -142,7 +142,7 @@ def test_a_target_that_hangs_is_found_by_its_silence(tmp_path: Path) -> None:
     assert finding.verdict.kind == "no-answer"
     failure = load_failure(finding.folder)
     result, folder = minimise_failure(
-        failure, target, monitors=failure.monitors, trials=12, answer_seconds=0.3
+        failure, target, monitors=failure.monitors, trials=60, answer_seconds=0.3
     )
     assert len(result.steps) <= 2
     verdict, _sent = replay_failure(load_failure(folder), target, monitors=failure.monitors)

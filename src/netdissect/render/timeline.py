@@ -123,7 +123,10 @@ class Overview:
             screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *line)
         screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(self._flags), "note"))
         legend = _LEGEND_OF_TWO if self._observed else LEGEND
-        for text in (_LEGEND_OF_LEVELS if dense else legend).splitlines():
+        if dense:
+            lost = "lost on the way, observed" if self._observed else "never acked"
+            legend = _LEGEND_OF_LEVELS.replace("never acked", lost)
+        for text in legend.splitlines():
             screen.line((text, "dim"), cut=True)
 
 

@@ -111,6 +111,9 @@ class TsharkSource:
         if self.live:
             self.counts.kernel = sum(map(int, drops))
         if not info.frames and not stopped and self.live:
+            if self._taker is not None:
+                self._taker.ended()
+                said = self._taker.said() or said
             raise failure(self._backend, self._where, self._request, said)
         # tshark ends with 0 where its interface has gone.
         if (status or self.live) and not stopped:
