@@ -250,6 +250,8 @@ ENDS = {"C-c": 0, signal.SIGTERM: 0, signal.SIGHUP: 0, signal.SIGKILL: 137}
 @pytest.mark.parametrize("end", ENDS)
 def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_path: Path) -> None:
     path = tmp_path / "out.pcapng"
+    if end == signal.SIGKILL and os.geteuid() == 0:
+        pytest.skip("nobody, whom root becomes, may not run every Python")
     with Pair() as pair, Terminal(
         tmp_path, "-i", "lo", "--live", "-f", f"'{pair.filter}'", "-w", str(path)
     ) as terminal:  # fmt: skip
@@ -289,7 +291,7 @@ def test_the_last_picture_stays_when_the_dashboard_is_gone(tmp_path: Path) -> No
     with Terminal(tmp_path, "-r", str(LOSSY), "--live") as terminal:
         terminal.is_clean(0)
         picture = terminal.picture()
-        assert re.search(r"1 riptide-2\.2 .* closed +560 +513 ", picture)
+        assert re.search(r" 1 .*127\.0\.0\.1:\d+ +closed ", picture)
         assert "1,073 packets " in picture.splitlines()[0]
         assert "q quit" not in picture
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
@@ -140,9 +141,10 @@ class Dashboard:
         """What is on the screen."""
 
     def __enter__(self) -> Self:
-        self._guard = start_script(  # neither Ctrl-C nor a closed terminal ends it first
-            guard.__file__, stdin=subprocess.PIPE, stdout=self._console.file.fileno()
-        )
+        with suppress(OSError):  # nobody, whom root becomes, may not run a Python below /root
+            self._guard = start_script(  # neither Ctrl-C nor a closed terminal ends it first
+                guard.__file__, stdin=subprocess.PIPE, stdout=self._console.file.fileno()
+            )
         self._keyboard.__enter__()
         self._live.start()
         return self
