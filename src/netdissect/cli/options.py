@@ -177,7 +177,7 @@ def narrowed(function: _F) -> _F:
         if only:
             parts.append(f"conn.id in {{{', '.join(map(str, only))}}}")
         text = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
-        return function(*args, display_filter=text or None, **options)
+        return function(*args, display_filter=text if parts else None, **options)
 
     return _all(  # type: ignore[return-value]
         _expression,
