@@ -53,8 +53,9 @@ def _announced(folder: str) -> bool:
     may have one where the folder is an archive.
     """
     try:
-        return any(_has_ours(entry.path) for entry in os.scandir(folder or ".")
-                   if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO")))
+        with os.scandir(folder or ".") as entries:
+            return any(_has_ours(entry.path) for entry in entries
+                       if entry.name.endswith((".dist-info", ".egg-info", "EGG-INFO")))
     except NotADirectoryError:
         return True
     except OSError:
