@@ -4,11 +4,21 @@ import os
 import pty
 import sys
 import termios
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
 from netdissect.system.keyboard import Keyboard
+
+
+@contextmanager
+def opened() -> Iterator[Keyboard]:
+    keyboard = Keyboard()
+    keyboard.open()
+    with closing(keyboard):
+        yield keyboard
 
 
 @pytest.fixture
@@ -21,7 +31,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_keys_come_by_name_or_as_characters(terminal: int) -> None:
-    with Keyboard() as keyboard:
+    with opened() as keyboard:
         assert keyboard.there
         assert keyboard.pressed() == []
         os.write(terminal, "q\x1b[A\x1bOB\x1b[15~é\r\x7f\x1b".encode())
@@ -31,13 +41,13 @@ def test_keys_come_by_name_or_as_characters(terminal: int) -> None:
 
 def test_the_terminal_is_as_before(terminal: int) -> None:
     before = termios.tcgetattr(sys.stdin.fileno())
-    with Keyboard():
+    with opened():
         assert not termios.tcgetattr(sys.stdin.fileno())[3] & (termios.ECHO | termios.ICANON)
     assert termios.tcgetattr(sys.stdin.fileno()) == before
 
 
 def test_a_flood_of_octets_is_taken_in_parts(terminal: int) -> None:
-    with Keyboard() as keyboard:
+    with opened() as keyboard:
         os.write(terminal, b"\xff\x00\x1b[999999999" * 60)
         assert len(keyboard.pressed()) <= 256
 
@@ -45,6 +55,6 @@ def test_a_flood_of_octets_is_taken_in_parts(terminal: int) -> None:
 def test_without_a_terminal_nothing_is_pressed(monkeypatch: pytest.MonkeyPatch) -> None:
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
-        with Keyboard() as keyboard:
+        with opened() as keyboard:
             assert not keyboard.there
             assert keyboard.pressed() == []

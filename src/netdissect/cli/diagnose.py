@@ -54,7 +54,7 @@ _MEASURES: dict[str, tuple[str, Callable[[Diagnosis], float | None]]] = {
     "loss.s2c": ("%", lambda found: _known(found.loss[1])),
     "lag.path": ("ms", lambda found: found.lag.path_ms),
     "lag.p50": ("ms", lambda found: _most(late.p50 for late in found.lag.added)),
-    "lag.p95": ("ms", lambda found: _most(late.p95 for late in found.lag.added)),
+    "lag.p95": ("ms", lambda found: found.lag.late_ms),
     "lag.max": ("ms", lambda found: _most(late.maximum for late in found.lag.added)),
 }
 

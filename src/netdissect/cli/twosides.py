@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import click
 
 from netdissect.cli.session import Session, missing
+from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["TwoSides"]
 
 
-class TwoSides:
+class TwoSides(Closing):
     """Two captures, joined; use as a context manager.
 
     Raises:
@@ -40,15 +40,8 @@ class TwoSides:
         self.joined = join(session.file, second, options=session.choices.options())
         self.observed = Observed(self.joined)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Let go of both."""
         self.joined.close()
 
     def _open(self) -> tuple[Session, Session]:

@@ -141,6 +141,11 @@ class Lag:
     added: tuple[Late, Late]
     """By `Direction`."""
 
+    @property
+    def late_ms(self) -> float | None:
+        """Return by how much 95% of what was sent again was late, of the worse direction."""
+        return max((late.p95 for late in self.added if late.p95 is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:

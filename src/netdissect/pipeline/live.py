@@ -186,7 +186,7 @@ def _lost(one: Glimpse) -> float:
 
 def _late(one: Glimpse) -> float:
     found = one.diagnosis
-    return 0.0 if found is None else max(part.p95 or 0.0 for part in found.lag.added)
+    return 0.0 if found is None else found.lag.late_ms or 0.0
 
 
 _BADNESS: dict[str, Callable[[Glimpse], float]] = {

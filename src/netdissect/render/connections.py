@@ -138,7 +138,7 @@ def _answer(report: ConnectionReport) -> tuple[str, str, str]:
     if found is None:
         return "?", "?", "-"
     first, second = (loss_text(part) for part in found.loss)
-    late = max((late.p95 for late in found.lag.added if late.p95 is not None), default=None)
+    late = found.lag.late_ms
     return first, second, "-" if late is None else duration(late)
 
 

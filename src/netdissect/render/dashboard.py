@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from netdissect.model.closing import Closing
 from netdissect.model.live import ORDERS, Glimpse, LiveView, Wish
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render import guard
@@ -102,7 +102,7 @@ def _typed(wanted: Wanted, key: str) -> Wanted:
     return replace(wanted, text=typed[:_MAX_TEXT])
 
 
-class Dashboard:
+class Dashboard(Closing):
     """Draws on the terminal's second screen; use as a context manager."""
 
     def __init__(
@@ -145,22 +145,18 @@ class Dashboard:
             self._guard = start_script(  # neither Ctrl-C nor a closed terminal ends it first
                 guard.__file__, stdin=subprocess.PIPE, stdout=self._console.file.fileno()
             )
-        self._keyboard.__enter__()
+        self._keyboard.open()
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Give the terminal back, with the last picture on it."""
         try:
             self._live.stop()
-            self._keyboard.__exit__(kind, error, trace)
         finally:
             if self._guard is not None:
                 self._guard.communicate(b".")
+            self._keyboard.close()
         for line in self._kept:
             self._screen.line(*line)
 
@@ -329,8 +325,7 @@ def _loss(one: Glimpse, way: int) -> tuple[str, str]:
 
 
 def _late(one: Glimpse) -> tuple[str, str]:
-    added = () if one.diagnosis is None else one.diagnosis.lag.added
-    worst = max((late.p95 for late in added if late.p95 is not None), default=None)
+    worst = None if one.diagnosis is None else one.diagnosis.lag.late_ms
     return ("-", "dim") if worst is None else (duration(worst), "")
 
 

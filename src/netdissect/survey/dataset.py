@@ -21,11 +21,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
 from netdissect._version import __version__
+from netdissect.model.closing import Closing
 from netdissect.model.errors import AccessError, CaptureFileError, UsageError
 from netdissect.model.survey import Outcome
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
@@ -141,7 +141,7 @@ class Dataset:
                 staged.commit()
 
 
-class Staged:
+class Staged(Closing):
     """The rows of one capture, in files that appear in the dataset at once."""
 
     def __init__(self, dataset: Dataset, key: str) -> None:
@@ -161,12 +161,8 @@ class Staged:
         self._folder = Path(tempfile.mkdtemp(prefix=f"{self.key}-", dir=staging))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Delete what was not committed."""
         for writer in self._writers.values():
             writer.close()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,8 +8,7 @@ import select
 import sys
 import termios
 import tty
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 __all__ = ["Keyboard"]
 
@@ -23,8 +22,8 @@ _KEY: Final = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O[A-Z])|.", re.DOTALL)
 
 
 class Keyboard:
-    """The keyboard of the terminal on standard input; use as a context manager. Ctrl-C stays a
-    signal. Where standard input is no terminal nothing is ever pressed.
+    """The keyboard of the terminal on standard input; between `open` and `close`. Ctrl-C stays
+    a signal. Where standard input is no terminal nothing is ever pressed.
     """
 
     def __init__(self) -> None:
@@ -36,18 +35,14 @@ class Keyboard:
         """Return whether somebody may press a key."""
         return self._file is not None
 
-    def __enter__(self) -> Self:
+    def open(self) -> None:
+        """Take the keys as they are pressed."""
         if self._file is not None:
             self._before = termios.tcgetattr(self._file)
             tty.setcbreak(self._file, termios.TCSANOW)
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Have lines read and echoed again."""
         if self._file is not None:
             termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
 
