@@ -1,4 +1,5 @@
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -6,19 +7,39 @@ import pytest
 from agreement import CAPTURES
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
-from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.collector import RareCollections, rare_collections
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.stages import Pipeline
 
 
-def test_thresholds_come_back_whatever_happens() -> None:
+@pytest.fixture
+def usual() -> Iterator[tuple[int, int, int]]:
+    """The thresholds that Python starts with; a run of another test may have left others."""
     before = gc.get_threshold()
-    with rare_collections():
-        assert gc.get_threshold()[0] > before[0]
-    assert gc.get_threshold() == before
-    with pytest.raises(KeyError), rare_collections():
+    gc.set_threshold(700, 10, 10)
+    yield gc.get_threshold()
+    gc.set_threshold(*before)
+
+
+def test_thresholds_come_back_whatever_happens(usual: tuple[int, int, int]) -> None:
+    rare = RareCollections()
+    with rare():
+        assert gc.get_threshold()[0] > usual[0]
+    assert gc.get_threshold() == usual
+    with pytest.raises(KeyError), rare():
         _ = {}["missing"]
-    assert gc.get_threshold() == before
+    assert gc.get_threshold() == usual
+
+
+def test_thresholds_come_back_in_whatever_order_runs_end(usual: tuple[int, int, int]) -> None:
+    rare = RareCollections()
+    first, second = rare(), rare()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold()[0] > usual[0]
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == usual
 
 
 @pytest.mark.parametrize("protocol", ["riptide", "teeworlds", "knet", "eoudp", "netplay"])

@@ -5,23 +5,41 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Final
 
-__all__ = ["rare_collections"]
+__all__ = ["RareCollections", "rare_collections"]
 
 _ALLOCATIONS: Final = 1_000_000
 
 
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage a thousand times less often than usual.
+class RareCollections:
+    """Counts the runs that want rare collections: they end in any order, and on any thread."""
 
-    Units, events and whole connections are freed by reference counting; every search walks all
-    units that wait for their acknowledgement, and finds nothing.
-    """
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_ALLOCATIONS, *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._runs = 0
+        self._usual = (0, 0, 0)
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Look for cyclic garbage a thousand times less often than usual, until the last run ends.
+
+        Units, events and whole connections are freed by reference counting; every search walks all
+        units that wait for their acknowledgement, and finds nothing.
+        """
+        with self._lock:
+            if not self._runs:
+                self._usual = gc.get_threshold()
+                gc.set_threshold(max(_ALLOCATIONS, self._usual[0]), *self._usual[1:])
+            self._runs += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._runs -= 1
+                if not self._runs:
+                    gc.set_threshold(*self._usual)
+
+
+rare_collections: Final = RareCollections()
