@@ -57,6 +57,14 @@ def test_no_class_raises_whatever_it_holds(octets: bytes | None) -> None:
         assert again.fault is None or again.fault.code == packet.fault.code
 
 
+def test_a_fault_that_is_kept_holds_no_other() -> None:
+    """A pickler that follows the chain of exceptions (tblib's, for one) meets no other class."""
+    faults = [packet.fault for layer in CLASSES if (packet := layer(b"\0")).fault]
+    assert len(faults) > 5
+    for fault in faults:
+        assert (fault.__context__, fault.__cause__, fault.__traceback__) == (None, None, None)
+
+
 def test_titles_name_the_type() -> None:
     assert "###[ Riptide Reliable ]###" in riptide.RiptideReliable().show(dump=True)
     assert "###[ Riptide 2.0 Ack ]###" in riptide.Riptide20Ack().show(dump=True)

@@ -108,9 +108,7 @@ class Layer(Packet):  # type: ignore[misc]
             try:
                 state, value = field.getfield(self, state)
             except READ_FAULTS as fault:
-                self.fault = (
-                    fault if isinstance(fault, FieldFault) else FieldFault("truncated", str(fault))
-                )
+                self.fault = FieldFault.kept(fault)
                 break
             if field.isconditional and value is None:
                 continue

@@ -62,6 +62,15 @@ class FieldFault(ValueError):
         """Return what makes it again: packets are pickled with their fault."""
         return FieldFault, (self.code, str(self), self.value)
 
+    @classmethod
+    def kept(cls, fault: Exception) -> FieldFault:
+        """Return a fault for a packet to keep, without the faults and frames that led to it: they
+        would live, and be pickled, with the packet.
+        """
+        if isinstance(fault, cls):
+            return cls(fault.code, str(fault), fault.value)
+        return cls("truncated", str(fault))
+
 
 def innermost(field: Any) -> Any:
     """Return the field inside conditional and optional ones."""
