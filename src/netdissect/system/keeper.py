@@ -9,6 +9,7 @@ input.
 from __future__ import annotations
 
 import os
+import pwd
 import select
 import signal
 import sys
@@ -72,6 +73,7 @@ def _become(words: list[str], source: int, account: list[int]) -> None:
             os.setgroups(groups)
             os.setresgid(group, group, group)
             os.setresuid(user, user, user)
+            _live_as(user)
         os.dup2(source, 0)
         if source > 2:  # noqa: PLR2004 - beyond standard error
             os.close(source)
@@ -80,6 +82,20 @@ def _become(words: list[str], source: int, account: list[int]) -> None:
         os.write(2, f"{os.path.basename(words[0])}: {error.strerror}\n".encode())  # noqa: PTH119 - an absolute path
     finally:
         os._exit(127)
+
+
+def _live_as(user: int) -> None:
+    """Make the environment that of this user: root's folders cannot be read any more, and a home
+    that cannot be read either is none.
+    """
+    try:
+        name, home = pwd.getpwuid(user).pw_name, pwd.getpwuid(user).pw_dir
+    except KeyError:
+        name, home = str(user), ""
+    home = home if os.access(home, os.R_OK | os.X_OK) else "/"
+    kept = {key: os.environ[key] for key in ("PATH", "LC_ALL") if key in os.environ}
+    os.environ.clear()
+    os.environ.update(kept, HOME=home, LOGNAME=name, USER=name)
 
 
 def _ended(child: int) -> int | None:
