@@ -1,43 +1,71 @@
 from __future__ import annotations
 
+from array import array
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agreement import CAPTURES
+from netdissect.model.reports import UnitRecord
+from netdissect.pipeline import analyze, iter_timeline
 from netdissect.pipeline.numbering import Begun, common_numbers
+from netdissect.pipeline.records import iter_records
 
-MOMENTS = st.tuples(st.integers(1, 40), st.integers(1, 40))
+LATE = "teeworlds/tw07_lan_browse.pcap"
+"""Flows of one datagram are known at its end only, those between them at once."""
 
 
-def begun(moments: list[tuple[int, int]]) -> Begun:
-    found = Begun()
-    for moment in moments:
-        found.add(*moment)
+def begun(frames: list[int], known: array[int] | None = None) -> Begun:
+    found = Begun(known)
+    for frame in frames:
+        found.add(frame)
     return found
 
 
-def test_no_moment_is_before_the_one_before_it() -> None:
-    found = Begun()
-    assert [found.add(5, 2), found.add(4, 9), found.add(5, 1), found.add(7, 1)] == [1, 2, 3, 4]
-    assert list(found) == [(5, 2), (5, 2), (5, 2), (7, 1)]
-    assert len(found) == 4
-
-
 def test_shares_get_the_numbers_of_their_common_order() -> None:
-    shares = [begun([(1, 1), (9, 3)]), begun([]), begun([(2, 2), (5, 5), (9, 2)])]
-    assert [list(numbers) for numbers in common_numbers(shares)] == [[1, 5], [], [2, 3, 4]]
+    shares = [begun([9, 1]), begun([]), begun([2, 8, 5])]
+    assert [list(numbers) for numbers in common_numbers(shares)] == [[5, 1], [], [2, 4, 3]]
 
 
-@given(st.lists(st.tuples(MOMENTS, st.integers(0, 2)), max_size=60))
-def test_one_process_and_several_number_alike(moments: list[tuple[tuple[int, int], int]]) -> None:
-    moments.sort()
-    shares = [begun([moment for moment, share in moments if share == n]) for n in range(3)]
-    numbers = common_numbers(shares)
-    assert sorted(number for share in numbers for number in share) == list(
-        range(1, len(moments) + 1)
-    )
-    order = [0] * len(moments)
-    for share, mine in zip(shares, numbers, strict=True):
-        assert list(mine) == sorted(mine)
-        for moment, number in zip(share, mine, strict=True):
-            order[number - 1] = moment  # type: ignore[call-overload]
-    assert order == [moment for moment, _ in moments]
+@given(st.lists(st.integers(1, 60), max_size=60))
+def test_what_is_known_beforehand_gives_the_same_numbers(frames: list[int]) -> None:
+    numbers = common_numbers([begun(frames)])[0]
+    again = Begun(array("q", sorted(frames)))
+    assert [again.add(frame) for frame in frames] == list(numbers)
+    assert begun(frames).in_order == (frames == sorted(frames))
+
+
+def test_a_file_that_has_changed_meanwhile_gives_no_number_twice() -> None:
+    found = Begun(array("q", [1, 5]))
+    assert [found.add(frame) for frame in (5, 3, 1, 7)] == [2, 3, 1, 4]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_connections_are_numbered_by_their_first_frames(processes: int) -> None:
+    found = analyze(CAPTURES / LATE, processes=processes)
+    reports = list(found.connections)
+    assert [report.connection for report in reports] == list(range(1, len(reports) + 1))
+    frames = [report.first_frame for report in reports]
+    assert frames == sorted(frames)
+    first = {report.connection: report.first_frame for report in reports}
+    last = {report.connection: report.last_frame for report in reports}
+    told = [item for item in found.anomalies if item.connection and item.frame]
+    assert told
+    assert all(first[item.connection] <= item.frame <= last[item.connection] for item in told)  # type: ignore[index,operator]
+
+
+def test_every_view_numbers_alike(tmp_path: Path) -> None:
+    path = CAPTURES / LATE
+    reports = {report.connection: report for report in analyze(path).connections}
+    for record in iter_records(path):
+        if record.connection is not None:
+            report = reports[record.connection]
+            assert {record.src, record.dst} == {report.client, report.server}
+            assert report.first_frame <= record.frame <= report.last_frame
+    for item in iter_timeline(path):
+        frame = item.copies[0].frame if isinstance(item, UnitRecord) else item.frame
+        if frame is not None:
+            report = reports[item.connection]
+            assert report.first_frame <= frame <= report.last_frame

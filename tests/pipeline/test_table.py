@@ -420,6 +420,7 @@ def test_the_timeline_changes_no_figure(name) -> None:
     path = CAPTURES / "riptide" / f"{name}.pcap"
     pipeline = Pipeline(recorder=Recorder())
     items = list(iter_timeline(path, pipeline=pipeline))
+    pipeline.renumber()
     plain = analyze(path).connections
     assert list(map(comparable, pipeline.reports)) == list(map(comparable, plain))
     times = [

@@ -22,6 +22,10 @@ from netdissect.render.safe import safe
 __all__ = ["Browsed"]
 
 
+MAX_AHEAD = 8_000_000
+"""Octets of a file that is looked at as a whole before its first row is there: a moment's work. Of
+a larger one connections are numbered as they are recognised, until all of it is read.
+"""
 MAX_EXAMPLES = 20_000
 """Findings whose words are kept; the others are counted, and their frames remembered."""
 
@@ -69,7 +73,7 @@ class Browsed:
         index, loaded = self.index, self.loaded
         with self._session as session, rare_collections():
             options = session.ahead(
-                session.choices.options(on_anomaly=self._found, on_late=self._late)
+                session.choices.options(on_anomaly=self._found, on_late=self._late), MAX_AHEAD
             )
             pipeline = Pipeline(options, recorder=index.recorder, observer=index)
             reader = session.reader
@@ -88,6 +92,11 @@ class Browsed:
             pipeline.finish(reader.info.last_time_ns)
             index.list_until(None)
             self._take(index.recorder.rest())
+            numbers = pipeline.renumber()
+            if numbers is not None:
+                index.renumber(numbers)
+                for found in self._examples.values():
+                    found.connection = found.connection and numbers[found.connection - 1]
             session.collect(pipeline)
             loaded.anomalies = list(self._examples.values())
             loaded.entries = [_entry(report) for report in session.reports]

@@ -310,15 +310,15 @@ class Session:
         self.collect(pipeline)
         self.reports = reports
 
-    def ahead(self, options: Options) -> Options:
+    def ahead(self, options: Options, most: int | None = None) -> Options:
         """Return the options with what a first look at the whole file has shown, where it can be
-        looked at twice.
+        looked at twice and has at most so many octets.
         """
         from netdissect.pipeline import look_ahead  # noqa: PLC0415
 
         if self.live or not self.own:
             return options
-        return look_ahead(self.file, options)
+        return look_ahead(self.file, options, processes=None if most is None else 1, most=most)
 
     def of(self, number: int | None, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items of one connection, of all for None.

@@ -5,7 +5,7 @@ although the other capture does not have it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from netdissect.join.table import AMBIGUOUS, ANSWERED, SENT_AGAIN, FateTable
@@ -41,6 +41,12 @@ class Evidence:
         """Frames sent here that have arrived although the other capture lacks them; flagged."""
         self.answered = 0
         """Units sent here of which acknowledgement and arrival were both seen."""
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Give connection n the number `numbers[n - 1]`."""
+        self.resends = defaultdict(
+            ResendReport, {(numbers[n - 1], way): told for (n, way), told in self.resends.items()}
+        )
 
     def read(self, timeline: Iterable[UnitRecord | ConnectionEvent]) -> None:
         """Take a whole timeline."""

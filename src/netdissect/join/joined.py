@@ -123,6 +123,9 @@ class Joined(Closing):
         pipeline = Pipeline(options, recorder=recorder)
         evidence = Evidence(self.tables[capture])
         evidence.read(iter_timeline(self.paths[capture], pipeline=pipeline))
+        numbers = pipeline.renumber()
+        if numbers is not None:
+            evidence.renumber(numbers)
         self._evidence.append(evidence)
         self.reports.append(pipeline.reports)
         for limit, count in pipeline.limits_hit.items():

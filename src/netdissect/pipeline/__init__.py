@@ -60,8 +60,6 @@ class FrameSource(Protocol):
 
 Source = str | os.PathLike[str] | IO[bytes] | FrameSource
 
-MAX_AHEAD = 8_000_000
-"""Octets of a file that is looked at as a whole before anything of it is told: a moment's work."""
 _FLUSH_PACKETS = 256
 """The timeline is looked through for settled records after so many packets."""
 
@@ -84,8 +82,7 @@ def analyze(
 
     Args:
         source: a path, `-` for standard input, or an open binary file.
-        options: decode-as rules and the like; `on_anomaly` gets anomalies as they are found, and
-            without it they are collected.
+        options: decode-as rules and the like; `on_anomaly` is told of the anomalies at the end.
         processes: processes that share the work; more than 1 only for a file, see `parallel`.
         anomalies: False where nobody wants anomalies one by one: reports count them all the same.
 
@@ -98,7 +95,8 @@ def analyze(
     with opened(source) as reader:
         if processes > 1 and isinstance(reader, CaptureReader):
             return parallel.analyze_shares(reader, options, processes, anomalies=anomalies)
-        if options.on_anomaly is None and anomalies:
+        told = options.on_anomaly
+        if anomalies or told:
             options = replace(options, on_anomaly=collected.take)
         pipeline = Pipeline(options)
         with rare_collections():
@@ -106,14 +104,32 @@ def analyze(
             for packets in decapsulator.batches(reader.batches()):
                 pipeline.run(packets)
             pipeline.finish(reader.info.last_time_ns)
-        return pipeline.analysis(reader.info, collected, decapsulator.stats)
+        numbers = pipeline.renumber()
+        if numbers is not None:
+            collected.renumber(numbers)
+        found = pipeline.analysis(reader.info, collected, decapsulator.stats)
+        if told is not None:
+            for anomaly in found.anomalies:
+                told(anomaly)
+        return found
 
 
-def look_ahead(source: Source, options: Options) -> Options:
-    """Return the options with where the capture was taken, which only the whole of it tells.
+def look_ahead(
+    source: Source, options: Options, *, processes: int | None = 1, most: int | None = None
+) -> Options:
+    """Return the options with what only the whole of a capture tells: in which order connections
+    begin, and where it was taken.
 
-    So that what hangs on it is the same from the first unit on. Unchanged for what cannot be read
-    twice and for files above MAX_AHEAD: there it is told by what is known up to then.
+    So that numbers are the same in all views, and what hangs on the place is the same from the
+    first unit on. Unchanged for what cannot be read twice: there both are told by what is known up
+    to then.
+
+    Args:
+        source: what is to be read.
+        options: decode-as rules and the like.
+        processes: processes that share the work; None = as many as pay.
+        most: octets of a file that is looked at; None = any.
+
     """
     if options.near is not None or not isinstance(source, (str, os.PathLike)):
         return options
@@ -121,12 +137,15 @@ def look_ahead(source: Source, options: Options) -> Options:
         found = Path(source).stat()
     except OSError:
         return options  # reading it says why
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_AHEAD:
+    if not stat.S_ISREG(found.st_mode) or found.st_size > (most or found.st_size):
         return options
+    if processes is None:
+        processes = processes_for(str(source))
     quiet = replace(options, on_anomaly=None, on_late=None, on_report=None)
-    with analyze(source, options=quiet, anomalies=False).connections as reports:
+    looked = analyze(source, options=quiet, processes=processes, anomalies=False)
+    with looked.connections as reports:
         known = {report.connection: report.near for report in reports if any(_told(report.near))}
-    return replace(options, near=known)
+        return replace(options, near=known, begins=reports.begins())
 
 
 def _told(near: Near) -> Iterator[bool]:

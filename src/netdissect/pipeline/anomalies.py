@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import merge
+from itertools import chain
 
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
@@ -32,6 +34,12 @@ class Anomalies:
         if self._taken - self.dropped > MAX_ANOMALIES:
             next(filter(None, self._kept.values())).pop()
             self.dropped += 1
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Give connection n the number `numbers[n - 1]`."""
+        for _, anomaly in chain.from_iterable(self._kept.values()):
+            if anomaly.connection is not None:
+                anomaly.connection = numbers[anomaly.connection - 1]
 
     def settle(self, limits_hit: dict[str, int]) -> None:
         """Count those that were let go among the bounds that were hit."""

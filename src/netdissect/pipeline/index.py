@@ -10,6 +10,7 @@ import tempfile
 import weakref
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -227,6 +228,12 @@ class Index(Records):
             number = self._known[name] = len(self.parties)
             self.parties.append(party)
         return number
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Give connection n the number `numbers[n - 1]`; nothing is listed after it."""
+        for party in self.parties:
+            if party.connection is not None:
+                party.connection = numbers[party.connection - 1]
 
     # -- reading -----------------------------------------------------------------------------------
 

@@ -1,50 +1,59 @@
-"""Numbers of connections, in the order in which they begin, whichever process tracks them."""
+"""Numbers of connections: 1 is the one whose first frame is the first of all, whenever it was
+recognised and whichever process tracks it.
+"""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from heapq import merge
+from bisect import bisect_left
+from collections.abc import Sequence
 
 __all__ = ["Begun", "common_numbers"]
 
 
 class Begun:
-    """When each connection began, for an order that several processes share. Connection 1 is first.
+    """First frame of each connection of a pipeline, in the order in which they were recognised."""
 
-    A moment is (newest frame, first frame of its flow), and none is less than the one before it.
-    """
+    __slots__ = ("_known", "_told", "frames")
 
-    __slots__ = ("_first", "_newest")
+    def __init__(self, known: array[int] | None = None) -> None:
+        """Take the first frames of all connections in order, where they are known beforehand."""
+        self.frames = array("q")
+        self._known = known
+        self._told: dict[int, int] = {}
+        """Place among the known -> connections that got its number or one behind it."""
 
-    def __init__(self) -> None:
-        self._newest = array("q")
-        self._first = array("q")
+    def add(self, frame: int) -> int:
+        """Take the first frame of a connection and return the connection's number: that of its
+        frame where all are known, else the next one.
+        """
+        self.frames.append(frame)
+        known = self._known
+        if known is None:
+            return len(self.frames)
+        place = bisect_left(known, frame)
+        if place == len(known) or known[place] != frame:
+            place = len(known)
+        again = self._told.get(place, 0)
+        if place == len(known) or (place + 1 < len(known) and known[place + 1] == frame):
+            self._told[place] = again + 1
+        return place + again + 1
 
-    def add(self, newest: int, first: int) -> int:
-        """Take the moment at which a connection begins and return the connection's number."""
-        if self._newest:
-            newest, first = max((newest, first), (self._newest[-1], self._first[-1]))
-        self._newest.append(newest)
-        self._first.append(first)
-        return len(self._newest)
-
-    def __len__(self) -> int:
-        return len(self._newest)
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return zip(self._newest, self._first, strict=True)
+    @property
+    def in_order(self) -> bool:
+        """Return whether the next number was right for all of them."""
+        frames = self.frames
+        return all(frames[place] <= frames[place + 1] for place in range(len(frames) - 1))
 
 
 def common_numbers(shares: Sequence[Begun]) -> list[array[int]]:
     """Return for each share the numbers that its connections have among those of all shares."""
-    numbers = [array("q", bytes(8 * len(share))) for share in shares]
-    queues = [_queue(index, share) for index, share in enumerate(shares)]
-    for new, (_, index, number) in enumerate(merge(*queues), 1):
-        numbers[index][number - 1] = new
+    numbers = [array("q", bytes(8 * len(share.frames))) for share in shares]
+    order = sorted(
+        (frame, index, place)
+        for index, share in enumerate(shares)
+        for place, frame in enumerate(share.frames)
+    )
+    for number, (_, index, place) in enumerate(order, 1):
+        numbers[index][place] = number
     return numbers
-
-
-def _queue(index: int, share: Begun) -> Iterator[tuple[tuple[int, int], int, int]]:
-    """Yield (moment, share, number) of the connections of a share."""
-    return ((moment, index, number) for number, moment in enumerate(share, 1))

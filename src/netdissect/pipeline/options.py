@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -45,12 +46,16 @@ class Options:
     """From where on a connection is told to be bad."""
     strict: bool = False
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
+    begins: array[int] | None = None
+    """First frames of all connections in order, from an earlier look at the whole of the capture:
+    they number the connections. None = numbered as they are recognised.
+    """
     near: Mapping[int, Near] | None = None
     """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
     such look. What hangs on it is then told right from the start.
     """
     on_anomaly: Callable[[Anomaly], None] | None = None
-    """Told of every anomaly as it is found; None = they are only counted."""
+    """Told of every anomaly as it is found (`analyze`: at the end); None = only counted."""
     on_late: Callable[[str, Severity, int], None] | None = None
     """Told code, severity and frame of what is concluded after its frame has passed."""
     on_report: Callable[[ConnectionReport], None] | None = None

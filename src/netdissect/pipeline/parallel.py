@@ -3,8 +3,8 @@
 Reading and taking off the headers costs a tenth of tracking, so it pays to do it in every process
 and to send nothing but finished reports between them. The answer is that of one process: flows are
 shared out by their addresses and ports, both directions alike; TCP by the address and port of its
-server, because there one flow tells what another was for; connections are numbered in their common
-order.
+server, because there one flow tells what another was for; connections are numbered by
+their first frames.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ Time comes from the packets, so a file and a live interface give the same answer
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
@@ -21,7 +22,7 @@ from netdissect.model.claims import Hints
 from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_endpoints
 from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline.anomalies import Anomalies
-from netdissect.pipeline.numbering import Begun
+from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.ports import Flow, Intake, Name
@@ -45,7 +46,6 @@ _log = logging.getLogger(__name__)
 MAX_REPORTS = 1_000_000
 """Reports collected, nearly all in a file; further ones are counted only (`Options.on_report` gets
 them all)."""
-_AT_END: Final = 1 << 62
 _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
 
@@ -69,14 +69,12 @@ class Pipeline:
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
         self.limits_hit: dict[str, int] = {}
-        self.begun = Begun()
+        self.begun = Begun(self.options.begins)
         self.now_ns = 0
         """Time of the newest packet."""
         self._table = FlowTable(self._hit)
         self._streams: dict[FlowKey, StreamPort] = {}
         """TCP key -> what takes its segments."""
-        self._at = 0
-        """Newest frame that did not go straight to a connection."""
         rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES, *ANSWER_CODES)
         self._rows: dict[str, CodeRow] = {row.code: row for row in rows}
         for protocol in self.protocols:
@@ -121,7 +119,6 @@ class Pipeline:
         """Take one packet."""
         kind, frame, time_ns, _, _, segment, faults = packet
         self.now_ns = max(self.now_ns, time_ns)
-        self._at = max(self._at, frame)
         if time_ns > self._table.due_ns:
             self._tidy(frame, time_ns)
         if CAPTURE_DUPLICATE in faults:
@@ -142,7 +139,6 @@ class Pipeline:
 
         """
         self.now_ns = max(self.now_ns, end_ns or 0)
-        self._at = _AT_END
         self.recogniser.finish()
         for flow in sorted(self._table.flows(), key=_first_frame):
             self._end(flow, self.now_ns)
@@ -160,6 +156,19 @@ class Pipeline:
             limits_hit=self.limits_hit,
             flow=flow,
         )
+
+    def renumber(self) -> array[int] | None:
+        """Give the reports the numbers of their first frames, after `finish`.
+
+        Returns:
+            The new number of connection n at n - 1; None where no number has changed.
+
+        """
+        if self.options.begins is not None or self.begun.in_order:
+            return None
+        numbers = common_numbers([self.begun])[0]
+        self.reports.renumber(numbers)
+        return numbers
 
     @property
     def other_datagrams(self) -> int:
@@ -252,7 +261,7 @@ class Pipeline:
         if claim is None or protocol is None:
             return
         hints = protocol.initial_hints(replace(claim, client=flow.client))
-        self._begin(flow, hints, roles_from, (self._at, flow.packets[0][1][1]))
+        self._begin(flow, hints, roles_from, flow.packets[0][1][1])
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
             self.feed(packet)
@@ -267,14 +276,14 @@ class Pipeline:
 
     # -- connections -------------------------------------------------------------------------------
 
-    def _begin(self, flow: Flow, hints: Hints, flow_roles: str, moment: tuple[int, int]) -> None:
-        """Begin a connection on a claimed flow."""
+    def _begin(self, flow: Flow, hints: Hints, flow_roles: str, frame: int) -> None:
+        """Begin a connection on a claimed flow, with this frame as its first."""
         protocol, claim = flow.protocol, flow.claim
         if protocol is None or claim is None:
             return
         if self.options.reading is not None:
             hints = protocol.informed(hints, self.options.reading)
-        number = self.begun.add(*moment)
+        number = self.begun.add(frame)
         first, second = flow_endpoints(flow.key)
         endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
         connection = Connection(
@@ -324,7 +333,7 @@ class Pipeline:
         hints = told or protocol.next_hints(connection.hints)
         if connection.forced:
             hints = Hints(connection.hints.dialects, hints.extra)
-        self._begin(flow, hints, connection.roles_from, (frame, frame))
+        self._begin(flow, hints, connection.roles_from, frame)
 
     # -- ends --------------------------------------------------------------------------------------
 
