@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,6 +40,23 @@ PROTOCOLS = sorted(path.stem for path in READERS.glob("*.py") if path.stem != "_
 def test_the_shipped_readers_are_those_of_the_layers(protocol: str) -> None:
     shipped = (READERS / f"{protocol}.py").read_text(encoding="utf-8")
     assert shipped == module_source(protocol), "run python -m netdissect.dissect.derive"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_shipped_reader_has_a_caller(protocol: str) -> None:
+    shipped = (READERS / f"{protocol}.py").read_text(encoding="utf-8")
+    text = shipped + "".join(
+        file.read_text(encoding="utf-8")
+        for file in READERS.parents[1].rglob("*.py")
+        if READERS not in file.parents
+    )
+    names = set(re.findall(r"^(?:def )?(read_[A-Z]\w+)", shipped, re.MULTILINE))
+    if protocol == "riptide":  # called by name, through a table
+        tables = import_module("netdissect.protocols.riptide.recognition")._READERS.values()
+        readers = import_module("netdissect.dissect.readers.riptide")
+        called = {reader for table in tables for _, reader in table}
+        names = {name for name in names if getattr(readers, name) not in called}
+    assert not [name for name in names if len(re.findall(rf"\b{name}\b", text)) == 1]
 
 
 class Everything(Layer):

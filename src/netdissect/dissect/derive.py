@@ -80,6 +80,8 @@ class _Writer:
         self.structs: dict[str, str] = {}
         self.indent = 1
         self.fixed: list[tuple[str, str, Any]] = []
+        self.certain = False
+        """Whether the octets of the next run are known to be there."""
 
     def put(self, line: str) -> None:
         """Append one line at the current indentation."""
@@ -124,10 +126,16 @@ class _Writer:
         order = self.fixed[0][1][0]
         fmt = order + "".join(item[1][1:] for item in self.fixed)
         size = struct.calcsize(fmt)
-        self.need(str(size))
-        unpacker = self.structs.setdefault(fmt, f"_S{len(self.structs)}_{self.layer.__name__}")
+        if not self.certain:
+            self.need(str(size))
         targets = ", ".join(local for local, _, _ in self.fixed)
-        self.put(f"{targets}{',' if len(self.fixed) == 1 else ''} = {unpacker}(buf, p)")
+        if fmt[1:] == "B":
+            self.put(f"{targets} = buf[p]")
+        else:
+            unpacker = f"_{'LE' if order == '<' else 'BE'}_{fmt[1:].replace('?', 'bool')}"
+            self.structs[fmt] = unpacker
+            comma = "," if len(self.fixed) == 1 else ""
+            self.put(f"{targets}{comma} = {unpacker}(buf, p)")
         self.put(f"p += {size}")
         self.fixed = []
 
@@ -342,8 +350,10 @@ def _optional(writer: _Writer, field: Any) -> None:
     if isinstance(inner, _BITS):
         _bits_big_endian(writer, [inner])
     else:
+        writer.certain = isinstance(field, IfLeft)
         _one(writer, inner)
         writer.flush()
+        writer.certain = False
     writer.indent -= 1
     writer.put("else:")
     writer.put(f"    {local} = None")
@@ -460,7 +470,8 @@ def _lsb_end(writer: _Writer, field: Any, position: int | str) -> int | str:
 
 
 def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, str], set[str]]:
-    """Return (function text, {struct format or callable: its local name}, import lines) of a layer.
+    """Return (function text behind its name, {struct format or callable: its local name}, import
+    lines) of a layer. Layers of one layout give the same text.
 
     Args:
         layer: the layer class.
@@ -481,7 +492,7 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
     writer.put(f"return ({returned}p,)")
     named = [value.removeprefix("v_") for value in writer.values]
     head = [
-        f"def read_{layer.__name__}(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:",
+        "(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:",
         f'    """Return ({", ".join([*named, "next offset"])})."""',
     ]
     return "\n".join([*head, *writer.lines]), writer.structs, writer.imports
@@ -491,41 +502,43 @@ def module_source(protocol: str) -> str:
     """Return the text of `dissect/readers/<protocol>.py`, from the layer module's `READERS` table.
 
     `READERS` is a list of (layer class, names of fields to pass over), items before the lists of
-    them.
+    them. Layers of one layout share the reader of the first.
     """
-    functions: list[str] = []
-    names: dict[str, str] = {}
+    return _module(protocol, layer_module(protocol).READERS)
+
+
+def _module(title: str, rows: Iterable[tuple[type[Any], Iterable[str]]]) -> str:
+    functions: dict[str, str] = {}
+    shared: list[str] = []
+    structs: dict[str, str] = {}
     imports: set[str] = set()
-    for layer, skip in layer_module(protocol).READERS:
-        text, structs, needs = source(layer, skip)
-        functions.append(text)
-        names.update({local: what for what, local in structs.items()})
+    for layer, skip in rows:
+        text, needed, needs = source(layer, skip)
+        name = f"read_{layer.__name__}"
+        if functions.setdefault(text, name) != name:
+            shared.append(f"{name}: Final = {functions[text]}")
+        structs |= needed
         imports |= needs
-    constants = [
+    constants = "\n".join(
         f"{local}: Final = {what}"
         if "." in what
         else f'{local}: Final = Struct("{what}").unpack_from'
-        for local, what in sorted(names.items())
-    ]
-    head = _HEADER.format(
-        protocol=protocol, imports="\n".join(["", *sorted(imports)] if imports else [])
+        for what, local in sorted(structs.items(), key=lambda item: item[1])
     )
-    return head + "\n".join(constants) + "\n\n\n" + "\n\n\n".join(functions) + "\n"
+    parts = [constants, *(f"def {name}{text}" for text, name in functions.items())]
+    if shared:
+        parts.append("\n".join(shared))
+    lines = "\n".join(["", *sorted(imports)] if imports else [])
+    return _HEADER.format(protocol=title, imports=lines) + "\n\n\n".join(parts) + "\n"
 
 
 def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
     """Return the reader of one layer, compiled now: for tests and for layers made at run time."""
-    text, structs, imports = source(layer, skip)
-    lines = ["from struct import Struct", "from typing import Any, Final", *sorted(imports)]
-    lines += [
-        f"{local}: Final = {what}"
-        if "." in what
-        else f'{local}: Final = Struct("{what}").unpack_from'
-        for what, local in structs.items()
-    ]
+    lists = [field for field in layer.fields_desc if isinstance(field, Items)]
+    text = _module(layer.__name__, [*((field.item, ()) for field in lists), (layer, skip)])
     scope: dict[str, Any] = {}
     # The text comes from the layers of this package, never from a packet.
-    exec(compile("\n".join([*lines, text]), f"<reader {layer.__name__}>", "exec"), scope)  # noqa: S102
+    exec(compile(text, f"<reader {layer.__name__}>", "exec"), scope)  # noqa: S102
     reader: Callable[..., Any] = scope[f"read_{layer.__name__}"]
     return reader
 

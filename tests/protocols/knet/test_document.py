@@ -14,8 +14,8 @@ import pytest
 from scapy.packet import Packet
 
 from agreement import assert_sound, mutations
+from netdissect.dissect.derive import compile_reader
 from netdissect.dissect.engine import Request, dissect
-from netdissect.dissect.readers import knet as read
 from netdissect.layers.knet import (
     KnetApplication,
     KnetConnectAck,
@@ -93,11 +93,8 @@ def built(count: int, seed: int) -> list[bytes]:
 
 
 HEAD = [field.name for field in KnetSpecHeader.fields_desc]
-BLOCK = [
-    "fragment_start", "fragment", "in_order_code", "single_in_order_index",
-    "multi_in_order_index_count", "multi_in_order_indexes", "fragment_count", "transfer_id",
-    "fragment_number", "content",
-]  # fmt: skip
+BLOCK = [field.name for field in KnetSpecMessage.fields_desc]
+READ_DATAGRAM = compile_reader(KnetSpecDatagram)
 
 
 def plain(value: Any) -> Any:
@@ -106,7 +103,7 @@ def plain(value: Any) -> Any:
 
 def agree(data: bytes) -> bool:
     """Assert that derived reader, Scapy, walker and `scan` read the same; True where all is well."""
-    values = read.read_KnetSpecDatagram(data, 0, len(data))
+    values = READ_DATAGRAM(data, 0, len(data))
     tree = dissect("knet", data, Request("knet-spec", 0), strict=True)
     assert_sound(tree)
     events = PROTOCOL.scan(data, 0, SPEC)

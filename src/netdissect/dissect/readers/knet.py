@@ -12,18 +12,8 @@ from typing import Any, Final
 
 from netdissect.wire import varint
 
-_S0_Knet2010Datagram: Final = Struct("<H").unpack_from
-_S0_Knet2010Message: Final = Struct("!B").unpack_from
-_S0_KnetDatagram: Final = Struct("<H").unpack_from
-_S0_KnetMessage: Final = Struct("!B").unpack_from
-_S0_KnetSpecDatagram: Final = Struct("<H").unpack_from
-_S0_KnetSpecHeader: Final = Struct("<H").unpack_from
-_S0_KnetSpecMessage: Final = Struct("!B").unpack_from
-_S1_KnetPacketAck: Final = Struct("<I").unpack_from
-_S1_KnetSpecDatagram: Final = Struct("!B").unpack_from
-_S1_KnetSpecHeader: Final = Struct("!B").unpack_from
-_S1_KnetSpecPacketAck: Final = Struct("<H").unpack_from
-_S2_KnetSpecPacketAck: Final = Struct("<I").unpack_from
+_LE_H: Final = Struct("<H").unpack_from
+_LE_I: Final = Struct("<I").unpack_from
 _read_KNET_15_16: Final = varint.KNET_15_16.read
 _read_KNET_7_7_16: Final = varint.KNET_7_7_16.read
 _read_KNET_7_8: Final = varint.KNET_7_8.read
@@ -33,7 +23,7 @@ def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_content_length_low, = _S0_KnetMessage(buf, p)
+    v_content_length_low = buf[p]
     p += 1
     if p + 1 > end: return None
     n = buf[p]
@@ -68,7 +58,7 @@ def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
         v_fragment_count = None
     if (v_fragment_start or 0) or (v_fragment or 0):
         if p + 1 > end: return None
-        v_transfer_id, = _S0_KnetMessage(buf, p)
+        v_transfer_id = buf[p]
         p += 1
     else:
         v_transfer_id = None
@@ -101,7 +91,7 @@ def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     v_packet_id_low = n & 0x3f
     p += 1
     if p + 2 > end: return None
-    v_packet_id_high, = _S0_KnetDatagram(buf, p)
+    v_packet_id_high, = _LE_H(buf, p)
     p += 2
     if (v_reliable or 0):
         try:
@@ -123,7 +113,7 @@ def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     """Return (fragment_start, fragment, in_order, reliable, unused, reliable_delta, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_content_length_low, = _S0_Knet2010Message(buf, p)
+    v_content_length_low = buf[p]
     p += 1
     if p + 1 > end: return None
     n = buf[p]
@@ -158,7 +148,7 @@ def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
         v_fragment_count = None
     if (v_fragment_start or 0) or ((v_fragment or 0) and (v_reliable or 0)):
         if p + 1 > end: return None
-        v_transfer_id, = _S0_Knet2010Message(buf, p)
+        v_transfer_id = buf[p]
         p += 1
     else:
         v_transfer_id = None
@@ -191,7 +181,7 @@ def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     v_packet_id_low = n & 0x3f
     p += 1
     if p + 2 > end: return None
-    v_packet_id_high, = _S0_Knet2010Datagram(buf, p)
+    v_packet_id_high, = _LE_H(buf, p)
     p += 2
     if (v_reliable or 0):
         try:
@@ -224,7 +214,7 @@ def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
     v_acked_packet_id = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16
     p += 3
     if p + 4 > end: return None
-    v_sequence_bits, = _S1_KnetPacketAck(buf, p)
+    v_sequence_bits, = _LE_I(buf, p)
     p += 4
     return (v_message_id, v_acked_packet_id, v_sequence_bits, p,)
 
@@ -241,7 +231,7 @@ def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
         except ValueError:
             return None
     if p + 2 > end: return None
-    v_acked_packet_id_low, = _S1_KnetSpecPacketAck(buf, p)
+    v_acked_packet_id_low, = _LE_H(buf, p)
     p += 2
     if p + 1 > end: return None
     n = buf[p]
@@ -249,7 +239,7 @@ def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     v_acked_packet_id_high = n & 0x3f
     p += 1
     if p + 4 > end: return None
-    v_sequence_bits_high, = _S2_KnetSpecPacketAck(buf, p)
+    v_sequence_bits_high, = _LE_I(buf, p)
     p += 4
     return (v_message_id, v_acked_packet_id_low, v_sequence_bits_low, v_acked_packet_id_high, v_sequence_bits_high, p,)
 
@@ -258,7 +248,7 @@ def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     """Return (fragment_start, fragment, in_order_code, single_in_order_index, multi_in_order_index_count, multi_in_order_indexes, fragment_count, transfer_id, fragment_number, content, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_content_length_low, = _S0_KnetSpecMessage(buf, p)
+    v_content_length_low = buf[p]
     p += 1
     if p + 1 > end: return None
     n = buf[p]
@@ -269,13 +259,13 @@ def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     p += 1
     if (v_in_order_code or 0) == 6:
         if p + 1 > end: return None
-        v_single_in_order_index, = _S0_KnetSpecMessage(buf, p)
+        v_single_in_order_index = buf[p]
         p += 1
     else:
         v_single_in_order_index = None
     if (v_in_order_code or 0) == 7:
         if p + 1 > end: return None
-        v_multi_in_order_index_count, = _S0_KnetSpecMessage(buf, p)
+        v_multi_in_order_index_count = buf[p]
         p += 1
     else:
         v_multi_in_order_index_count = None
@@ -299,7 +289,7 @@ def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
         v_fragment_count = None
     if (v_fragment_start or 0) or (v_fragment or 0):
         if p + 1 > end: return None
-        v_transfer_id, = _S0_KnetSpecMessage(buf, p)
+        v_transfer_id = buf[p]
         p += 1
     else:
         v_transfer_id = None
@@ -326,7 +316,7 @@ def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, next offset)."""
     p = off
     if p + 2 > end: return None
-    v_packet_id_low, = _S0_KnetSpecHeader(buf, p)
+    v_packet_id_low, = _LE_H(buf, p)
     p += 2
     if p + 1 > end: return None
     n = buf[p]
@@ -336,7 +326,7 @@ def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     p += 1
     if (v_in_order or 0):
         if p + 1 > end: return None
-        v_in_order_delta_count, = _S1_KnetSpecHeader(buf, p)
+        v_in_order_delta_count = buf[p]
         p += 1
     else:
         v_in_order_delta_count = None
@@ -369,61 +359,6 @@ def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     else:
         v_in_order_datagram_indexes = None
     return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, p,)
-
-
-def read_KnetSpecDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, messages, next offset)."""
-    p = off
-    if p + 2 > end: return None
-    v_packet_id_low, = _S0_KnetSpecDatagram(buf, p)
-    p += 2
-    if p + 1 > end: return None
-    n = buf[p]
-    v_in_order = n >> 7
-    v_reliable = n >> 6 & 0x1
-    v_packet_id_high = n & 0x3f
-    p += 1
-    if (v_in_order or 0):
-        if p + 1 > end: return None
-        v_in_order_delta_count, = _S1_KnetSpecDatagram(buf, p)
-        p += 1
-    else:
-        v_in_order_delta_count = None
-    if (v_in_order or 0):
-        v_in_order_deltas = []
-        for _ in range((v_in_order_delta_count or 0)):
-            if p >= end: return None
-            v_in_order_deltas_item = buf[p]
-            if v_in_order_deltas_item < 0x80: p += 1
-            else:
-                try:
-                    v_in_order_deltas_item, p = _read_KNET_7_8(buf, p, end)
-                except ValueError:
-                    return None
-            v_in_order_deltas.append(v_in_order_deltas_item)
-    else:
-        v_in_order_deltas = None
-    if (v_in_order or 0):
-        v_in_order_datagram_indexes = []
-        for _ in range((v_in_order_delta_count or 0)):
-            if p >= end: return None
-            v_in_order_datagram_indexes_item = buf[p]
-            if v_in_order_datagram_indexes_item < 0x80: p += 1
-            else:
-                try:
-                    v_in_order_datagram_indexes_item, p = _read_KNET_7_8(buf, p, end)
-                except ValueError:
-                    return None
-            v_in_order_datagram_indexes.append(v_in_order_datagram_indexes_item)
-    else:
-        v_in_order_datagram_indexes = None
-    v_messages = []
-    while p < end:
-        item = read_KnetSpecMessage(buf, p, end)
-        if item is None: return None
-        v_messages.append(item)
-        p = item[-1]
-    return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, v_messages, p,)
 
 
 def read_KnetTcpMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

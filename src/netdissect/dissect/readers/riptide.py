@@ -12,50 +12,23 @@ from typing import Any, Final
 
 from netdissect.wire.varint import read_varulong_bits
 
-_S0_Riptide20Ack: Final = Struct("<BHH").unpack_from
-_S0_Riptide20AckExtra: Final = Struct("<BHHH").unpack_from
-_S0_Riptide20ClientConnected: Final = Struct("<BHH").unpack_from
-_S0_Riptide20ClientDisconnected: Final = Struct("<BHH").unpack_from
-_S0_Riptide20Connect: Final = Struct("!B").unpack_from
-_S0_Riptide20Disconnect: Final = Struct("!B").unpack_from
-_S0_Riptide20Heartbeat: Final = Struct("!BB").unpack_from
-_S0_Riptide20Invalid: Final = Struct("!B").unpack_from
-_S0_Riptide20Reject: Final = Struct("!BB").unpack_from
-_S0_Riptide20Reliable: Final = Struct("<BH").unpack_from
-_S0_Riptide20Unreliable: Final = Struct("!B").unpack_from
-_S0_Riptide20Welcome: Final = Struct("<BHH").unpack_from
-_S0_Riptide21devAck: Final = Struct("<BHH").unpack_from
-_S0_Riptide21devClientConnected: Final = Struct("<BHH").unpack_from
-_S0_Riptide21devClientDisconnected: Final = Struct("<BHH").unpack_from
-_S0_Riptide21devConnect: Final = Struct("!B").unpack_from
-_S0_Riptide21devDisconnect: Final = Struct("!B").unpack_from
-_S0_Riptide21devHeartbeat: Final = Struct("!BB").unpack_from
-_S0_Riptide21devInvalid: Final = Struct("!B").unpack_from
-_S0_Riptide21devNotify: Final = Struct("<BHBH").unpack_from
-_S0_Riptide21devReject: Final = Struct("!BB").unpack_from
-_S0_Riptide21devReliable: Final = Struct("<BH").unpack_from
-_S0_Riptide21devUnreliable: Final = Struct("!B").unpack_from
-_S0_Riptide21devWelcome: Final = Struct("<BHH").unpack_from
-_S1_Riptide20Heartbeat: Final = Struct("<h").unpack_from
-_S1_Riptide20Invalid: Final = Struct("<H").unpack_from
-_S1_Riptide20Reliable: Final = Struct("<H").unpack_from
-_S1_Riptide20Unreliable: Final = Struct("<H").unpack_from
-_S1_Riptide21devAck: Final = Struct("<H").unpack_from
-_S1_Riptide21devHeartbeat: Final = Struct("<h").unpack_from
-_S1_Riptide21devInvalid: Final = Struct("<H").unpack_from
-_S1_Riptide21devReliable: Final = Struct("<H").unpack_from
-_S1_Riptide21devUnreliable: Final = Struct("<H").unpack_from
+_BE_BB: Final = Struct("!BB").unpack_from
+_LE_BH: Final = Struct("<BH").unpack_from
+_LE_BHBH: Final = Struct("<BHBH").unpack_from
+_LE_BHH: Final = Struct("<BHH").unpack_from
+_LE_BHHH: Final = Struct("<BHHH").unpack_from
+_LE_H: Final = Struct("<H").unpack_from
+_LE_h: Final = Struct("<h").unpack_from
 
 
 def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_type_id, = _S0_Riptide20Unreliable(buf, p)
+    v_type_id = buf[p]
     p += 1
     if p + 2 <= end:
-        if p + 2 > end: return None
-        v_message_id, = _S1_Riptide20Unreliable(buf, p)
+        v_message_id, = _LE_H(buf, p)
         p += 2
     else:
         v_message_id = None
@@ -67,7 +40,7 @@ def read_Riptide20Ack(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, next offset)."""
     p = off
     if p + 5 > end: return None
-    v_type_id, v_last_received, v_ack_bits = _S0_Riptide20Ack(buf, p)
+    v_type_id, v_last_received, v_ack_bits = _LE_BHH(buf, p)
     p += 5
     return (v_type_id, v_last_received, v_ack_bits, p,)
 
@@ -76,7 +49,7 @@ def read_Riptide20AckExtra(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
     p = off
     if p + 7 > end: return None
-    v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id = _S0_Riptide20AckExtra(buf, p)
+    v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id = _LE_BHHH(buf, p)
     p += 7
     return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
@@ -85,7 +58,7 @@ def read_Riptide20Connect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     """Return (type_id, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_type_id, = _S0_Riptide20Connect(buf, p)
+    v_type_id = buf[p]
     p += 1
     p = end
     return (v_type_id, p,)
@@ -95,7 +68,7 @@ def read_Riptide20Reject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     """Return (type_id, reason, next offset)."""
     p = off
     if p + 2 > end: return None
-    v_type_id, v_reason = _S0_Riptide20Reject(buf, p)
+    v_type_id, v_reason = _BE_BB(buf, p)
     p += 2
     p = end
     return (v_type_id, v_reason, p,)
@@ -105,11 +78,10 @@ def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     p = off
     if p + 2 > end: return None
-    v_type_id, v_ping_id = _S0_Riptide20Heartbeat(buf, p)
+    v_type_id, v_ping_id = _BE_BB(buf, p)
     p += 2
     if p + 2 <= end:
-        if p + 2 > end: return None
-        v_rtt_ms, = _S1_Riptide20Heartbeat(buf, p)
+        v_rtt_ms, = _LE_h(buf, p)
         p += 2
     else:
         v_rtt_ms = None
@@ -120,11 +92,10 @@ def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
     """Return (type_id, reason, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_type_id, = _S0_Riptide20Disconnect(buf, p)
+    v_type_id = buf[p]
     p += 1
     if p + 1 <= end:
-        if p + 1 > end: return None
-        v_reason, = _S0_Riptide20Disconnect(buf, p)
+        v_reason = buf[p]
         p += 1
     else:
         v_reason = None
@@ -136,11 +107,10 @@ def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     """Return (type_id, sequence_id, message_id, next offset)."""
     p = off
     if p + 3 > end: return None
-    v_type_id, v_sequence_id = _S0_Riptide20Reliable(buf, p)
+    v_type_id, v_sequence_id = _LE_BH(buf, p)
     p += 3
     if p + 2 <= end:
-        if p + 2 > end: return None
-        v_message_id, = _S1_Riptide20Reliable(buf, p)
+        v_message_id, = _LE_H(buf, p)
         p += 2
     else:
         v_message_id = None
@@ -152,25 +122,7 @@ def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
     if p + 5 > end: return None
-    v_type_id, v_sequence_id, v_client_id = _S0_Riptide20Welcome(buf, p)
-    p += 5
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
-def read_Riptide20ClientConnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    p = off
-    if p + 5 > end: return None
-    v_type_id, v_sequence_id, v_client_id = _S0_Riptide20ClientConnected(buf, p)
-    p += 5
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
-def read_Riptide20ClientDisconnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    p = off
-    if p + 5 > end: return None
-    v_type_id, v_sequence_id, v_client_id = _S0_Riptide20ClientDisconnected(buf, p)
+    v_type_id, v_sequence_id, v_client_id = _LE_BHH(buf, p)
     p += 5
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
@@ -179,167 +131,39 @@ def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     """Return (type_id, sequence_id, next offset)."""
     p = off
     if p + 1 > end: return None
-    v_type_id, = _S0_Riptide20Invalid(buf, p)
+    v_type_id = buf[p]
     p += 1
     if p + 2 <= end:
-        if p + 2 > end: return None
-        v_sequence_id, = _S1_Riptide20Invalid(buf, p)
+        v_sequence_id, = _LE_H(buf, p)
         p += 2
     else:
         v_sequence_id = None
     p = end
     return (v_type_id, v_sequence_id, p,)
-
-
-def read_Riptide21devUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, message_id, next offset)."""
-    p = off
-    if p + 1 > end: return None
-    v_type_id, = _S0_Riptide21devUnreliable(buf, p)
-    p += 1
-    if p + 2 <= end:
-        if p + 2 > end: return None
-        v_message_id, = _S1_Riptide21devUnreliable(buf, p)
-        p += 2
-    else:
-        v_message_id = None
-    p = end
-    return (v_type_id, v_message_id, p,)
 
 
 def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, acked_sequence_id, next offset)."""
     p = off
     if p + 5 > end: return None
-    v_type_id, v_last_received, v_ack_bits = _S0_Riptide21devAck(buf, p)
+    v_type_id, v_last_received, v_ack_bits = _LE_BHH(buf, p)
     p += 5
     if p + 2 <= end:
-        if p + 2 > end: return None
-        v_acked_sequence_id, = _S1_Riptide21devAck(buf, p)
+        v_acked_sequence_id, = _LE_H(buf, p)
         p += 2
     else:
         v_acked_sequence_id = None
     return (v_type_id, v_last_received, v_ack_bits, v_acked_sequence_id, p,)
 
 
-def read_Riptide21devConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, next offset)."""
-    p = off
-    if p + 1 > end: return None
-    v_type_id, = _S0_Riptide21devConnect(buf, p)
-    p += 1
-    p = end
-    return (v_type_id, p,)
-
-
-def read_Riptide21devReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, reason, next offset)."""
-    p = off
-    if p + 2 > end: return None
-    v_type_id, v_reason = _S0_Riptide21devReject(buf, p)
-    p += 2
-    p = end
-    return (v_type_id, v_reason, p,)
-
-
-def read_Riptide21devHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, ping_id, rtt_ms, next offset)."""
-    p = off
-    if p + 2 > end: return None
-    v_type_id, v_ping_id = _S0_Riptide21devHeartbeat(buf, p)
-    p += 2
-    if p + 2 <= end:
-        if p + 2 > end: return None
-        v_rtt_ms, = _S1_Riptide21devHeartbeat(buf, p)
-        p += 2
-    else:
-        v_rtt_ms = None
-    return (v_type_id, v_ping_id, v_rtt_ms, p,)
-
-
-def read_Riptide21devDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, reason, next offset)."""
-    p = off
-    if p + 1 > end: return None
-    v_type_id, = _S0_Riptide21devDisconnect(buf, p)
-    p += 1
-    if p + 1 <= end:
-        if p + 1 > end: return None
-        v_reason, = _S0_Riptide21devDisconnect(buf, p)
-        p += 1
-    else:
-        v_reason = None
-    p = end
-    return (v_type_id, v_reason, p,)
-
-
 def read_Riptide21devNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
     p = off
     if p + 6 > end: return None
-    v_type_id, v_last_received, v_ack_bits, v_sequence_id = _S0_Riptide21devNotify(buf, p)
+    v_type_id, v_last_received, v_ack_bits, v_sequence_id = _LE_BHBH(buf, p)
     p += 6
     p = end
     return (v_type_id, v_last_received, v_ack_bits, v_sequence_id, p,)
-
-
-def read_Riptide21devReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, message_id, next offset)."""
-    p = off
-    if p + 3 > end: return None
-    v_type_id, v_sequence_id = _S0_Riptide21devReliable(buf, p)
-    p += 3
-    if p + 2 <= end:
-        if p + 2 > end: return None
-        v_message_id, = _S1_Riptide21devReliable(buf, p)
-        p += 2
-    else:
-        v_message_id = None
-    p = end
-    return (v_type_id, v_sequence_id, v_message_id, p,)
-
-
-def read_Riptide21devWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    p = off
-    if p + 5 > end: return None
-    v_type_id, v_sequence_id, v_client_id = _S0_Riptide21devWelcome(buf, p)
-    p += 5
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
-def read_Riptide21devClientConnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    p = off
-    if p + 5 > end: return None
-    v_type_id, v_sequence_id, v_client_id = _S0_Riptide21devClientConnected(buf, p)
-    p += 5
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
-def read_Riptide21devClientDisconnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    p = off
-    if p + 5 > end: return None
-    v_type_id, v_sequence_id, v_client_id = _S0_Riptide21devClientDisconnected(buf, p)
-    p += 5
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
-def read_Riptide21devInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, next offset)."""
-    p = off
-    if p + 1 > end: return None
-    v_type_id, = _S0_Riptide21devInvalid(buf, p)
-    p += 1
-    if p + 2 <= end:
-        if p + 2 > end: return None
-        v_sequence_id, = _S1_Riptide21devInvalid(buf, p)
-        p += 2
-    else:
-        v_sequence_id = None
-    p = end
-    return (v_type_id, v_sequence_id, p,)
 
 
 def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -482,30 +306,6 @@ def read_RiptideWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def read_RiptideClientConnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 5], 'little')
-    if m < 36: return None
-    v_type_id = n & 0xf
-    v_sequence_id = n >> 4 & 0xffff
-    v_client_id = n >> 20 & 0xffff
-    p = off + ((36 + 7) >> 3)
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
-def read_RiptideClientDisconnected(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (type_id, sequence_id, client_id, next offset)."""
-    m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 5], 'little')
-    if m < 36: return None
-    v_type_id = n & 0xf
-    v_sequence_id = n >> 4 & 0xffff
-    v_client_id = n >> 20 & 0xffff
-    p = off + ((36 + 7) >> 3)
-    return (v_type_id, v_sequence_id, v_client_id, p,)
-
-
 def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, next offset)."""
     m = (end - off) << 3
@@ -520,3 +320,18 @@ def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
         v_sequence_id = None
     p = end
     return (v_type_id, v_sequence_id, p,)
+
+
+read_Riptide20ClientConnected: Final = read_Riptide20Welcome
+read_Riptide20ClientDisconnected: Final = read_Riptide20Welcome
+read_Riptide21devUnreliable: Final = read_Riptide20Unreliable
+read_Riptide21devConnect: Final = read_Riptide20Connect
+read_Riptide21devReject: Final = read_Riptide20Reject
+read_Riptide21devHeartbeat: Final = read_Riptide20Heartbeat
+read_Riptide21devDisconnect: Final = read_Riptide20Disconnect
+read_Riptide21devReliable: Final = read_Riptide20Reliable
+read_Riptide21devWelcome: Final = read_Riptide20Welcome
+read_Riptide21devClientConnected: Final = read_Riptide20Welcome
+read_Riptide21devClientDisconnected: Final = read_Riptide20Welcome
+read_RiptideClientConnected: Final = read_RiptideWelcome
+read_RiptideClientDisconnected: Final = read_RiptideWelcome

@@ -46,31 +46,11 @@ bind = bind_eoudp
 
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     *((layer, ("padding",)) for layer in headers.HEADERS.values()),
-    *(
-        (layer, ())
-        for layer in (
-            contents.EoudpPair,
-            contents.EoudpPacketInfo,
-            contents.EoudpAck,
-            contents.EoudpConnectAccept,
-            contents.EoudpConnectAcceptText,
-            contents.EoudpEvent,
-            contents.EoudpDeleteEntity,
-            contents.EoudpDeleteEntity32,
-        )
-    ),
-    *(
-        (layer, ("data",))
-        for layer in (
-            contents.EoudpComponentOf,
-            contents.EoudpComponentOf32,
-            contents.EoudpDeleteComponent,
-            contents.EoudpDeleteComponent32,
-        )
-    ),
-    (contents.EoudpString, ()),
-    (contents.EoudpSystemLoad, ()),
+    (contents.EoudpPair, ()),
+    (contents.EoudpAck, ()),
+    (contents.EoudpConnectAccept, ()),
+    (contents.EoudpConnectAcceptText, ()),
 ]
-"""Layers whose derived readers `protocols/eoudp` calls; the documents' sets are read by walking."""
+"""Layers whose derived readers `protocols/eoudp` calls."""
 
 explorable("eoudp", globals(), __all__)

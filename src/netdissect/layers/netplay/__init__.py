@@ -94,8 +94,6 @@ bind = bind_netplay
 
 READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (NetplayFrame, ("body",)),
-    (NetplayShortFrame, ("octets",)),
-    (NetplayChunk, ("data",)),
     (NetplayText, ()),
 ]
 """Layers whose derived readers `protocols/netplay` calls."""

@@ -92,7 +92,6 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
         *octets.BYTE_LAYERS_20.values(),
         octets.Riptide20Invalid,
         *octets.BYTE_LAYERS_21DEV.values(),
-        octets.Riptide21devInvalid,
         *bits.BIT_LAYERS.values(),
         bits.RiptideInvalid,
     )

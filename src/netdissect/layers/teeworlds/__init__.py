@@ -88,18 +88,4 @@ def bind_teeworlds(port: int = DEFAULT_PORT, dialect: str | None = None) -> None
 bind = bind_teeworlds
 
 
-_BODY = ("body",)
-READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
-    (packets.Tw06, ()),
-    (packets.Tw065, ()),
-    (packets.Tw07, ()),
-    (packets.Tw06Chunk, _BODY),
-    (packets.Tw07Chunk, _BODY),
-    (packets.Tw06Connless, _BODY),
-    (packets.Tw07Connless, _BODY),
-    (controls.CONTROLS["0.7"][5], ()),
-    (controls.CONTROLS["0.7"][1], ()),
-]
-"""Layers whose derived readers `protocols/teeworlds` calls."""
-
 explorable("teeworlds", globals(), __all__)
