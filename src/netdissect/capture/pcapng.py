@@ -168,9 +168,11 @@ class Section:
         self.interfaces.append(
             _Interface(link, link, snap_length, ns_per_tick, ticks, offset * _NS_PER_S)
         )
-        if len(self.interfaces) > 1:
-            for number, interface in enumerate(self.interfaces, 1):
-                interface.sight = interface.link | number << LINK_BITS
+        # The first is told apart from others as soon as there is one.
+        number = len(self.interfaces)
+        if number > 1:
+            self.interfaces[0].sight = self.interfaces[0].link | 1 << LINK_BITS
+            self.interfaces[-1].sight = link | number << LINK_BITS
         self.ledger.link_type(link)
         self.ledger.interface(name or f"interface {len(self.interfaces) - 1}")
         self.ledger.info.nanosecond |= ticks > _US_PER_S
