@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.utils import rdpcap, wrpcap
 
 from netdissect.browse.browser import Browser
 from netdissect.browse.keys import press
@@ -103,6 +105,64 @@ def test_rows_are_those_of_read(path: Path) -> None:
         )  # fmt: skip
         assert own.frames == (record.frames if len(record.frames) > 1 else ())
         assert datagram_summary(own, own.messages) == datagram_summary(record, record.messages)
+
+
+@pytest.fixture
+def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A capture that begins with a flow of which too little comes to know it before the end, and
+    more behind it than is held back for that.
+    """
+    packets = rdpcap(str(LOSSY))
+    first = [packets[0].copy() for _ in range(3)]
+    for packet in first:
+        packet[UDP].remove_payload()
+        packet[UDP].add_payload(b"\xfe" * 9)
+        packet[UDP].sport = 7
+        del packet[UDP].chksum, packet[UDP].len, packet[IP].len, packet[IP].chksum
+    path = tmp_path / "strange.pcap"
+    wrpcap(str(path), [*first, *packets])
+    monkeypatch.setattr("netdissect.pipeline.index.MAX_HELD_RECORDS", 100)
+    return path
+
+
+def test_a_flow_that_is_not_known_yet_holds_nothing_up(strange: Path) -> None:
+    backend = Browsed(str(strange), Choices())
+    seen = []
+    listed = backend.index.list_until
+    backend.index.list_until = lambda oldest: (  # type: ignore[method-assign]
+        listed(oldest), seen.append((oldest, backend.index.rows)))  # fmt: skip
+    backend.read()
+    assert any(oldest == 1 and rows > 100 for oldest, rows in seen)
+    frames = list(backend.index.frames)
+    assert frames != sorted(frames)
+    assert backend.index.row_of(1) == frames.index(1)
+    assert backend.index.row_of(500) == frames.index(500)
+    browser = Browser(backend)
+    browser.packets.go(frames.index(500))
+    keys(browser, "m a")
+    payloads = {frame: backend.index.payload(row) for row, frame in enumerate(frames)}
+    browser.tick()
+    index = browser.index
+    assert list(index.frames) == sorted(frames)
+    row = browser.packets.row()
+    assert row is not None
+    assert index.frames[row] == 500
+    keys(browser, "g g")
+    keys(browser, "' a")
+    assert browser.packets.row() == row
+    for own, record in enumerate(sorted(iter_records(str(strange)), key=lambda item: item.frame)):
+        again = index.record(own)
+        assert again.frame == record.frame
+        assert again.payload == record.payload == payloads[record.frame]
+        assert (again.connection, again.direction) == (record.connection, record.direction)
+        assert datagram_summary(again, again.messages) == datagram_summary(record, record.messages)
+
+
+def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
+    browser = opened(strange)
+    browser.filter("frame.number < 6")
+    wait(browser, "5 datagrams match")
+    assert [browser.index.frames[row] for row in browser.packets.chosen or ()] == [1, 2, 3, 4, 5]
 
 
 def test_marks_and_fates_are_those_of_read() -> None:

@@ -123,12 +123,29 @@ class Browser:
         """Take what has become known; return whether anything has."""
         changed = self._errands.take()
         loaded = self.backend.loaded
+        if loaded.done:
+            self._settle()
         now = (loaded.version, self.index.rows)
         if now != self._seen:
             self._seen, changed = now, True
             self.clock.first_ns = loaded.first_ns
             self._lists_due = True
         return changed
+
+    def _settle(self) -> None:
+        """Follow the rows to their places: some had come late."""
+        here = self.packets.row()
+        moved = self.index.settle()
+        if moved is None:
+            return
+        self._back = deque((_moved(place, moved) for place in self._back), MAX_BACK)
+        self._marks = {key: _moved(place, moved) for key, place in self._marks.items()}
+        self._rows.clear()
+        self.packets.moved(None if here is None else moved[here])
+        if self.expression:
+            self.filter(self.expression)
+        else:
+            self._apply()
 
     def _take_lists(self) -> None:
         """Take connections and findings as they are known now; while loading once a second."""
@@ -384,17 +401,17 @@ class Browser:
         self._apply()
 
         def work() -> Callable[[], None]:
-            index, last, base = self.index, -1, 0
+            index = self.index
             for frame, nth in self.backend.select(text):
                 if generation != self._generation:
                     break
                 while not self._listed(frame):
                     time.sleep(_LISTED_S)
-                base = base if frame == last else bisect_left(index.frames, frame)
-                last = frame
-                if base + nth < index.rows and index.frames[base + nth] == frame:
-                    found.append(base + nth)
-                    party = index.parties[index.owners[base + nth]]
+                # One that is not there yet moves all others when it comes: this begins anew then.
+                row = index.row_of(frame)
+                if row is not None and row + nth < index.rows and index.frames[row + nth] == frame:
+                    found.append(row + nth)
+                    party = index.parties[index.owners[row + nth]]
                     if party.connection is not None:
                         numbers.add(party.connection)
             return done
@@ -410,7 +427,7 @@ class Browser:
     def _listed(self, frame: int) -> bool:
         """Return whether all rows of a frame are listed: a filter may be ahead of the reading."""
         index = self.index
-        return self.backend.loaded.done or bool(index.rows and index.frames[index.rows - 1] > frame)
+        return self.backend.loaded.done or bool(index.rows and index.keys[index.rows - 1] > frame)
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -556,3 +573,7 @@ class Browser:
 def _holds(frames: Sequence[int], frame: int) -> bool:
     place = bisect_left(frames, frame)
     return place < len(frames) and frames[place] == frame
+
+
+def _moved(place: Place, rows: array[int]) -> Place:
+    return place if place.row is None else place._replace(row=rows[place.row])

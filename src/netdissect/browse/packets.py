@@ -80,6 +80,13 @@ class Packets(Pane):
         self.chosen, self.connection = rows, connection
         self.cursor = 0 if before is None else self.place(before)
 
+    def moved(self, row: int | None) -> None:
+        """Forget what was known by row, as all have moved; the cursor goes where its row went."""
+        self._records.clear()
+        self._texts.clear()
+        self.chosen = None
+        self.cursor = row or 0
+
     def record(self, row: int) -> DatagramRecord:
         """Return a row decoded, passwords masked."""
         party = self.index.parties[self.index.owners[row]]

@@ -90,7 +90,7 @@ class Browsed:
                 done, size = reader.progress()
                 loaded.share = done / size if size else None
             pipeline.finish(reader.info.last_time_ns)
-            index.list_until(None)
+            index.finish()
             self._take(index.recorder.rest())
             numbers = pipeline.renumber()
             if numbers is not None:

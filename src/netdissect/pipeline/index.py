@@ -9,7 +9,7 @@ import os
 import tempfile
 import weakref
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.records import Records, whole_message
+from netdissect.pipeline.records import MAX_HELD_RECORDS, Records, whole_message
 from netdissect.protocols.base import Protocol
 
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]
@@ -61,14 +61,15 @@ class Party:
     rows: int = 0
     """Datagrams so far."""
     hints: list[tuple[int, Any]] = field(default_factory=list)
-    """(row, what the decoder needs to know from there on)."""
+    """(frame, what the decoder needs to know from there on)."""
 
 
 class Index(Records):
     """Lists every datagram that a pipeline takes, in order of frames: an `Observer`.
 
     One thread fills it while another reads: rows are only added, and `rows` grows when all of a row
-    is there.
+    is there. Datagrams of a flow that is recognised late stand where it was, until the one that
+    reads has all of them put in order with `settle`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -78,10 +79,13 @@ class Index(Records):
         """How many rows are listed."""
         self.frames = array("I")
         self.times = array("Q")
+        self.keys = array("I")
+        """The highest frame so far: grows, where a row of an earlier frame stands too late."""
         self.owners = array("I")
         """Index into `parties`."""
         self.starts = array("Q")
-        """Where the octets of each row begin; one more than rows."""
+        """Where the octets of each row begin."""
+        self.sizes = array("I")
         self.marks = array("B")
         self.acked = array("I")
         """Frame of the first acknowledgement of the row's first unit; 0 = none known."""
@@ -99,10 +103,13 @@ class Index(Records):
         self._hit_count = 0
         self._known: dict[tuple[int, int] | bytes, int] = {}
         self._late: list[tuple[int, int, int, int]] = []
+        self._strays: dict[int, int] = {}
+        """Frame -> its first row, of those that stand too late."""
+        self._order: array[int] | None = None
+        """The rows in order of their frames, where they are not."""
         self._tail = (0, bytearray())
         """(octets in the file, those that follow them): one value, as two threads use it."""
         self._file = tempfile.TemporaryFile(prefix="netdissect-", buffering=0)  # noqa: SIM115 - as long as this
-        self.starts.append(0)
         weakref.finalize(self, self._file.close)
 
     def close(self) -> None:
@@ -130,12 +137,14 @@ class Index(Records):
         """List what may be listed.
 
         Args:
-            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
-                None = all.
+            oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it,
+                as far as there is room for them. None = all.
 
         """
         held = self._held
-        while held and (oldest_frame is None or held[0][0] <= oldest_frame):
+        while held and (
+            oldest_frame is None or held[0][0] <= oldest_frame or len(held) > MAX_HELD_RECORDS
+        ):
             self._list(heapq.heappop(held)[2])
         if self._late:
             late, self._late = self._late, []
@@ -172,11 +181,15 @@ class Index(Records):
             party.dialect = item.connection.hints.dialects[item.direction]
             extra = None if item.hints is None else item.hints.extra
             if not party.hints or party.hints[-1][1] is not extra:
-                party.hints.append((self.rows, extra))
+                party.hints.append((item.frame, extra))
         party.rows += 1
         if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
             self.joined[self.rows] = item.frames
+        last = self.keys[-1] if self.keys else 0
+        if item.frame < last:
+            self._strays.setdefault(item.frame, self.rows)
         self.frames.append(item.frame)
+        self.keys.append(max(item.frame, last))
         self.times.append(item.time_ns)
         self.owners.append(number)
         self.marks.append(0)
@@ -186,13 +199,14 @@ class Index(Records):
         self.rows += 1
 
     def _keep(self, payload: bytes) -> None:
-        end = self.starts[-1]
-        if end + len(payload) > MAX_SPOOL:
-            self.starts.append(end)
-            return
         written, buffer = self._tail
+        start = written + len(buffer)
+        self.starts.append(start)
+        if start + len(payload) > MAX_SPOOL:
+            self.sizes.append(0)
+            return
         buffer += payload
-        self.starts.append(end + len(payload))
+        self.sizes.append(len(payload))
         if len(buffer) > _WRITE_OCTETS:
             os.pwrite(self._file.fileno(), buffer, written)
             self._tail = (written + len(buffer), bytearray())
@@ -235,24 +249,63 @@ class Index(Records):
             if party.connection is not None:
                 party.connection = numbers[party.connection - 1]
 
+    def finish(self) -> None:
+        """List what is left, and find out in which order the rows belong."""
+        self.list_until(None)
+        if not self._strays:
+            return
+        late = {row for row in range(self.rows) if self.frames[row] != self.keys[row]}
+        waiting = sorted(late, key=self.frames.__getitem__, reverse=True)
+        order = array("I")
+        for row in range(self.rows):
+            if row in late:
+                continue
+            while waiting and self.frames[waiting[-1]] < self.frames[row]:
+                order.append(waiting.pop())
+            order.append(row)
+        self._order = order
+
     # -- reading -----------------------------------------------------------------------------------
+
+    def settle(self) -> array[int] | None:
+        """Put all rows in order where they are not, once all are listed; for the thread that reads.
+
+        Returns:
+            The new row of each; None where nothing moved.
+
+        """
+        order, self._order = self._order, None
+        if order is None:
+            return None
+        for name in ("frames", "times", "owners", "starts", "sizes", "marks", "acked", "firsts"):
+            old = getattr(self, name)
+            setattr(self, name, array(old.typecode, map(old.__getitem__, order)))
+        self.keys = self.frames
+        self._strays.clear()
+        rows = array("I", bytes(4 * len(order)))
+        for new, old in enumerate(order):
+            rows[old] = new
+        self.joined = {rows[row]: frames for row, frames in self.joined.items()}
+        return rows
 
     def row_of(self, frame: int) -> int | None:
         """Return the first row of a frame; None where it has none (yet)."""
-        row = bisect_left(self.frames, frame, 0, self.rows)
+        row = self._strays.get(frame)
+        if row is None:
+            row = bisect_left(self.keys, frame, 0, self.rows)
         return row if row < self.rows and self.frames[row] == frame else None
 
     def near(self, frame: int) -> int:
         """Return the row of a frame, else the next one, else the last."""
-        return max(0, min(self.rows - 1, bisect_left(self.frames, frame, 0, self.rows)))
+        row = self._strays.get(frame)
+        if row is None:
+            row = bisect_left(self.keys, frame, 0, self.rows)
+        return max(0, min(self.rows - 1, row))
 
     def at_time(self, time_ns: int) -> int:
         """Return the first row at a time or after it."""
-        low, high = 0, self.rows
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.times[middle] < time_ns else (low, middle)
-        return min(low, max(0, self.rows - 1))
+        row = bisect_left(self.times, time_ns, 0, self.rows)
+        return min(row, max(0, self.rows - 1))
 
     def rows_of(self, connection: int) -> array[int]:
         """Return the rows of a connection, of all that are listed."""
@@ -264,11 +317,11 @@ class Index(Records):
 
     def length(self, row: int) -> int:
         """Return how many octets a row has."""
-        return self.starts[row + 1] - self.starts[row]
+        return self.sizes[row]
 
     def payload(self, row: int) -> bytes:
         """Return the octets of a row."""
-        start, end = self.starts[row], self.starts[row + 1]
+        start, end = self.starts[row], self.starts[row] + self.sizes[row]
         written, buffer = self._tail
         if start >= written:
             return bytes(buffer[start - written : end - written])
@@ -295,7 +348,7 @@ class Index(Records):
         protocol = party.protocol
         if protocol is None or party.dialect is None:
             return record
-        place = bisect_left(party.hints, row + 1, key=lambda known: known[0]) - 1
+        place = bisect_right(party.hints, record.frame, key=lambda known: known[0]) - 1
         request = Request(
             party.dialect,
             party.direction,
