@@ -91,7 +91,8 @@ class Packets(Pane):
         """Return a row decoded, passwords masked."""
         party = self.index.parties[self.index.owners[row]]
         found = self._records.get(row)
-        if found is None or found.dialect != party.dialect:
+        known = (party.connection, party.dialect)
+        if found is None or (found.connection, found.dialect) != known:
             found = self._records[row] = masked(self.index.record(row))
             if len(self._records) > MAX_RECORDS:
                 del self._records[next(iter(self._records))]
