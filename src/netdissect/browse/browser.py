@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from array import array
-from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from netdissect.browse.backend import Backend, Entry
 from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame, lanes
 from netdissect.browse.errands import Errands
 from netdissect.browse.packets import Octets, Packets, Tree
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, Pane, Text
+from netdissect.browse.places import Place, Places
 from netdissect.browse.prompt import Prompt
-from netdissect.browse.time import Findings, Plots, Units, explained, ladder
+from netdissect.browse.time import Findings, Plots, Units, among, explained, ladder
 from netdissect.plot.history import History
 from netdissect.render.console import Line, line_plain
 from netdissect.render.units import Clock
@@ -24,23 +22,12 @@ __all__ = ["VIEWS", "Browser"]
 
 VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
-MAX_BACK = 50
-"""Places that Backspace goes back to."""
 _LISTED_S = 0.02
 """A filter that is ahead of the reading looks again after so long."""
 _LISTS_S = 1.0
 """While the capture is read, lists are made anew so often."""
 MAX_HISTORIES = 8
 """Connections whose units and pictures are kept."""
-
-
-class Place(NamedTuple):
-    """Where one was."""
-
-    view: int
-    focus: int
-    connection: int | None
-    row: int | None
 
 
 class Browser:
@@ -71,8 +58,7 @@ class Browser:
         self._make_panes(backend)
         self._matching: array[int] | None = None
         """Rows that match the filter; None = there is none."""
-        self._back: deque[Place] = deque(maxlen=MAX_BACK)
-        self._marks: dict[str, Place] = {}
+        self._places = Places()
         self.pending = ""
         """First key of two."""
         self._histories: dict[int, History | None] = {}
@@ -138,8 +124,7 @@ class Browser:
         moved = self.index.settle()
         if moved is None:
             return
-        self._back = deque((_moved(place, moved) for place in self._back), MAX_BACK)
-        self._marks = {key: _moved(place, moved) for key, place in self._marks.items()}
+        self._places.moved(moved)
         self._rows.clear()
         self.packets.moved(None if here is None else moved[here])
         if self.expression:
@@ -313,7 +298,7 @@ class Browser:
         if self._matching is not None:
             frames = self._frames()
             units = [unit for unit in units if any(
-                _holds(frames, copy.frame) for copy in unit.copies)]  # fmt: skip
+                among(frames, copy.frame) for copy in unit.copies)]  # fmt: skip
         if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
             *map(id, self.units.units)}):  # fmt: skip
             self.units.show(units)
@@ -355,7 +340,7 @@ class Browser:
     def open(self, view: int, *, frame: int | None = None, back: bool = True) -> None:
         """Go to a view, and in it to a frame."""
         if back:
-            self._back.append(self.here())
+            self._places.back.append(self.here())
         self.view, self.focus, self.help = view, 0, False
         if frame is not None:
             self.to_frame(frame)
@@ -469,7 +454,7 @@ class Browser:
 
     def _scoped(self, frame: int) -> None:
         number = self.chosen()
-        self._back.append(self.here())
+        self._places.back.append(self.here())
         self.scope(number)
         self.open(PACKETS, frame=frame, back=False)
 
@@ -479,16 +464,16 @@ class Browser:
         if number is None:
             return
         report = self.backend.connection(number)
-        self._back.append(self.here())
+        self._places.back.append(self.here())
         self.scope(number)
         self.open(PACKETS, back=False, frame=None if report is None else deciding_frame(report))
 
     def back(self, place: Place | None = None) -> None:
         """Go back to where one was, or to a place."""
         if place is None:
-            if not self._back:
+            if not self._places.back:
                 return
-            place = self._back.pop()
+            place = self._places.back.pop()
         if place.connection != self.connection:
             self.scope(place.connection)
         self.view, self.focus = place.view, place.focus
@@ -557,23 +542,14 @@ class Browser:
 
     def mark(self, name: str) -> None:
         """Remember this place under a letter."""
-        self._marks[name] = self.here()
+        self._places.marks[name] = self.here()
         self.say(f"mark {name} is set")
 
     def to_mark(self, name: str) -> None:
         """Go to a place that was marked."""
-        place = self._marks.get(name)
+        place = self._places.marks.get(name)
         if place is None:
             self.say(f"there is no mark {name}")
         else:
-            self._back.append(self.here())
+            self._places.back.append(self.here())
             self.back(place)
-
-
-def _holds(frames: Sequence[int], frame: int) -> bool:
-    place = bisect_left(frames, frame)
-    return place < len(frames) and frames[place] == frame
-
-
-def _moved(place: Place, rows: array[int]) -> Place:
-    return place if place.row is None else place._replace(row=rows[place.row])

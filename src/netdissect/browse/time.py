@@ -19,7 +19,7 @@ from netdissect.render.timeline import unit_lines
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of, direction_style, duration
 
-__all__ = ["Findings", "Plots", "Units", "explained", "ladder"]
+__all__ = ["Findings", "Plots", "Units", "among", "explained", "ladder"]
 
 _LADDER = 60
 _LABELLED = 30
@@ -250,7 +250,7 @@ class Findings(Pane):
             places: Sequence[int] = hits.get(code, ())
             first = index.first_hits.get(code)
             if frames is not None:
-                places = [frame for frame in places if _among(frames, frame)]
+                places = [frame for frame in places if among(frames, frame)]
             example = examples.get(code)
             if not places and (frames is not None or example is None):
                 continue
@@ -290,7 +290,8 @@ class Findings(Pane):
         ]
 
 
-def _among(frames: Sequence[int], frame: int) -> bool:
+def among(frames: Sequence[int], frame: int) -> bool:
+    """Return whether a frame is one of these, which are in order."""
     place = bisect_left(frames, frame)
     return place < len(frames) and frames[place] == frame
 

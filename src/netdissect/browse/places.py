@@ -1,0 +1,38 @@
+"""Where one was: the way back, and marks."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from typing import NamedTuple
+
+__all__ = ["Place", "Places"]
+
+MAX_BACK = 50
+"""Places that Backspace goes back to."""
+
+
+class Place(NamedTuple):
+    """Where one was."""
+
+    view: int
+    focus: int
+    connection: int | None
+    row: int | None
+
+    def moved(self, rows: array[int]) -> Place:
+        """Return the same place where row n has become `rows[n]`."""
+        return self if self.row is None else self._replace(row=rows[self.row])
+
+
+class Places:
+    """The places that are remembered."""
+
+    def __init__(self) -> None:
+        self.back: deque[Place] = deque(maxlen=MAX_BACK)
+        self.marks: dict[str, Place] = {}
+
+    def moved(self, rows: array[int]) -> None:
+        """Follow the rows: n has become `rows[n]`."""
+        self.back = deque((place.moved(rows) for place in self.back), MAX_BACK)
+        self.marks = {name: place.moved(rows) for name, place in self.marks.items()}
