@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from netdissect.lookup import hot_path
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
+from netdissect.track import conclusion, quiet
 from netdissect.track import connection as module
-from netdissect.track import quiet
 from netdissect.track.conclusion import conclude
 from netdissect.track.lane import MAX_COUNTERS
+from netdissect.track.probes import MAX_OPEN_PROBES
 from netdissect.track.recorder import Recorder
 from tracking import MS, connection, policy, rule
 
@@ -281,3 +286,23 @@ def test_times_that_a_side_states_are_summed_up() -> None:
     for number in range(2000):
         made.lanes[0].timing(f"name {number}", 1)
     assert len(made.lanes[0].timings) == MAX_COUNTERS
+
+
+def test_a_bound_says_where_it_was_reached_and_what_is_unknown_from_there_on() -> None:
+    made, anomalies = connection()
+    for number in range(MAX_OPEN_PROBES + 5):
+        made.datagram(0, number + 1, 2000 * number * MS, b"", [(Ev.PROBE, "ping", number % 256)])
+    report = conclude(made, 10_000_000 * MS)
+    assert report.limits_hit == {"MAX_OPEN_PROBES": 5}
+    (found,) = [each for each in anomalies if each.code == "limit-hit"]
+    assert (found.frame, found.time_ns) == (MAX_OPEN_PROBES + 1, 2000 * MAX_OPEN_PROBES * MS)
+    assert found.concluded_ns == 10_000_000 * MS
+    assert "answers to the oldest probes" in found.message
+
+
+@pytest.mark.skipif(hot_path() == "compiled", reason="reads the source")
+def test_every_bound_that_is_counted_says_what_it_makes_unknown() -> None:
+    source = "".join(path.read_text() for path in Path(conclusion.__file__).parent.glob("*.py"))
+    named = set(re.findall(r'hit\("(\w+)"', source))
+    assert len(named) > 15
+    assert named == set(conclusion.LOST_BY)

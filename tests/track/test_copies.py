@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netdissect.track.copies import LATEST_NS, OVERTAKEN, CountedCopies
+from netdissect.track.copies import LATEST_NS, MAX_COUNTED, OVERTAKEN, CountedCopies
 from tracking import MS
 
 
@@ -34,3 +34,9 @@ def test_a_copy_that_a_newer_number_has_overtaken() -> None:
 
 def test_no_network_copy_comes_that_late() -> None:
     assert judged(LATEST_NS / MS, ((0, 10), (0, 11)), copied=False) == [False]
+
+
+def test_copies_beyond_the_bound_keep_their_first_verdict() -> None:
+    made = CountedCopies()
+    taken = [made.add(MS, lambda _: None, copied=True) for _ in range(MAX_COUNTED + 2)]
+    assert taken == [True] * MAX_COUNTED + [False] * 2

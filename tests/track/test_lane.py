@@ -40,7 +40,7 @@ def test_bounds_of_types_and_counters() -> None:
     assert made.messages["other"].count == module.MAX_TYPES
     assert len(made.counters) <= module.MAX_COUNTERS
     beyond = 2 * module.MAX_TYPES - module.MAX_COUNTERS
-    assert made.limits == {"MAX_TYPES": module.MAX_TYPES, "MAX_COUNTERS": beyond}
+    assert made._findings.limits() == {"MAX_TYPES": module.MAX_TYPES, "MAX_COUNTERS": beyond}
 
 
 def test_the_last_message_of_some_types() -> None:

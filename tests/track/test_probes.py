@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from netdissect.model.policy import ProbeRule
+from netdissect.track.findings import Findings
 from netdissect.track.probes import MAX_OPEN_PROBES, ProbeTrack
 from tracking import MS
 
 
 def track(**changes):
-    return ProbeTrack(ProbeRule("ping", **({"bits": 8, "interval_ms": 1000.0} | changes)), 0)
+    return ProbeTrack(ProbeRule("ping", **({"bits": 8, "interval_ms": 1000.0} | changes)), 0, Findings(1, {}, None))
 
 
 def test_question_and_answer() -> None:
@@ -71,3 +72,4 @@ def test_bound_of_open_probes() -> None:
     for number in range(3 * MAX_OPEN_PROBES):
         made.ask(number % 256, number * 1000 * MS)
     assert len(made._open) <= MAX_OPEN_PROBES
+    assert made.findings.limits() == {"MAX_OPEN_PROBES": 2 * MAX_OPEN_PROBES}

@@ -122,7 +122,7 @@ def test_bound_of_doubtful_copies() -> None:
     made, _ = space()
     for _ in range(module.MAX_DOUBTFUL + 10):
         send(made, 1, 1)
-    assert made.limits["MAX_DOUBTFUL"] > 0
+    assert made.findings.limits()["MAX_DOUBTFUL"] > 0
 
 
 def test_copies_of_forgotten_units_are_counted_and_said() -> None:
@@ -131,7 +131,7 @@ def test_copies_of_forgotten_units_are_counted_and_said() -> None:
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
     send(made, 5, 400)
-    assert made.limits["memory"] == 1
+    assert made.findings.limits()["memory"] == 1
     report = finish(made)
     assert (report.units, report.retransmissions, report.duplicates) == (299, 0, 0)
     assert report.extra["forgotten"] == 1

@@ -216,7 +216,7 @@ def test_bound_of_open_units() -> None:
     for number in range(2 * MAX_OUTSTANDING):
         send(made, number % 65536, number // 100)
     assert len(made.outstanding) <= MAX_OUTSTANDING
-    assert made.limits["MAX_OUTSTANDING"] > 0
+    assert made.findings.limits()["MAX_OUTSTANDING"] > 0
     holds(finish(made))
 
 
@@ -226,7 +226,7 @@ def test_bound_of_missing_numbers() -> None:
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
     assert made.missing.size <= module.MAX_MISSING
-    assert made.limits["MAX_MISSING"] > 0
+    assert made.findings.limits()["MAX_MISSING"] > 0
     holds(finish(made))
 
 

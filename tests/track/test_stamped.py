@@ -8,6 +8,7 @@ from netdissect.export import json
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import lane as lanes
+from netdissect.track import stamped as module
 from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
@@ -143,3 +144,25 @@ def test_a_new_space_knows_what_its_template_knows(channels) -> None:
     made.lanes[0].adopt(policy(spaces=(rule(name="reliable", key="channel", memory=512,
                                             ack=AckRule.EXACT, ack_bits=0),)))  # fmt: skip
     assert (second.rule.name, second.rule.memory) == ("reliable[1]", 512)
+
+
+def test_stamps_that_are_forgotten_are_told(monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_STAMPED", 10)
+    waiting = stamped()
+    for number in range(1, 13):
+        send(waiting, number, number, number)
+    assert waiting.findings.limits() == {"MAX_STAMPED": 2}
+    settled = stamped()
+    for number in range(1, 13):
+        send(settled, number, number, number)
+        settled.ack(number, number, number, number * MS)
+    assert not settled.findings.limits()
+    send(settled, 1, 1, 20)
+    assert settled.findings.limits() == {"MAX_STAMPED": 1}
+
+
+def test_copies_beyond_those_of_which_stamps_are_kept_are_told() -> None:
+    made = stamped()
+    for stamp in range(module.MAX_STAMPS + 3):
+        send(made, 1, stamp, 500 * stamp)
+    assert made.findings.limits() == {"MAX_STAMPS": 3}

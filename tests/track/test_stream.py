@@ -294,7 +294,7 @@ def test_bounds_hold_and_are_named() -> None:
     half = wire.track.halves[0]
     assert len(half.outstanding) <= MAX_UNITS
     assert len(half.holes) <= MAX_HOLES
-    assert set(half.limits) == {"MAX_UNITS", "MAX_HOLES"}
+    assert set(half.findings.limits()) == {"MAX_UNITS", "MAX_HOLES"}
     report = wire.report(0)
     assert report.units == report.acked + report.unacked + report.unknown == MAX_UNITS + 50
 
@@ -308,6 +308,6 @@ def test_the_bound_of_messages_is_named(record: bool) -> None:
         for end in range(start + 10, start + 50, 10):
             if not wire.track.next_message(0, end - 10, end, now * MS):
                 wire.track.message(0, "a", (end - 10, end), wire.frame, now * MS)
-    assert wire.track.halves[0].limits == {"MAX_UNITS": 20}
+    assert wire.track.halves[0].findings.limits() == {"MAX_UNITS": 20}
     wire.send(1, 0, 0, 9_990, ack=0)
     assert wire.report(0, "message").unknown == 20

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder, Scribe
 from netdissect.track.troubles import MAX_HOLES, MAX_RESENT, RTO_MIN_NS, Troubles
 
@@ -12,7 +13,7 @@ def events(recorder: Scribe) -> list[tuple[str, int]]:
 
 def test_a_window_is_closed_once_and_opened_once() -> None:
     recorder = Recorder().of(1)
-    troubles = Troubles(1, recorder)
+    troubles = Troubles(1, recorder, Findings(1, {}, None))
     for number in range(3):
         troubles.close(number, number * MS)
     troubles.open(9, 50 * MS)
@@ -24,14 +25,14 @@ def test_a_window_is_closed_once_and_opened_once() -> None:
 
 
 def test_a_window_that_stays_closed_counts_to_the_end() -> None:
-    troubles = Troubles(0, None)
+    troubles = Troubles(0, None, Findings(1, {}, None))
     troubles.close(1, 10 * MS)
     assert troubles.report(35 * MS)["window_closed_ms"] == 25.0
 
 
 def test_only_long_waits_are_the_timers() -> None:
     recorder = Recorder().of(1)
-    troubles = Troubles(0, recorder)
+    troubles = Troubles(0, recorder, Findings(1, {}, None))
     moments = [0, 20 * MS, 20 * MS + RTO_MIN_NS, 20 * MS + 3 * RTO_MIN_NS]
     for copy, now in enumerate(moments[1:], start=2):
         troubles.again(7, troubles.wait(7, moments[0], now), copy, copy, now)
@@ -42,7 +43,7 @@ def test_only_long_waits_are_the_timers() -> None:
 
 def test_holes_are_told_when_they_open_and_when_their_octets_come() -> None:
     recorder = Recorder().of(1)
-    troubles = Troubles(0, recorder)
+    troubles = Troubles(0, recorder, Findings(1, {}, None))
     troubles.hole(100, 400, 1, 0)
     troubles.came(500, 600, 2, 5 * MS)
     troubles.came(200, 300, 3, 10 * MS)
@@ -57,17 +58,21 @@ def test_holes_are_told_when_they_open_and_when_their_octets_come() -> None:
 
 
 def test_holes_cost_nothing_where_nobody_looks() -> None:
-    troubles = Troubles(0, None)
+    troubles = Troubles(0, None, Findings(1, {}, None))
     troubles.hole(100, 400, 1, 0)
     troubles.came(100, 400, 2, 0)
     assert not troubles._holes
 
 
 def test_memory_is_bounded() -> None:
-    troubles = Troubles(0, Recorder().of(1))
+    findings = Findings(1, {}, None)
+    troubles = Troubles(0, Recorder().of(1), findings)
     for start in range(0, 20 * MAX_HOLES, 10):
         troubles.hole(start, start + 5, 1, start)
         assert len(troubles._holes) <= MAX_HOLES
     for start in range(3 * MAX_RESENT):
         troubles.wait(start, 0, start)
         assert len(troubles._last) <= MAX_RESENT
+    for _ in range(5):
+        troubles.wait(start, 0, start)  # those that are known need no room
+    assert findings.limits() == {"MAX_GAPS_TIMED": 1, "MAX_RESENT": 2}

@@ -261,7 +261,8 @@ class CarriedSpace(Space):
                 self.unacked += count
         self._runs.clear()
         if self._seen.merged:
-            self.limits["MAX_RANGES"] = self._seen.merged
+            times = self._seen.merged
+            self.findings.hit("MAX_RANGES", self.direction, self.rule.name, times)
 
     def _shed_oldest(self) -> None:
         """Settle a quarter of the open messages as unknown, because there are too many."""

@@ -14,6 +14,7 @@ from netdissect.model.reports import (
     TimeoutVerdict,
 )
 from netdissect.track.connection import Connection
+from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.space import Space
@@ -40,10 +41,15 @@ LOST_BY: Final = {
     "MAX_SPANS": "further spans of silence are not listed",
     "MAX_TYPES": "messages of further types are counted as `other`",
     "MAX_COUNTERS": "further counters, and times that a side states, are not kept",
+    "MAX_OPEN_PROBES": "answers to the oldest probes without one are not told",
+    "MAX_COUNTED": "further copies between two new numbers keep the kind that they had first",
+    "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is not told",
+    "MAX_STAMPS": "which of further copies of a unit an answer names is not told",
+    "MAX_RESENT": "waits of octets sent again count from their first transmission",
+    "MAX_GAPS_TIMED": "how long the octets of the oldest gaps were missed is not told",
     "MAX_IDENTITY": "further facts of the connection are not kept",
 }
 """Bound of the tracker -> what is not known where it is hit."""
-STREAM: Final = "tcp"
 SILENCE_SHARE: Final = 0.5
 """A peer not heard for this share of the idle timeout is not known to be there any more."""
 
@@ -70,9 +76,8 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     timeouts = _timeouts(connection, end_ns, silent_close)
     _quiet_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
-    limits = _limits(connection)
-    _last_findings(connection)
-    return _report(connection, state, timeouts, streamed, limits)
+    _last_findings(connection, end_ns)
+    return _report(connection, state, timeouts, streamed, connection.findings.limits())
 
 
 def standing(connection: Connection) -> ConnectionReport:
@@ -326,7 +331,7 @@ def _quiet_findings(connection: Connection, end_ns: int) -> None:
         )  # fmt: skip
 
 
-def _last_findings(connection: Connection) -> None:
+def _last_findings(connection: Connection, end_ns: int) -> None:
     for lane in connection.lanes:
         for space in lane.spaces.values():
             first = space.rule.first_seq
@@ -335,36 +340,22 @@ def _last_findings(connection: Connection) -> None:
                     "first-number-skipped", None, None, lane.direction,
                     f"{space.rule.name} starts at {space.first}; {first} was never sent",
                 )  # fmt: skip
-    _bounds_hit(connection)
+    _bounds_hit(connection.findings, end_ns)
 
 
-def _limits(connection: Connection) -> dict[str, int]:
-    hit: dict[str, int] = {}
-    for _, _, limits in _bounded(connection):
-        for name, count in limits.items():
-            hit[name] = hit.get(name, 0) + count
-    return hit
-
-
-def _bounded(connection: Connection) -> list[tuple[int, str, dict[str, int]]]:
-    """Return (direction, space, bounds that were hit there) of everything that has bounds."""
-    places = [(s.direction, s.rule.name, s.limits) for s in _spaces(connection)]
-    if connection.stream is not None:
-        places += [(half.direction, STREAM, half.limits) for half in connection.stream.halves]
-    return places + [(lane.direction, "", lane.limits) for lane in connection.lanes]
-
-
-def _bounds_hit(connection: Connection) -> None:
-    """Report where a bound was hit, and what became unknown there."""
-    for direction, space, limits in _bounded(connection):
-        for name, count in limits.items():
-            unknown = LOST_BY.get(name, "what it counts is a lower bound")
-            where = f"{space}: " if space else ""
-            connection.findings.add(
-                "limit-hit", None, None, direction,
-                f"{where}bound {name} was reached {count} times: {unknown}",
-                {"bound": name, "space": space or None, "times": count},
-            )  # fmt: skip
+def _bounds_hit(findings: Findings, end_ns: int) -> None:
+    """Report where a bound was hit first, and what became unknown there."""
+    told: set[tuple[int, str]] = set()
+    for (direction, space, name), bound in findings.bounds.items():
+        unknown = LOST_BY.get(name, "what it counts is a lower bound")
+        where = f"{space}: " if space else ""
+        findings.add(
+            "limit-hit", bound.frame or None, bound.time_ns or None, direction,
+            f"{where}bound {name} was reached {bound.times} times: {unknown}",
+            {"bound": name, "space": space or None, "times": bound.times},
+            concluded_ns=end_ns, always=(direction, name) not in told,
+        )  # fmt: skip
+        told.add((direction, name))
 
 
 def _complete(connection: Connection) -> bool:

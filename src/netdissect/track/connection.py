@@ -104,6 +104,7 @@ class Connection:
             self.quiet.stream = self.stream
             for half in self.stream.halves:
                 half.on_pause = self.quiet.resumed
+        findings.heard = (*self.lanes, *(self.stream.halves if self.stream is not None else ()))
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.on_sight = self.judge
@@ -481,6 +482,7 @@ class Connection:
             for space in lane.spaces.values():
                 space.release()
         self.stream = self.quiet.stream = None
+        self.findings.heard = ()
         self.released = True
 
 

@@ -32,8 +32,8 @@ class CountedCopies:
         self.copies: list[tuple[int, bool, Callable[[bool], None]]] = []
         """(gap, first verdict, what changes it) of those that the next number will judge."""
 
-    def add(self, gap_ns: int, turn: Callable[[bool], None], *, copied: bool) -> None:
-        """Take one copy.
+    def add(self, gap_ns: int, turn: Callable[[bool], None], *, copied: bool) -> bool:
+        """Take one copy; return False where too many wait already.
 
         Args:
             gap_ns: time since the copy before it.
@@ -41,8 +41,10 @@ class CountedCopies:
             copied: first verdict, by that time alone: made by the network.
 
         """
-        if len(self.copies) < MAX_COUNTED:
-            self.copies.append((gap_ns, copied, turn))
+        if len(self.copies) >= MAX_COUNTED:
+            return False
+        self.copies.append((gap_ns, copied, turn))
+        return True
 
     def judge(self, skipped: int, seq: int) -> None:
         """Judge all copies now that the next new number `seq` has come, `skipped` numbers on.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.diagnosis import Limits
@@ -92,8 +92,8 @@ TRACK_CODES: tuple[CodeRow, ...] = (
          "An ICMP port-unreachable error quotes a datagram of this connection. After a close this"
          " is normal: the last datagrams met a closed socket."),
     _row("limit-hit", Severity.NOTE, "receive", "a bound of netdissect was reached",
-         "To keep memory bounded something was dropped; the figures of this connection are lower"
-         " bounds. `limits_hit` names the bound."),
+         "To keep memory bounded something was dropped; the finding says what is unknown from its"
+         " frame on. `limits_hit` names the bound."),
 )  # fmt: skip
 """Codes of the tracker itself."""
 
@@ -102,11 +102,30 @@ REPORTED: Final = frozenset(10**power for power in range(19))
 _ROWS: Final = {row.code: row for row in TRACK_CODES}
 
 
+class Heard(Protocol):
+    """What knows the newest packet of one direction."""
+
+    last_ns: int
+    last_frame: int
+
+
+class Bound:
+    """A bound that was reached: how often, and where first."""
+
+    __slots__ = ("frame", "time_ns", "times")
+
+    def __init__(self, time_ns: int, frame: int) -> None:
+        self.times = 0
+        self.time_ns = time_ns
+        self.frame = frame
+
+
 class Findings:
     """Counts of one connection (None: of what belongs to none), and where its anomalies go."""
 
     __slots__ = (
-        "_connection", "_rows", "_sink", "by_severity", "every", "late", "late_ms", "repeats",
+        "_connection", "_rows", "_sink", "bounds", "by_severity", "every", "heard", "late",
+        "late_ms", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +146,10 @@ class Findings:
         """A unit that comes so much later than the path allows is late, milliseconds."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
+        self.heard: Sequence[Heard] = ()
+        """The connection's directions: they know where it is."""
+        self.bounds: dict[tuple[int, str, str], Bound] = {}
+        """(direction, space or "", name) of the bounds that were reached."""
         self.by_severity = [0, 0, 0, 0]
         """Occurrences, indexed by `Severity`."""
 
@@ -140,6 +163,21 @@ class Findings:
         if not left:
             del repeats[before]
         repeats[after] = repeats.get(after, 0) + count
+
+    def hit(self, limit: str, direction: int, space: str = "", times: int = 1) -> None:
+        """Count that a bound of this name was reached at the packet at hand."""
+        bound = self.bounds.get((direction, space, limit))
+        if bound is None:
+            at = max(((each.last_ns, each.last_frame) for each in self.heard), default=(0, 0))
+            bound = self.bounds[direction, space, limit] = Bound(*at)
+        bound.times += times
+
+    def limits(self) -> dict[str, int]:
+        """Return how often each bound was reached, wherever that was."""
+        found: dict[str, int] = {}
+        for (_, _, limit), bound in self.bounds.items():
+            found[limit] = found.get(limit, 0) + bound.times
+        return found
 
     def totals(self) -> dict[str, int]:
         """Return how many were found of each severity."""

@@ -48,8 +48,8 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("_recorder", "carrier", "counters", "datagrams", "direction", "last_frame",
-                 "last_ns", "limits", "messages", "octets", "policy", "probes", "silent",
+    __slots__ = ("_findings", "_recorder", "carrier", "counters", "datagrams", "direction",
+                 "last_frame", "last_ns", "messages", "octets", "policy", "probes", "silent",
                  "smoothed_ms", "spaces", "timings", "variance_ms")  # fmt: skip
 
     def __init__(
@@ -73,8 +73,7 @@ class Lane:
         """Smoothed round trip that the sender of this direction works with."""
         self.variance_ms = 0.0
         """Its smoothed variance."""
-        self.limits: dict[str, int] = {}
-        """Named bound -> how often it was hit."""
+        self._findings = findings
         self.spaces: dict[str, Space] = {
             rule.name: _kind(rule, policy)(rule, direction, findings, recorder)
             for rule in policy.spaces
@@ -85,7 +84,7 @@ class Lane:
         carriers = (space for space in self.spaces.values() if isinstance(space, CarrierSpace))
         self.carrier: CarrierSpace | None = next(carriers, None)
         """Space of the datagrams themselves, where they are numbered."""
-        self.probes = {rule.kind: ProbeTrack(rule, direction) for rule in policy.probes}
+        self.probes = {rule.kind: ProbeTrack(rule, direction, findings) for rule in policy.probes}
 
     def open(self, name: str) -> Space | None:
         """Return a space that has come into being, named `template[key]`; None for one too many."""
@@ -151,7 +150,7 @@ class Lane:
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
-        self.limits[limit] = self.limits.get(limit, 0) + 1
+        self._findings.hit(limit, self.direction)
 
     def count(self, type_: str, time_ns: int, frame: int) -> None:
         """Count one message."""

@@ -102,7 +102,7 @@ class Ledger:
         "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "answered_ns",
         "apart", "bursts", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
         "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
-        "in_stream", "last", "lateness", "limits", "max_copies", "missing", "on_answer",
+        "in_stream", "last", "lateness", "max_copies", "missing", "on_answer",
         "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "plain",
         "reach", "receiver_near", "recorder", "renewed", "retransmissions", "rtt",
         "rule", "sender_near", "skipped", "spent_ns", "started", "unacked", "units",
@@ -138,8 +138,6 @@ class Ledger:
         self.outstanding: dict[int, Unit] = {}
         self.missing = Recent()
         """Skipped numbers of which a copy may still come."""
-        self.limits: dict[str, int] = {}
-        """Named bound -> how often it was hit."""
         self.started = False
         """True where the connection is in the capture from its start."""
         self._stand_alone()
@@ -280,7 +278,7 @@ class Ledger:
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
-        self.limits[limit] = self.limits.get(limit, 0) + 1
+        self.findings.hit(limit, self.direction, self.rule.name)
 
     def find(
         self, code: str, frame: int | None, time_ns: int, side: int, text: str,

@@ -6,6 +6,7 @@ from typing import Final
 
 from netdissect.model.policy import ProbeRule
 from netdissect.model.reports import ProbeReport
+from netdissect.track.findings import Findings
 from netdissect.track.reservoir import RttReservoir
 
 __all__ = ["MAX_OPEN_PROBES", "ProbeTrack"]
@@ -20,10 +21,11 @@ class ProbeTrack:
     """Probes of one kind in one direction."""
 
     __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "answered_ns",
-                 "declared", "direction", "rtt", "rule", "sent")  # fmt: skip
+                 "declared", "direction", "findings", "rtt", "rule", "sent")  # fmt: skip
 
-    def __init__(self, rule: ProbeRule, direction: int) -> None:
+    def __init__(self, rule: ProbeRule, direction: int, findings: Findings) -> None:
         self.rule = rule
+        self.findings = findings
         self.direction = direction
         """Direction of the questions."""
         self.sent = 0
@@ -54,6 +56,7 @@ class ProbeTrack:
         opened = self._open
         opened[number] = time_ns
         if len(opened) > MAX_OPEN_PROBES:
+            self.findings.hit("MAX_OPEN_PROBES", self.direction)
             del opened[next(iter(opened))]
         return True
 

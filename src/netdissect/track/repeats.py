@@ -135,9 +135,10 @@ class Repeated(Acknowledged):
         if self._counted is not None:
             if copy is not None:
                 copy.doubtful = True
-            self._counted.add(
+            if not self._counted.add(
                 gap_ns, lambda made: self._verdict(seq, copy, copied, made), copied=copied
-            )
+            ):
+                self.hit("MAX_COUNTED")
         elif self._by_place:
             self._placed += 1
             if len(self._doubtful) < MAX_DOUBTFUL:

@@ -52,13 +52,20 @@ class StampedSpace(Space):
         known = self.stamps.get(seq)
         if known is not None:
             labelled = stamp not in known
+        elif last is not None and (seq in self.outstanding or self.slot_of(seq) is not None):
+            self.hit("MAX_STAMPED")
         super().unit(wire_seq, labelled, inner, type_, frame, time_ns)
         if known is None:
             seq = self.extend(wire_seq)
             self.stamps[seq] = {stamp: time_ns}
             if len(self.stamps) > MAX_STAMPED:
-                del self.stamps[next(iter(self.stamps))]
-        elif labelled and len(known) < MAX_STAMPS:
+                oldest = next(iter(self.stamps))
+                del self.stamps[oldest]
+                if oldest in self.outstanding:
+                    self.hit("MAX_STAMPED")
+        elif labelled and len(known) >= MAX_STAMPS:
+            self.hit("MAX_STAMPS")
+        elif labelled:
             known[stamp] = time_ns
             unit = self.outstanding.get(seq)
             resend = self.rule.resend

@@ -19,7 +19,7 @@ from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.recorder import Scribe, add_copy, note_acked, note_dropped
 from netdissect.track.reservoir import RttReservoir
-from netdissect.track.troubles import Troubles
+from netdissect.track.troubles import STREAM, Troubles
 
 __all__ = ["MAX_ARRIVALS", "MAX_HOLES", "MAX_UNITS", "StreamHalf"]
 
@@ -34,7 +34,7 @@ MAX_IDENTITIES = 1024
 STALLED_COPIES: Final = 4
 """Transmissions of one range from which on the connection counts as stalled."""
 
-SPACE: Final = "tcp"
+SPACE: Final = STREAM
 _WRAP: Final = 1 << 32
 _HALF_WRAP: Final = 1 << 31
 _FIN: Final = 1
@@ -64,7 +64,7 @@ class StreamHalf:
     __slots__ = (
         "_before", "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
         "counts", "direction", "findings", "first", "highest", "holes", "last",
-        "last_frame", "last_ns", "lateness", "limits", "max_copies", "new", "octets_on_wire",
+        "last_frame", "last_ns", "lateness", "max_copies", "new", "octets_on_wire",
         "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
         "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked", "units_unknown",
     )  # fmt: skip
@@ -122,8 +122,7 @@ class StreamHalf:
         """Called with direction, frame, time, and (time, frame) before, after a pause."""
         self.lateness = Lateness(SPACE, findings.late_ms)
         """What resends added."""
-        self.limits: dict[str, int] = {}
-        self.troubles = Troubles(direction, recorder)
+        self.troubles = Troubles(direction, recorder, findings)
         """What holds the stream up."""
         self._shut = False
         """True while the receive window of this side is closed."""
@@ -441,7 +440,7 @@ class StreamHalf:
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
-        self.limits[limit] = self.limits.get(limit, 0) + 1
+        self.findings.hit(limit, self.direction, SPACE)
 
     # -- messages ----------------------------------------------------------------------------------
 

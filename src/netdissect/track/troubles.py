@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from netdissect.track.findings import Findings
 from netdissect.track.recorder import Scribe
 
-__all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "Troubles"]
+__all__ = ["MAX_HOLES", "MAX_RESENT", "RTO_MIN_NS", "STREAM", "Troubles"]
 
 RTO_MIN_NS: Final = 200_000_000
 """A retransmission so long after the last transmission was sent by the timer, not for duplicate
 acknowledgements. Source: Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a second.
 """
+STREAM: Final = "tcp"
+"""Name of the space of a stream's octets."""
 MAX_HOLES: Final = 1024
 """Missing ranges remembered."""
 MAX_RESENT: Final = 4096
@@ -21,11 +24,12 @@ MAX_RESENT: Final = 4096
 class Troubles:
     """Of one direction: its sender's waits, and the window of its sender's receive buffer."""
 
-    __slots__ = ("_direction", "_holes", "_last", "_recorder", "closed_ns", "closures", "held_ns",
-                 "longest_ns", "timed")  # fmt: skip
+    __slots__ = ("_direction", "_findings", "_holes", "_last", "_recorder", "closed_ns", "closures",
+                 "held_ns", "longest_ns", "timed")  # fmt: skip
 
-    def __init__(self, direction: int, recorder: Scribe | None) -> None:
+    def __init__(self, direction: int, recorder: Scribe | None, findings: Findings) -> None:
         self._direction = direction
+        self._findings = findings
         self._recorder = recorder
         self.closed_ns: int | None = None
         """Since when this side's receive window is closed; None while it is open."""
@@ -71,7 +75,8 @@ class Troubles:
         """Return how long ago octets from `start` on were sent last (at first at `first_ns`)."""
         last = self._last
         waited = time_ns - last.get(start, first_ns)
-        if len(last) >= MAX_RESENT:
+        if len(last) >= MAX_RESENT and start not in last:
+            self._findings.hit("MAX_RESENT", self._direction, STREAM)
             last.clear()
         last[start] = time_ns
         return waited
@@ -94,6 +99,7 @@ class Troubles:
         if self._recorder is None:
             return
         if len(self._holes) >= MAX_HOLES:
+            self._findings.hit("MAX_GAPS_TIMED", self._direction, STREAM)
             self._holes.clear()
         self._holes[start] = (end, time_ns)
         self._recorder.event(
