@@ -22,7 +22,7 @@ from netdissect.dissect.foreign import (
     fault_of,
     faults,
 )
-from netdissect.model.annotations import COMMON_CODES, Annotation, CodeRow
+from netdissect.model.annotations import Annotation, CodeRow, code_rows, shared_rows
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.errors import UsageError, did_you_mean
@@ -197,7 +197,7 @@ def wireshark_script(names: Iterable[str]) -> str:
             "transports": known.transports,
             "codes": {
                 row.code: [row.severity.name.lower(), row.title]
-                for row in (*COMMON_CODES, *_layers(known).CODES)
+                for row in (*code_rows("common"), *_layers(known).CODES)
             },
         }
     return script(facts)
@@ -302,7 +302,7 @@ def _add_fragment(tree: Dissection, found: Fragment, known: Protocol) -> None:
     for name, value in found.values.items():
         tree.root.children.append(FieldNode(name, value, 0, 0, generated=True))
     tree.fields |= found.values
-    rows = {row.code: row for row in (*COMMON_CODES, *_layers(known).CODES)}
+    rows = {row.code: row for row in (*code_rows("common"), *_layers(known).CODES)}
     for code, text in found.notes:
         row = rows[code]
         tree.annotations.append(Annotation(code, row.severity, row.group, text, 0, bits))
@@ -346,12 +346,7 @@ def _not_compiled() -> str:
 
 def catalogue() -> dict[str, CodeRow]:
     """Return every row of the catalogue by code, in alphabetical order."""
-    from netdissect.diagnosis.findings import CODES  # noqa: PLC0415
-    from netdissect.flow.codes import FLOW_CODES  # noqa: PLC0415
-    from netdissect.track.findings import TRACK_CODES  # noqa: PLC0415
-    from netdissect.track.stream import TCP_CODES  # noqa: PLC0415
-
-    rows = {row.code: row for row in (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES, *CODES)}
+    rows = shared_rows()
     for protocol in loaded_protocols():
         for row in (*_described(protocol), *protocol.codes):
             rows.setdefault(row.code, row)

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from netdissect.model.annotations import COMMON_CODES
+from netdissect.model.annotations import code_rows
 from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.reports import Anomaly, SpaceReport, UnitRecord
-from netdissect.track.findings import TRACK_CODES, Findings
+from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
-from netdissect.track.stream import TCP_CODES, StreamTrack
+from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import MAX_HOLES, MAX_UNITS
 
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 MS = 1_000_000
-ROWS = {row.code: row for row in (*COMMON_CODES, *TRACK_CODES, *TCP_CODES)}
+ROWS = {row.code: row for row in (*code_rows("common"), *code_rows("track"), *code_rows("tcp"))}
 
 
 class Wire:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT
-from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, SpaceReport
 
-__all__ = ["CODES", "Found", "findings_of"]
+__all__ = ["Found", "findings_of"]
 
 SPIKE: Final = 4.0
 """A round trip so many times the usual one is a spike, if it is long enough."""
@@ -21,52 +20,6 @@ IMPATIENT: Final = 1.5
 LATE_UNITS: Final = 3
 """Units that came late before it is told: one or two also wait for a program that was busy."""
 _FEW: Final = 2 * MIN_SENT
-
-CODES: Final = (
-    CodeRow(
-        "high-loss", Severity.WARN, "sequence", "more lost than players forgive",
-        "More than 5% of what this direction sent was lost: the receiver says so, or the numbers"
-        " are missing next to it.",
-    ),
-    CodeRow(
-        "high-resend", Severity.NOTE, "sequence", "much of what was sent was sent before",
-        "More than a quarter of what this side sent were repetitions, and its timer is longer than"
-        " the round trips: data or acknowledgements are lost. A side whose timer is as short as the"
-        " path repeats as much on a clean one; that is told only where more than 5% are lost too.",
-    ),
-    CodeRow(
-        "burst-loss", Severity.WARN, "sequence", "many lost at once",
-        "Ten numbers in a row or more are missing next to the receiver: a queue that overflows, a"
-        " radio link that breaks off, a limit on the rate. The frame is that of the number after"
-        " them. Resends may have brought later what is missing here.",
-    ),
-    CodeRow(
-        "rtt-spike", Severity.NOTE, "sequence", "round trip far above the usual one",
-        "A round trip took four times the usual one and 150 ms more at least: a queue on the way, a"
-        " program that was busy, or a side that slept.",
-    ),
-    CodeRow(
-        "jitter", Severity.NOTE, "sequence", "round trips vary",
-        "One round trip of twenty takes 60 ms longer than the median and more than twice as long:"
-        " what depends on steady arrival stutters.",
-    ),
-    CodeRow(
-        "slow-receiver", Severity.WARN, "sequence", "program does not read",
-        "The receive window of this side was closed for half a second or longer: its program does"
-        " not read what arrives, and the sender has to wait.",
-    ),
-    CodeRow(
-        "late-delivery", Severity.NOTE, "sequence", "units delivered late",
-        "Units that had to be sent again were acknowledged more than 200 ms later than the path"
-        " allows. The frame is that of the slowest one's first copy.",
-    ),
-    CodeRow(
-        "closed-by", Severity.CHAT, "protocol", "who ended the connection",
-        "Told where a message, a segment or an ICMP error says so, inferred where a timer or a rule"
-        " of the protocol does.",
-    ),
-)  # fmt: skip
-"""Codes of this room."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.annotations import CodeRow, code_rows
 
 __all__ = ["Catalogue"]
 
@@ -13,4 +13,4 @@ class Catalogue(dict[str, CodeRow]):
     """Rows by code. A code without a row is a fault of netdissect and raises KeyError."""
 
     def __init__(self, rows: Iterable[CodeRow] = ()) -> None:
-        super().__init__({row.code: row for row in (*COMMON_CODES, *rows)})
+        super().__init__({row.code: row for row in (*code_rows("common"), *rows)})

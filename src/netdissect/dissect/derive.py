@@ -535,7 +535,7 @@ def _module(title: str, rows: Iterable[tuple[type[Any], Iterable[str]]]) -> str:
 def compile_reader(layer: type[Any], skip: Iterable[str] = ()) -> Callable[..., Any]:
     """Return the reader of one layer, compiled now: for tests and for layers made at run time."""
     lists = [field for field in layer.fields_desc if isinstance(field, Items)]
-    text = _module(layer.__name__, [*((field.item, ()) for field in lists), (layer, skip)])
+    text = _module(layer.__name__, [(layer, skip), *((field.item, ()) for field in lists)])
     scope: dict[str, Any] = {}
     # The text comes from the layers of this package, never from a packet.
     exec(compile(text, f"<reader {layer.__name__}>", "exec"), scope)  # noqa: S102

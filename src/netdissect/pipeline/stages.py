@@ -13,11 +13,9 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.diagnosis import answer
-from netdissect.diagnosis.findings import CODES as ANSWER_CODES
-from netdissect.flow import FLOW_CODES
 from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.flow.stats import FlowStats
-from netdissect.model.annotations import COMMON_CODES, CodeRow
+from netdissect.model.annotations import CodeRow, shared_rows
 from netdissect.model.claims import Hints
 from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_endpoints
 from netdissect.model.reports import CaptureInfo
@@ -35,9 +33,8 @@ from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
 from netdissect.track.conclusion import conclude
 from netdissect.track.connection import Connection
-from netdissect.track.findings import TRACK_CODES, Findings
+from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
-from netdissect.track.stream import TCP_CODES
 
 __all__ = ["Pipeline"]
 
@@ -75,8 +72,7 @@ class Pipeline:
         self._table = FlowTable(self._hit)
         self._streams: dict[FlowKey, StreamPort] = {}
         """TCP key -> what takes its segments."""
-        rows = (*COMMON_CODES, *FLOW_CODES, *TRACK_CODES, *TCP_CODES, *ANSWER_CODES)
-        self._rows: dict[str, CodeRow] = {row.code: row for row in rows}
+        self._rows: dict[str, CodeRow] = shared_rows()
         for protocol in self.protocols:
             for row in protocol.codes:
                 self._rows.setdefault(row.code, row)

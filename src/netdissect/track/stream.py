@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.track.findings import Findings
@@ -19,7 +18,7 @@ from netdissect.track.reservoir import RttReservoir
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.vantage import Sight
 
-__all__ = ["REFUSAL_NS", "TCP_CODES", "StreamTrack"]
+__all__ = ["REFUSAL_NS", "StreamTrack"]
 
 REFUSAL_NS: Final = 150_000_000
 """A server that closes this soon after the handshake, without a word, has refused its client."""
@@ -32,43 +31,6 @@ _SYN: Final = 2
 _RST: Final = 4
 _ACK: Final = 16
 _SPECIAL: Final = _FIN | _SYN | _RST
-
-TCP_CODES: tuple[CodeRow, ...] = (
-    CodeRow(
-        "zero-window", Severity.NOTE, "sequence", "receive window is closed",
-        "The program on this side does not read: its receive buffer is full and its peer may send"
-        " no more. A sender that ignores how much was taken loses the rest of its messages.",
-    ),
-    CodeRow(
-        "refused-by-immediate-fin", Severity.WARN, "protocol", "accepted, then closed at once",
-        "The server ended the connection right after the handshake and sent nothing: usually it is"
-        " full. A kick before the first message or a stopping server looks the same.",
-    ),
-    CodeRow(
-        "connection-refused", Severity.NOTE, "protocol", "nobody listens on the port",
-        "The connection attempt was answered by RST.",
-    ),
-    CodeRow(
-        "reset", Severity.NOTE, "protocol", "connection reset",
-        "One side broke the connection off: its program ended or closed with octets unread, or"
-        " something was sent to a socket that is closed.",
-    ),
-    CodeRow(
-        "stalled", Severity.WARN, "sequence", "octets sent again and again",
-        "The same octets were sent four times or more without an acknowledgement: the path or the"
-        " peer is gone. TCP gives up after minutes, and then sends neither FIN nor RST.",
-    ),
-    CodeRow(
-        "unknown-start", Severity.NOTE, "receive", "capture begins inside the connection",
-        "The handshake is not in the capture: offsets count from the first octet seen.",
-    ),
-    CodeRow(
-        "head-of-line-blocking", Severity.NOTE, "sequence", "messages waited for a lost segment",
-        "All octets of the message were there, but TCP hands octets on in order only: an earlier"
-        " segment was missing. All messages behind it became readable at the same moment.",
-    ),
-)  # fmt: skip
-"""Codes of TCP connections."""
 
 Waiting = list[Any]
 """[first offset, offset behind, time completed, repeated, record] of a message not acknowledged."""

@@ -19,10 +19,10 @@ from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
 from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.framing import VleFramer
+from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.scan import scan
 from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
-from netdissect.wire.knet import Phase, Progress
 
 OPEN = Progress(Phase.OPEN)
 DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from netdissect.capture import open_capture
 from netdissect.dissect.engine import catalogue
 from netdissect.flow import Decapsulator
-from netdissect.model.annotations import COMMON_CODES
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.protocols.riptide import PROTOCOL
@@ -21,7 +21,7 @@ from netdissect.protocols.riptide.names import CODES
 from netdissect.protocols.riptide.scan import CLOSED, CONNECTED, KNOCKING, Progress, scan
 
 DIALECTS = ("riptide-2.0", "riptide-2.1dev", "riptide-2.1", "riptide-2.2", "riptide-2.1/2.2")
-KNOWN = {row.code for row in (*COMMON_CODES, *CODES)}
+KNOWN = {row.code for row in (*code_rows("common"), *CODES)}
 LIMITS = {"riptide-2.0": 1230, "riptide-2.2": 1231}
 CAPTURES = Path(__file__).resolve().parents[3] / "captures" / "riptide"
 

@@ -22,7 +22,6 @@ from netdissect.wire.knet import (
     TUNDRA,
     acknowledged,
 )
-from netdissect.wire.knet_findings import DROPS, MALFORMED
 from netdissect.wire.values import Values
 
 __all__ = ["finish"]
@@ -34,6 +33,20 @@ _CONNECT = str(KnetConnect._name)  # noqa: SLF001 - Scapy's own name of a layer
 _HEADER_OCTETS = 3
 _CUT = frozenset({"truncated", "length-beyond-end"})
 _ACKS_SHOWN = 4
+_DROPS = {
+    "knet-header": True,
+    "knet-no-base": False,
+    "knet-zero-content": True,
+    "knet-fragment-count": True,
+    "knet-tcp-length": True,
+    "truncated": True,
+    "length-beyond-end": True,
+}
+"""Code that makes a datagram malformed -> the reference receiver drops the connection object.
+`knet-control-size` depends on the message.
+"""
+_MALFORMED = frozenset({*_DROPS, "knet-control-size"})
+"""Codes of what no sender builds and a receiver cannot read."""
 _TUNDRA = {
     "100": {"name": "Login", "direction": "c2s", "fields": [["data", "string16"]]},
     "101": {
@@ -155,7 +168,7 @@ def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) ->
 
     `drops`: False for the published document, which no receiver reads.
     """
-    codes = {note.code for note in walker.annotations} & MALFORMED
+    codes = {note.code for note in walker.annotations} & _MALFORMED
     if not codes:
         _front(root, "kind", whole)
         return
@@ -168,7 +181,7 @@ def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) ->
         if item.name == "message_name"
     )
     if drops:
-        _front(root, "receiver_drops_connection", acks or any(DROPS.get(code) for code in codes))
+        _front(root, "receiver_drops_connection", acks or any(_DROPS.get(code) for code in codes))
     _front(root, "kind", "malformed")
 
 

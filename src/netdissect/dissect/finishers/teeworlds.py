@@ -8,7 +8,7 @@ from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.finishers.teeworlds_lines import message_line
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker
-from netdissect.layers.teeworlds.codes import CODES
+from netdissect.layers.teeworlds import CODES
 from netdissect.layers.teeworlds.packets import PAYLOAD_LIMITS, body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire import huffman

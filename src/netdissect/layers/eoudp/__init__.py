@@ -11,15 +11,17 @@ from typing import Any
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.eoudp import contents, headers
-from netdissect.layers.eoudp.codes import CODES as CODES
 from netdissect.layers.eoudp.contents import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.eoudp.headers import *  # noqa: F403
+from netdissect.model.annotations import code_rows
 
 __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     "bind_eoudp",
     *contents.__all__,
     *headers.__all__,
 ]
+
+CODES = code_rows("eoudp")
 
 DEFAULT_PORT = 8082
 """Port of the server. Source: engine `Network/Network`, default port."""

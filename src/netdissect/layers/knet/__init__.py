@@ -11,13 +11,13 @@ from typing import Any
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.knet import contents, datagrams, spec, streams
-from netdissect.layers.knet.codes import CODES as CODES
 from netdissect.layers.knet.contents import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.knet.datagrams import *  # noqa: F403
 from netdissect.layers.knet.spec import *  # noqa: F403
 from netdissect.layers.knet.streams import *  # noqa: F403
+from netdissect.model.annotations import code_rows
 from netdissect.model.packets import Direction
-from netdissect.wire.knet import NULL_CONNECT, SPECIFICATION, Phase
+from netdissect.wire.knet import NULL_CONNECT, SPECIFICATION
 
 __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     "bind_knet",
@@ -26,6 +26,8 @@ __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     *spec.__all__,
     *streams.__all__,
 ]
+
+CODES = code_rows("knet")
 
 DEFAULT_PORT = 2345
 """Tundra and the Urho3D samples. Source: docs/protocols/knet.md section 2."""
@@ -63,9 +65,9 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     if not payload:
         return datagrams.KnetEmpty
     if request.direction != Direction.S2C and request.dialect != SPECIFICATION:
-        phase = getattr(request.hints, "phase", None)
-        start = phase == Phase.START or (phase is None and _is_text(payload))
-        asks = payload == NULL_CONNECT or phase == Phase.ASKING
+        told = request.hints
+        start = _is_text(payload) if told is None else told.starts
+        asks = payload == NULL_CONNECT or (told is not None and told.asks)
         if asks or (start and not parses(payload, request.dialect)):
             return datagrams.KnetConnect
     return datagram_layer(request.dialect)

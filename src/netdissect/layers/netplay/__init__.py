@@ -7,7 +7,6 @@ from typing import Any
 
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
-from netdissect.layers.netplay.codes import CODES as CODES
 from netdissect.layers.netplay.frames import (
     NetplayChunk,
     NetplayFrame,
@@ -21,6 +20,7 @@ from netdissect.layers.netplay.streams import (
     NetplayTextStream,
 )
 from netdissect.layers.netplay.text import NetplayText
+from netdissect.model.annotations import code_rows
 from netdissect.wire.netplay import chunk_spans, frame_spans
 
 __all__ = [
@@ -35,6 +35,8 @@ __all__ = [
     "bind_netplay",
     "chunks",
 ]
+
+CODES = code_rows("netplay")
 
 DEFAULT_PORT = 8080
 """What the sample programs offer; the library itself has none.

@@ -11,9 +11,9 @@ from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.riptide import bits, octets
 from netdissect.layers.riptide.bits import *  # noqa: F403 - the public names are the package's
-from netdissect.layers.riptide.codes import CODES as CODES
 from netdissect.layers.riptide.frames import RiptideFrame, RiptideFrame20
 from netdissect.layers.riptide.octets import *  # noqa: F403
+from netdissect.model.annotations import code_rows
 from netdissect.wire.bits import BitString
 
 __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
@@ -24,6 +24,8 @@ __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     *bits.__all__,
     *octets.__all__,
 ]
+
+CODES = code_rows("riptide")
 
 DEFAULT_PORT = 7777
 """All demos and guides. Source: docs/protocols/riptide.md section 5."""

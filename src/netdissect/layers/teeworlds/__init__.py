@@ -11,10 +11,10 @@ from typing import Any
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.teeworlds import controls, messages, packets
-from netdissect.layers.teeworlds.codes import CODES as CODES
 from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public names are the package's
 from netdissect.layers.teeworlds.messages import *  # noqa: F403
 from netdissect.layers.teeworlds.packets import *  # noqa: F403
+from netdissect.model.annotations import code_rows
 from netdissect.wire.teeworlds import FAMILIES
 from netdissect.wire.teeworlds_snapshots import object_fields
 
@@ -41,6 +41,8 @@ __all__ = [  # noqa: PLE0604 - the lists of the modules are strings
     *packets.__all__,
     *sorted(_MADE),
 ]
+
+CODES = code_rows("teeworlds")
 
 ADDED_FIELDS: dict[str, str] = {
     **dict.fromkeys(("type", "decompressed_hex", "object", "state"), "str"),

@@ -11,11 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.annotations import code_rows
-from netdissect.wire.eoudp_findings import FINDINGS
 
 __all__ = ["CODES", "DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Learnt", "Row", "row_of"]
 
-CODES: Final = code_rows(FINDINGS)
+CODES: Final = code_rows("eoudp")
 """Findings of `scan`; the layers report the same codes for one datagram alone."""
 
 DIALECT_TITLES: Final = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
@@ -17,15 +18,15 @@ from netdissect.protocols.base import (
     Protocol,
 )
 from netdissect.protocols.knet.brief import brief
-from netdissect.protocols.knet.codes import CODES
 from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.inspector import TransferInspector
+from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.recognise import recognise
 from netdissect.protocols.knet.rules import POLICIES
 from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, Phase, Progress
+from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS
 
 __all__ = ["PROTOCOL", "Knet"]
 
@@ -52,7 +53,7 @@ class Knet(Protocol):
     dialects = tuple(DialectRow(name, _TITLES[name], _types(name)) for name in DIALECTS)
     transports = ("udp", "tcp")
     default_ports = (2345,)
-    codes = CODES
+    codes = code_rows("knet")
     carrier = "netdissect.craft.carriers.knet"
     schema_formats = MappingProxyType({".xml": "netdissect.dissect.finishers.knet_xml:xml_schema"})
     wireshark = "netdissect.protocols.knet.wireshark"

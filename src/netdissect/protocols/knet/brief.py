@@ -7,8 +7,9 @@ from typing import Final
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.datagrams import READERS, Reader
+from netdissect.protocols.knet.phases import Phase
 from netdissect.protocols.knet.scan import scan
-from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, PING_REPLY, PING_REQUEST, Phase
+from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, PING_REPLY, PING_REQUEST
 
 __all__ = ["brief"]
 

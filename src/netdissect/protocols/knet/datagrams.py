@@ -11,6 +11,7 @@ from typing import Any, Final
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.wire.knet import (
     CONTROLS,
@@ -25,8 +26,6 @@ from netdissect.wire.knet import (
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
-    Phase,
-    Progress,
     acknowledged,
     message_type,
 )

@@ -13,6 +13,7 @@ from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, kind_of
+from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.wire.knet import (
     DISCONNECT,
     DISCONNECT_ACK,
@@ -22,8 +23,6 @@ from netdissect.wire.knet import (
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
-    Phase,
-    Progress,
 )
 from netdissect.wire.varint import KNET_7_7_16
 

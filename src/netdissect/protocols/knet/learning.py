@@ -6,7 +6,7 @@ from struct import Struct
 from typing import Any, Final
 
 from netdissect.model.claims import Hints
-from netdissect.wire.knet import Phase, Progress
+from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["DATAGRAMS_LOOKED_AT", "STRANGERS", "learn"]

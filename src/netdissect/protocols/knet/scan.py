@@ -19,15 +19,8 @@ from netdissect.protocols.knet.datagrams import (
     parts_last,
 )
 from netdissect.protocols.knet.document import scan_document
-from netdissect.wire.knet import (
-    FLOW_CONTROL,
-    NULL_CONNECT,
-    PING_REPLY,
-    PING_REQUEST,
-    SPECIFICATION,
-    Phase,
-    Progress,
-)
+from netdissect.protocols.knet.phases import Phase, Progress
+from netdissect.wire.knet import FLOW_CONTROL, NULL_CONNECT, PING_REPLY, PING_REQUEST, SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["scan", "scan_stream"]

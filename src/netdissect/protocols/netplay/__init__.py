@@ -16,7 +16,6 @@ from netdissect.protocols.netplay.rules import POLICIES
 from netdissect.protocols.netplay.scan import SCANNERS, scan_frame
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import DIALECTS
-from netdissect.wire.netplay_findings import FINDINGS
 
 __all__ = ["PROTOCOL", "Netplay"]
 
@@ -46,7 +45,7 @@ class Netplay(Protocol):
     carrier = "netdissect.craft.carriers.netplay"
     drivers = MappingProxyType({"tcp": "netdissect.fuzz.drivers.netplay:NetplayDriver"})
     servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
-    codes = code_rows(FINDINGS)
+    codes = code_rows("netplay")
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognition`."""

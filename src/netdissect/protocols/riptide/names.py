@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.annotations import code_rows
-from netdissect.wire.riptide_findings import FINDINGS
 
 __all__ = [
     "BITS",
@@ -58,5 +57,5 @@ SIZE_LIMIT_20: Final = 1230
 SIZE_LIMIT_21: Final = 1231
 """Largest message in octets by default. Source: section 3."""
 
-CODES: Final = code_rows(FINDINGS)
+CODES: Final = code_rows("riptide")
 """Findings of `scan`; the layers report the same codes for one datagram alone."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.annotations import code_rows
 from netdissect.wire.teeworlds import connless_rows, message_rows, uuid_rows
-from netdissect.wire.teeworlds_codes import ROWS
 
 __all__ = [
     "CODES",
@@ -35,10 +34,7 @@ MAX_PACKET: Final = 1400
 PAYLOAD_LIMITS: Final = {D06: 1394, D065: 1390, DDNET: 1394, D07: 1391}
 """Octets after the header at most."""
 
-CODES: Final = tuple(
-    CodeRow(code, Severity(severity), group, title, meaning)
-    for code, severity, group, title, meaning in ROWS
-)
+CODES: Final = code_rows("teeworlds")
 
 
 @cache
