@@ -60,7 +60,7 @@ def test_compiled_and_interpreted_agree_on_every_kept_input() -> None:
 @pytest.mark.parametrize("target", guided.TARGETS)
 def test_new_inputs(target: str, tmp_path: Path) -> None:
     if find_spec("atheris") is None:
-        pytest.skip("needs atheris: pip install atheris (CPython 3.11 to 3.13 on Linux)")
+        pytest.skip("needs atheris: pip install '.[fuzz]' (CPython 3.11 to 3.13 on Linux)")
     share = max(1, round(SECONDS / len(guided.TARGETS)))
     found = guided.CORPUS / target / "found"
     (tmp_path / "new").mkdir()

@@ -487,3 +487,22 @@ def test_two_runs_give_the_same() -> None:
     path = CAPTURES / "riptide" / "udp_2.2.1_lossy_serverleg.pcap"
     first, second = analyze(path), analyze(path)
     assert first == second
+
+
+def test_both_directions_of_a_flow_of_nobody_are_one_flow(monkeypatch) -> None:
+    """The direction that is heard late is counted at once, and looked at again with the other."""
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 4)
+    pipeline = Pipeline()
+    pipeline.run([packets([(0, n, b"\xee" * 9)], key=key(n), start=n + 1)[0] for n in range(9)])
+    there, back = ("udp", key(0)), ("udp", reverse_key(key(0)))
+    assert pipeline.recogniser.is_other(there)
+    assert pipeline.recogniser.is_other(back)
+    counted = pipeline.other_datagrams
+    pipeline.run(packets([(1, 10 + n, b"\xee" * 9) for n in range(255)], key=key(0), start=20))
+    assert pipeline.other_datagrams == counted + 255
+    pipeline.run(packets([(1, 299, b"\xee" * 9)], key=key(0), start=300))
+    pipeline.run(packets([(0, 300, b"\xee" * 9), (1, 301, b"\xee" * 9)], key=key(0), start=400))
+    held = pipeline.recogniser.sampled(back)
+    assert held is pipeline.recogniser.sampled(there)
+    assert held is not None
+    assert [side for side, _ in held.packets] == [0, 1]

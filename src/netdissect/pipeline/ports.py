@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
@@ -35,40 +34,44 @@ Name = tuple[str, FlowKey]
 """Transport and key of either direction."""
 
 
-@dataclass(slots=True, eq=False)
 class Flow:
     """One address pair of one transport: sampled, or claimed by a protocol."""
 
-    key: FlowKey
-    """Key of endpoint 0's datagrams: those of the sender of the first one."""
-    transport: str
-    ports: tuple[int, int]
-    rule: DecodeAs | None
-    """Decode-as rule that fits; None = recognition decides."""
-    sample: list[Sample] = field(default_factory=list)
-    packets: list[tuple[int, Packet]] = field(default_factory=list)
-    """(endpoint, packet) of everything held, for the replay."""
-    octets: int = 0
-    """Octets held."""
-    alone: int = 0
-    """1 where its first datagram is none that proves a protocol without another one."""
-    last_ns: int = 0
-    looks: int = 0
-    """How often it was judged before and belonged to nobody."""
-    protocol: Protocol | None = None
-    connection: Connection | None = None
-    claim: Claim | None = None
-    client: int = 0
-    """Endpoint that is the client."""
-    assembler: Assembler | None = None
-    ordinal: int = 0
-    """TCP: ordinal of the connection at hand on this 4-tuple."""
-    held: list[tuple[int, int, int, bytes]] = field(default_factory=list)
-    """Datagrams (direction, frame, time, payload) that may begin a new connection."""
-    earlier: list[tuple[Connection, Assembler | None]] = field(default_factory=list)
-    """Connections of this address pair that may go on beside the present one, oldest first."""
-    ways: list[Port] = field(default_factory=list)
-    """What takes the datagrams of the connection at hand: (of the client, of the server)."""
+    # Written out: what a dataclass makes is not compiled, and a flood makes nothing but flows.
+    def __init__(
+        self, key: FlowKey, transport: str, ports: tuple[int, int], rule: DecodeAs | None,
+        last_ns: int, looks: int,
+    ) -> None:  # fmt: skip
+        self.key = key
+        """Key of endpoint 0's datagrams: those of the sender of the first one."""
+        self.transport = transport
+        self.ports = ports
+        self.rule = rule
+        """Decode-as rule that fits; None = recognition decides."""
+        self.sample: list[Sample] = []
+        self.packets: list[tuple[int, Packet]] = []
+        """(endpoint, packet) of everything held, for the replay."""
+        self.octets = 0
+        """Octets held."""
+        self.alone = 0
+        """1 where its first datagram is none that proves a protocol without another one."""
+        self.last_ns = last_ns
+        self.looks = looks
+        """How often it was judged before and belonged to nobody."""
+        self.protocol: Protocol | None = None
+        self.connection: Connection | None = None
+        self.claim: Claim | None = None
+        self.client = 0
+        """Endpoint that is the client."""
+        self.assembler: Assembler | None = None
+        self.ordinal = 0
+        """TCP: ordinal of the connection at hand on this 4-tuple."""
+        self.held: list[tuple[int, int, int, bytes]] = []
+        """Datagrams (direction, frame, time, payload) that may begin a new connection."""
+        self.earlier: list[tuple[Connection, Assembler | None]] = []
+        """Connections of this address pair that may go on beside the present one, oldest first."""
+        self.ways: list[Port] = []
+        """What takes the datagrams of the connection at hand: (of the client, of the server)."""
 
     def assemble(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Give the parts of a datagram to the assembler; track what it says."""

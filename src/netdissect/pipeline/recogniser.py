@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from netdissect.model.claims import Claim
@@ -99,10 +100,10 @@ class Recogniser:
         self._hit = hit
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
-        """Under the key of either direction."""
+        """Under the key of the first datagram, oldest first."""
         self._others: OrderedDict[Name, None] = OrderedDict()
-        """Oldest first. A plain dict leaves a gap for what is taken from its front, and the next
-        look at its front walks over all of them.
+        """Oldest first, under the key of each direction that was heard. A plain dict leaves a gap
+        for what is taken from its front, and the next look at its front walks over all of them.
         """
         self._octets = 0
 
@@ -113,15 +114,28 @@ class Recogniser:
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
 
     def sampled(self, name: Name) -> Flow | None:
-        """Return the flow of this name that waits for recognition."""
-        return self._sampled.get(name)
+        """Return the flow of this name, in either direction, that waits for recognition."""
+        return self._sampled.get(name) or self._sampled.get(_turned(name))
 
     def is_other(self, name: Name) -> bool:
         """Return whether a flow was judged and belongs to nobody."""
-        return name in self._others
+        return name in self._others or _turned(name) in self._others
+
+    def answered(self, name: Name) -> bool:
+        """Return whether this is the other direction of a UDP flow that belongs to nobody: from now
+        on what takes the one takes this one too.
+        """
+        way = _turned(name)
+        stranger = self._takers.get(way[1])
+        if stranger is None or way not in self._others:
+            return False
+        self._others[name] = None
+        self._takers[name[1]] = stranger
+        self._forget()
+        return True
 
     def strays(self) -> list[FlowKey]:
-        """Return the keys of the UDP flows that belong to nobody, each in both directions."""
+        """Return the keys of the UDP flows that belong to nobody, of one direction or both."""
         return [key for transport, key in self._others if transport == "udp"]
 
     # -- samples -----------------------------------------------------------------------------------
@@ -129,13 +143,13 @@ class Recogniser:
     def new_flow(self, transport: str, key: FlowKey, time_ns: int, looks: int = 0) -> Flow:
         """Return a new flow that waits for recognition."""
         ports = flow_ports(key)
-        rules = self._options.decode_as
-        rule = next((r for r in rules if r.transport == transport and r.port in ports), None)
-        flow = Flow(key, transport, ports, rule, last_ns=time_ns, looks=looks)
+        found = None
+        for rule in self._options.decode_as:
+            if found is None and rule.transport == transport and rule.port in ports:
+                found = rule
+        flow = Flow(key, transport, ports, found, time_ns, looks)
         self._sampled[transport, key] = flow
-        self._sampled[transport, reverse_key(key)] = flow
-        self._others.pop((transport, key), None)
-        if len(self._sampled) > 2 * MAX_SAMPLED:
+        if len(self._sampled) > MAX_SAMPLED:
             self._evict("MAX_SAMPLED")
         return flow
 
@@ -189,7 +203,7 @@ class Recogniser:
         """
         claimed: list[tuple[Flow, str]] = []
         silent: list[Flow] = []
-        for flow in self._unique():
+        for flow in list(self._sampled.values()):
             claim = self._claim(flow, final=True)
             self._take_off(flow)
             if claim is None:
@@ -258,7 +272,6 @@ class Recogniser:
         self._octets -= flow.octets
         flow.octets = 0
         self._sampled.pop((flow.transport, flow.key), None)
-        self._sampled.pop((flow.transport, reverse_key(flow.key)), None)
 
     def _let_go(self, flow: Flow) -> None:
         """Remember that a flow belongs to no protocol."""
@@ -268,11 +281,13 @@ class Recogniser:
             if self._other is not None:
                 self._other(packet)
         flow.packets, flow.sample = [], []
-        stranger = Stranger(self, flow.key, flow.looks) if flow.transport == "udp" else None
-        for key in (flow.key, reverse_key(flow.key)):
-            self._others[flow.transport, key] = None
-            if stranger is not None:
-                self._takers[key] = stranger
+        self._others[flow.transport, flow.key] = None
+        if flow.transport == "udp":
+            self._takers[flow.key] = Stranger(self, flow.key, flow.looks)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget the oldest of the flows that belong to nobody, where there are too many."""
         while len(self._others) > 2 * MAX_OTHER:
             self._hit("MAX_OTHER")
             (transport, key), _ = self._others.popitem(last=False)
@@ -288,13 +303,17 @@ class Recogniser:
 
     def _evict(self, limit: str) -> None:
         """Judge the tenth of the sampled flows that has been idle longest, and let it go."""
-        flows = sorted(self._unique(), key=lambda flow: flow.last_ns)
+        flows = sorted(self._sampled.values(), key=_last_ns)
         for flow in flows[: max(1, len(flows) // 10)]:
             self._hit(limit)
             self.judge(flow, final=True)
 
-    def _unique(self) -> list[Flow]:
-        return [flow for (_, key), flow in self._sampled.items() if key == flow.key]
+_last_ns: Final = attrgetter("last_ns")
+
+
+def _turned(name: Name) -> Name:
+    """Return the name of the other direction."""
+    return name[0], reverse_key(name[1])
 
 
 def _first_frame(claimed: tuple[Flow, str]) -> int:

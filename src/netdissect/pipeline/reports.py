@@ -10,19 +10,14 @@ import shutil
 import weakref
 from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from io import BytesIO
 from operator import attrgetter, eq
 from typing import IO, Any, overload
 
+from netdissect.model import diagnosis, reports
 from netdissect.model.closing import Closing
-from netdissect.model.reports import (
-    ConnectionReport,
-    ProbeReport,
-    RttSummary,
-    SpaceReport,
-    TimeoutVerdict,
-)
+from netdissect.model.reports import ConnectionReport
 
 __all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Reports"]
 
@@ -48,7 +43,9 @@ def _taken_apart(kind: type[Any]) -> Callable[[Any], _Maker]:
 
 _APART: dict[type[Any], Callable[[Any], _Maker]] = {
     kind: _taken_apart(kind)
-    for kind in (ConnectionReport, SpaceReport, ProbeReport, RttSummary, TimeoutVerdict)
+    for module in (reports, diagnosis)
+    for kind in vars(module).values()
+    if isinstance(kind, type) and is_dataclass(kind)
 }
 
 

@@ -222,8 +222,11 @@ class Pipeline:
 
     def _hold(self, name: Name, packet: Packet, pieces: list[bytes]) -> None:
         """Hand a packet of an unclaimed flow to the recogniser."""
-        sampled = self.recogniser.sampled(name)
-        flow = sampled or self.recogniser.new_flow(*name, self.now_ns)
+        flow = self.recogniser.sampled(name)
+        if flow is None and self.recogniser.answered(name):
+            self._udp(packet)
+            return
+        flow = flow or self.recogniser.new_flow(name[0], name[1], self.now_ns)
         self.recogniser.hold(flow, packet, pieces)
 
     def _tcp(self, packet: Packet, segment: TcpSegment) -> None:

@@ -57,13 +57,10 @@ def best_claim(
     best: Claim | None = None
     if not sample:
         return None
-    alone = len(sample) == 1 and transport == "udp"
     for protocol in protocols:
         if transport not in protocol.transports:
             continue
         try:
-            if alone and not protocol.may_stand_alone(sample[0][2]):
-                continue
             claim = protocol.recognise(sample, transport, final=final)
         except Exception as bug:  # noqa: BLE001 - the others may still know the flow
             on_fault(protocol, bug)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol, Reading
-from netdissect.protocols.eoudp.recognise import FIRST_BYTES, claim
+from netdissect.protocols.eoudp.recognise import candidates, claim
 from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
@@ -38,8 +38,8 @@ class Eoudp(Protocol):
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})
 
     def may_stand_alone(self, payload: bytes) -> bool:
-        """Return whether the first byte is a command of any dialect."""
-        return payload[:1] in FIRST_BYTES
+        """Return whether it fits any dialect."""
+        return bool(candidates(payload))
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow; only UDP carries EOUDP."""

@@ -16,7 +16,7 @@ from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
 from netdissect.wire.eoudp import LITTLE, NO_NUL, consumes, text_reading
 from netdissect.wire.eoudp_names import COMMANDS, command_name, plausible_timestamp
 
-__all__ = ["FIRST_BYTES", "candidates", "claim", "decided", "legal"]
+__all__ = ["candidates", "claim", "decided", "legal"]
 
 _LAST_SAMPLE: Final = 16
 """Size of the largest sample that recognition is asked about."""
@@ -41,8 +41,6 @@ _TEXTS: Final = {
     "DELETE_COMPONENT": "deleted",
 }  # fmt: skip
 
-FIRST_BYTES: Final = frozenset(bytes([number]) for number in {*COMMANDS, *REAL_COMMANDS})
-"""First bytes of a datagram of any dialect."""
 _FROM_CLIENT: Final = frozenset({0x8A, 0x8B, 0x8C})
 _FROM_SERVER: Final = frozenset({0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11})
 

@@ -72,8 +72,12 @@ class Knet(Protocol):
     brief = staticmethod(brief)
 
     def may_stand_alone(self, payload: bytes) -> bool:
-        """Return whether this may be a server's first datagram, the only one that tells."""
-        return len(payload) > 2 and payload[0] & 0x3F <= 1 and not payload[1] and not payload[2]  # noqa: PLR2004 - PacketID 0 or 1
+        """Return whether this may be a server's first datagram, the only one that tells: PacketID 0
+        or 1 with pings 1 and 2.
+        """
+        if len(payload) < 3 or payload[0] & 0x3F > 1 or payload[1] or payload[2]:  # noqa: PLR2004
+            return False
+        return b"\x01" in payload[3:] and b"\x02" in payload[3:]
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow. See `recognise`."""

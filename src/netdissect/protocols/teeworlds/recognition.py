@@ -53,7 +53,11 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
 
 def may_stand_alone(payload: bytes) -> bool:
     """Return whether one datagram may be a first packet, a token answer or connectionless."""
-    return len(payload) in _TELLING_SIZES or connless(payload) is not None
+    if len(payload) not in _TELLING_SIZES:
+        return connless(payload) is not None
+    if any(payload.startswith(start) for _, start, *_ in _FIRST):
+        return True
+    return accepts(payload, D07) is not None or connless(payload) is not None
 
 
 # -- handshakes -----------------------------------------------------------------------------------
