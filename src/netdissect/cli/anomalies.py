@@ -10,6 +10,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
@@ -44,6 +45,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

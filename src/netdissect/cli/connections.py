@@ -9,6 +9,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, missing
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

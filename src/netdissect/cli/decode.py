@@ -10,6 +10,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 
 __all__ = ["command"]
 
@@ -31,6 +32,7 @@ __all__ = ["command"]
 @click.option("-x", "--hex", "hexed", is_flag=True, help="Show the octets below the tree.")
 @click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself.")
 @options.json_output
+@paged
 @options.screen
 def command(
     protocol: str,

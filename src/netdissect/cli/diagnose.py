@@ -13,6 +13,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
@@ -97,6 +98,7 @@ def limit_of(
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

@@ -12,6 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import offer_files
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Session
 from netdissect.model.compare import ABSENT, Changed, differences
 from netdissect.model.errors import UsageError
@@ -33,6 +34,7 @@ _Row = tuple[str, Changed]
 )
 @options.json_output
 @options.analysis
+@paged
 @options.screen
 def command(
     words: tuple[str, ...],

@@ -6,6 +6,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.model.text import quoted
 
 __all__ = ["command"]
@@ -14,6 +15,7 @@ __all__ = ["command"]
 @click.command("explain")
 @click.argument("code", required=False)
 @options.json_output
+@paged
 @options.screen
 def command(
     code: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool

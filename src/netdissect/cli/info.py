@@ -10,6 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, select
 
 __all__ = ["command"]
@@ -20,6 +21,7 @@ __all__ = ["command"]
 @options.narrowed
 @options.json_output
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

@@ -11,6 +11,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ __all__ = ["command"]
 @click.option("--datagrams", is_flag=True, help="With --json also an object per frame compared.")
 @options.json_output
 @options.analysis
+@paged
 @options.screen
 def command(
     files: tuple[str, ...],

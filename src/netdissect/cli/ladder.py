@@ -11,6 +11,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
 from netdissect.cli.twosides import TwoSides
@@ -46,6 +47,7 @@ __all__ = ["command"]
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

@@ -25,6 +25,7 @@ _STATUSES = (
 _ENVIRONMENT = (
     ("NETDISSECT_UNCONFINED", "1 = read without the sandbox that netdissect doctor tells of"),
     ("NO_COLOR", "no colour, whatever its value"),
+    ("PAGER", "what shows long output on a terminal, instead of less; empty or cat: nothing does"),
     ("FORCE_COLOR", "colour also where standard output is no terminal"),
     ("COLUMNS", "width of the output where --width is not given"),
     ("XDG_CONFIG_HOME", "folder of configuration files; ~/.config without it"),

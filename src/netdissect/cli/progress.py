@@ -20,7 +20,9 @@ class Progress:
 
     def __init__(self, *, enabled: bool = True, stream: IO[str] | None = None) -> None:
         """Take whether to draw at all; never where the stream is no terminal."""
-        self.stream = sys.stderr if stream is None else stream
+        if stream is None:  # while a pager has the screen, what is said otherwise waits
+            stream = getattr(sys.stderr, "terminal", sys.stderr)
+        self.stream = stream
         self.enabled = enabled and self.stream.isatty()
         self._begin = time.monotonic()
         self._last = 0.0

@@ -7,6 +7,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.model.text import quoted
 
 __all__ = ["command"]
@@ -15,6 +16,7 @@ __all__ = ["command"]
 @click.command("protocols")
 @click.argument("protocol", required=False, type=PROTOCOL)
 @options.json_output
+@paged
 @options.screen
 def command(
     protocol: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool

@@ -11,6 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FIELD
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
@@ -47,6 +48,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

@@ -8,6 +8,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.errors import UsageError
 
@@ -26,6 +27,7 @@ __all__ = ["command"]
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

@@ -12,6 +12,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, missing, select
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -63,6 +64,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 @options.json_output
 @options.time_style
 @options.analysis
+@paged
 @options.screen
 def command(
     file: str,

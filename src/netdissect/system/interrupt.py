@@ -26,6 +26,7 @@ __all__ = [
     "ended",
     "ending",
     "install",
+    "resting",
     "status",
     "take",
     "uninstall",
@@ -141,6 +142,12 @@ def ending() -> None:
     _state.over = True
     if _state.number is not None:
         signal.setitimer(signal.ITIMER_REAL, LAST_S)
+
+
+def resting() -> None:
+    """Say that nothing is left to do but to wait for a person: no signal is overdue."""
+    if _state.before is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def ended() -> None:

@@ -13,10 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-__all__ = ["answer", "environment", "find", "start", "start_script"]
+__all__ = ["Program", "answer", "environment", "find", "start", "start_in_front", "start_script"]
 
+Program: TypeAlias = "subprocess.Popen[bytes]"
 SYSTEM_FOLDERS = (
     "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin",
 )  # fmt: skip
@@ -113,6 +114,23 @@ def start(words: Sequence[str], **streams: Any) -> subprocess.Popen[bytes]:
     """
     return subprocess.Popen(  # noqa: S603 - an absolute path, no shell
         _absolute(words), cwd="/", env=environment(), start_new_session=True, **streams
+    )
+
+
+def start_in_front(words: Sequence[str], variables: Mapping[str, str]) -> Program:
+    """Start a program that has the terminal beside this process: it reads keys, and Ctrl-C is for
+    both. Its standard input is a pipe.
+
+    Args:
+        words: its absolute path, and its arguments.
+        variables: beside those of `environment`.
+
+    Raises:
+        OSError: it cannot be started.
+
+    """
+    return subprocess.Popen(  # noqa: S603 - an absolute path, no shell
+        _absolute(words), cwd="/", env={**environment(), **variables}, stdin=subprocess.PIPE
     )
 
 
