@@ -6,11 +6,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from socket import AF_INET, SOCK_DGRAM, socket
 
 import pytest
 from click.testing import CliRunner
 
+from livetraffic import needs_capture, payloads
 from netdissect.browse.app import BrowserApp
 from netdissect.browse.browser import Browser
 from netdissect.cli import cli
@@ -81,8 +84,10 @@ def test_without_a_terminal_it_prints_connections() -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["-i", "lo"], 2, "sniff --live"),
-        ([], 2, "Missing capture"),
+        (["-i", "lo"], 2, "browse -i wants a terminal"),
+        ([], 2, "Give one of FILE"),
+        ([str(LOSSY), "-i", "lo"], 2, "Give one of FILE"),
+        ([str(LOSSY), "-w", "copy.pcapng"], 2, "a capture that runs"),
         (["nothing-here.pcap"], 3, "No such file"),
     ],
 )
@@ -95,39 +100,103 @@ def test_what_cannot_be_browsed_is_said(words: list[str], status: int, said: str
     assert said in done.stderr
 
 
-@pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not there")
-def test_in_a_real_terminal(tmp_path: Path) -> None:
-    socket = str(tmp_path / "tmux")
+class Terminal:
+    """A terminal of 80x24 in which the browser runs."""
 
-    def tmux(*words: str) -> str:
-        return subprocess.run(
-            ["tmux", "-S", socket, *words], capture_output=True, text=True, check=False
-        ).stdout
+    def __init__(self, folder: Path, words: str) -> None:
+        self.socket = str(folder / "tmux")
+        program = f"{sys.executable} -m netdissect browse {words}; echo left $?; sleep 60"
+        subprocess.run(
+            ["tmux", "-S", self.socket, "new-session", "-d", "-x", "80", "-y", "24", program],
+            check=True, env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
 
-    def until_seen(text: str) -> str:
+    def press(self, *keys: str) -> None:
+        self._tmux("send-keys", *keys)
+
+    def until_seen(self, text: str) -> str:
         end = time.monotonic() + 60
         shown = ""
         while time.monotonic() < end:
-            shown = tmux("capture-pane", "-p")
+            shown = self._tmux("capture-pane", "-p")
             if text in shown:
                 return shown
             time.sleep(0.2)
         raise AssertionError(f"{text!r} did not appear in\n{shown}")
 
-    program = f"{sys.executable} -m netdissect browse {LOSSY}; echo left $?; sleep 60"
-    env = {**os.environ, "TERM": "xterm"}
-    subprocess.run(
-        ["tmux", "-S", socket, "new-session", "-d", "-x", "80", "-y", "24", program],
-        check=True, env=env,
-    )  # fmt: skip
-    try:
-        until_seen("Closed by the client")
-        tmux("send-keys", "v", "Tab", "j")
-        assert "▌" in until_seen("0000 [05]")
-        tmux("send-keys", "q")
-        until_seen("left 0")
-    finally:
-        tmux("kill-server")
+    def close(self) -> None:
+        self._tmux("kill-server")
+
+    def _tmux(self, *words: str) -> str:
+        return subprocess.run(
+            ["tmux", "-S", self.socket, *words], capture_output=True, text=True, check=False
+        ).stdout
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[[str], Terminal]]:
+    """Opens the browser in a terminal of its own."""
+    if shutil.which("tmux") is None:
+        pytest.skip("tmux is not there")
+    terminals: list[Terminal] = []
+
+    def open_terminal(words: str) -> Terminal:
+        terminals.append(Terminal(tmp_path, words))
+        return terminals[-1]
+
+    yield open_terminal
+    for terminal in terminals:
+        terminal.close()
+
+
+@pytest.mark.parametrize("more", ["", " 2>/dev/null"])
+def test_in_a_real_terminal(opened: Callable[[str], Terminal], more: str) -> None:
+    terminal = opened(f"{LOSSY}{more}")
+    terminal.until_seen("Closed by the client")
+    terminal.press("v", "Tab", "j")
+    assert "▌" in terminal.until_seen("0000 [05]")
+    terminal.press("q")
+    terminal.until_seen("left 0")
+
+
+@needs_capture
+@pytest.mark.skipif(os.geteuid() != 0 or "SUDO_UID" in os.environ, reason="not plain root")
+def test_root_names_who_reads_what_is_kept(
+    opened: Callable[[str], Terminal], tmp_path: Path
+) -> None:
+    terminal = opened(f"-i lo -w {tmp_path / 'kept.pcapng'}")
+    terminal.until_seen("--user NAME")
+    terminal.until_seen("left 2")
+
+
+@needs_capture
+def test_a_capture_that_runs(opened: Callable[[str], Terminal]) -> None:
+    with socket(AF_INET, SOCK_DGRAM) as first, socket(AF_INET, SOCK_DGRAM) as second:
+        ends = first, second
+        for end in ends:
+            end.bind(("127.0.0.1", 0))
+        port = first.getsockname()[1]
+        terminal = opened(f"-i lo -f 'udp port {port}'")
+        terminal.until_seen("● 0:0")
+        sent = payloads(LOSSY)
+        for side, payload in sent[:300]:
+            ends[side].sendto(payload, ends[1 - side].getsockname())
+            time.sleep(0.001)
+        terminal.until_seen("riptide-2.2")
+        terminal.press("2")
+        assert "▌" in terminal.until_seen("300 of 300")
+        terminal.press("p")
+        terminal.until_seen("paused")
+        for side, payload in sent[300:]:
+            ends[side].sendto(payload, ends[1 - side].getsockname())
+            time.sleep(0.001)
+        terminal.until_seen(f"300 of {len(sent):,}")
+        terminal.press("p")
+        terminal.until_seen(f"{len(sent):,} of {len(sent):,}")
+        terminal.press("3")
+        terminal.until_seen("ladder of")
+        terminal.press("q")
+        terminal.until_seen("left 0")
 
 
 def test_line_plain_is_what_is_drawn() -> None:

@@ -13,8 +13,11 @@ from netdissect.browse.keys import press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
 from netdissect.cli.browsing import Browsed
+from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.watching import Watched
 from netdissect.pipeline.index import AGAIN, COPY
+from netdissect.pipeline.live import LiveFeed, LiveRequest
 from netdissect.pipeline.records import iter_records
 from netdissect.render.console import cells, line_plain
 from netdissect.render.summary import datagram_summary
@@ -163,6 +166,67 @@ def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
     browser.filter("frame.number < 6")
     wait(browser, "5 datagrams match")
     assert [browser.index.frames[row] for row in browser.packets.chosen or ()] == [1, 2, 3, 4, 5]
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Watched, Browser]]:
+    """A capture that is taken the way an interface is."""
+    target = str(tmp_path / "live.pcapng")
+    feed = LiveFeed(LiveRequest(file=str(LOSSY), recorded=True), write=target)
+    with LiveSession(feed, Choices(), write=target, quiet=True) as session:
+        backend = Watched(target, Choices(), session)
+        yield backend, Browser(backend)
+    backend.index.close()
+
+
+def test_a_capture_that_runs_becomes_that_of_its_file(watched: tuple[Watched, Browser]) -> None:
+    backend, browser = watched
+    browser.begin()
+    wait(browser, "Closed by the client")
+    end = time.monotonic() + 60
+    while not backend.loaded.done and time.monotonic() < end:
+        time.sleep(0.02)
+        browser.tick()
+    assert backend.status() == 0
+    assert backend.loaded.live == ""
+    whole = opened()
+    for name in ("frames", "times", "marks", "acked", "firsts", "sizes"):
+        assert list(getattr(backend.index, name)) == list(getattr(whole.index, name)), name
+    known, other = backend.loaded.entries[0], whole.backend.loaded.entries[0]
+    assert (known.verdict, known.again, known.datagrams) == (
+        other.verdict, other.again, other.datagrams)  # fmt: skip
+    history = backend.history(1)
+    assert history is not None
+    assert len(history.slowest()) == len(whole.backend.history(1).slowest())  # type: ignore[union-attr]
+
+
+def test_the_cursor_follows_until_it_leaves_the_end(watched: tuple[Watched, Browser]) -> None:
+    backend, browser = watched
+    backend.read()
+    backend.loaded.live, backend.loaded.done = "● 0:01", False
+    browser.view = PACKETS
+    browser.tick()
+    last = backend.index.rows - 1
+    assert browser.packets.cursor == last
+    keys(browser, "k")
+    backend.loaded.version += 1
+    browser.tick()
+    assert browser.packets.cursor == last - 1
+    keys(browser, "F")
+    keys(browser, "p")
+    assert "paused" in screen(browser)
+    rows, browser.index.rows = browser.index.rows, browser.index.rows - 10
+    keys(browser, "p")
+    keys(browser, "p")
+    browser.index.rows = rows
+    browser.tick()
+    assert len(browser.packets) == rows - 10
+    keys(browser, "p")
+    browser.tick()
+    assert len(browser.packets) == rows
+    backend.loaded.live = ""
+    keys(browser, "p")
+    assert "only a capture that runs" in screen(browser)
 
 
 def test_marks_and_fates_are_those_of_read() -> None:

@@ -44,8 +44,10 @@ class Loaded:
     """How much of the file is read; None = its size is not known."""
     first_ns: int = 0
     done: bool = False
+    live: str = ""
+    """How a capture that runs goes, for the title; "" for a file, and once it has ended."""
     entries: list[Entry] = field(default_factory=list)
-    """Worst first; empty until the capture is read."""
+    """Worst first; empty until the capture is read, unless it runs."""
     anomalies: list[Anomaly] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """Code of a finding -> how often it was found."""
@@ -53,6 +55,11 @@ class Loaded:
     """Until when (monotonic clock) the reading gives way to the answer to a key."""
     notes: list[str] = field(default_factory=list)
     """What must be said above the list: a file cut short, a bound that was hit."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether more than a list may be made of it: all is there, or all that there is yet."""
+        return self.done or bool(self.live)
 
 
 class Backend(Protocol):

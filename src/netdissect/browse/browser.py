@@ -7,7 +7,8 @@ from array import array
 from collections.abc import Callable, Sequence
 
 from netdissect.browse.backend import Backend, Entry
-from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame, lanes
+from netdissect.browse.connections import SORTS, Connections, answer, deciding_frame
+from netdissect.browse.drawn import Drawn
 from netdissect.browse.errands import Errands
 from netdissect.browse.packets import Octets, Packets, Tree
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, Pane, Text
@@ -26,8 +27,6 @@ _LISTED_S = 0.02
 """A filter that is ahead of the reading looks again after so long."""
 _LISTS_S = 1.0
 """While the capture is read, lists are made anew so often."""
-MAX_HISTORIES = 8
-"""Connections whose units and pictures are kept."""
 
 
 class Browser:
@@ -61,11 +60,9 @@ class Browser:
         self._places = Places()
         self.pending = ""
         """First key of two."""
-        self._histories: dict[int, History | None] = {}
-        self._asked: set[int] = set()
-        self._lanes: dict[tuple[int, int, int], list[Line]] = {}
         self._rows: dict[int, tuple[int, array[int]]] = {}
         self._errands = Errands(self.say)
+        self._drawn = Drawn(backend, self._errands, self._rows_of)
         self._generation = 0
         self._filters: list[str] = []
         self.searched = ""
@@ -115,8 +112,17 @@ class Browser:
         if now != self._seen:
             self._seen, changed = now, True
             self.clock.first_ns = loaded.first_ns
-            self._lists_due = True
+            if self.packets.paused is None:
+                self._lists_due = True
+                if loaded.live:
+                    self.packets.follow()
         return changed
+
+    def pause(self) -> None:
+        """Let what comes wait, or take what has come; the capture goes on."""
+        self.packets.paused = self.index.rows if self.packets.paused is None else None
+        waits, self._seen = self.packets.paused is not None, (-1, -1)
+        self.say("paused; p goes on, nothing is lost" if waits else "")
 
     def _settle(self) -> None:
         """Follow the rows to their places: some had come late."""
@@ -187,26 +193,7 @@ class Browser:
     def history(self) -> History | None:
         """Return what is drawn of the connection, where it is there; else have it gathered."""
         number = self.chosen()
-        if number is None:
-            return None
-        if number in self._histories:
-            return self._histories[number]
-        if number not in self._asked and self.backend.loaded.done:
-            self._asked.add(number)
-
-            def work() -> Callable[[], None]:
-                found = self.backend.history(number)
-
-                def keep() -> None:
-                    self._asked.discard(number)
-                    self._histories[number] = found
-                    if len(self._histories) > MAX_HISTORIES:
-                        del self._histories[next(iter(self._histories))]
-
-                return keep
-
-            self._errands.run(work)
-        return None
+        return None if number is None else self._drawn.history(number)
 
     def refresh(self, width: int) -> None:
         """Bring the lower panes up to date with the cursor above them."""
@@ -239,9 +226,9 @@ class Browser:
     def _waiting(self) -> list[Line]:
         if self.chosen() is None:
             return [[(" No connection is selected.", "dim")]]
-        if not self.backend.loaded.done:
+        if not self.backend.loaded.ready:
             return [[(" Drawn when the whole capture is read.", "dim")]]
-        return [[(" Reading this connection…", "dim")]] if self._asked else []
+        return [[(" Reading this connection…", "dim")]] if self._drawn.busy else []
 
     def _show_verdict(self, number: int | None, width: int) -> None:
         report = None if number is None else self.backend.connection(number)
@@ -253,7 +240,7 @@ class Browser:
         if report is not None:
             ends = f"{number} {report.protocol}  {report.client} → {report.server}"
             lines = [*answer(report, self.clock, width), []]
-        self.verdict.show(ends, [*lines, *self.lanes(number, width)])
+        self.verdict.show(ends, [*lines, *self._drawn.lanes(number, width)])
 
     def _nothing(self) -> list[Line]:
         loaded = self.backend.loaded
@@ -266,23 +253,6 @@ class Browser:
             [(f" {self.index.rows:,} datagrams were read. 2 lists them all the same.", "")],
             [(" --decode-as udp.port==N,PROTOCOL reads a port as a protocol.", "")],
         ]
-
-    def lanes(self, number: int, width: int) -> list[Line]:
-        """Return the lanes of a connection; made in another thread where it is large."""
-        if not self.backend.loaded.done:
-            return []
-        key = (number, width, self.backend.loaded.version)
-        found = self._lanes.get(key)
-        if found is None:
-            self._lanes.clear()
-            self._lanes[key] = found = []
-
-            def work() -> Callable[[], None]:
-                lines = lanes(self.index, self._rows_of(number), width)
-                return lambda: self._lanes.__setitem__(key, lines)
-
-            self._errands.run(work)
-        return found
 
     def _rows_of(self, number: int) -> array[int]:
         known = self._rows.get(number)
@@ -302,7 +272,7 @@ class Browser:
         if len(units) != len(self.units.units) or (units and {*map(id, units)} != {
             *map(id, self.units.units)}):  # fmt: skip
             self.units.show(units)
-        self.units.lanes = [] if number is None else self.lanes(number, width)
+        self.units.lanes = [] if number is None else self._drawn.lanes(number, width)
         unit = self.units.unit()
         if unit is None:
             said = [[(" Nothing here is numbered and acknowledged.", "dim")]]

@@ -27,6 +27,7 @@ HELP = """\
  Look    x bits or hexadecimal       d time: first, previous, of day
          s S sort, reverse           < > other plot, L its other direction
  Keep    m a sets mark a             ' a goes back to it
+ Live    p pause, go on              F follow the end
  Take    y copy the line             Y copy the filter
          w write what is shown       r write the report
  Leave   q                           Ctrl-C at once
@@ -49,7 +50,8 @@ def hints(browser: Browser) -> str:
         "←/→ walk  < > other plot  L other direction  ⏎ frame  ? help  q quit",
         "⏎ first frame  * filter on it  Tab explanation  ? help  q quit",
     )
-    return texts[browser.view]
+    live = "p pause  F follow the end  " if browser.backend.loaded.live else ""
+    return live + texts[browser.view]
 
 
 def press(browser: Browser, key: str, character: str | None = None) -> None:
@@ -196,6 +198,17 @@ def _full(browser: Browser) -> None:
     browser.full = not browser.full
 
 
+def _pause(browser: Browser) -> None:
+    if browser.backend.loaded.live or browser.packets.paused is not None:
+        browser.pause()
+    else:
+        browser.say("only a capture that runs can be paused")
+
+
+def _follow(browser: Browser) -> None:
+    browser.packets.go(len(browser.packets) - 1)
+
+
 def _reverse(browser: Browser) -> None:
     browser.connections.reverse = not browser.connections.reverse
     browser.connections.take(browser.connections.all)
@@ -243,6 +256,8 @@ _ACTIONS: dict[str, Callable[[Browser], None]] = {
     "!": _on_value("not ({})"),
     "escape": _escape,
     "f": lambda browser: browser.typed("Search ", lambda text: walking.search(browser, text)),
+    "p": _pause,
+    "F": _follow,
     "x": _bits,
     "d": _time,
     "s": lambda browser: browser.sort(),

@@ -47,7 +47,8 @@ def _title(browser: Browser, width: int) -> Line:
         views = [views[browser.view]]
     size = sum(cells(text) for text, _ in views)
     share = "" if loaded.share is None else f" {loaded.share:.0%}"
-    reading = "" if loaded.done else f"  reading{share}, so far"
+    reading = "" if loaded.done else f"  {loaded.live}" if loaded.live else (
+        f"  reading{share}, so far")  # fmt: skip
     file: Line = [(f" {browser.backend.name}", "title"), (reading, "warn")]
     return [*padded(file, max(8, width - size)), *views]
 

@@ -52,10 +52,21 @@ class Packets(Pane):
         self.connection: int | None = None
         self.clock = Clock("r")
         self._records: dict[int, DatagramRecord] = {}
+        self.paused: int | None = None
+        """Rows that there were when the user paused; None = none are left out."""
         self._texts: dict[int, str] = {}
+        self._followed = 0
 
     def __len__(self) -> int:
-        return self.index.rows if self.chosen is None else len(self.chosen)
+        if self.chosen is not None:
+            return len(self.chosen)
+        return self.index.rows if self.paused is None else self.paused
+
+    def follow(self) -> None:
+        """Stay on the newest line where the cursor was there."""
+        if self.cursor >= self._followed - 1:
+            self.go(len(self) - 1)
+        self._followed = len(self)
 
     def row(self, number: int | None = None) -> int | None:
         """Return the row of the index that a line shows, by default that of the cursor."""

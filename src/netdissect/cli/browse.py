@@ -6,12 +6,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import click
 
 from netdissect.cli import options
-from netdissect.cli.complete import INTERFACE
+from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
 
@@ -28,7 +28,23 @@ MAX_PIPED = 4_000_000_000
     "--interface",
     metavar="IFACE",
     type=INTERFACE,
-    help="Not yet: says how to look at an interface instead.",
+    help="Capture on an interface, and look at that while it goes on.",
+)
+@click.option(
+    "-f",
+    "--capture-filter",
+    "capture_filter",
+    default="",
+    metavar="BPF",
+    help="Capture only what matches, in libpcap's language.",
+)
+@click.option(
+    "-w", "--write", metavar="FILE", type=FILE, help="Keep what is captured in this file."
+)
+@click.option(
+    "--user",
+    metavar="NAME",
+    help="Whom root becomes before it parses: who called sudo, else nobody.",
 )
 @options.display_filter
 @click.option("--ascii", "plain", is_flag=True, help="Signs of ASCII only.")
@@ -38,6 +54,9 @@ MAX_PIPED = 4_000_000_000
 def command(
     file: str | None,
     interface: str | None,
+    capture_filter: str,
+    write: str | None,
+    user: str | None,
     display_filter: str | None,
     plain: bool,
     no_mouse: bool,
@@ -55,31 +74,60 @@ def command(
 
     \b
     netdissect browse game.pcap
+    netdissect browse -i eth0 -f 'udp port 8303'
     netdissect browse game.pcap -Y 'msg.resend'
     """
     del verbose
-    from netdissect.cli.browsing import Browsed, refuse_live  # noqa: PLC0415
+    from netdissect.cli.browsing import Browsed  # noqa: PLC0415
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.filters import compile_filter  # noqa: PLC0415
 
-    if interface is not None:
-        raise refuse_live(interface)
-    if file is None:
-        raise click.UsageError("Missing capture FILE (`-` reads standard input).")
+    if (file is None) == (interface is None):
+        raise click.UsageError("Give one of FILE (`-` reads standard input) and -i IFACE.")
+    if interface is None and (capture_filter or write or user):
+        raise click.UsageError("-f, -w and --user are for a capture that runs: -i IFACE.")
+    if display_filter is not None:
+        compile_filter(display_filter, names())
     if not sys.stdout.isatty():
+        if file is None:
+            raise click.UsageError("browse -i wants a terminal; `netdissect sniff` does not.")
         return _printed(file, display_filter, choices, color, width, quiet=quiet)
-    with _named(file) as name:
-        backend = Browsed(name, choices)
-        if display_filter is not None:
-            compile_filter(display_filter, names())
+    with ExitStack() as stack:
+        if interface is not None:
+            from netdissect.cli.watching import watched  # noqa: PLC0415
+
+            running = watched(
+                interface, choices, capture_filter=capture_filter, write=write, user=user,
+                quiet=quiet,
+            )  # fmt: skip
+            backend: Browsed = stack.enter_context(running)
+        else:
+            backend = Browsed(stack.enter_context(_named(str(file))), choices)
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
         if color == "never":
             os.environ["NO_COLOR"] = "1"
         browser = Browser(backend, plain=plain, expression=display_filter or "")
-        BrowserApp(browser).run(mouse=not no_mouse)
-        return backend.status()
+        with _screen_on_stderr():
+            BrowserApp(browser).run(mouse=not no_mouse)
+    return backend.status()
+
+
+@contextmanager
+def _screen_on_stderr() -> Iterator[None]:
+    """Have standard error be the terminal, where Textual draws, also after `2>FILE`."""
+    if sys.stderr.isatty():
+        yield
+        return
+    sys.stderr.flush()
+    before = os.dup(2)
+    os.dup2(1, 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 def _printed(

@@ -6,20 +6,24 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from netdissect.browse.backend import Entry, Loaded
 from netdissect.cli.errors import EXIT
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.filters import compile_filter
 from netdissect.model.annotations import CodeRow, Severity
-from netdissect.model.errors import FilterError, UsageError
+from netdissect.model.errors import FilterError
 from netdissect.model.names import FieldInfo
 from netdissect.model.reports import Anomaly, ConnectionReport, UnitRecord
 from netdissect.pipeline.index import Index
 from netdissect.plot.history import History
 from netdissect.render.safe import safe
 
-__all__ = ["Browsed"]
+if TYPE_CHECKING:
+    from netdissect.pipeline import Pipeline
+
+__all__ = ["Browsed", "entry_of"]
 
 
 MAX_AHEAD = 8_000_000
@@ -36,8 +40,13 @@ _YIELD_S = 0.003
 class Browsed:
     """A file that is browsed."""
 
-    def __init__(self, file: str, choices: Choices) -> None:
+    def __init__(self, file: str, choices: Choices, session: Session | None = None) -> None:
         """Open the capture.
+
+        Args:
+            file: path; it is opened again for all that needs more than one pass.
+            choices: how datagrams are understood.
+            session: the capture where it is open already.
 
         Raises:
             CaptureError: it cannot be read.
@@ -56,7 +65,7 @@ class Browsed:
             bounds=None if reading is None else reading.bounds,
         )
         self.loaded = Loaded()
-        self._session = Session(file, choices, quiet=True)
+        self._session = Session(file, choices, quiet=True) if session is None else session
         self._examples: dict[tuple[str, int | None], Anomaly] = {}
         self._ended = Event()
 
@@ -89,9 +98,7 @@ class Browsed:
                 self._take(index.recorder.ready(pipeline.now_ns))
                 done, size = reader.progress()
                 loaded.share = done / size if size else None
-            pipeline.finish(reader.info.last_time_ns)
-            index.finish()
-            self._take(index.recorder.rest())
+            self._end(pipeline)
             numbers = pipeline.renumber()
             if numbers is not None:
                 index.renumber(numbers)
@@ -99,10 +106,20 @@ class Browsed:
                     found.connection = found.connection and numbers[found.connection - 1]
             session.collect(pipeline)
             loaded.anomalies = list(self._examples.values())
-            loaded.entries = [_entry(report) for report in session.reports]
+            loaded.entries = [entry_of(report) for report in session.reports]
             loaded.notes = self._notes(session)
         loaded.share, loaded.done = 1.0, True
         loaded.version += 1
+
+    def _end(self, pipeline: Pipeline) -> None:
+        """Take what is left."""
+        pipeline.finish(self._session.reader.info.last_time_ns)
+        self.index.finish()
+        self._take(self.index.recorder.rest())
+
+    def _again(self) -> Session:
+        """Open the file once more."""
+        return Session(self.file, self.choices, quiet=True)
 
     def _found(self, found: Anomaly) -> None:
         """Keep the first of each kind on each connection, for what it says."""
@@ -151,7 +168,7 @@ class Browsed:
 
     def select(self, text: str) -> Iterator[tuple[int, int]]:
         """Yield frames that match a filter, and which of a frame's rows each is, from 0."""
-        with self._session.again(quiet=True) as session:
+        with self._again() as session:
             match = Match.of(text, session)
             last = nth = -1
             for record in session.records():
@@ -166,7 +183,7 @@ class Browsed:
         """Return everything that is drawn of a connection."""
         from netdissect.cli.gathering import gather  # noqa: PLC0415
 
-        with self._session.again(quiet=True) as session:
+        with self._again() as session:
             return gather(session, {number}).gallery.histories.get(number)
 
     def write(self, path: str, frames: Sequence[int]) -> str:
@@ -177,7 +194,7 @@ class Browsed:
 
         fit_to_write(path, [self.file])
         asked = FrameSet(frames)
-        with self._session.again(quiet=True) as session:
+        with self._again() as session:
             wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in asked))
         with BlockReader(self.file) as reader:
             _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
@@ -187,7 +204,7 @@ class Browsed:
         """Write the report and return what to say."""
         from netdissect.cli.report import write_report  # noqa: PLC0415
 
-        with self._session.again(quiet=True) as session:
+        with self._again() as session:
             size = write_report(session, path)
         return f"{safe(path)} written, {size / 1000:,.0f} kB"
 
@@ -204,7 +221,8 @@ class Browsed:
         return lookup.catalogue()
 
 
-def _entry(report: ConnectionReport) -> Entry:
+def entry_of(report: ConnectionReport) -> Entry:
+    """Return what the list says of a connection."""
     from netdissect.render.units import dialect_text  # noqa: PLC0415
 
     found = report.diagnosis
@@ -223,12 +241,4 @@ def _entry(report: ConnectionReport) -> Entry:
         report.first_time_ns,
         report.last_time_ns,
         sum(report.datagrams),
-    )
-
-
-def refuse_live(interface: str) -> UsageError:
-    """Return what to say to who wants to browse an interface."""
-    return UsageError(
-        "browse shows files; of a live capture show `netdissect sniff --live -i"
-        f" {safe(interface)}`, or write it with `sniff -w FILE` and browse the file"
     )

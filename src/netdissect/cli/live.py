@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +21,7 @@ from netdissect.system import interrupt
 if TYPE_CHECKING:
     from netdissect.pipeline.live import LiveFeed
 
-__all__ = ["LiveSession"]
+__all__ = ["LiveSession", "load"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -123,3 +126,18 @@ class LiveSession(Session):
             raise AccessError(self.feed.fault)
         status = super().status()
         return EXIT.CUT_SHORT if status == EXIT.DONE and not self.feed.complete else status
+
+
+def load(choices: Choices, late: Iterable[str]) -> None:
+    """Find what is wrong with the choices before anything is captured; as root, also load all that
+    is imported late otherwise, as the user that this process becomes may not read root's files.
+    """
+    choices.options()
+    if os.geteuid() != 0:
+        return
+    from netdissect import lookup  # noqa: PLC0415
+
+    lookup.catalogue()
+    lookup.load_schemas(choices.schemas)
+    for name in late:
+        import_module(name)

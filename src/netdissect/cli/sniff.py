@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
-from netdissect.cli.live import LiveSession
+from netdissect.cli.live import LiveSession, load
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
@@ -172,7 +170,7 @@ def command(
     show = metrics is not None or (write != "-" and not (quiet and write is not None and not live))
     # Read now: the user that this process becomes may not read the files of root.
     where, names = make_screen(color, width, flush=True), in_force()["endpoints"]
-    _load(choices)
+    load(choices, _LATE)
     served = None if metrics is None else _endpoint(metrics)
     with _session(interface, file, write, choices, quiet=quiet, show=show, rest=rest) as session:
         match = Match.of(display_filter, session)
@@ -251,21 +249,6 @@ def _print(
     else:
         parts = (rest["messages"], rest["tree"], rest["hexed"])
         print_lines(rows, session, rest["times"], screen, parts)
-
-
-def _load(choices: Choices) -> None:
-    """Find what is wrong with the choices before anything is captured; as root, also load all that
-    is imported late otherwise, for the same reason as the settings.
-    """
-    choices.options()
-    if os.geteuid() != 0:
-        return
-    from netdissect import lookup  # noqa: PLC0415
-
-    lookup.catalogue()
-    lookup.load_schemas(choices.schemas)
-    for name in _LATE:
-        import_module(name)
 
 
 def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> None:

@@ -15,7 +15,7 @@ from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
 from netdissect.model.live import Glimpse, LiveView, ServerFigures, Wish
 from netdissect.model.records import DatagramRecord
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline.servers_live import ServerTotals
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.conclusion import standing
@@ -37,6 +37,7 @@ __all__ = [
     "find_interface",
     "interfaces",
     "look",
+    "standings",
     "successor",
     "watch",
 ]
@@ -137,6 +138,15 @@ def look(feed: LiveFeed, pipeline: Pipeline, wish: Wish, chosen: Chosen | None =
         hidden=len(tracked) - len(shown),
         recent=list(islice(newest, wish.recent))[::-1],
     )
+
+
+def standings(pipeline: Pipeline) -> list[ConnectionReport]:
+    """Return reports of the connections that were active last, as they stand."""
+    tracked = sorted(pipeline.tracked(), key=lambda one: one.last_ns, reverse=True)
+    found = [standing(one) for one in tracked[:_DIAGNOSED]]
+    for report in found:
+        report.diagnosis = diagnose(report)
+    return found
 
 
 class Totals:

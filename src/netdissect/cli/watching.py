@@ -1,0 +1,220 @@
+"""A running capture as `browse` asks for it: written to a file, and taken as it comes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event
+
+from netdissect.browse.backend import Entry
+from netdissect.cli.browsing import Browsed, entry_of
+from netdissect.cli.live import LiveSession, load
+from netdissect.cli.session import Choices, Session
+from netdissect.model.errors import UsageError
+from netdissect.model.reports import ConnectionReport
+from netdissect.pipeline import Options, Pipeline
+from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.live import Autostop, LiveFeed, LiveRequest, standings, successor
+from netdissect.pipeline.reports import Reports
+from netdissect.render.safe import safe
+
+__all__ = ["Watched", "watched"]
+
+MAX_WRITTEN_KB = 4_000_000
+"""The capture ends when its file is so large, where the user has not named one."""
+MAX_ENDED = 100_000
+"""Connections that are over and still listed."""
+
+_LAST_S = 3.0
+"""How long is waited for what was captured and not taken yet, when all is seen."""
+_TAKEN_S = 1.0
+"""How often connections are judged, at most; a tenth of the time at most goes into it."""
+_LATE = (
+    "netdissect.cli.editing",
+    "netdissect.cli.gathering",
+    "netdissect.cli.naming",
+    "netdissect.cli.read",
+    "netdissect.cli.report",
+    "netdissect.browse.app",
+    "netdissect.pipeline.records",
+    "netdissect.pipeline.secrets",
+    "netdissect.render.read",
+    "netdissect.render.units",
+    "textual.drivers.linux_driver",
+    "unicodedata",
+)
+"""Modules that are needed only once root has given up its rights."""
+
+
+class _SoFar(Session):
+    """A file that is being written: its connections have the numbers that they got as they came."""
+
+    def ahead(self, options: Options, most: int | None = None) -> Options:
+        """Return the options as they are."""
+        del most
+        return options
+
+
+class Watched(Browsed):
+    """A capture that is browsed while it runs."""
+
+    def __init__(self, file: str, choices: Choices, session: LiveSession) -> None:
+        """Take a running capture that is written to a file."""
+        super().__init__(file, choices, session)
+        self.feed = session.feed
+        self.name = safe(self.feed.info.path, 60)
+        self.loaded.share = None
+        self._live = session
+        self._ended_entries: dict[int, Entry] = {}
+        self._standing: dict[int, ConnectionReport] = {}
+        self._reports = Reports()
+        self._began = time.monotonic()
+        self._due = 0.0
+        self._seen = (self._began, 0)
+        self.finished = Event()
+        """Set when all that was captured has been taken."""
+
+    def stop(self) -> None:
+        """End the capture."""
+        super().stop()
+        self.feed.stop()
+
+    def status(self) -> int:
+        """Return the exit status, as that of `sniff`."""
+        return self._live.status()
+
+    def read(self) -> None:
+        """Take the capture to its end."""
+        try:
+            self._read()
+        finally:
+            self.finished.set()
+
+    def _read(self) -> None:
+        from netdissect.flow import Decapsulator  # noqa: PLC0415
+
+        feed, loaded = self.feed, self.loaded
+        options = self.choices.options(
+            on_anomaly=self._found, on_late=self._late, on_report=self._over
+        )
+        pipeline = Pipeline(options, recorder=self.index.recorder, observer=self.index)
+        feed.on_tick = lambda: self._tick(pipeline)
+        self._tick(pipeline)
+        with rare_collections():
+            for packet in Decapsulator().packets(feed):
+                pipeline.feed(packet)
+            self._end(pipeline)
+        self._live.collect(pipeline)
+        self._live.reports = self._reports
+        loaded.anomalies = list(self._examples.values())
+        loaded.entries = [entry_of(report) for report in self._reports]
+        loaded.notes = [*self._notes(self._live), *self._losses()]
+        loaded.live, loaded.done = "", True
+        loaded.version += 1
+
+    def connection(self, number: int) -> ConnectionReport | None:
+        """Return the report of a connection, as it stands where it goes on."""
+        return super().connection(number) or self._standing.get(number)
+
+    def _again(self) -> Session:
+        return _SoFar(self.file, self.choices, quiet=True)
+
+    def _over(self, report: ConnectionReport) -> None:
+        self._reports.append(report)
+        self._ended_entries[report.connection] = entry_of(report)
+        if len(self._ended_entries) > MAX_ENDED:
+            del self._ended_entries[next(iter(self._ended_entries))]
+
+    def _tick(self, pipeline: Pipeline) -> None:
+        """List what has come; from time to time say how it goes."""
+        index, loaded = self.index, self.loaded
+        index.list_until(None)
+        self._take(index.recorder.ready(pipeline.now_ns))
+        loaded.first_ns = self.feed.info.first_time_ns or 0
+        now = time.monotonic()
+        if now < self._due:
+            return
+        known = {report.connection: report for report in standings(pipeline)}
+        self._standing = {**self._standing, **known} if len(self._standing) < MAX_ENDED else known
+        entries = {**self._ended_entries}
+        for number, report in self._standing.items():
+            entries.setdefault(number, entry_of(report))
+        loaded.entries = list(entries.values())
+        loaded.anomalies = list(self._examples.values())
+        loaded.notes = self._losses()
+        loaded.live = self._words(now)
+        loaded.version += 1
+        self._due = now + max(_TAKEN_S, 10 * (time.monotonic() - now))
+
+    def _words(self, now: float) -> str:
+        before, packets = self._seen
+        self._seen = now, self.feed.packets
+        rate = (self.feed.packets - packets) / max(0.1, now - before)
+        minutes, seconds = divmod(int(now - self._began), 60)
+        return f"● {minutes}:{seconds:02} {rate:,.0f}/s dropped {self.feed.own_drops:,}"
+
+    def _losses(self) -> list[str]:
+        if not self.feed.own_drops:
+            return []
+        return [
+            f"{self.feed.own_drops:,} packets came faster than they can be looked at; the file has"
+            " them"
+        ]
+
+
+@contextmanager
+def watched(
+    interface: str,
+    choices: Choices,
+    *,
+    capture_filter: str,
+    write: str | None,
+    user: str | None,
+    quiet: bool,
+) -> Iterator[Watched]:
+    """Capture on an interface, and end that when all is seen.
+
+    Args:
+        interface: name or number.
+        choices: how datagrams are understood.
+        capture_filter: in libpcap's language; "" = everything.
+        write: file that is kept; None = one that is deleted at the end.
+        user: whom root becomes; None = who called sudo, else nobody.
+        quiet: nothing on standard error but errors.
+
+    Raises:
+        UsageError: root is to become nobody, who could not read the file that is kept.
+        NetdissectError: as `LiveFeed` says.
+
+    """
+    account = successor(user)
+    if write is not None and account is not None and not account.owns_files:
+        raise UsageError(
+            "root wants --user NAME with -w: who parses reads the file again, and nobody may not"
+        )
+    load(choices, _LATE)
+    folder = None
+    try:
+        if write is None:
+            folder = tempfile.mkdtemp(prefix="netdissect-")
+            if account is not None:
+                os.chown(folder, account.user, account.group)
+                account = account._replace(owns_files=True)
+        target = write or os.path.join(str(folder), "live.pcapng")  # noqa: PTH118 - a text is wanted
+        request = LiveRequest(
+            interface=interface, capture_filter=capture_filter, recorded=True, account=account
+        )
+        autostop = None if write else Autostop.parse([f"filesize:{MAX_WRITTEN_KB}"])
+        feed = LiveFeed(request, write=target, autostop=autostop)
+        session = LiveSession(feed, choices, write=write, quiet=quiet)
+        with session:
+            running = Watched(target, choices, session)
+            yield running
+            running.finished.wait(_LAST_S)
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
