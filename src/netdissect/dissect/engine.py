@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -160,17 +160,24 @@ def dissect(
     return dissection
 
 
+@cache
+def _tools() -> tuple[Any, Any, Any]:
+    """Return what walks: it imports Scapy, so only where something is dissected."""
+    from netdissect.dissect.scope import Scope  # noqa: PLC0415
+    from netdissect.dissect.walker import Walker, node_fields  # noqa: PLC0415
+
+    return Scope, Walker, node_fields
+
+
 def _read(
     dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
 ) -> None:
-    from netdissect.dissect.scope import Scope  # noqa: PLC0415 - imports scapy
-    from netdissect.dissect.walker import Walker, node_fields  # noqa: PLC0415
-
-    walker = Walker(rows)
+    scope_of, walker_of, node_fields = _tools()
+    walker = walker_of(rows)
     dissection.annotations = walker.annotations
     dissection.messages = walker.messages
     layer = layer_module(where).root(payload, request)
-    around = Scope()
+    around = scope_of()
     around["_direction"] = request.direction
     node, _scope, used = walker.walk(layer, payload, outer=around)
     walker.used = used
@@ -182,10 +189,10 @@ def _read(
     known: dict[int, dict[str, Any]] = {}
     for message in dissection.messages:
         if message.node is not None and message.node is not dissection.root:
-            message.fields = node_fields(message.node)
+            message.fields = message.fields or node_fields(message.node)
             # A copy: what is added to a message later is no field of the payload.
             known[id(message.node)] = dict(message.fields)
-    dissection.fields = node_fields(dissection.root, known)
+    dissection.later = partial(node_fields, dissection.root, known)
     for message in dissection.messages:
         if message.node is dissection.root:
             message.fields = dissection.fields

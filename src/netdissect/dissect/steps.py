@@ -13,10 +13,21 @@ from typing import Any, Final, TypeAlias
 
 from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
 
-from netdissect.layers.fields import Embedded, Items, LsbBits, LsbPad, innermost
+from netdissect.layers.fields import (
+    Embedded,
+    FieldFault,
+    IfLeft,
+    Items,
+    LsbBits,
+    LsbPad,
+    Varint,
+    innermost,
+)
+from netdissect.wire.varint import VarintError
 
 __all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Step", "steps_of"]
 
+_OURS: Final = ("netdissect.", "scapy.")
 MAX_LAYERS = 4096
 """Layers whose steps are remembered; more than all that exist."""
 
@@ -38,8 +49,8 @@ _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
 class Step:
     """One field of a layer, ready to be read."""
 
-    __slots__ = ("condition", "display", "field", "findings", "kind", "name", "plain", "private",
-                 "read", "shown")  # fmt: skip
+    __slots__ = ("condition", "display", "field", "findings", "kind", "late", "name", "plain",
+                 "private", "read", "shown")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -58,6 +69,8 @@ class Step:
         """Makes a plain value of Python of what was read; None: it is one."""
         self.display = _display(inner)
         """Returns what people see where that is more than the value."""
+        self.late = type(inner).i2repr.__module__.startswith(_OURS)
+        """Whether that may be asked for later: a field of a plug-in is guarded while it is read."""
         self.findings: Callable[[Any, bytes], Iterable[tuple[str, str]]] | None = getattr(
             inner, "findings", None
         )
@@ -85,13 +98,19 @@ def _kind(field: Any) -> int:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _reader(field: Any) -> _Read:
+def _reader(field: Any) -> _Read:  # noqa: PLR0911 - one a kind
     """Return what reads a field, by the method that its class has for it."""
+    if hasattr(field, "reader"):
+        return field.reader(_reader)  # type: ignore[no-any-return]
     method = type(field).getfield
     if method is BitField.getfield and not field.rev:
         return _bits(field.size, _converter(field))
     if method is LsbBits.getfield:
         return field.read_at  # type: ignore[no-any-return]
+    if method is Varint.getfield:
+        return _varint(field)
+    if method is IfLeft.getfield:
+        return _if_left(field.bits, _reader(field.fld))
     if method is Field.getfield and isinstance(field.sz, int):
         return _number(field, _converter(field))
     return _stated(field)
@@ -125,6 +144,33 @@ def _number(field: Any, convert: Callable[[Any, Any], Any] | None) -> _Read:
             return stated(data, position, scope)
         value = unpack(data, position >> 3)[0]
         return (value if convert is None else convert(scope, value)), position + size
+
+    return read
+
+
+def _varint(field: Any) -> _Read:
+    """Read a number of variable length."""
+    name, codec, stated = field.name, field.codec.read, _stated(field)
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        if position & 7:
+            return stated(data, position, scope)
+        try:
+            value, after = codec(data, position >> 3, len(data))
+        except VarintError as fault:
+            raise FieldFault("truncated", f"{name}: {fault}") from None
+        return value, after << 3
+
+    return read
+
+
+def _if_left(bits: int, inner: _Read) -> _Read:
+    """Read what is there only where so many bits are left."""
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        if 8 * len(data) - position < bits:
+            return None, position
+        return inner(data, position, scope)
 
     return read
 

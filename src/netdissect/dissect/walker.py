@@ -136,10 +136,12 @@ class Walker:
             self._padding(value, node, offset, length)
             return end
         plain = value if step.plain is None else step.plain(value)
-        leaf = FieldNode(
-            step.shown, plain, offset, length, step.display(value), buffer=self._buffer
-        )
+        leaf = FieldNode(step.shown, plain, offset, length, "", None, self._buffer)
         leaf.private = step.private
+        if step.late:
+            leaf.shower, leaf.raw = step.display, value
+        else:
+            leaf.display = step.display(value)
         node.children.append(leaf)
         if step.findings is not None:
             for code, message in step.findings(value, data[position >> 3 : end >> 3]):

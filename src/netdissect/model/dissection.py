@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from netdissect.model.annotations import Annotation
@@ -29,8 +29,8 @@ class FieldNode:
     refer to another buffer.
     """
 
-    __slots__ = ("_children", "bit_length", "bit_offset", "buffer", "display", "generated",
-                 "is_list", "later", "name", "private", "value")  # fmt: skip
+    __slots__ = ("_children", "_display", "bit_length", "bit_offset", "buffer", "generated",
+                 "is_list", "later", "name", "private", "raw", "shower", "value")  # fmt: skip
 
     # No dataclass: there are fifty of these in a datagram, and its `__init__` is not compiled.
     def __init__(
@@ -56,10 +56,7 @@ class FieldNode:
         """
         self.bit_length = bit_length
         """Length in bits; 0 for generated nodes."""
-        self.display = display
-        """Value for people where it differs from str(value): enum names, units. Not yet made safe
-        for a terminal.
-        """
+        self._display = display
         self._children: list[FieldNode] = [] if children is None else children
         self.buffer = buffer
         """Index into `Dissection.buffers`."""
@@ -72,6 +69,27 @@ class FieldNode:
         shared capture should not; its layer says so."""
         self.later: Callable[[], list[FieldNode]] | None = None
         """Makes the children where they are many and few ask for them."""
+        self.shower: Callable[[Any], str] | None = None
+        """Makes `display` of `raw` when it is first asked for: few ask for it."""
+        self.raw: Any = None
+        """The value as it was read."""
+
+    @property
+    def display(self) -> str:
+        """Return the value for people where it differs from str(value): enum names, units. Not yet
+        made safe for a terminal.
+        """
+        shower = self.shower
+        if shower is not None:
+            self.shower = None
+            self._display = shower(self.raw)
+            self.raw = None
+        return self._display
+
+    @display.setter
+    def display(self, display: str) -> None:
+        self.shower = None
+        self._display = display
 
     @property
     def children(self) -> list[FieldNode]:
@@ -108,49 +126,90 @@ class Buffer:
     """As of a field: what all of the octets are."""
 
 
-@dataclass(slots=True)
 class MessageView:
     """One message inside a payload, as `read --json` prints it."""
 
-    type: str
-    """Type name, as counted in `connections`."""
-    offset: int
-    """First octet in its buffer."""
-    length: int
-    """Length in octets."""
-    fields: dict[str, Any]
-    """Typed values by name."""
-    node: FieldNode | None = None
-    """Its node in the tree."""
-    buffer: int = 0
-    """Index into `Dissection.buffers`."""
-    summary: str = ""
-    """One line for people. Not yet made safe for a terminal."""
-    later: Callable[[], dict[str, Any]] | None = None
-    """Adds to `fields` what is dear, and returns them: for who asks for values, once."""
+    __slots__ = ("buffer", "fields", "later", "length", "node", "offset", "summary", "type")
+
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - a key of the JSON
+        offset: int,
+        length: int,
+        fields: dict[str, Any],
+        node: FieldNode | None = None,
+        buffer: int = 0,
+        summary: str = "",
+    ) -> None:
+        self.type = type
+        """Type name, as counted in `connections`."""
+        self.offset = offset
+        """First octet in its buffer."""
+        self.length = length
+        """Length in octets."""
+        self.fields = fields
+        """Typed values by name."""
+        self.node = node
+        """Its node in the tree."""
+        self.buffer = buffer
+        """Index into `Dissection.buffers`."""
+        self.summary = summary
+        """One line for people. Not yet made safe for a terminal."""
+        self.later: Callable[[], dict[str, Any]] | None = None
+        """Adds to `fields` what is dear, and returns them: for who asks for values, once."""
 
 
-@dataclass(slots=True)
 class Dissection:
     """Everything that the walker read from one payload."""
 
-    protocol: str
-    """Protocol name."""
-    dialect: str
-    """Full dialect name."""
-    direction: int | None
-    """Direction used for decoding; None = it does not matter."""
-    transport: str
-    """`udp` or `tcp`."""
-    buffers: list[Buffer]
-    """Octets; index 0 is the payload on the wire."""
-    root: FieldNode
-    """The tree."""
-    annotations: list[Annotation] = field(default_factory=list)
-    """Findings, in order of discovery."""
-    messages: list[MessageView] = field(default_factory=list)
-    """The messages of the payload, in wire order; empty where it has none."""
-    fields: dict[str, Any] = field(default_factory=dict)
-    """The tree as plain values, the `fields` object of `decode --json`."""
-    summary: str = ""
-    """One line for people. Not yet made safe for a terminal."""
+    __slots__ = ("_fields", "annotations", "buffers", "dialect", "direction", "later", "messages",
+                 "protocol", "root", "summary", "transport")  # fmt: skip
+
+    def __init__(
+        self,
+        protocol: str,
+        dialect: str,
+        direction: int | None,
+        transport: str,
+        buffers: list[Buffer],
+        root: FieldNode,
+        annotations: list[Annotation] | None = None,
+        messages: list[MessageView] | None = None,
+        fields: dict[str, Any] | None = None,
+        summary: str = "",
+    ) -> None:
+        self.protocol = protocol
+        """Protocol name."""
+        self.dialect = dialect
+        """Full dialect name."""
+        self.direction = direction
+        """Direction used for decoding; None = it does not matter."""
+        self.transport = transport
+        """`udp` or `tcp`."""
+        self.buffers = buffers
+        """Octets; index 0 is the payload on the wire."""
+        self.root = root
+        """The tree."""
+        self.annotations: list[Annotation] = [] if annotations is None else annotations
+        """Findings, in order of discovery."""
+        self.messages: list[MessageView] = [] if messages is None else messages
+        """The messages of the payload, in wire order; empty where it has none."""
+        self._fields: dict[str, Any] = {} if fields is None else fields
+        self.summary = summary
+        """One line for people. Not yet made safe for a terminal."""
+        self.later: Callable[[], dict[str, Any]] | None = None
+        """Makes `fields` when they are first asked for."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return the tree as plain values, the `fields` object of `decode --json`."""
+        later = self.later
+        if later is not None:
+            self.later = None
+            self._fields = later()
+        return self._fields
+
+    @fields.setter
+    def fields(self, fields: dict[str, Any]) -> None:
+        self.later = None
+        self._fields = fields

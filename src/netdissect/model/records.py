@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ __all__ = [
     "ConnectionFacts",
     "DatagramRecord",
     "Finding",
+    "LateMessage",
     "MessageRecord",
     "Reliability",
     "share_notes",
@@ -98,6 +99,21 @@ class MessageRecord:
     """Index into the dissection's buffers."""
     summary: str = ""
     """One line for people. Not yet made safe for a terminal."""
+
+
+class LateMessage(MessageRecord):
+    """A message of which some values are made when they are first asked for."""
+
+    __slots__ = ("later",)
+
+    later: Callable[[], dict[str, Any]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Make them: only an attribute that is not there yet leads here."""
+        if name != "fields":
+            raise AttributeError(name)
+        self.fields = self.later()
+        return self.fields
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from netdissect.model.annotations import Severity
 from netdissect.model.diagnosis import Burst, Diagnosis, Late
+from netdissect.model.units import ConnectionEvent, Copy, UnitRecord
 
 __all__ = [
     "Anomaly",
@@ -224,93 +225,6 @@ class ConnectionReport:
     """The sign that says most of how it ended, where it has no end of its own."""
     near: tuple[bool | None, bool | None] = (None, None)
     """(client, server): whether it is next to the capture; None = not known."""
-
-
-@dataclass(slots=True)
-class Copy:
-    """One transmission of a unit, as captured."""
-
-    frame: int
-    time_ns: int
-    kind: str
-    """`original`, `retransmission` or `duplicate`."""
-    basis: str = "observed"
-    """`observed`, `declared` (the sender marks it) or `inferred`."""
-    due_ns: int | None = None
-    """When the dialect's resend timer was due for this retransmission; None for originals or where
-    no timer applies.
-    """
-    attempts_left: int | None = None
-    """Attempts that remained after this copy; None where the dialect has no limit."""
-    doubtful: bool = False
-    """True while the next number of its space is still to say who made it."""
-    fate: str | None = None
-    """Label of the `Fate` that a second capture shows; None without one."""
-    delay_ms: float | None = None
-    """One-way delay that a second capture shows."""
-
-
-@dataclass(slots=True)
-class UnitRecord:
-    """One reliable unit from first sight to its outcome."""
-
-    connection: int
-    direction: int
-    space: str
-    wire_seq: int
-    seq: int
-    """Extended (unwrapped) number."""
-    type: str | None
-    copies: list[Copy]
-    acked_frame: int | None
-    acked_time_ns: int | None
-    rtt_ms: float | None
-    rtt_ambiguous: bool
-    outcome: str
-    """acked, unacked, unknown or given_up."""
-    delivered_order: int | None
-    next_resend_due_ns: int | None = None
-    """When the next resend would have been due had no ack come; None where no timer applies."""
-    lost: bool | None = None
-    """True where it is proven that no copy came to its receiver; None where that is not known."""
-    settled_ns: int | None = None
-    """When the outcome was fixed: first acknowledgement, or last copy of one that never got it."""
-    told: bool = False
-    """True once it was handed on: later copies have a record of their own, which has `continued` in
-    `extra`: the frame of the original, None where that is not remembered.
-    """
-    extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def missed(self) -> bool:
-        """Return whether it was not acknowledged and should have been: a unit that nobody would
-        send again is no failure unless its receiver said that it was lost.
-        """
-        if self.outcome == "acked" or not self.copies:
-            return False
-        return (
-            self.next_resend_due_ns is not None
-            or len(self.copies) > 1
-            or self.extra.get("reported") == "lost"
-        )
-
-
-@dataclass(slots=True)
-class ConnectionEvent:
-    """One thing that happened to a connection."""
-
-    connection: int
-    event: str
-    """state, probe, timeout, resend_request, gap, reset, ack."""
-    time_ns: int
-    frame: int | None
-    direction: int | None
-    text: str
-    """One line for people."""
-    data: dict[str, Any] = field(default_factory=dict)
-    """Added keys for programs."""
-    came: int = 0
-    """Of a gap: how many of its numbers came later, as far as the capture has been read."""
 
 
 @dataclass(slots=True)

@@ -19,8 +19,9 @@ from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import UnitRecord
+from netdissect.pipeline.messages import whole_message
 from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.records import MAX_HELD_RECORDS, Records, whole_message
+from netdissect.pipeline.records import MAX_HELD_RECORDS, Records
 from netdissect.protocols.base import Protocol
 
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]

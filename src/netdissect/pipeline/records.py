@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 
@@ -17,20 +18,17 @@ from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import FLOW_CODES, Decapsulator
 from netdissect.flow.codes import SNAPPED
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import Dissection, MessageView
-from netdissect.model.events import Ev, Event
+from netdissect.model.dissection import Dissection
 from netdissect.model.packets import Packet, flow_endpoints
 from netdissect.model.records import (
     ConnectionFacts,
     DatagramRecord,
     Finding,
-    MessageRecord,
-    Reliability,
-    share_notes,
 )
-from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Source, look_ahead, opened
 from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.messages import messages_of
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.stages import Pipeline
@@ -46,7 +44,6 @@ __all__ = [
     "Records",
     "iter_both",
     "iter_records",
-    "whole_message",
 ]
 
 MAX_HELD_RECORDS = 16_384
@@ -68,8 +65,6 @@ MAX_FINDINGS = 1000
 MAX_PASSED = 16_384
 """Datagrams that nobody asked about, of all connections, kept for the trees of those after them."""
 
-_TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
-_NUMBERED = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _REPEATS: Final = ("duplicate", "retransmission")
 """Findings on copies, named as their kinds: more is known of where the capture stands later."""
 _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
@@ -89,21 +84,6 @@ class Undecoded(DatagramRecord):
             raise AttributeError(name)
         self.decode(self)
         return getattr(self, name)
-
-
-class LateMessage(MessageRecord):
-    """A message of which some values are made when they are first asked for."""
-
-    __slots__ = ("later",)
-
-    later: Callable[[], dict[str, Any]]
-
-    def __getattr__(self, name: str) -> Any:
-        """Make them: only an attribute that is not there yet leads here."""
-        if name != "fields":
-            raise AttributeError(name)
-        self.fields = self.later()
-        return self.fields
 
 
 class Records:
@@ -136,6 +116,8 @@ class Records:
         """Datagrams that left before all was known of their units, because too many were held."""
         self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
+        self._lately: dict[tuple[str, str, str, str, str], ConnectionFacts] = {}
+        """What was known of connections lately."""
         self._inspectors: dict[int, Inspector | None] = {}
         self._passed: dict[int, tuple[Connection, deque[DatagramRecord]]] = {}
         """Records that were not decoded but matter to the inspector, by connection."""
@@ -212,15 +194,6 @@ class Records:
         if item.findings:
             item.findings = _agreed(item)
         dialect = connection.hints.dialects[item.direction]
-        request = Request(
-            dialect,
-            item.direction,
-            connection.transport,
-            unframed=connection.transport == "tcp",
-            schema=self.schemas.get(protocol.name),
-            hints=None if item.hints is None else item.hints.extra,
-            bounds=self.bounds,
-        )
         record = Undecoded(
             frame=item.frame,
             time_ns=item.time_ns,
@@ -237,28 +210,19 @@ class Records:
             payload=item.payload,
             findings=item.findings,
             faults=tuple(
-                dict.fromkeys(found.code for found in item.findings if found.code in _FAULTS)
-            ),
-            kinds=tuple(copy.kind for _, copy in item.touched),
-            facts=ConnectionFacts(
-                connection.machine.word,
-                connection.machine.handshake,
-                *connection.endpoints,
-                connection.vantage.word,
-            ),
+                dict.fromkeys([found.code for found in item.findings if found.code in _FAULTS])
+            )
+            if item.findings
+            else (),
+            kinds=tuple([copy.kind for _, copy in item.touched]),
+            facts=self._facts_of(connection),
         )
         del record.dissection, record.messages
         inspector = self._inspector(connection, protocol)
         follows = inspector is not None and inspector.wants(item.events)
-
-        def decode(record: DatagramRecord) -> None:
-            if follows:
-                self._catch_up(record)
-            self._decode(record, item, request)
-
-        record.decode = decode
+        record.decode = partial(self._decode, item, follows)
         if not self.lazy:
-            decode(record)
+            record.decode(record)
         elif follows:
             self._pass(connection, record)
         return record
@@ -293,11 +257,33 @@ class Records:
         if passed is not None and not passed:
             self._passed.pop(number, None)
 
-    def _decode(self, record: DatagramRecord, item: Seen, request: Request) -> None:
+    def _facts_of(self, connection: Connection) -> ConnectionFacts:
+        """Return what is known of a connection by now: often what was known a datagram before."""
+        machine = connection.machine
+        known = (machine.word, machine.handshake, *connection.endpoints, connection.vantage.word)
+        facts = self._lately.get(known)
+        if facts is None:
+            if len(self._lately) >= MAX_INSPECTORS:
+                self._lately.clear()
+            facts = self._lately[known] = ConnectionFacts(*known)
+        return facts
+
+    def _decode(self, item: Seen, follows: bool, record: DatagramRecord) -> None:  # noqa: FBT001 - private
         """Fill in the tree and the messages of a record."""
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
             return
+        if follows:
+            self._catch_up(record)
+        request = Request(
+            record.dialect or "",
+            item.direction,
+            connection.transport,
+            unframed=connection.transport == "tcp",
+            schema=self.schemas.get(protocol.name),
+            hints=None if item.hints is None else item.hints.extra,
+            bounds=self.bounds,
+        )
         tree = dissect(
             protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
         )
@@ -307,61 +293,8 @@ class Records:
         if inspector is not None:
             inspector.inspect(tree)
         record.dissection = tree
-        record.messages = self._messages(item, protocol, request.dialect, tree)
-
-    def _messages(
-        self, item: Seen, protocol: Protocol, dialect: str, tree: Dissection
-    ) -> list[MessageRecord]:
-        """Return the messages of a datagram, each with its unit and its findings."""
-        views = tree.messages or [whole_message(tree, item.payload, item.events)]
-        facts = self._facts(item, protocol, dialect, len(views))
-        found = [
-            (MessageRecord if view.later is None else LateMessage)(
-                index,
-                view.type,
-                view.offset,
-                view.length,
-                view.fields,
-                facts[index],
-                [],
-                view.buffer,
-                view.summary,
-            )
-            for index, view in enumerate(views)
-        ]
-        for message, view in zip(found, views, strict=True):
-            if isinstance(message, LateMessage) and view.later is not None:
-                message.later = view.later
-                del message.fields
-        share_notes(tree.annotations, found)
-        return found
-
-    def _facts(
-        self, item: Seen, protocol: Protocol, dialect: str, count: int
-    ) -> list[Reliability | None]:
-        """Return for each message what the tracker knows about its unit.
-
-        The typed events of `scan` stand in the order of the messages. A unit around them (type
-        None) stands for those that have no number of their own.
-        """
-        reliable = self._reliable_spaces(protocol, dialect)
-        left = list(item.touched)
-        outer: Reliability | None = None
-        facts: list[Reliability | None] = []
-        for event in item.events:
-            kind = event[0]
-            unit = _taken(left, event) if kind in _NUMBERED else None
-            known = (
-                None
-                if unit is None
-                else _reliability(*unit, unit[0].space.partition("[")[0] in reliable)
-            )
-            if kind in _NUMBERED and event[1] is None:
-                outer = known
-            elif kind in _TYPED:
-                facts.append(known)
-        facts = facts[:count] + [None] * (count - len(facts))
-        return [outer if known is None else known for known in facts]
+        reliable = self._reliable_spaces(protocol, request.dialect)
+        record.messages = messages_of(item, tree, reliable)
 
     def _inspector(self, connection: Connection, protocol: Protocol) -> Inspector | None:
         """Return the inspector of a connection; of too many the oldest starts anew."""
@@ -382,15 +315,6 @@ class Records:
         return self._reliable[key]
 
 
-def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecord, Copy] | None:
-    """Remove and return the unit that an event brought, if it was recorded."""
-    space, wire_seq = event[2], event[3]
-    for index, (record, _) in enumerate(left):
-        if record.space == space and record.wire_seq == wire_seq:
-            return left.pop(index)
-    return None
-
-
 def _agreed(item: Seen) -> tuple[Finding, ...]:
     """Return the findings of a datagram, those on its copies by what these are taken for now."""
     findings = list(item.findings)
@@ -405,48 +329,6 @@ def _agreed(item: Seen) -> tuple[Finding, ...]:
             codes[at] = now
             findings[at] = findings[at]._replace(code=now)
     return tuple(findings)
-
-
-def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:  # noqa: FBT001 - private
-    first = record.extra.get("continued", record.copies[0].frame)
-    repeated = copy.kind != "original"
-    before = None
-    if repeated:
-        earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
-        before = earlier[-1] if earlier else None
-    return Reliability(
-        record.space,
-        record.wire_seq,
-        record.seq,
-        reliable,
-        copy.kind,
-        first if repeated else None,
-        record.acked_frame,
-        record.rtt_ms,
-        None if before is None else (copy.time_ns - before) / 1e6,
-        *_waits(record, copy),
-    )
-
-
-def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, float | None]:
-    """Return how often a unit was sent, when it was acknowledged, and what resends added, ms."""
-    if "continued" in record.extra:
-        return None, None, None  # its first copies have a record of their own
-    sent = [each.time_ns for each in record.copies if each.kind != "duplicate"]
-    acked_ns = record.acked_time_ns
-    if acked_ns is None or not sent:
-        return len(sent), None, None
-    waited = [time_ns for time_ns in sent if time_ns <= acked_ns] or sent[:1]
-    attempts = sum(time_ns <= max(acked_ns, copy.time_ns) for time_ns in sent)
-    return attempts, (acked_ns - sent[0]) / 1e6, (waited[-1] - sent[0]) / 1e6
-
-
-def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()) -> MessageView:
-    """Return the message that stands for a datagram without any."""
-    named = next((event[1] for event in events if event[0] in _TYPED and event[1]), None)
-    kinds = (tree.fields.get("type"), tree.fields.get("kind"))
-    name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")
-    return MessageView(name, 0, len(payload), tree.fields, tree.root)
 
 
 def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -> None:
@@ -533,10 +415,12 @@ def iter_both(
         pipeline: its recorder is that of `records`.
 
     """
+    pending = records.recorder.pending
     with rare_collections(), opened(source) as reader:
         for packet in Decapsulator().packets(chain.from_iterable(reader.batches())):
             pipeline.feed(packet)
-            yield from records.recorder.ready(pipeline.now_ns)
+            if pending:
+                yield from records.recorder.ready(pipeline.now_ns)
             yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)
         pipeline.finish(reader.info.last_time_ns)
     if records.early:

@@ -51,7 +51,7 @@ class VarintCodec:
 
     def is_minimal(self, raw: bytes, value: int) -> bool:
         """Return whether `raw` is what `write` would have produced for `value`."""
-        return self.write(value) == raw
+        return len(raw) == 1 or self.write(value) == raw
 
 
 # --- Teeworlds: sign in the first byte, 6 + 7 + 7 + 7 + 4 bits ----------------------------------

@@ -189,7 +189,8 @@ _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
 def message_line(message: MessageView, chunk: FieldNode | None) -> str:
     """Return the line of one message, passwords masked; `chunk`: what it is in."""
     node = message.node
-    fields = {} if node is None else node_fields(node)
+    message.fields = {} if node is None else node_fields(node)
+    fields = dict(message.fields)
     for name in secrets().get(message.type, ()):
         if fields.get(name):
             fields[name] = MASK

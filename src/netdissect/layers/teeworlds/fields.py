@@ -259,6 +259,29 @@ class ArrayOf(Field):  # type: ignore[misc]
             values.append(value)
         return s, values
 
+    def reader(self, of: Callable[[Any], Any]) -> Callable[[bytes, int, Any], tuple[Any, int]]:
+        """Return what reads the values at a bit position, as `getfield` does where octets begin.
+
+        Args:
+            of: returns what reads a field so.
+
+        """
+        item, count = of(self.item), self.count
+
+        def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+            values: list[Any] = []
+            wanted = None if count is None else int(count(scope))
+            end = 8 * len(data)
+            try:
+                while position < end if wanted is None else len(values) < wanted:
+                    value, position = item(data, position, scope)
+                    values.append(value)
+            except FieldFault as fault:
+                raise FieldFault(fault.code, f"{self.shown}: {fault}", self.plain(values)) from None
+            return values, position
+
+        return read
+
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
         """Append them."""
         for value in val or ():

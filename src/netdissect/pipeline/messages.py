@@ -1,0 +1,120 @@
+"""The messages of one datagram, each with what the tracker knows of its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from netdissect.model.dissection import Dissection, MessageView
+from netdissect.model.events import Ev, Event
+from netdissect.model.records import LateMessage, MessageRecord, Reliability, share_notes
+from netdissect.model.units import Copy, UnitRecord
+from netdissect.pipeline.observer import Seen
+
+__all__ = ["messages_of", "whole_message"]
+
+_TYPED: Final = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+_NUMBERED: Final = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+
+
+def messages_of(item: Seen, tree: Dissection, reliable: frozenset[str]) -> list[MessageRecord]:
+    """Return the messages of a datagram, each with its unit and its findings.
+
+    Args:
+        item: the datagram.
+        tree: what was read of it.
+        reliable: names of the spaces whose sender repeats what is not acknowledged.
+
+    """
+    views = tree.messages or [whole_message(tree, item.payload, item.events)]
+    facts = _facts(item, reliable, len(views))
+    found: list[MessageRecord] = []
+    for index, view in enumerate(views):
+        kind = MessageRecord if view.later is None else LateMessage
+        message = kind(
+            index, view.type, view.offset, view.length, view.fields, facts[index], [],
+            view.buffer, view.summary,
+        )  # fmt: skip
+        if isinstance(message, LateMessage) and view.later is not None:
+            message.later = view.later
+            del message.fields
+        found.append(message)
+    if tree.annotations:
+        share_notes(tree.annotations, found)
+    return found
+
+
+def _facts(item: Seen, reliable: frozenset[str], count: int) -> list[Reliability | None]:
+    """Return for each message what the tracker knows about its unit.
+
+    The typed events of `scan` stand in the order of the messages. A unit around them (type None)
+    stands for those that have no number of their own.
+    """
+    left = list(item.touched)
+    outer: Reliability | None = None
+    facts: list[Reliability | None] = []
+    for event in item.events:
+        kind = event[0]
+        unit = _taken(left, event) if kind in _NUMBERED else None
+        known = (
+            None
+            if unit is None
+            else _reliability(*unit, unit[0].space.partition("[")[0] in reliable)
+        )
+        if kind in _NUMBERED and event[1] is None:
+            outer = known
+        elif kind in _TYPED:
+            facts.append(known)
+    facts = facts[:count] + [None] * (count - len(facts))
+    return [outer if known is None else known for known in facts]
+
+
+def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecord, Copy] | None:
+    """Remove and return the unit that an event brought, if it was recorded."""
+    space, wire_seq = event[2], event[3]
+    for index, (record, _) in enumerate(left):
+        if record.space == space and record.wire_seq == wire_seq:
+            return left.pop(index)
+    return None
+
+
+def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:  # noqa: FBT001 - private
+    first = record.extra.get("continued", record.copies[0].frame)
+    repeated = copy.kind != "original"
+    before = None
+    if repeated:
+        earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
+        before = earlier[-1] if earlier else None
+    return Reliability(
+        record.space,
+        record.wire_seq,
+        record.seq,
+        reliable,
+        copy.kind,
+        first if repeated else None,
+        record.acked_frame,
+        record.rtt_ms,
+        None if before is None else (copy.time_ns - before) / 1e6,
+        *_waits(record, copy),
+    )
+
+
+def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, float | None]:
+    """Return how often a unit was sent, when it was acknowledged, and what resends added, ms."""
+    if "continued" in record.extra:
+        return None, None, None  # its first copies have a record of their own
+    sent = [each.time_ns for each in record.copies if each.kind != "duplicate"]
+    acked_ns = record.acked_time_ns
+    if acked_ns is None or not sent:
+        return len(sent), None, None
+    waited = [time_ns for time_ns in sent if time_ns <= acked_ns] or sent[:1]
+    attempts = sum(time_ns <= max(acked_ns, copy.time_ns) for time_ns in sent)
+    return attempts, (acked_ns - sent[0]) / 1e6, (waited[-1] - sent[0]) / 1e6
+
+
+def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()) -> MessageView:
+    """Return the message that stands for a datagram without any."""
+    named = next((event[1] for event in events if event[0] in _TYPED and event[1]), None)
+    kinds = (tree.fields.get("type"), tree.fields.get("kind"))
+    name = named or next((kind for kind in kinds if isinstance(kind, str)), "datagram")
+    return MessageView(name, 0, len(payload), tree.fields, tree.root)
