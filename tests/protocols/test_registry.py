@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from netdissect.dissect.engine import layer_module
+from netdissect.model.annotations import code_rows
 from netdissect.model.errors import UsageError
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
@@ -21,6 +23,15 @@ def test_each_protocol_is_whole(name) -> None:
         assert protocol.policy(row.name).dialect
     codes = [row.code for row in protocol.codes]
     assert len(codes) == len(set(codes))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_scan_and_walker_raise_codes_of_the_same_rows(name) -> None:
+    protocol = registry.get(name)
+    scanned = {row.code: row for row in (*code_rows("common"), *protocol.codes)}
+    walked = {row.code: row for row in layer_module(protocol.layer_module or name).CODES}
+    assert walked
+    assert all(row is scanned.get(code, row) for code, row in walked.items())
 
 
 def test_some_can_be_left_out() -> None:

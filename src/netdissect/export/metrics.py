@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from netdissect.model.annotations import Severity
 from netdissect.model.errors import UsageError
 from netdissect.model.live import ServerFigures
 from netdissect.model.text import quoted
@@ -13,7 +14,6 @@ from netdissect.model.text import quoted
 __all__ = ["Endpoint", "Facts"]
 
 _DIRECTIONS = ("c2s", "s2c")
-_SEVERITIES = ("chat", "note", "warn", "error")
 _QUANTILES = (0.5, 0.95)
 _MS = 1000.0
 _SERVER = ("server", "protocol")
@@ -111,8 +111,8 @@ class Endpoint:
             for index, name in enumerate(_DIRECTIONS):
                 way.add_metric((*who, name), row.datagrams[index])
                 octets.add_metric((*who, name), row.octets[index])
-            for index, name in enumerate(_SEVERITIES):
-                findings.add_metric((*who, name), row.findings[index])
+            for severity in Severity:
+                findings.add_metric((*who, severity.label), row.findings[severity])
             units.add_metric(who, row.units)
             again.add_metric(who, row.retransmissions)
             lost.add_metric(who, row.lost)

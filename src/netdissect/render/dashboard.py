@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from netdissect.model.annotations import Severity
 from netdissect.model.closing import Closing
 from netdissect.model.live import ORDERS, Glimpse, LiveView, Wish
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -48,7 +49,7 @@ _MAX_TEXT = 60
 """Characters of what is searched for."""
 _KEYS = "s sort  ↑↓ select  Enter detail  / find  p pause  q quit"
 _STATES = {"open": "good", "timed_out": "bad", "silent": "bad", "rejected": "bad", "closed": "dim"}
-_LABELS = ("chat", "note", "warn", "error")
+_LABELS = tuple(severity.label for severity in Severity)
 
 Look = Callable[[Wish], LiveView]
 """What is wanted -> the capture as it stands."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from netdissect.model.annotations import Annotation
+from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.render.console import Line
 from netdissect.render.hexdump import hex_rows
@@ -22,7 +22,7 @@ __all__ = [
     "walk",
 ]
 
-SEVERITY_LETTERS = {"chat": "C", "note": "N", "warn": "W", "error": "E"}
+SEVERITY_LETTERS = {severity.label: severity.name[0] for severity in Severity}
 """Shown beside the colour, for screens and eyes without it."""
 
 _DEPTH_LIMIT = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from netdissect.model.annotations import CodeRow
+from netdissect.model.annotations import CodeRow, Severity
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.joined import JoinReport
 from netdissect.model.records import DatagramRecord
@@ -15,7 +15,7 @@ from netdissect.plot.history import History
 
 __all__ = ["Capture", "Subject"]
 
-_SEVERITIES = ("error", "warn", "note")
+_SEVERITIES = tuple(severity.label for severity in sorted(Severity, reverse=True))
 
 
 @dataclass(slots=True)

@@ -17,10 +17,13 @@ __all__ = [
     "CONTROL_NAMES",
     "DIALECTS",
     "FAMILIES",
+    "MAX_PACKET",
+    "PAYLOAD_LIMITS",
     "MessageRow",
     "connless_rows",
     "message_rows",
     "object_rows",
+    "payload_limit",
     "secrets",
     "table",
     "type_names",
@@ -35,6 +38,10 @@ DIALECTS: Final = (
     "teeworlds-0.7",
 )
 """Full names of the dialects."""
+MAX_PACKET: Final = 1400
+"""Octets of a datagram at most."""
+PAYLOAD_LIMITS: Final = dict(zip(DIALECTS, (1394, 1390, 1394, 1391), strict=True))
+"""Octets after the header at most. Source: docs/protocols/teeworlds.md."""
 FAMILIES: Final = ("0.6", "0.7")
 """Numberings of messages."""
 
@@ -45,6 +52,12 @@ CONTROL_NAMES: Final = {
 """Control message ids by family. 0.6.5 does not use 3."""
 
 CLIENT, SERVER = 0, 1
+
+
+def payload_limit(dialect: str) -> int:
+    """Return the payload limit of a dialect, with or without the prefix; that of 0.7 for others."""
+    name = f"teeworlds-{dialect.removeprefix('teeworlds-')}"
+    return PAYLOAD_LIMITS.get(name, PAYLOAD_LIMITS["teeworlds-0.7"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from netdissect.capture import open_capture
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import packets
 from netdissect.lookup import decode_payload
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import STRONG, Claim, Hints
 from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline
 from netdissect.protocols.eoudp import PROTOCOL
 from netdissect.protocols.eoudp.recognise import candidates, decided
-from netdissect.protocols.eoudp.rows import CODES, ROWS
+from netdissect.protocols.eoudp.rows import ROWS
 from netdissect.protocols.eoudp.scan import Learnt
 from netdissect.wire.eoudp_names import DIALECTS
 
@@ -307,7 +308,7 @@ def agree(direction: int, payload: bytes, known: Hints, events: list[Any]) -> No
 
 def damaged(count: int) -> None:
     """Scan and dissect damaged datagrams; what they are called must agree where it is the same."""
-    rows = {row.code for row in CODES} | {"truncated"}
+    rows = {row.code for row in code_rows("eoudp")} | {"truncated"}
     for number, data in enumerate(mutations(payloads("eoudp"), count, seed=3)):
         dialect = DIALECTS[number % len(DIALECTS)]
         direction = number & 1

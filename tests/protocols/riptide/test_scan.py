@@ -11,17 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdissect.capture import open_capture
-from netdissect.dissect.engine import catalogue
 from netdissect.flow import Decapsulator
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.protocols.riptide import PROTOCOL
-from netdissect.protocols.riptide.names import CODES
 from netdissect.protocols.riptide.scan import CLOSED, CONNECTED, KNOCKING, Progress, scan
 
 DIALECTS = ("riptide-2.0", "riptide-2.1dev", "riptide-2.1", "riptide-2.2", "riptide-2.1/2.2")
-KNOWN = {row.code for row in (*code_rows("common"), *CODES)}
+KNOWN = {row.code for row in (*code_rows("common"), *code_rows("riptide"))}
 LIMITS = {"riptide-2.0": 1230, "riptide-2.2": 1231}
 CAPTURES = Path(__file__).resolve().parents[3] / "captures" / "riptide"
 
@@ -282,17 +280,6 @@ def test_each_datagram_sent_to_a_real_server(dialect, step) -> None:
     warned = any(entry.get("lvl") in ("warning", "error") for entry in step["server"])
     if warned and "header" in step["case"]:
         assert "riptide-invalid-type" in notes(events)
-
-
-def test_findings_have_the_same_rows_as_those_of_the_layers() -> None:
-    rows = catalogue("riptide")
-    for row in CODES:
-        if row.code in rows:
-            assert (row.severity, row.group, row.title) == (
-                rows[row.code].severity,
-                rows[row.code].group,
-                rows[row.code].title,
-            )
 
 
 def test_counted_types_are_those_listed() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 from netdissect.dissect.schema import Decoder, SchemaMismatch
 from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.riptide import message_layer, root
-from netdissect.layers.riptide.names import SIZE_LIMITS
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor
+from netdissect.wire.riptide import size_limit
 from netdissect.wire.values import Values
 
 __all__ = ["finish"]
@@ -30,7 +30,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         return
     _message(dissection, dissection.root, request, walker)
     size = len(dissection.buffers[0].data)
-    limit = SIZE_LIMITS.get(request.dialect, SIZE_LIMITS["riptide-2.2"])
+    limit = size_limit(request.dialect)
     if size == 0:
         walker.note("riptide-empty-datagram", "no octets: no message", 0)
     elif size > limit:

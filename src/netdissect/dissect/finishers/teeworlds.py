@@ -9,13 +9,13 @@ from netdissect.dissect.finishers.teeworlds_lines import message_line
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker
 from netdissect.layers.teeworlds import CODES
-from netdissect.layers.teeworlds.packets import PAYLOAD_LIMITS, body_layer
+from netdissect.layers.teeworlds.packets import body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire import huffman
+from netdissect.wire.teeworlds import DIALECTS, MAX_PACKET, payload_limit
 
 __all__ = ["finish"]
 
-MAX_PACKET = 1400
 """Octets of a datagram at most. Source: docs/protocols/teeworlds.md."""
 _ID_OCTETS = 8
 """Octets of the id of a connectionless message."""
@@ -77,7 +77,8 @@ def _body(
             return
         data, reader, start = opened, Walker(Catalogue(CODES), buffer=1), 0
     dialect = request.dialect.removeprefix("teeworlds-")
-    layer = body_layer(dialect if dialect in PAYLOAD_LIMITS else "0.7", data, control=control)
+    known = f"teeworlds-{dialect}" in DIALECTS
+    layer = body_layer(dialect if known else "0.7", data, control=control)
     around = Scope()
     around["_direction"] = request.direction
     around["num_chunks"] = fields["num_chunks"].value
@@ -110,7 +111,7 @@ def _contradictions(root: FieldNode, reader: Walker) -> None:
 def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> bytes | None:
     """Decompress the body into the second buffer; None where it cannot be done."""
     packed = dissection.buffers[0].data[start:]
-    limit = PAYLOAD_LIMITS.get(request.dialect.removeprefix("teeworlds-"), PAYLOAD_LIMITS["0.7"])
+    limit = payload_limit(request.dialect)
     node = FieldNode("compressed", packed, 8 * start, 8 * len(packed), packed.hex())
     dissection.root.children.append(node)
     try:

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from netdissect.layers.eoudp import EoudpComponentOf, EoudpComponentOf32, header_layer
+from netdissect.protocols.eoudp.rows import ROWS
 from netdissect.wire.eoudp_names import DIALECTS, DOCUMENTS
 
 __all__ = [
@@ -19,15 +20,6 @@ __all__ = [
 
 PACKET_INFO, ACK, CONNECT_ACCEPT, COMPONENT_OF = 0x00, 0x01, 0x02, 0x0C
 CONNECT, DISCONNECT = 0x81, 0x82
-_BY_FLAG = frozenset({"rfc03", "exodia-late", "exodia-late-long32"})
-_BY_COMMAND: dict[str, frozenset[int]] = {
-    "rfc01": frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C}),
-    "rfc02": frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x81}),
-    "exodia-early": frozenset({0x0C}),
-    "exodia-early-long32": frozenset({0x0C}),
-    "exodia-30": frozenset({0x0C, 0x0F}),
-}
-"""Dialect -> commands that are acknowledged, in exodia-30 when flagged; exodia-mid has none."""
 
 
 class Form:
@@ -35,6 +27,7 @@ class Form:
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
+        self._row = ROWS[dialect]
         self.layer: Any = header_layer(dialect)
         places: dict[str, slice] = {}
         at = 0
@@ -55,7 +48,7 @@ class Form:
     @property
     def by_flag(self) -> bool:
         """Return whether whatever is flagged is acknowledged."""
-        return self.dialect in _BY_FLAG
+        return self._row.flagged and self._row.acked is None
 
     def build(
         self, number: int, command: int, content: Any = None, *, flagged: bool = False
@@ -86,11 +79,9 @@ class Form:
 
     def is_acknowledged(self, data: bytes) -> bool:
         """Return whether a receiver acknowledges a whole datagram."""
-        flagged = self.flag is not None and data[self.flag] == 1
-        if self.by_flag:
-            return flagged
-        listed = data[0] in _BY_COMMAND.get(self.dialect, ())
-        return listed and (flagged or self.dialect != "exodia-30")
+        if self.flag is None:
+            return data[0] in self._row.must
+        return data[self.flag] == 1 and (self._row.acked is None or data[0] in self._row.acked)
 
     def _now(self) -> float:
         """Return seconds in the texts, milliseconds in programs."""

@@ -14,7 +14,7 @@ from netdissect.fuzz.generator import Traits
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import LsbBits
 from netdissect.layers.riptide import bits, message_layer, octets
-from netdissect.layers.riptide.names import TYPES, TYPES_20, type_name
+from netdissect.wire.riptide import TYPES_20, TYPES_21, type_name
 
 __all__ = ["GAP_LIMIT", "SPAN", "Messages", "Received", "RiptideDriver", "bit_slots"]
 
@@ -55,7 +55,7 @@ class Messages:
 
     def type_of(self, packet: Any) -> str:
         """Return the name of a message's type."""
-        return type_name(packet.type_id, TYPES_20 if self.dialect == "riptide-2.0" else TYPES)
+        return type_name(packet.type_id, TYPES_20 if self.dialect == "riptide-2.0" else TYPES_21)
 
     def ack(self, received: Received, acked: int) -> bytes:
         """Return the acknowledgement of one received sequence id."""

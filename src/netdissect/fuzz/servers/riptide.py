@@ -17,7 +17,7 @@ from netdissect.fuzz.servers.base import (
     Replies,
     Server,
 )
-from netdissect.layers.riptide.names import SIZE_LIMITS
+from netdissect.wire.riptide import size_limit
 
 __all__ = ["RiptideServer"]
 
@@ -159,9 +159,9 @@ class RiptideServer(Server):
 
     def _bugs(self, data: bytes, packet: Any, peer: _Peer) -> None:
         """Die of the planted bugs."""
-        if "length" in self.bugs and len(data) > SIZE_LIMITS[self.dialect]:
+        if "length" in self.bugs and len(data) > size_limit(self.dialect):
             raise PlantedBugError(
-                f"length: {len(data)} octets in a buffer for {SIZE_LIMITS[self.dialect]}"
+                f"length: {len(data)} octets in a buffer for {size_limit(self.dialect)}"
             )
         number = getattr(packet, "sequence_id", None)
         if "sequence" in self.bugs and peer.connected and number is not None:

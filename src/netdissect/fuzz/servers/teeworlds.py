@@ -27,13 +27,14 @@ from netdissect.fuzz.servers.base import (
 )
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import message_layer
+from netdissect.wire.teeworlds import payload_limit
 
 __all__ = ["TeeworldsServer"]
 
 _FORM = FORMS["teeworlds-0.7"]
 _KEEPALIVE, _CONNECT, _ACCEPT, _CLOSE, _TOKEN = 0, 1, 2, 4, 5
 _BACKROOM = 512
-_PAYLOAD_LIMIT = 1391
+_PAYLOAD_LIMIT = payload_limit("0.7")
 _JUMP_BUG = 128
 SNAP_SECONDS = 0.04
 TIMEOUT_SECONDS = 10.0

@@ -38,9 +38,9 @@ def message_layer(data: bytes, dialect: str) -> type[Layer]:
     if not data:
         return bits.RiptideEmpty
     if dialect in ("riptide-2.0", "riptide-2.0/2.1dev"):
-        return octets.BYTE_LAYERS_20.get(data[0], octets.Riptide20Invalid)
+        return octets.BYTE_LAYERS_20.get(data[0], octets.INVALID_20)
     if dialect == "riptide-2.1dev":
-        return octets.BYTE_LAYERS_21DEV.get(data[0], octets.Riptide21devInvalid)
+        return octets.BYTE_LAYERS_21DEV.get(data[0], octets.INVALID_21DEV)
     return bits.BIT_LAYERS.get(data[0] & 0xF, bits.RiptideInvalid)
 
 
@@ -92,7 +92,7 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (layer, _PASSED_OVER)
     for layer in (
         *octets.BYTE_LAYERS_20.values(),
-        octets.Riptide20Invalid,
+        octets.INVALID_20,
         *octets.BYTE_LAYERS_21DEV.values(),
         *bits.BIT_LAYERS.values(),
         bits.RiptideInvalid,

@@ -18,7 +18,7 @@ from typing import Any
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.layers.riptide import common
-from netdissect.layers.riptide.names import DISCONNECT_REASONS, REJECT_REASONS, TYPES
+from netdissect.wire.riptide import DISCONNECT_REASONS, REJECT_REASONS, TYPES_21
 
 __all__ = [
     "BIT_LAYERS",
@@ -55,7 +55,7 @@ class _Echo(LsbBits):
 
 
 def _type(number: int) -> Any:
-    return LsbBits("type_id", number, 4, TYPES)
+    return LsbBits("type_id", number, 4, dict(enumerate(TYPES_21)))
 
 
 def _optional(field: Any) -> Any:
@@ -68,13 +68,15 @@ _CLIENT_ID = LsbBits("client_id", 1, 16)
 _MESSAGE_ID = _optional(LsbVarULong("message_id", 0, 16))
 _DATA = LsbTail("data")
 _PAD = LsbPad()
+_REJECTED = dict(enumerate(REJECT_REASONS))
+_ENDED = dict(enumerate(DISCONNECT_REASONS))
 
 
 class Riptide(common.RiptideMessage):
     """Any message of riptide-2.1 or riptide-2.2; `Riptide(octets)` gives the class of its type."""
 
     name = "Riptide"
-    type_names = TYPES
+    type_names = TYPES_21
     fields_desc = [_type(0), _DATA]
 
     @classmethod
@@ -148,8 +150,8 @@ class RiptideConnect(Riptide):
 class RiptideReject(Riptide):
     """Refuses a connection; `data` only with reason Custom."""
 
-    fields_desc = [_type(3), LsbBits("reason", 2, 8, REJECT_REASONS), _DATA]
-    generated = (common.reason(REJECT_REASONS),)
+    fields_desc = [_type(3), LsbBits("reason", 2, 8, _REJECTED), _DATA]
+    generated = (common.reason(_REJECTED),)
     checks = (common.wrong_direction,)
 
 
@@ -168,7 +170,7 @@ class RiptideHeartbeat(Riptide):
 class RiptideDisconnect(Riptide):
     """Ends a connection; only servers give a reason, and `data` only with Kicked."""
 
-    fields_desc = [_type(5), _optional(LsbBits("reason", None, 8, DISCONNECT_REASONS)), _DATA]
+    fields_desc = [_type(5), _optional(LsbBits("reason", None, 8, _ENDED)), _DATA]
     generated = common.DISCONNECT_GEN
     checks = common.DISCONNECT_CHECKS
 

@@ -6,13 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.riptide.names import (
-    DISCONNECT_REASONS,
-    MISENCODED_STOP,
-    TYPES,
-    type_name,
-)
 from netdissect.model.packets import Direction
+from netdissect.wire.riptide import DISCONNECT_REASONS, MISENCODED_STOP, TYPES_21, type_name
 
 __all__ = ["RiptideMessage", "acked", "from_client", "from_server", "missing_message_id", "reason"]
 
@@ -20,8 +15,8 @@ __all__ = ["RiptideMessage", "acked", "from_client", "from_server", "missing_mes
 class RiptideMessage(Layer):
     """What all Riptide messages have in common; `type_id` selects the class."""
 
-    type_names: ClassVar[dict[int, str]] = TYPES
-    """Type numbers of the dialect."""
+    type_names: ClassVar[tuple[str, ...]] = TYPES_21
+    """Type names of the dialect by number."""
     generated: ClassVar[tuple[Gen, ...]] = ()
 
     family: ClassVar[str] = ""
@@ -36,9 +31,10 @@ class RiptideMessage(Layer):
             cls.family = own
         if RiptideMessage not in cls.__bases__:
             number = cls.fields_desc[0].default
-            cls._name = f"{cls.family} {names.get(number, 'invalid type')}"
-        kind = Gen("type", lambda fields: type_name(fields["type_id"], names))
-        cls.generated = (kind, *(gen for gen in cls.generated if gen.name != "type"))
+            kind = names[number] if number < len(names) else "invalid type"
+            cls._name = f"{cls.family} {kind}"
+        shown = Gen("type", lambda fields: type_name(fields["type_id"], names))
+        cls.generated = (shown, *(gen for gen in cls.generated if gen.name != "type"))
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
@@ -108,7 +104,7 @@ def disconnect_reason(fields: Mapping[str, Any]) -> str | None:
         return None
     if value == MISENCODED_STOP:
         return "ServerStopped (mis-encoded)"
-    return DISCONNECT_REASONS.get(value, f"unknown {value}")
+    return DISCONNECT_REASONS[value] if value < len(DISCONNECT_REASONS) else f"unknown {value}"
 
 
 def intended_reason(fields: Mapping[str, Any]) -> int | None:

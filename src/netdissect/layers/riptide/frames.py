@@ -16,10 +16,10 @@ from netdissect.layers.fields import SizedBytes
 from netdissect.layers.riptide.bits import BIT_LAYERS
 from netdissect.layers.riptide.common import RiptideMessage
 from netdissect.layers.riptide.octets import BYTE_LAYERS_20
+from netdissect.wire.riptide import SIZE_LIMIT_21
 
 __all__ = ["RiptideFrame", "RiptideFrame20"]
 
-_LIMIT = 1231
 
 
 def _length(packet: Any) -> int:
@@ -38,7 +38,7 @@ class _Frame(StreamLayer):
     """The bits of a message's first octet that hold its type."""
     checks = (
         Check(
-            lambda fields: not 1 <= fields["length"] <= _LIMIT,
+            lambda fields: not 1 <= fields["length"] <= SIZE_LIMIT_21,
             "riptide-tcp-length",
             "length",
             "frame length {length}",

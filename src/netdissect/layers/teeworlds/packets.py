@@ -32,6 +32,7 @@ from netdissect.layers.teeworlds.messages import (
 from netdissect.layers.teeworlds.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire import huffman
+from netdissect.wire.teeworlds import payload_limit
 
 __all__ = [
     "Tw06",
@@ -52,8 +53,6 @@ __all__ = [
 NO_TOKEN = b"\xff\xff\xff\xff"
 CONNLESS_VERSION = 1
 _MASK_10 = 0x3FF
-PAYLOAD_LIMITS = {"0.6": 1394, "0.6.5": 1390, "ddnet-0.6": 1394, "0.7": 1391}
-"""Octets after the header at most, by dialect. Source: docs/protocols/teeworlds.md."""
 
 
 # -- chunks ---------------------------------------------------------------------------------------
@@ -299,7 +298,7 @@ class TwPacket(Layer):
                 self.packed = (s, s)
                 return
             try:
-                opened = huffman.decompress(s, PAYLOAD_LIMITS[self.dialect])
+                opened = huffman.decompress(s, payload_limit(self.dialect))
             except huffman.HuffmanError:
                 self.packed = (s, s)
                 self.add_payload(Raw(s))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol, Reading
 from netdissect.protocols.eoudp.recognise import candidates, claim
-from netdissect.protocols.eoudp.rows import CODES, DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
+from netdissect.protocols.eoudp.rows import DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS
@@ -32,7 +33,7 @@ class Eoudp(Protocol):
     )
     transports = ("udp",)
     default_ports = (8082, 8083)
-    codes = CODES
+    codes = code_rows("eoudp")
     carrier = "netdissect.craft.carriers.eoudp"
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})

@@ -10,12 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.readers import eoudp as read
-from netdissect.model.annotations import code_rows
 
-__all__ = ["CODES", "DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Learnt", "Row", "row_of"]
-
-CODES: Final = code_rows("eoudp")
-"""Findings of `scan`; the layers report the same codes for one datagram alone."""
+__all__ = ["DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Learnt", "Row", "row_of"]
 
 DIALECT_TITLES: Final = {
     "exodia-late": "Exodia v1.2.0 to v1.3.3, branches main, server, demo",

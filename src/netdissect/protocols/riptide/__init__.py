@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.framing import LengthPrefixed
-from netdissect.protocols.riptide.names import (
+from netdissect.protocols.riptide.recognition import PREFIXES, recognise
+from netdissect.protocols.riptide.rules import POLICIES
+from netdissect.protocols.riptide.scan import scan
+from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,
-    CODES,
     TYPES_20,
     TYPES_21,
     UNDECIDED,
     UNDECIDED_BYTES,
 )
-from netdissect.protocols.riptide.recognition import PREFIXES, recognise
-from netdissect.protocols.riptide.rules import POLICIES
-from netdissect.protocols.riptide.scan import scan
 
 __all__ = ["PROTOCOL", "Riptide"]
 
@@ -43,7 +43,7 @@ class Riptide(Protocol):
     )
     transports = ("udp", "tcp")
     default_ports = (7777,)
-    codes = CODES
+    codes = code_rows("riptide")
     carrier = "netdissect.craft.carriers.riptide"
     drivers = MappingProxyType(
         {

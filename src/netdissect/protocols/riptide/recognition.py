@@ -16,7 +16,7 @@ from typing import Any, Final
 from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.framing import Prefix, chain_start
-from netdissect.protocols.riptide.names import (
+from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,

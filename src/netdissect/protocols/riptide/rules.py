@@ -16,7 +16,7 @@ from netdissect.model.policy import (
     StateMachine,
     TimeoutRule,
 )
-from netdissect.protocols.riptide.names import (
+from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,

@@ -8,11 +8,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.riptide.names import (
+from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,
     DISCONNECT_REASONS,
+    MISENCODED_STOP,
     REJECT_REASONS,
     REJECT_REASONS_20,
     SIZE_LIMIT_20,
@@ -55,7 +56,6 @@ _MIN_RELIABLE: Final = 3
 _WHOLE_ID: Final = 14
 """In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
 _HEARTBEAT_S2C: Final = 2
-_MISENCODED_STOP: Final = 80
 
 _TELLING: Final = {
     (1, 0, 7): BYTES_21DEV, (1, 1, 7): BYTES_21DEV, (2, 0, 7): BYTES_20, (2, 1, 7): BYTES_20,
@@ -298,7 +298,7 @@ def _disconnect(
         number = values[1]
         if number is None:
             events.append(_truncated("Disconnect"))
-        elif number == _MISENCODED_STOP:
+        elif number == MISENCODED_STOP:
             reason = "ServerStopped"
             events.append((_NOTE, "riptide-misencoded-stop", "reason 80 means ServerStopped"))
         else:

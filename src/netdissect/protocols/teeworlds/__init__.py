@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import MappingProxyType
 
+from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Sample
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Fragment, Protocol
 from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
-from netdissect.protocols.teeworlds.names import CODES, D06, D065, D07, DDNET
+from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET
 from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
 from netdissect.protocols.teeworlds.scan import scan
@@ -32,7 +33,7 @@ class Teeworlds(Protocol):
     )
     transports = ("udp",)
     default_ports = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
-    codes = CODES
+    codes = code_rows("teeworlds")
     field_aliases = MappingProxyType(
         {
             "tw.packet.ack": "teeworlds.ack",

@@ -20,11 +20,10 @@ from netdissect.protocols.teeworlds.names import (
     D065,
     D07,
     DDNET,
-    PAYLOAD_LIMITS,
     connless_types,
 )
 from netdissect.wire.huffman import HuffmanError, decompress
-from netdissect.wire.teeworlds import CONTROL_NAMES
+from netdissect.wire.teeworlds import CONTROL_NAMES, PAYLOAD_LIMITS
 
 __all__ = ["TIMEOUT_REASON", "control", "outside"]
 

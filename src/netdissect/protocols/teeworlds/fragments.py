@@ -6,9 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from netdissect.protocols.base import Fragment
-from netdissect.protocols.teeworlds.names import MAX_PACKET
 from netdissect.wire.huffman import HuffmanError, compress, decompress, eof_bit, inspect
-from netdissect.wire.teeworlds import uuid_names
+from netdissect.wire.teeworlds import MAX_PACKET, uuid_names
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["fragment"]

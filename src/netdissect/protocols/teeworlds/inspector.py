@@ -5,16 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from netdissect.model.annotations import Annotation
+from netdissect.model.annotations import Annotation, code_rows
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.teeworlds.names import CODES, D07
+from netdissect.protocols.teeworlds.names import D07
 from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
 from netdissect.wire.teeworlds_snapshots import named
 
 __all__ = ["SnapshotInspector"]
 
-_ROWS = {row.code: row for row in CODES}
+_ROWS = {row.code: row for row in code_rows("teeworlds")}
 _INCOMPLETE = "teeworlds-snap-incomplete"
 _SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
 _MAP_CHANGE = "sys.map_change"

@@ -8,17 +8,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from netdissect.model.annotations import code_rows
 from netdissect.wire.teeworlds import connless_rows, message_rows, uuid_rows
 
 __all__ = [
-    "CODES",
     "D06",
     "D065",
     "D07",
     "DDNET",
-    "MAX_PACKET",
-    "PAYLOAD_LIMITS",
     "connless_types",
     "message_types",
     "uuid_types",
@@ -28,13 +24,6 @@ D06: Final = "teeworlds-0.6"
 D065: Final = "teeworlds-0.6.5"
 DDNET: Final = "teeworlds-ddnet-0.6"
 D07: Final = "teeworlds-0.7"
-
-MAX_PACKET: Final = 1400
-"""Octets of a datagram at most."""
-PAYLOAD_LIMITS: Final = {D06: 1394, D065: 1390, DDNET: 1394, D07: 1391}
-"""Octets after the header at most."""
-
-CODES: Final = code_rows("teeworlds")
 
 
 @cache

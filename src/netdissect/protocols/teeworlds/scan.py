@@ -23,11 +23,11 @@ from netdissect.protocols.teeworlds.names import (
     D065,
     D07,
     DDNET,
-    PAYLOAD_LIMITS,
     message_types,
     uuid_types,
 )
 from netdissect.wire.huffman import HuffmanError, decompress
+from netdissect.wire.teeworlds import PAYLOAD_LIMITS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["scan"]

@@ -14,11 +14,16 @@ from netdissect.protocols.teeworlds.names import (
     D065,
     D07,
     DDNET,
-    MAX_PACKET,
-    PAYLOAD_LIMITS,
 )
 from netdissect.wire.huffman import HuffmanError, decompress, inspect
-from netdissect.wire.teeworlds import MessageRow, connless_rows, message_rows, uuid_rows
+from netdissect.wire.teeworlds import (
+    MAX_PACKET,
+    PAYLOAD_LIMITS,
+    MessageRow,
+    connless_rows,
+    message_rows,
+    uuid_rows,
+)
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["Accepted", "accepts", "connless"]

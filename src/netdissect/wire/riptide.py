@@ -1,17 +1,18 @@
-"""Numbers and names that `scan` needs. Source: docs/protocols/riptide.md sections 1 and 3."""
+"""Numbers and names of Riptide: dialects, message types, reasons, sizes.
+
+Source: docs/protocols/riptide.md sections 1 and 3.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.annotations import code_rows
-
 __all__ = [
     "BITS",
     "BYTES_20",
     "BYTES_21DEV",
-    "CODES",
     "DISCONNECT_REASONS",
+    "MISENCODED_STOP",
     "REJECT_REASONS",
     "REJECT_REASONS_20",
     "SIZE_LIMIT_20",
@@ -20,6 +21,8 @@ __all__ = [
     "TYPES_21",
     "UNDECIDED",
     "UNDECIDED_BYTES",
+    "size_limit",
+    "type_name",
 ]
 
 BYTES_20: Final = "riptide-2.0"
@@ -35,27 +38,39 @@ TYPES_20: Final = (
     "Unreliable", "Ack", "AckExtra", "Connect", "Reject", "Heartbeat", "Disconnect",
     *_RELIABLE_CLASS,
 )  # fmt: skip
-"""Type number -> name in release 2.0.0."""
+"""Type number -> name in release 2.0.0. Source: Riptide 2.0.0 `Transports/MessageHeader`."""
 TYPES_21: Final = (
     "Unreliable", "Ack", "Connect", "Reject", "Heartbeat", "Disconnect", "Notify",
     *_RELIABLE_CLASS,
 )  # fmt: skip
-"""Type number -> name since the 2.1 snapshots."""
+"""Type number -> name since the 2.1 snapshots. Source: Riptide 2.1.0, the same."""
 
 REJECT_REASONS_20: Final = (
     "NoConnection", "AlreadyConnected", "Pending", "ServerFull", "Rejected", "Custom",
 )  # fmt: skip
+"""Source: Riptide 2.0.0 `RejectReason`."""
 REJECT_REASONS: Final = (
     "NoConnection", "AlreadyConnected", "ServerFull", "Rejected", "Custom",
 )  # fmt: skip
+"""Source: Riptide 2.1.0 `RejectReason` (no Pending)."""
 DISCONNECT_REASONS: Final = (
     "NeverConnected", "ConnectionRejected", "TransportError", "TimedOut", "Kicked",
     "ServerStopped", "Disconnected", "PoorConnection",
 )  # fmt: skip
+"""Source: Riptide 2.1.0 `DisconnectReason`; only 4 and 5 travel."""
+MISENCODED_STOP: Final = 80
+"""What the raw bytes 05 05 of a stopping 2.1.0 .. 2.2.0 server read as (defect D5)."""
 
 SIZE_LIMIT_20: Final = 1230
 SIZE_LIMIT_21: Final = 1231
-"""Largest message in octets by default. Source: section 3."""
+"""Largest message in octets by default; a program can change it. Source: `Message.MaxSize`."""
 
-CODES: Final = code_rows("riptide")
-"""Findings of `scan`; the layers report the same codes for one datagram alone."""
+
+def size_limit(dialect: str) -> int:
+    """Return the octets of the largest message that programs of a dialect send by default."""
+    return SIZE_LIMIT_20 if dialect in (BYTES_20, BYTES_21DEV) else SIZE_LIMIT_21
+
+
+def type_name(number: int, names: tuple[str, ...]) -> str:
+    """Return the name of a type number, `Invalid<n>` for one that no release defines."""
+    return names[number] if number < len(names) else f"Invalid{number}"
