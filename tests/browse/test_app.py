@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
 from socket import AF_INET, SOCK_DGRAM, socket
 
 import pytest
@@ -124,6 +125,12 @@ class Terminal:
             time.sleep(0.2)
         raise AssertionError(f"{text!r} did not appear in\n{shown}")
 
+    def programs(self) -> list[int]:
+        """Return the processes of the browser, below the shell of the terminal."""
+        shell = self._tmux("list-panes", "-F", "#{pane_pid}").strip()
+        found = subprocess.run(["pgrep", "-P", shell], capture_output=True, text=True, check=False)
+        return [int(line) for line in found.stdout.split()]
+
     def close(self) -> None:
         self._tmux("kill-server")
 
@@ -157,6 +164,39 @@ def test_in_a_real_terminal(opened: Callable[[str], Terminal], more: str) -> Non
     assert "▌" in terminal.until_seen("0000 [05]")
     terminal.press("q")
     terminal.until_seen("left 0")
+
+
+RUNNING = [
+    pytest.param(str(LOSSY), "Closed by the client", 128, id="file"),
+    pytest.param("-i lo -f 'udp port 9'", "● 0:0", 0, id="live", marks=needs_capture),
+]
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGHUP, SIGINT])
+@pytest.mark.parametrize(("words", "text", "status"), RUNNING)
+def test_a_signal_ends_it(
+    opened: Callable[[str], Terminal], words: str, text: str, status: int, number: int
+) -> None:
+    terminal = opened(words)
+    terminal.until_seen(text)
+    (program,) = terminal.programs()
+    os.kill(program, number)
+    terminal.until_seen(f"left {status + number if status else 0}")
+
+
+@pytest.mark.parametrize(("words", "text", "status"), RUNNING)
+def test_it_ends_with_its_terminal(
+    opened: Callable[[str], Terminal], words: str, text: str, status: int
+) -> None:
+    del status
+    terminal = opened(words)
+    terminal.until_seen(text)
+    (program,) = terminal.programs()
+    terminal.close()
+    end = time.monotonic() + 20
+    while os.path.exists(f"/proc/{program}"):  # noqa: PTH110 - a process
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 @needs_capture

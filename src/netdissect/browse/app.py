@@ -109,6 +109,8 @@ class BrowserApp(App[int]):
         self.browser.backend.stop()
 
     def _tick(self) -> None:
+        if self.browser.backend.told_to_end():
+            self.exit(0)
         if self.browser.tick():
             self.board.renew()
 

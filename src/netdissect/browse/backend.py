@@ -74,6 +74,9 @@ class Backend(Protocol):
     def read(self) -> None:
         """Read the capture once: fills `index` and `loaded`."""
 
+    def told_to_end(self) -> bool:
+        """Return whether a signal asks the program to end."""
+
     def stop(self) -> None:
         """Have what runs end soon."""
 

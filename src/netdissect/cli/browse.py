@@ -14,6 +14,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
+from netdissect.system import interrupt
 
 __all__ = ["command"]
 
@@ -111,6 +112,7 @@ def command(
         browser = Browser(backend, plain=plain, expression=display_filter or "")
         with _screen_on_stderr():
             BrowserApp(browser).run(mouse=not no_mouse)
+        interrupt.check()
     return backend.status()
 
 

@@ -19,6 +19,7 @@ from netdissect.model.reports import Anomaly, ConnectionReport, UnitRecord
 from netdissect.pipeline.index import Index
 from netdissect.plot.history import History
 from netdissect.render.safe import safe
+from netdissect.system import interrupt
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Pipeline
@@ -72,6 +73,10 @@ class Browsed:
     def stop(self) -> None:
         """Have what runs end soon."""
         self._ended.set()
+
+    def told_to_end(self) -> bool:
+        """Return whether a signal asks the program to end."""
+        return interrupt.pending()
 
     def read(self) -> None:
         """Read the capture once: fills `index` and `loaded`."""

@@ -89,6 +89,11 @@ class LiveSession(Session):
         hung_up = isinstance(error, OSError) and error.errno == errno.EIO
         return isinstance(error, KeyboardInterrupt) or hung_up
 
+    @property
+    def ended(self) -> bool:
+        """Return whether a signal has ended the capture."""
+        return self._ended
+
     def say(self, text: str) -> None:
         """Print a line on standard error, unless there is nobody to read it."""
         if not self.quiet and text:

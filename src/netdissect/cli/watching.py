@@ -83,6 +83,10 @@ class Watched(Browsed):
         super().stop()
         self.feed.stop()
 
+    def told_to_end(self) -> bool:
+        """Return whether a signal asks the program to end."""
+        return self._live.ended
+
     def status(self) -> int:
         """Return the exit status, as that of `sniff`."""
         return self._live.status()

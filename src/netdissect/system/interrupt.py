@@ -26,6 +26,7 @@ __all__ = [
     "ended",
     "ending",
     "install",
+    "pending",
     "resting",
     "status",
     "take",
@@ -95,6 +96,13 @@ def check() -> None:
     if _state.number is not None and not _state.over:
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Interrupted
+
+
+def pending() -> bool:
+    """Return whether a signal has come; who asks ends what runs, and `check` says it then."""
+    if _state.number is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return _state.number is not None
 
 
 def take() -> bool:
