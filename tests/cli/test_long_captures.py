@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import console_docs
 from netdissect.cli import cli
 
 LOSSY = str(console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+BROWSE = str(console_docs.ROOT / "captures" / "teeworlds" / "tw07_lan_browse.pcap")
 FIRST_NS = 1795231808227171000
 
 
@@ -57,6 +59,23 @@ def test_a_span_and_a_filter_hold_both() -> None:
 def test_every_view_takes_a_span(view: str) -> None:
     words = ["1"] if view == "follow" else []
     assert len(run(view, LOSSY, *words, "--from", "12s")) < len(run(view, LOSSY, *words))
+
+
+def test_a_span_leaves_the_connections_that_are_in_it() -> None:
+    every = [row["connection"] for row in objects("diagnose", BROWSE)]
+    assert len(every) > 10
+    found = objects("diagnose", BROWSE, "--connection", "1", "--to", "1ms")
+    assert [row["connection"] for row in found] == [1]
+    assert objects("diagnose", BROWSE, "--from", "10m") == []
+
+
+def test_a_part_around_a_frame_or_a_moment_is_written(tmp_path: Path) -> None:
+    part = str(tmp_path / "part.pcap")
+    run("slice", LOSSY, "--around", "#100", "-w", part)
+    assert len(objects("read", part)) == 41
+    run("slice", LOSSY, "--around", "4s", "--from", "4s", "-w", part)
+    times = [row["time_ns"] for row in objects("read", part)]
+    assert 4 * 10**9 <= min(times) - FIRST_NS < max(times) - FIRST_NS <= 4.5 * 10**9
 
 
 def waits(unit: dict[str, Any]) -> int:

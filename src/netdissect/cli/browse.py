@@ -47,7 +47,7 @@ MAX_PIPED = 4_000_000_000
     metavar="NAME",
     help="Whom root becomes before it parses: who called sudo, else nobody.",
 )
-@options.display_filter
+@options.narrowed
 @click.option("--ascii", "plain", is_flag=True, help="Signs of ASCII only.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
 @options.analysis

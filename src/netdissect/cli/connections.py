@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from netdissect.model.reports import ConnectionReport
     from netdissect.pipeline.reports import Reports
 
-__all__ = ["command", "print_connections"]
+__all__ = ["command", "print_connections", "reports_of"]
 
 _SORTS: dict[str, Callable[[ConnectionReport], float]] = {
     "frame": lambda report: report.first_frame,
@@ -88,7 +88,7 @@ def command(
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     with Session(file, choices, quiet=quiet) as session:
-        reports = _reports(session, display_filter, processes)
+        reports = reports_of(session, display_filter, processes)
         if sort != "frame":
             reports = reports.ordered(_SORTS[sort])
         if connection is not None:
@@ -122,12 +122,13 @@ def print_connections(
     from netdissect.render.connections import show_connections  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    reports = _reports(session, display_filter, None)
+    reports = reports_of(session, display_filter, None)
     clock = Clock("r", session.first_ns)
     show_connections(make_screen(color, width), reports, clock, explain=False)
 
 
-def _reports(session: Session, display_filter: str | None, processes: int | None) -> Reports:
+def reports_of(session: Session, display_filter: str | None, processes: int | None) -> Reports:
+    """Return the reports of the connections with a datagram that a filter leaves."""
     match = Match.of(display_filter, session)
     if match.filter is None:
         return session.analysis(1 if session.live else processes).connections

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.connections import reports_of
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import make_screen, print_json
 from netdissect.cli.paging import paged
@@ -86,6 +87,7 @@ def limit_of(
 
 @click.command("diagnose")
 @options.capture({"connection": click.IntRange(min=1)}, second=True)
+@options.narrowed
 @options.count
 @click.option(
     "--fail-on",
@@ -104,6 +106,7 @@ def command(
     file: str,
     second: str | None,
     connection: int | None,
+    display_filter: str | None,
     limit: int | None,
     limits: tuple[str, ...],
     as_json: bool,
@@ -119,7 +122,8 @@ def command(
     Who ended it and why, whose fault that was and how sure that is, what was lost, how late things
     came, what it was not, and what a second capture would settle. Where the capture cannot tell, it
     says so. With a capture of the other side as FILE2, losses are those that both show, and so is
-    whether the network was dark or an endpoint silent.
+    whether the network was dark or an endpoint silent. A filter or span leaves the connections
+    with a datagram in it.
 
     \b
     netdissect diagnose game.pcap
@@ -134,13 +138,16 @@ def command(
     first_ns = None
     with Session(file, choices, quiet=quiet) as session:
         if second is None:
-            reports = session.analysis(1 if session.live else None).connections
+            reports = reports_of(session, display_filter, None)
         else:
             with TwoSides(session, second) as both:
                 reports = Reports(
                     reworded(both.observed.diagnosed(report)) for report in both.reports
                 )
                 first_ns = both.first_ns
+            if display_filter is not None:
+                with session.again(quiet=True) as once:
+                    reports = reports.of(set(reports_of(once, display_filter, None).numbers()))
         if connection is not None:
             chosen = reports.of({connection})
             if not chosen:

@@ -153,6 +153,23 @@ def display_filter(function: _F) -> _F:
     return _expression(function)
 
 
+def span_around(around: str) -> tuple[int, int, bool]:
+    """Return (first, last, whether these are frames) of what `--around` means; else they are ns."""
+    if around.startswith("#"):
+        frame = int(around[1:])
+        return max(1, frame - _AROUND_FRAMES), frame + _AROUND_FRAMES, True
+    moment = SPAN.convert(around, None, None)
+    return max(0, moment - AROUND), moment + AROUND, False
+
+
+around = click.option(
+    "--around",
+    type=AROUND_TYPE,
+    metavar="TIME|#FRAME",
+    help="Half a second, or 20 frames, before and after it.",
+)
+
+
 def narrowed(function: _F) -> _F:
     """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`."""
 
@@ -160,15 +177,13 @@ def narrowed(function: _F) -> _F:
     def wrapper(*args: Any, display_filter: str | None, **options: Any) -> Any:
         parts = [] if display_filter is None else [display_filter]
         start, end = options.pop("since"), options.pop("until")
-        around = options.pop("around")
-        if around is not None and around.startswith("#"):
-            frame = int(around[1:])
-            parts.append(
-                f"frame.number in {{{max(1, frame - _AROUND_FRAMES)}..{frame + _AROUND_FRAMES}}}"
-            )
-        elif around is not None:
-            moment = SPAN.convert(around, None, None)
-            start, end = max(0, moment - AROUND), moment + AROUND
+        moment = options.pop("around")
+        if moment is not None:
+            low, high, frames = span_around(moment)
+            if frames:
+                parts.append(f"frame.number in {{{low}..{high}}}")
+            else:
+                start, end = low, high
         if start is not None:
             parts.append(f"frame.time_relative >= {start / 1e9:.9f}")
         if end is not None:
@@ -185,12 +200,7 @@ def narrowed(function: _F) -> _F:
             "--from", "since", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms, 1m."
         ),
         click.option("--to", "until", type=SPAN, metavar="TIME", help="Up to this time."),
-        click.option(
-            "--around",
-            type=AROUND_TYPE,
-            metavar="TIME|#FRAME",
-            help="Half a second, or 20 frames, before and after it.",
-        ),
+        around,
         click.option(
             "--connection",
             "of_connection",

@@ -22,6 +22,7 @@ __all__ = ["command"]
 @click.option("--frames", metavar="LIST", help="Frames by number: 1-100,250,300-.")
 @click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
 @click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
+@options.around
 @click.option(
     "--connection",
     "connections",
@@ -39,6 +40,7 @@ def command(
     frames: str | None,
     start: int | None,
     end: int | None,
+    around: str | None,
     connections: tuple[int, ...],
     display_filter: str | None,
     choices: Choices,
@@ -64,6 +66,7 @@ def command(
         raise UsageError("--connection and -Y read a capture twice: give a file, not `-`")
     fit_to_write(target, [file])
     ranges = parse_frames(frames) if frames else []
+    low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
     chosen = _chosen(file, choices, connections, display_filter)
     first_ns: list[int] = []
 
@@ -72,7 +75,8 @@ def command(
             first_ns.append(block.time_ns)
         since = block.time_ns - first_ns[0] if first_ns else 0
         return (
-            (start is None or since >= start)
+            low <= (block.frame if by_frame else since) <= (high or block.frame)
+            and (start is None or since >= start)
             and (end is None or since <= end)
             and (
                 not ranges

@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 @click.command("verify")
 @options.capture()
-@options.display_filter
+@options.narrowed
 @options.json_output
 @options.screen
 def command(
