@@ -27,7 +27,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TOP_LEVEL = b"netdissect\n"
-NEEDS = ["mypy>=1.18", "setuptools>=70"]
+NEEDS = ["mypy>=2.4", "setuptools>=70"]
 """What compiles; asked for only where it will be used."""
 OPTIONS = {"unix": ("-Og", "-fvisibility=hidden")}
 """Kind of compiler -> options. -Og takes half of the time of -O1 and a third of that of -O2, for 3%

@@ -28,6 +28,7 @@ FOREIGN: dict[str, set[str]] = {
     "textual": {"browse/app.py"},
     "click": {"cli"},
     "zstandard": {"capture"},
+    "librt": {"model/native.py"},
     "distributed": {"survey"},
     "dask": {"survey"},
     "pyarrow": {"survey"},

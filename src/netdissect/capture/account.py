@@ -4,17 +4,18 @@ bounded.
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from netdissect.capture.linktypes import link_type_name
 
 if TYPE_CHECKING:
     from netdissect.capture.source import Window
-    from netdissect.model.packets import Frame
+    from netdissect.model.intake import Frames
     from netdissect.model.reports import CaptureInfo
 
-__all__ = ["MAX_COMMENTS", "MAX_INTERFACE_NAMES", "MAX_LINK_TYPES", "MAX_TEXT", "Ledger"]
+__all__ = [
+    "MAX_COMMENTS", "MAX_INTERFACE_NAMES", "MAX_LINK_TYPES", "MAX_TEXT", "Format", "Ledger",
+]  # fmt: skip
 
 MAX_COMMENTS = 1000
 """Comments kept; the rest are counted in `Ledger.comments_dropped`."""
@@ -25,8 +26,15 @@ MAX_LINK_TYPES = 64
 MAX_TEXT = 4096
 """Characters kept of one comment or name; a longer one ends in an ellipsis."""
 
-_time_of = itemgetter(1)
-_wire_of = itemgetter(4)
+
+class Format:
+    """One way to store frames, and how far a file of it was read."""
+
+    __slots__ = ()
+
+    def more(self, taker: Frames) -> bool:
+        """Hand the frames that the next octets complete to the taker; False at the end."""
+        raise NotImplementedError
 
 
 class Ledger:
@@ -41,18 +49,17 @@ class Ledger:
         self.interfaces_dropped = 0
         self.link_types_dropped = 0
 
-    def frames(self, batch: list[Frame]) -> None:
-        """Count a batch of frames. First and last are the earliest and the latest time, as capinfos
-        has them.
+    def frames(self, count: int, octets: int, first_ns: int, last_ns: int) -> None:
+        """Count frames. First and last are the earliest and the latest time, as capinfos has them;
+        `octets` are those on the wire.
         """
         info = self.info
-        info.frames += len(batch)
-        info.octets += sum(map(_wire_of, batch))
-        first, last = min(map(_time_of, batch)), max(map(_time_of, batch))
-        if info.first_time_ns is None or first < info.first_time_ns:
-            info.first_time_ns = first
-        if info.last_time_ns is None or last > info.last_time_ns:
-            info.last_time_ns = last
+        info.frames += count
+        info.octets += octets
+        if info.first_time_ns is None or first_ns < info.first_time_ns:
+            info.first_time_ns = first_ns
+        if info.last_time_ns is None or last_ns > info.last_time_ns:
+            info.last_time_ns = last_ns
 
     def link_type(self, link: int) -> None:
         """Note a link type that the file declares."""

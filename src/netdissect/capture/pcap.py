@@ -11,20 +11,18 @@ Source: draft-ietf-opsawg-pcap-05; for the modified magic libpcap `sf-pcap.c`
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from netdissect.capture.account import Ledger
+from netdissect.capture.account import Format, Ledger
+from netdissect.model.native import read_i64_be, read_i64_le
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mypy_extensions import i64
 
     from netdissect.capture.source import Window
-    from netdissect.model.packets import Frame
+    from netdissect.model.intake import Frames
 
-__all__ = ["MAGICS", "MAX_FRAME_OCTETS", "pcap_batches"]
+__all__ = ["MAGICS", "MAX_FRAME_OCTETS", "PcapFile"]
 
 MAX_FRAME_OCTETS = 262_144
 """Longest captured frame that is believed; a longer length is damage. Source: libpcap
@@ -33,6 +31,9 @@ MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
 
 _HEADER_OCTETS: Final = 24
 _NS_PER_S: Final = 1_000_000_000
+_WORD: Final = 0xFFFF_FFFF
+_LATEST: Final = (1 << 62) - 1
+"""Later than any time that 32 bits of seconds hold."""
 
 MAGICS: dict[bytes, tuple[str, int, int]] = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
@@ -47,69 +48,84 @@ header).
 """
 
 
-def pcap_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
-    """Yield the frames of a pcap file, those of one read together."""
-    order, scale, header = MAGICS[window.data[:4]]
-    ledger.info.nanosecond = scale == 1
-    if not window.fill(_HEADER_OCTETS):
-        ledger.cut_short(window, "file header", _HEADER_OCTETS)
-        return
-    # The upper half of the link-type word holds flags about a frame check sequence.
-    link = Struct(order + "I").unpack_from(window.data, 20)[0] & 0xFFFF
-    ledger.link_type(link)
-    window.pos += _HEADER_OCTETS
-    records = _Records(order, scale, header, link)
-    while True:
-        batch, need = records.whole(window)
-        if batch:
-            ledger.frames(batch)
-            yield batch
-        if need > header + MAX_FRAME_OCTETS:
-            ledger.damaged(window, f"record says {need - header} captured octets")
-            return
-        if not window.fill(need):
-            ledger.cut_short(window, "record", need)
-            return
+class PcapFile(Format):
+    """Reads the records of a pcap file."""
 
+    __slots__ = ("_big", "_header", "_ledger", "_link", "_need", "_number", "_scale", "_window")
 
-def _time_ns(seconds: i64, fraction: i64, scale: i64) -> i64:
-    """Return a time of 32-bit numbers: it fits 63 bits, so native arithmetic has room for it."""
-    return seconds * _NS_PER_S + fraction * scale
-
-
-class _Records:
-    """Reads the records of one file, whose frames it numbers."""
-
-    __slots__ = ("_header", "_link", "_number", "_scale", "_unpack")
-
-    def __init__(self, order: str, scale: int, header: int, link: int) -> None:
-        self._unpack = Struct(order + "IIII").unpack_from
-        self._scale = scale
-        self._header = header
-        self._link = link
+    def __init__(self, window: Window, ledger: Ledger) -> None:
+        """Take what is read from and what is told of it; the window holds the magic number."""
+        order, self._scale, self._header = MAGICS[window.data[:4]]
+        self._big = order == ">"
+        self._window = window
+        self._ledger = ledger
         self._number = 0
+        self._link = -1
+        """Link type; -1 before the file's header was read."""
+        self._need = _HEADER_OCTETS
+        """Octets that have to be in hand for anything more to be read."""
+        ledger.info.nanosecond = self._scale == 1
 
-    def whole(self, window: Window) -> tuple[list[Frame], int]:
-        """Take the records in hand; return their frames, and how many octets the next one needs."""
-        batch: list[Frame] = []
-        unpack, scale, header, link = self._unpack, self._scale, self._header, self._link
-        number = self._number
-        data, pos = window.data, window.pos
-        end = len(data)
-        need = header
+    def more(self, taker: Frames) -> bool:
+        """Hand the frames that the next octets complete to the taker; False at the end."""
+        window, ledger, need = self._window, self._ledger, self._need
+        if need > self._header + MAX_FRAME_OCTETS:
+            ledger.damaged(window, f"record says {need - self._header} captured octets")
+            return False
+        if not window.fill(need):
+            ledger.cut_short(window, "file header" if self._link < 0 else "record", need)
+            return False
+        if self._link < 0:
+            # The upper half of the link-type word holds flags about a frame check sequence.
+            word = window.data[20:24]
+            self._link = int.from_bytes(word, "big" if self._big else "little") & 0xFFFF
+            ledger.link_type(self._link)
+            window.pos += _HEADER_OCTETS
+        self._records(taker)
+        return True
+
+    def _records(self, taker: Frames) -> None:
+        """Take the records in hand, and note how many octets the next one needs."""
+        window = self._window
+        data = window.data
+        pos: i64 = window.pos
+        end: i64 = len(data)
+        header: i64 = self._header
+        scale: i64 = self._scale
+        link: i64 = self._link
+        number: i64 = self._number
+        before: i64 = number
+        big = self._big
+        octets: i64 = 0
+        first: i64 = _LATEST
+        last: i64 = 0
+        need: i64 = header
         while pos + header <= end:
-            # The type makes plain machine integers of them where this is compiled.
-            record: tuple[int, int, int, int] = unpack(data, pos)
-            seconds, fraction, captured, wire = record
+            if big:
+                times, sizes = read_i64_be(data, pos), read_i64_be(data, pos + 8)
+                seconds, fraction = times >> 32 & _WORD, times & _WORD
+                captured, wire = sizes >> 32 & _WORD, sizes & _WORD
+            else:
+                times, sizes = read_i64_le(data, pos), read_i64_le(data, pos + 8)
+                seconds, fraction = times & _WORD, times >> 32 & _WORD
+                captured, wire = sizes & _WORD, sizes >> 32 & _WORD
             start = pos + header
             stop = start + captured
             if stop > end or captured > MAX_FRAME_OCTETS:
                 need = header + captured
                 break
             number += 1
-            time_ns = _time_ns(seconds, fraction, scale)
-            batch.append((number, time_ns, link, data[start:stop], wire))
+            time_ns = seconds * _NS_PER_S + fraction * scale
+            octets += wire
+            # Builtins would cost more than the rest where this is interpreted.
+            if time_ns < first:  # noqa: PLR1730
+                first = time_ns
+            if time_ns > last:  # noqa: PLR1730
+                last = time_ns
             pos = stop
+            taker.frame(number, time_ns, link, data, start, stop, wire)
         window.pos = pos
         self._number = number
-        return batch, need
+        self._need = need
+        if number > before:
+            self._ledger.frames(number - before, octets, first, last)

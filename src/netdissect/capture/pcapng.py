@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
-from netdissect.capture.account import MAX_TEXT, Ledger
+from netdissect.capture.account import MAX_TEXT, Format, Ledger
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
 from netdissect.model.packets import LINK_BITS
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from netdissect.capture.source import Window
-    from netdissect.model.packets import Frame
+    from netdissect.model.intake import Frames
 
 __all__ = [
     "MAX_BLOCK_OCTETS",
@@ -32,9 +32,9 @@ __all__ = [
     "ORDERS",
     "SECTION_HEADER",
     "DamageError",
+    "PcapngFile",
     "Section",
     "check_length",
-    "pcapng_batches",
 ]
 
 SECTION_HEADER: Final = b"\x0a\x0d\x0d\x0a"
@@ -215,54 +215,51 @@ class Section:
         self.ledger.info.drops = total
 
 
-class _Reader:
+class PcapngFile(Format):
     """Walks the blocks of one file."""
 
     def __init__(self, window: Window, ledger: Ledger) -> None:
         self.window = window
         self.ledger = ledger
+        self._need = 0
+        """Octets that the next block needs; 0 before the first section was opened."""
         self.number = 0
         self.time_ns = 0
         """Time of the latest frame: Simple Packet Blocks have none of their own."""
         self.section: Section = Section("<", ledger)
 
-    def batches(self) -> Iterator[list[Frame]]:
-        """Yield the frames in the lists that one read completed."""
-        window = self.window
+    def more(self, taker: Frames) -> bool:
+        """Hand the frames that the next octets complete to the taker; False at the end."""
+        window, need = self.window, self._need
         try:
-            if not self._open_section():
-                return
-            need = _MIN_BLOCK
-            while window.left >= need or window.fill(need):
-                batch: list[Frame] = []
-                damage: DamageError | None = None
-                try:
-                    need = self._walk(batch)
-                except DamageError as error:
-                    damage = error
+            if not need and not self._open_section():
+                return False
+            need = need or _MIN_BLOCK
+            if window.left < need and not window.fill(need):
+                self.ledger.cut_short(window, "block", need)
+                return False
+            try:
+                self._need = self._walk(taker)
+            finally:
                 self.section.state_drops()
-                if batch:
-                    self.ledger.frames(batch)
-                    yield batch
-                if damage is not None:
-                    raise damage
-            self.ledger.cut_short(window, "block", need)
         except DamageError as error:
             self.ledger.damaged(window, str(error))
+            return False
+        return True
 
-    def _walk(self, batch: list[Frame]) -> int:
-        """Read the whole blocks in hand into `batch`; return how many octets the next needs."""
+    def _walk(self, taker: Frames) -> int:
+        """Read the whole blocks in hand; return how many octets the next needs."""
         window = self.window
         while True:
             if window.left >= _PACKET_OVERHEAD:
-                self._packets(batch)
+                self._packets(taker)
             if window.left < _MIN_BLOCK:
                 return _MIN_BLOCK
-            need = self._block(batch)
+            need = self._block(taker)
             if need:
                 return need
 
-    def _packets(self, batch: list[Frame]) -> None:
+    def _packets(self, taker: Frames) -> None:
         """Read a run of Enhanced Packet Blocks, up to the first block that is none or not whole."""
         window, section = self.window, self.section
         data, pos, number = window.data, window.pos, self.number
@@ -289,14 +286,14 @@ class _Reader:
             if not interface.ns_per_tick or not 0 <= time_ns <= _MAX_TIME_NS:
                 time_ns = interface.time_ns(high << 32 | low)
             number += 1
-            self.time_ns = time_ns
-            batch.append((number, time_ns, interface.sight, data[start : start + captured], wire))
+            pos = window.pos = stop
+            self.number, self.time_ns = number, time_ns
+            self.ledger.frames(1, wire, time_ns, time_ns)
+            taker.frame(number, time_ns, interface.sight, data, start, start + captured, wire)
             if options + 4 != stop:
                 section.packet_options(data, options, stop - 4, of=interface, frame=number)
-            pos = stop
-        window.pos, self.number = pos, number
 
-    def _block(self, batch: list[Frame]) -> int:
+    def _block(self, taker: Frames) -> int:
         """Read one block of any kind; return 0, or how many octets it needs where it is not whole
         in hand.
         """
@@ -320,11 +317,11 @@ class _Reader:
         elif kind == _STATISTICS:
             section.add_statistics(data, body, end)
         elif kind in {_PACKET, _OLD_PACKET, _SIMPLE_PACKET}:
-            self._packet(kind, body, end, batch)
+            self._packet(kind, body, end, taker)
         window.pos = pos + size
         return 0
 
-    def _packet(self, kind: int, body: int, end: int, batch: list[Frame]) -> None:
+    def _packet(self, kind: int, body: int, end: int, taker: Frames) -> None:
         """Read a packet block that the fast loop left alone."""
         section, data = self.section, self.window.data
         index, drops = 0, _DROPS_UNKNOWN
@@ -343,8 +340,9 @@ class _Reader:
         if captured > min(end - start, MAX_FRAME_OCTETS):
             raise DamageError(f"packet block says {captured} captured octets")
         self.number += 1
-        batch.append(
-            (self.number, self.time_ns, interface.sight, data[start : start + captured], wire)
+        self.ledger.frames(1, wire, self.time_ns, self.time_ns)
+        taker.frame(
+            self.number, self.time_ns, interface.sight, data, start, start + captured, wire
         )
         if drops != _DROPS_UNKNOWN:
             interface.add_packet_drops(drops)
@@ -419,8 +417,3 @@ def _text(value: bytes) -> str:
     """Return an option value as text, bounded."""
     text = value.rstrip(b"\0").decode("utf-8", "replace")
     return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "…"
-
-
-def pcapng_batches(window: Window, ledger: Ledger) -> Iterator[list[Frame]]:
-    """Yield the frames of a pcapng file, those of one read together."""
-    return _Reader(window, ledger).batches()

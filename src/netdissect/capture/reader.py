@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from itertools import chain
 from typing import IO, TYPE_CHECKING, Final, Self
 
-from netdissect.capture.account import Ledger
-from netdissect.capture.pcap import MAGICS, pcap_batches
-from netdissect.capture.pcapng import SECTION_HEADER, pcapng_batches
+from netdissect.capture.account import Format, Ledger
+from netdissect.capture.pcap import MAGICS, PcapFile
+from netdissect.capture.pcapng import SECTION_HEADER, PcapngFile
 from netdissect.capture.source import CaptureError, Window, open_window
+from netdissect.model.intake import Frames, FramesTaken
 from netdissect.model.packets import LINK_TYPE
 from netdissect.model.reports import CaptureInfo
 
@@ -27,7 +27,7 @@ _MAGIC_OCTETS: Final = 4
 class CaptureReader:
     """The frames of one capture, once, in file order. Use as a context manager and iterate."""
 
-    __slots__ = ("_batches", "_ledger", "_window", "info")
+    __slots__ = ("_called", "_format", "_window", "info")
 
     def __init__(self, window: Window, path: str) -> None:
         self._window = window
@@ -37,9 +37,9 @@ class CaptureReader:
         suffix = f".{window.compression}" if window.compression else ""
         self.info = CaptureInfo(path=path, format=name + suffix)
         """What is known of the capture so far; complete when the iteration has ended."""
-        self._ledger = Ledger(self.info)
-        make = pcap_batches if is_pcap else pcapng_batches
-        self._batches = make(window, self._ledger)
+        ledger = Ledger(self.info)
+        self._format: Format = PcapFile(window, ledger) if is_pcap else PcapngFile(window, ledger)
+        self._called: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,14 +53,28 @@ class CaptureReader:
         self.close()
 
     def __iter__(self) -> Iterator[Frame]:
-        for number, time_ns, link, data, wire in chain.from_iterable(self._batches):
-            yield number, time_ns, link & LINK_TYPE, data, wire
+        for batch in self.batches():
+            for number, time_ns, link, data, wire in batch:
+                yield number, time_ns, link & LINK_TYPE, data, wire
 
     def batches(self) -> Iterator[list[Frame]]:
-        """Return the same frames in lists: those that one read of the file completed. Where the
+        """Yield the same frames in lists: those that one read of the file completed. Where the
         file has several interfaces, the link type has that of the frame above its 16 bits.
         """
-        return self._batches
+        taken, going = FramesTaken(), True
+        while going:
+            going = self._format.more(taken)
+            frames, taken.frames = taken.frames, []
+            if frames:
+                yield frames
+                if self._called is not None:
+                    self._called()
+
+    def feed(self, taker: Frames) -> None:
+        """Hand all frames to the taker: `batches` without a list, and without its objects."""
+        while self._format.more(taker):
+            if self._called is not None:
+                self._called()
 
     @property
     def damage(self) -> str | None:
@@ -71,14 +85,7 @@ class CaptureReader:
 
     def on_batch(self, call: Callable[[], None]) -> None:
         """Have `call` called after each batch of frames: for showing progress."""
-        batches = self._batches
-
-        def watched() -> Iterator[list[Frame]]:
-            for batch in batches:
-                yield batch
-                call()
-
-        self._batches = watched()
+        self._called = call
 
     def progress(self) -> tuple[int, int | None]:
         """Return (octets read of the underlying file, its size or None where it has none)."""

@@ -1,9 +1,8 @@
-"""From frames to packets: one loop for the usual frame, one general way for all others."""
+"""From frames to packets: a short way for the usual frame, one general way for all others."""
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED, UDP_LENGTH, joined
 from netdissect.flow.copies import CopyTable
@@ -22,10 +21,14 @@ from netdissect.flow.segments import read_segment
 from netdissect.flow.stats import FlowStats
 from netdissect.flow.streams import TcpStreams
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
+from netdissect.model.intake import Frames, Packets, PacketsTaken
+from netdissect.model.native import read_i64_be
 from netdissect.model.packets import LINK_BITS, LINK_TYPE, PacketKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from mypy_extensions import i64
 
     from netdissect.flow.links import Located
     from netdissect.model.packets import FlowKey, Frame, Packet
@@ -41,27 +44,26 @@ _ICMP_HEADER: Final = 8
 _PORT_UNREACHABLE: Final = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
 """Type and code. Source: RFC 792, RFC 4443 section 3.1."""
 _VXLAN_PORT: Final = b"\x12\xb5"
-_VXLAN_HIGH: Final = 0x12
-_VXLAN_LOW: Final = 0xB5
-"""Its octets: a slice would cost the usual frame more than all other tests."""
+_VXLAN: Final = 0x12B5
 
-_USUAL: Final = Struct(">HBxHxxHxBxx12sH")
-"""Ethernet type, version and header length, total length, fragment bits, protocol, addresses and
-ports, UDP length.
-"""
-_Usual: TypeAlias = tuple[int, int, int, int, int, bytes, int]
-_USUAL_START: Final = 12
-_NO_OPTIONS: Final = 0x45
-"""IPv4 version and header length of a header without options."""
+_IPV4_PLAIN: Final = 0x0800_45
+"""Ethernet type, version and length of a header without options."""
 _USUAL_OCTETS: Final = 42
 
 
-class Decapsulator:
+class Capture(Protocol):
+    """A capture that hands out its frames."""
+
+    def feed(self, taker: Frames) -> None:
+        """Hand all frames to the taker."""
+
+
+class Decapsulator(Frames):
     """Turns frames into packets. One per capture: it holds fragments and TCP streams."""
 
     __slots__ = (
-        "_copies", "_fragments", "_interface", "_interfaces", "_skip_tcp", "_skip_udp", "_streams",
-        "stats",
+        "_copies", "_fragments", "_interface", "_interfaces", "_into", "_skip_tcp", "_skip_udp",
+        "_streams", "stats",
     )  # fmt: skip
 
     def __init__(
@@ -82,71 +84,90 @@ class Decapsulator:
         self._interfaces = Interfaces()
         self._interface = -1
         """Interface of the frame at hand; -1 where the capture has one only."""
+        self._into: Packets = PacketsTaken()
 
     def packets(self, frames: Iterable[Frame]) -> Iterator[Packet]:
         """Yield the packets of the frames, each as soon as it is whole, and at the end what is
         left.
         """
         for frame in frames:
-            yield from self._take((frame,))
+            yield from self.take((frame,))
         yield from self._rest()
 
     def batches(self, batches: Iterable[Sequence[Frame]]) -> Iterator[list[Packet]]:
         """Yield the same packets, those of a batch of frames together: that costs less."""
         for frames in batches:
-            yield self._take(frames)
+            yield self.take(frames)
         yield self._rest()
 
     def take(self, frames: Sequence[Frame]) -> list[Packet]:
         """Return the packets that these frames complete; more frames may follow."""
-        return self._take(frames)
+        taken = self._into = PacketsTaken()
+        for number, time_ns, link, data, wire in frames:
+            self.frame(number, time_ns, link, data, 0, len(data), wire)
+        return taken.packets
 
-    def _take(self, frames: Sequence[Frame]) -> list[Packet]:
-        """Return the packets that these frames complete."""
-        unpack = _USUAL.unpack_from
-        udp_kind = PacketKind.UDP
-        skip_udp, skip_tcp = self._skip_udp, self._skip_tcp
-        found: list[Packet] = []
-        # Declared so that number and time pass through as the objects that they are.
-        frame: tuple[Any, ...]
-        for frame in frames:
-            number, time_ns, link = frame[0], frame[1], frame[2]
-            data: bytes = frame[3]
-            size = len(data)
-            if size >= _USUAL_OCTETS and link == ETHERNET:
-                # The type makes plain machine integers of them where this is compiled.
-                header: _Usual = unpack(data, _USUAL_START)
-                kind, version, total, fragment, protocol, key, length = header
-                end = total + 14
-                if (
-                    kind == ETHERTYPE_IPV4
-                    and version == _NO_OPTIONS
-                    and not fragment & 0x3FFF
-                    and size >= end
+    def hand_over(self, capture: Capture, into: Packets) -> None:
+        """Hand the packets of a whole capture to a taker: `batches` without a list, and without
+        its objects.
+        """
+        self._into = into
+        capture.feed(self)
+        for packet in self._rest():
+            into.packet(packet)
+
+    def frame(
+        self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
+    ) -> None:
+        """Hand on the packets that this frame completes: of the usual frame, four words tell."""
+        self.stats.frames += 1
+        if stop - start < _USUAL_OCTETS or link != ETHERNET:
+            self._odd((number, time_ns, link, data[start:stop], wire))
+            return
+        # Type, version and header length, service, total length, identification.
+        first = read_i64_be(data, start + 12)
+        # Fragment bits, time to live, protocol, checksum, two octets of an address.
+        second = read_i64_be(data, start + 20)
+        end = start + 14 + (first >> 16 & 0xFFFF)
+        if first >> 40 & 0xFF_FFFF != _IPV4_PLAIN or second >> 48 & 0x3FFF or stop < end:
+            self._odd((number, time_ns, link, data[start:stop], wire))
+            return
+        protocol = second >> 32 & 0xFF
+        if protocol == _UDP:
+            # Ports, length, checksum.
+            third = read_i64_be(data, start + 34)
+            length = third >> 16 & 0xFFFF
+            if (
+                length == end - start - 34
+                and length >= _UDP_HEADER
+                and third >> 32 & 0xFFFF != _VXLAN
+            ):
+                key = data[start + 26 : start + 38]
+                skip = self._skip_udp
+                if skip is None or not skip(key):
+                    self.stats.udp += 1
+                    self._into.datagram(number, time_ns, key, data[start + 42 : end])
+                return
+        elif protocol == _TCP:
+            key = data[start + 26 : start + 38]
+            skip = self._skip_tcp
+            if skip is not None and skip(key):
+                return
+            segment = read_segment(data, start + 34, end)
+            if segment is not None:
+                into = self._into
+                for packet in self._streams.take(
+                    key, segment, number, time_ns, first & 0xFFFF, faults=()
                 ):
-                    if (
-                        protocol == _UDP
-                        and length == total - 20
-                        and length >= _UDP_HEADER
-                        and (key[11] != _VXLAN_LOW or key[10] != _VXLAN_HIGH)
-                    ):
-                        if skip_udp is None or not skip_udp(key):
-                            found.append((udp_kind, number, time_ns, key, data[42:end], None, ()))
-                            self.stats.udp += 1
-                        continue
-                    if protocol == _TCP:
-                        if skip_tcp is not None and skip_tcp(key):
-                            continue
-                        segment = read_segment(data, 34, end)
-                        if segment is not None:
-                            ip_id = data[18] << 8 | data[19]
-                            found += self._streams.take(
-                                key, segment, number, time_ns, ip_id, faults=()
-                            )
-                            continue
-            found += self._frame(frame)
-        self.stats.frames += len(frames)
-        return found
+                    into.packet(packet)
+                return
+        self._odd((number, time_ns, link, data[start:stop], wire))
+
+    def _odd(self, frame: Frame) -> None:
+        """Hand on the packets that any frame completes."""
+        into = self._into
+        for packet in self._frame(frame):
+            into.packet(packet)
 
     def _rest(self) -> list[Packet]:
         """Return what is left when all frames have been taken."""

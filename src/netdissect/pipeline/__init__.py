@@ -101,8 +101,11 @@ def analyze(
         pipeline = Pipeline(options)
         with rare_collections():
             decapsulator = Decapsulator()
-            for packets in decapsulator.batches(reader.batches()):
-                pipeline.run(packets)
+            if isinstance(reader, CaptureReader):
+                decapsulator.hand_over(reader, pipeline)
+            else:
+                for packets in decapsulator.batches(reader.batches()):
+                    pipeline.run(packets)
             pipeline.finish(reader.info.last_time_ns)
         numbers = pipeline.renumber()
         if numbers is not None:

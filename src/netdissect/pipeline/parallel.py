@@ -165,8 +165,7 @@ def _taken(
     told = replace(options, on_anomaly=anomalies.take if wanted else None)
     pipeline = Pipeline(told, servers=servers)
     with rare_collections():
-        for packets in mine.batches(reader.batches()):
-            pipeline.run(packets)
+        mine.hand_over(reader, pipeline)
         pipeline.finish(reader.info.last_time_ns)
     analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()

@@ -10,13 +10,14 @@ import logging
 from array import array
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from netdissect.diagnosis import answer
 from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
 from netdissect.model.claims import Hints
+from netdissect.model.intake import Packets
 from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_endpoints
 from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline.anomalies import Anomalies
@@ -36,6 +37,9 @@ from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
 
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
 __all__ = ["Pipeline"]
 
 _log = logging.getLogger(__name__)
@@ -47,7 +51,7 @@ _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
 
 
-class Pipeline:
+class Pipeline(Packets):
     """Takes packets one by one (`feed`) or many (`run`); `finish` ends everything."""
 
     def __init__(
@@ -90,26 +94,38 @@ class Pipeline:
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:
-        """Take packets, each as `feed` does, the usual ones by the shortest way."""
-        table, takers, streams = self._table, self._table.takers, self._streams
-        time_ns = self.now_ns
-        udp, tcp = PacketKind.UDP, PacketKind.TCP
+        """Take packets."""
         for packet in packets:
-            kind, frame, time_ns, key, payload, segment, faults = packet
-            if time_ns > table.due_ns:
-                self._tidy(frame, time_ns)
-            if not faults:
-                if kind is udp:
-                    taker = takers.get(key)
-                    if taker is not None:
-                        taker.take(frame, time_ns, payload)
-                        continue
-                elif kind is tcp and segment is not None:
-                    port = streams.get(key)
-                    if port is not None and port.take(frame, time_ns, segment):
-                        continue
-            self.feed(packet)
-        self.now_ns = max(self.now_ns, time_ns)
+            self.packet(packet)
+
+    def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
+        """Take a UDP datagram in which nothing is odd."""
+        table = self._table
+        if time_ns > table.due_ns:
+            self._tidy(frame, time_ns)
+        if time_ns > self.now_ns:  # noqa: PLR1730 - the builtin would cost more than the rest
+            self.now_ns = time_ns
+        taker = table.takers.get(key)
+        if taker is not None:
+            taker.take(frame, time_ns, payload)
+        else:
+            self.feed((PacketKind.UDP, frame, time_ns, key, payload, None, ()))
+
+    def packet(self, packet: Packet) -> None:
+        """Take a packet as `feed` does, the usual ones by the shortest way."""
+        kind, frame, time_ns, key, payload, segment, faults = packet
+        if not faults:
+            if kind is PacketKind.UDP:
+                self.datagram(frame, time_ns, key, payload)
+                return
+            if kind is PacketKind.TCP and segment is not None:
+                if time_ns > self._table.due_ns:
+                    self._tidy(frame, time_ns)
+                self.now_ns = max(self.now_ns, time_ns)
+                port = self._streams.get(key)
+                if port is not None and port.take(frame, time_ns, segment):
+                    return
+        self.feed(packet)
 
     def feed(self, packet: Packet) -> None:
         """Take one packet."""

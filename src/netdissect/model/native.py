@@ -1,0 +1,13 @@
+"""Words of octets and rows of machine integers, from mypy's run-time library. Compiled, a call of
+these is a few instructions; interpreted, it is one call of C.
+
+It calls itself young, so this is the only module that names it.
+"""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter, read_i64_be, read_i64_le
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
+__all__ = ["BytesWriter", "append", "i64", "read_i64_be", "read_i64_le", "vec"]
