@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
+from netdissect.model.native import i64, vec
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
 from netdissect.model.reports import Copy, Parting, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
@@ -22,9 +22,12 @@ from netdissect.track.recorder import Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
 
 __all__ = [
+    "CONTENT",
+    "COPIES",
     "EXPIRY_NS",
     "MAX_OUTSTANDING",
     "SETTLED_NS",
+    "TIME",
     "Ledger",
     "Stray",
     "Unit",
@@ -36,6 +39,12 @@ EXPIRY_NS: Final = 60_000_000_000
 """Without an acknowledgement for so long after its last copy a unit is settled as it stands."""
 SETTLED_NS: Final = 1 << 62
 """Later than anything: no acknowledgement is waited for any more."""
+_ROW_BITS: Final = 2
+_ROW: Final = 1 << _ROW_BITS
+TIME: Final = 1
+CONTENT: Final = 2
+COPIES: Final = 3
+"""Places in the row of a settled unit, behind its number."""
 
 
 class Unit:
@@ -97,9 +106,9 @@ class Ledger:
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
-        "_by_place", "_contents", "_copies", "_counted", "_doubtful", "_half", "_keeps", "_late",
-        "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_seqs",
-        "_spans", "_stray", "_strays", "_times", "_try_quality", "ack_rule", "acked", "answered_ns",
+        "_by_place", "_counted", "_doubtful", "_half", "_keeps", "_late",
+        "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_ring",
+        "_spans", "_stray", "_strays", "_try_quality", "ack_rule", "acked", "answered_ns",
         "apart", "bursts", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
         "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
         "in_stream", "last", "lateness", "max_copies", "missing", "on_answer",
@@ -209,7 +218,8 @@ class Ledger:
         """Copies since the newest number, which the next number judges."""
         self._late: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
-        self._seqs: array[int] | None = None
+        self._ring = vec[i64]()
+        """Settled units in rows of four: number, time, content, copies; empty without one."""
 
     def obey(
         self, rule: SpaceRule, smoothed_ms: float | None = None, variance_ms: float = 0.0
@@ -296,27 +306,26 @@ class Ledger:
 
     def remember(self, seq: int, unit: Unit) -> None:
         """Keep time and content of a settled unit in a ring, to judge its late copies."""
-        seqs = self._seqs
-        if seqs is None:
-            size = self.rule.memory
-            seqs = self._seqs = array("q", [-1]) * size
-            self._times = array("q", [0]) * size
-            self._contents = array("q", [0]) * size
-            self._copies = array("i", [0]) * size
-        slot = seq & (len(seqs) - 1)
-        seqs[slot] = seq
-        self._times[slot] = unit.last_ns
-        self._contents[slot] = unit.content
-        copies = self._copies[slot] = unit.copies
-        self.max_copies = max(self.max_copies, copies)
+        ring = self._ring
+        if not len(ring):
+            ring = self._ring = vec[i64]([-1] * (_ROW * self.rule.memory))
+        number: i64 = seq
+        copies: i64 = unit.copies
+        slot = (number << _ROW_BITS) & (len(ring) - 1)
+        ring[slot] = number
+        ring[slot + TIME] = unit.last_ns
+        ring[slot + CONTENT] = unit.content
+        ring[slot + COPIES] = copies
+        self.max_copies = max(self.max_copies, unit.copies)
 
-    def slot_of(self, seq: int) -> int | None:
-        """Return where a settled unit stands in the ring, None where it is forgotten."""
-        seqs = self._seqs
-        if seqs is None:
-            return None
-        slot = seq & (len(seqs) - 1)
-        return slot if seqs[slot] == seq else None
+    def slot_of(self, seq: i64) -> i64:
+        """Return where a settled unit stands in the ring, -1 where it is forgotten."""
+        ring = self._ring
+        size = len(ring)
+        if not size:
+            return -1
+        slot = (seq << _ROW_BITS) & (size - 1)
+        return slot if ring[slot] == seq else -1
 
     def recount(self, seq: int, step: int) -> None:
         """Count transmissions more or less of a unit, open or settled."""
@@ -325,9 +334,10 @@ class Ledger:
             unit.copies += step
             return
         slot = self.slot_of(seq)
-        if slot is not None:
-            self._copies[slot] += step
-            self.max_copies = max(self.max_copies, self._copies[slot])
+        if slot >= 0:
+            ring = self._ring
+            ring[slot + COPIES] += step
+            self.max_copies = max(self.max_copies, ring[slot + COPIES])
 
     def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit that was sent more than once."""

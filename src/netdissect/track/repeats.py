@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import i64
 from netdissect.model.reports import Copy
 from netdissect.track.acks import Acknowledged
-from netdissect.track.ledger import Unit
+from netdissect.track.ledger import CONTENT, COPIES, TIME, Unit
 from netdissect.track.recorder import note_dropped
 
 __all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_LATE", "Repeated"]
@@ -58,7 +59,7 @@ class Repeated(Acknowledged):
     def _settled_again(
         self,
         seq: int,
-        slot: int,
+        slot: i64,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
         content: int,
         type_: str | None,
@@ -66,25 +67,26 @@ class Repeated(Acknowledged):
         time_ns: int,
     ) -> None:
         """Take a further copy of a unit that is settled."""
-        gap_ns = time_ns - self._times[slot]
-        same = content == self._contents[slot]
+        ring = self._ring
+        gap_ns = time_ns - ring[slot + TIME]
+        same = content == ring[slot + CONTENT]
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(labelled, same, gap_ns, self._copies[slot])
+        copied = self._is_copy(labelled, same, gap_ns, ring[slot + COPIES])
         copy = None
         if self.recorder is not None:
-            due = self._times[slot] + self.delay_ns
+            due = ring[slot + TIME] + self.delay_ns
             copy = self.recorder.late(self, seq, copied, labelled, frame, time_ns, due)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same or bool(labelled))
         self.current = None
         if copied:
             return
-        self._times[slot] = time_ns
-        self._contents[slot] = content
+        ring[slot + TIME] = time_ns
+        ring[slot + CONTENT] = content
         self.recount(seq, 1)
         self._count_late(seq, frame, time_ns)
-        if 0 < self._limit <= self._copies[slot]:
+        if 0 < self._limit <= ring[slot + COPIES]:
             self.spent_ns = time_ns + self.delay_ns
 
     def _repeats_nothing(self) -> bool:

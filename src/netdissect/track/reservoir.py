@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Final
 
+from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import RttSummary
 
 __all__ = ["MAX_SAMPLES", "RttReservoir"]
@@ -30,7 +30,7 @@ class RttReservoir:
         """Smallest sample, ns; 2**62 without samples."""
         self.highest = -_NEVER
         """Largest sample, ns."""
-        self._kept = array("q")
+        self._kept = vec[i64]()
         self._step = 1
         self._skip = 0
 
@@ -50,22 +50,26 @@ class RttReservoir:
         while left > self._skip:
             left -= self._skip + 1
             self._skip = self._step - 1
-            self._kept.append(sample_ns)
-            if len(self._kept) >= MAX_SAMPLES:
-                self._kept = self._kept[::2]
+            kept = self._kept = append(self._kept, sample_ns)
+            if len(kept) >= MAX_SAMPLES:
+                self._kept = vec[i64](self._listed()[::2])
                 self._step *= 2
                 self._skip = self._step - 1
         self._skip -= left
 
+    def _listed(self) -> list[int]:
+        kept = self._kept
+        return [kept[index] for index in range(len(kept))]
+
     def percentile(self, share: float) -> float | None:
         """Return a percentile in milliseconds (nearest rank); None without samples."""
-        return _ranked(sorted(self._kept), share) if self._kept else None
+        return _ranked(sorted(self._listed()), share) if len(self._kept) else None
 
     def summary(self) -> RttSummary:
         """Return the figures of the report."""
         if not self.samples:
             return RttSummary(ambiguous=self.ambiguous)
-        ranked = sorted(self._kept)
+        ranked = sorted(self._listed())
         return RttSummary(
             samples=self.samples,
             ambiguous=self.ambiguous,

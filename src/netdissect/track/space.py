@@ -7,6 +7,7 @@ from typing import Any, Final
 from netdissect.model.diagnosis import Burst
 from netdissect.track.ledger import (
     MAX_OUTSTANDING,
+    TIME,
     Stray,
     Unit,
 )
@@ -150,7 +151,7 @@ class Space(Repeated):
     def _burst(self, last: int, seq: int, frame: int, time_ns: int) -> None:
         """Note how many numbers in a row are missing before `seq`."""
         unit, slot = self.outstanding.get(last), self.slot_of(last)
-        since_ns = time_ns if slot is None else self._times[slot]
+        since_ns = time_ns if slot < 0 else int(self._ring[slot + TIME])
         if unit is not None:
             since_ns = unit.first_ns
         bursts = self.bursts
@@ -296,7 +297,7 @@ class Space(Repeated):
             self._again(seq, unit, labelled, content, type_, frame, time_ns)
             return True
         slot = self.slot_of(seq)
-        if slot is not None:
+        if slot >= 0:
             self._settled_again(seq, slot, labelled, content, type_, frame, time_ns)
             return True
         if seq in self.missing:

@@ -52,7 +52,7 @@ class StampedSpace(Space):
         known = self.stamps.get(seq)
         if known is not None:
             labelled = stamp not in known
-        elif last is not None and (seq in self.outstanding or self.slot_of(seq) is not None):
+        elif last is not None and (seq in self.outstanding or self.slot_of(seq) >= 0):
             self.hit("MAX_STAMPED")
         super().unit(wire_seq, labelled, inner, type_, frame, time_ns)
         if known is None:

@@ -15,6 +15,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from netdissect.model.native import BytesWriter, i64
+
 __all__ = [
     "MAX_EXPANSION", "HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree",
 ]  # fmt: skip
@@ -47,8 +49,10 @@ symbol has frequency 1.
 _BLOCK: Final = 128
 """Coded octets between two looks at the limit."""
 
-_Row = list[tuple[bytes, Any]]
-"""256 entries (octets completed, next row) of one state."""
+_Row = list[Any]
+"""256 entries of one state."""
+_Entry = tuple[bytes, list[Any]]
+"""(Octets completed, next row)."""
 
 
 class HuffmanError(ValueError):
@@ -152,25 +156,22 @@ def decompress(data: bytes, limit: int) -> bytes:
 
     """
     row, ended = _machine()
-    parts: list[bytes] = []
-    if len(data) * MAX_EXPANSION <= limit:
-        for octet in data:
-            part, row = row[octet]
-            parts.append(part)
-        out = b"".join(parts)
-    else:
-        out = b""
-        for start in range(0, len(data), _BLOCK):
-            for octet in data[start : start + _BLOCK]:
-                part, row = row[octet]
-                parts.append(part)
-            out += b"".join(parts)
-            parts.clear()
-            if len(out) > limit:
-                raise HuffmanError(f"more than the limit of {limit} octets", out[:limit])
+    out = BytesWriter()
+    start: i64 = 0
+    end: i64 = len(data)
+    while start < end:
+        stop = min(start + _BLOCK, end)
+        for place in range(start, stop):
+            entry: _Entry = row[data[place]]
+            part, row = entry
+            out.write(part)
+        start = stop
+        if len(out) > limit:
+            decoded = out.getvalue()[:limit]
+            raise HuffmanError(f"more than the limit of {limit} octets", decoded)
     if row is not ended:
-        raise HuffmanError("the end symbol is missing", out[:limit])
-    return out
+        raise HuffmanError("the end symbol is missing", out.getvalue())
+    return out.getvalue()
 
 
 def inspect(data: bytes) -> int | None:
