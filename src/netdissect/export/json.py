@@ -83,7 +83,9 @@ def _default(value: Any) -> Any:
     return str(value)
 
 
-_encode = json.JSONEncoder(default=_default, allow_nan=False, separators=(",", ":")).encode
+_encode = json.JSONEncoder(
+    default=_default, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode  # made for it: nothing in it holds itself
 
 
 def _plain(value: Any) -> Any:  # noqa: PLR0911 - one a kind

@@ -16,7 +16,7 @@ from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
-from netdissect.track.vantage import Sight
+from netdissect.track.vantage import MIN_ANSWERS, Sight
 
 __all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "Lane", "Seen"]
 
@@ -202,9 +202,10 @@ class Lane:
                 count += trip.samples
                 quickest = min(quickest, trip.lowest)
                 on_the_way = min(on_the_way, max(0, trip.lowest - int(held_ms * _MS)))
-                slow = max(slow, int((trip.percentile(0.95) or 0.0) * _MS))
         if not count:
             return Sight(None, 0, disorder)
+        if count < MIN_ANSWERS:  # with more of them nobody asks for it
+            slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip, _ in trips])
         return Sight(quickest, count, disorder, quickest - on_the_way, slow)
 
     def disorder(self) -> int:

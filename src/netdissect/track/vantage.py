@@ -51,7 +51,7 @@ class Sight(NamedTuple):
     held_ns: int = 0
     """The least that its quickest answers were held back by rule: no time on the way."""
     slow_ns: int = 0
-    """What 95% of its answers did not exceed."""
+    """What 95% of its answers did not exceed; 0 where they are `MIN_ANSWERS` or more."""
 
 
 class Vantage:
