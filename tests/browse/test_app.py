@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,6 +63,46 @@ def test_the_program_on_a_screen(size: tuple[int, int]) -> None:
         assert app.return_value == 0
 
     asyncio.run(run())
+
+
+PICTURES = {
+    "browse-connections.svg": ((80, 24), "Closed by the client", "", "client →"),
+    "browse-time.svg": ((80, 24), "Closed by the client", "3", "acknowledged"),
+    "browse-packets.svg": ((160, 50), "Closed by the client", "v tab j", "0000 [05]"),
+    "browse-plots.svg": ((160, 50), "Closed by the client", "4", "the point under"),
+}
+"""Name -> size, what is waited for, keys, what is waited for then."""
+
+
+def drawn(svg: str) -> list[tuple[str, str, str, str]]:
+    """Return the words of a picture with their places and looks."""
+    looks = dict(re.findall(r"-(r\d+) \{ ([^}]*) \}", svg))
+    words = re.findall(r'-(r\d+)" x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>', svg)
+    return [(x, y, text, looks[look]) for look, x, y, text in words]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_are_what_is_drawn(name: str, update_expected: bool) -> None:
+    size, first, keys, then = PICTURES[name]
+    path = ROOT / "docs" / "images" / name
+
+    async def run() -> str:
+        app = app_of()
+        async with app.run_test(size=size) as pilot:
+            await until(app, pilot, first)
+            await pilot.press(*keys.split())
+            await until(app, pilot, then)
+            await asyncio.sleep(0.5)
+            app.board.renew()
+            await pilot.pause()
+            return app.export_screenshot(title=f"netdissect browse {LOSSY.name}")
+
+    svg = asyncio.run(run())
+    if update_expected:
+        # A picture asks nothing of a network.
+        path.write_text(re.sub(r"@font-face \{[^}]*\}\s*", "", svg))
+    assert len(drawn(svg)) > 20
+    assert drawn(path.read_text()) == drawn(svg)
 
 
 def test_ascii_is_ascii() -> None:
