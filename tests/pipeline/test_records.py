@@ -160,6 +160,47 @@ def test_what_is_decoded_late_or_not_at_all_changes_no_other_record(
             assert json.shown(record) == json.shown(whole)
 
 
+ASKS_UNITS = (
+    "msg.resend",
+    "any(msg: msg.resend) and frame.number > 20",
+    "msg.duplicate or msg.resend_of == 3",
+    "msg.seq != 4",
+    "all(msg: msg.seq)",
+    "all msg.kind == original",
+    "msg.wire_seq == msg.seq && !msg.resend",
+)
+ASKS_NONE = (
+    "not msg.resend",
+    "count(msg.resend) == 0",
+    "msg.resend or frame.number < 30",
+    "0 < msg.seq and not msg.duplicate",
+    "frame.number",
+)
+
+
+def _narrowed(path: Path, text: str) -> Iterator[DatagramRecord]:
+    wanted = compile_filter(text, names())
+    records = Records(lazy=True)
+    records.needs = wanted.needs
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    for item in iter_both(path, records, pipeline):
+        if isinstance(item, DatagramRecord):
+            yield item
+
+
+@pytest.mark.parametrize("text", [*ASKS_UNITS, *ASKS_NONE])
+@pytest.mark.parametrize("name", ["teeworlds/tw064_loss_client_side", "knet/knet2010_clean"])
+def test_no_datagram_is_left_out_that_a_filter_wants(text: str, name: str) -> None:
+    path = CAPTURES / f"{name}.pcap"
+    wanted = compile_filter(text, names())
+    assert (wanted.needs is None) == (text in ASKS_NONE)
+    whole = [json.shown(record) for record in _read(path, lazy=True) if wanted.matches(record)]
+    made = list(_narrowed(path, text))
+    assert whole == [json.shown(record) for record in made if wanted.matches(record)]
+    if text == "msg.resend":
+        assert all("retransmission" in (record.kinds or ()) for record in made)
+
+
 @pytest.mark.parametrize(
     ("text", "decoded"),
     [

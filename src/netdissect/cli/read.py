@@ -111,6 +111,7 @@ def wanted(session: Session, match: Match, *, everything: bool, shown: bool = Tr
     """
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
+    match.alone(session)
     for record in session.records():
         if record.protocol is None and not everything:
             continue

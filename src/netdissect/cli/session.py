@@ -144,6 +144,8 @@ class Session:
         self.reports = Reports()
         self.anomalies: list[Anomaly] = []
         self.limits_hit: dict[str, int] = {}
+        self.needs: frozenset[str | None] | None = None
+        """What the filter needs that is the only one to see the records: see `Filter.needs`."""
         self.hold = True
         """Whether records wait until it is settled what became of their units; those of a file
         always do. Otherwise they are those that a file would give, but for what comes later.
@@ -273,6 +275,7 @@ class Session:
         from netdissect.pipeline.records import iter_both  # noqa: PLC0415
 
         records = self.observer()
+        records.needs = self.needs
         found = Anomalies()
         options = self.choices.options(
             on_anomaly=found.take if self.keeps_anomalies else None,
@@ -397,6 +400,10 @@ class Match:
                 self.reports = once.analysis(on_late=self._take).connections
         return self
 
+    def alone(self, session: Session) -> None:
+        """Have a session make no records of datagrams that cannot match: nobody else sees them."""
+        session.needs = None if self.filter is None else self.filter.needs
+
     def _take(self, code: str, severity: Severity, frame: int) -> None:
         found = self.late.get(frame)
         if found is not None or len(self.late) < MAX_LATE:
@@ -455,6 +462,7 @@ def select(session: Session, match: Match) -> Selected:
     found = Selected([], set(), set(), Counter())
     items: list[UnitRecord | ConnectionEvent] = []
     units: set[tuple[int, str, int, int]] = set()
+    match.alone(session)
     for item in session.both():
         if not isinstance(item, DatagramRecord):
             items.append(item)

@@ -153,6 +153,7 @@ def _matching(
     units: list[UnitRecord] = []
     wanted: set[tuple[int, int, str, int]] = set()
     frames: set[int] = set()
+    match.alone(session)
     for item in session.of(connection, session.both()):
         if isinstance(item, UnitRecord):
             units.append(item)

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from netdissect.filters.entries import MESSAGES, Looks, each, looks, narrowed
-from netdissect.filters.fields import Getter, Names, Scope
+from netdissect.filters.fields import Getter, Names, Scope, Tracked
 from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per, Span, Test, parse
 from netdissect.filters.regex import PatternError, search
 from netdissect.model.errors import FilterError, did_you_mean
@@ -48,12 +48,17 @@ class Filter:
         names: frozenset[str],
         first_ns: int = 0,
         looks: Looks | None = None,
+        needs: frozenset[str | None] | None = None,
     ) -> None:
         """Keep the closure; `first_ns` is the time of the first frame, for relative times."""
         self.text = text
         self.names = names
         """Names that the text uses."""
         self.first_ns = first_ns
+        self.needs = needs
+        """Kinds of copies of units, one of which a datagram that matches carries; None among them
+        is any kind. None where a datagram without units may match.
+        """
         self._predicate = predicate
         self._looks = looks or {}
 
@@ -92,7 +97,8 @@ def compile_filter(text: str, names: Names, *, first_ns: int = 0) -> Filter:
     tree = parse(text)
     predicate = compiler.node(tree)
     wanted = looks(tree, compiler.node)
-    return Filter(text, predicate, frozenset(compiler.used), first_ns, wanted)
+    needs = compiler.needs(tree)
+    return Filter(text, predicate, frozenset(compiler.used), first_ns, wanted, needs)
 
 
 def compile_column(name: str, names: Names) -> Getter:
@@ -138,6 +144,21 @@ class _Compiler:
             used |= self.used
         self.used = used
         return [predicate for predicate, _ in sorted(found, key=itemgetter(1))]
+
+    def needs(self, node: Node) -> frozenset[str | None] | None:
+        """Return what `Filter.needs` is of a node: every test fails where its field is missing."""
+        if isinstance(node, Both):
+            found = [self.needs(part) for part in node.parts]
+            known = [needs for needs in found if needs is not None]
+            if node.every:
+                return min(known, key=len, default=None)
+            return frozenset().union(*known) if len(known) == len(found) else None
+        if isinstance(node, Per):
+            return self.needs(node.inner) if node.over == MESSAGES else None
+        if isinstance(node, Test) and isinstance(node.left, Field) and not node.left.function:
+            getter = self.names.resolve(node.left.name)
+            return frozenset({getter.kind}) if isinstance(getter, Tracked) else None
+        return None
 
     def per(self, node: Per) -> _Predicate:
         inner = self.node(node.inner)

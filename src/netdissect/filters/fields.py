@@ -16,7 +16,7 @@ from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionReport
 
-__all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope"]
+__all__ = ["BUILTIN_FIELDS", "Getter", "Names", "Scope", "Tracked"]
 
 
 @dataclass(slots=True)
@@ -86,15 +86,18 @@ def _each(read: Callable[[MessageRecord], Any]) -> Getter:
     return lambda scope: [value for item in scope.items if (value := read(item)) is not None]
 
 
-def _tracked(attribute: str) -> Getter:
-    return _tracks(lambda facts: getattr(facts, attribute))
+class Tracked:
+    """A getter over what the tracker knows of the messages, or of those of a kind."""
 
+    __slots__ = ("_read", "kind")
 
-def _tracks(read: Callable[[Reliability], Any], kind: str | None = None) -> Getter:
-    """Return a getter over what the tracker knows of the messages, or of those of a kind."""
+    def __init__(self, read: Callable[[Reliability], Any], kind: str | None = None) -> None:
+        self._read = read
+        self.kind = kind
 
-    def get(scope: Scope) -> Sequence[Any]:
-        kinds = scope.record.kinds
+    def __call__(self, scope: Scope) -> Sequence[Any]:
+        """Return the values."""
+        kind, kinds = self.kind, scope.record.kinds
         if kinds is not None and (not kinds if kind is None else kind not in kinds):
             return ()  # nothing of it has to be decoded
         return [
@@ -102,10 +105,12 @@ def _tracks(read: Callable[[Reliability], Any], kind: str | None = None) -> Gett
             for item in scope.items
             if (facts := item.reliability) is not None
             and (kind is None or facts.kind == kind)
-            and (value := read(facts)) is not None
+            and (value := self._read(facts)) is not None
         ]
 
-    return get
+
+def _tracked(attribute: str) -> Getter:
+    return Tracked(lambda facts: getattr(facts, attribute))
 
 
 def _key(facts: Reliability) -> int | None:
@@ -215,7 +220,7 @@ _BUILTIN: dict[str, _Row] = dict(
             "msg.key",
             "int",
             "number of the sequence space, such as its channel",
-            _tracks(_key),
+            Tracked(_key),
         ),
         _row("msg.seq", "int", "full sequence number", _tracked("seq")),
         _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
@@ -224,31 +229,31 @@ _BUILTIN: dict[str, _Row] = dict(
             "msg.reliable",
             "presence",
             "repeated until acknowledged",
-            _tracks(lambda facts: facts.reliable or None),
+            Tracked(lambda facts: facts.reliable or None),
         ),
         _row(
             "msg.resend",
             "presence",
             "sent again by its sender",
-            _tracks(lambda _: True, "retransmission"),
+            Tracked(lambda _: True, "retransmission"),
         ),
         _row(
             "msg.duplicate",
             "presence",
             "copied by the network",
-            _tracks(lambda _: True, "duplicate"),
+            Tracked(lambda _: True, "duplicate"),
         ),
         _row(
             "msg.resend_of",
             "int",
             "frame of the first copy, of a resend",
-            _tracks(lambda facts: facts.of_frame, "retransmission"),
+            Tracked(lambda facts: facts.of_frame, "retransmission"),
         ),
         _row(
             "msg.duplicate_of",
             "int",
             "frame of the first copy, of a network copy",
-            _tracks(lambda facts: facts.of_frame, "duplicate"),
+            Tracked(lambda facts: facts.of_frame, "duplicate"),
         ),
         _row("msg.acked_in", "int", "frame of the acknowledgement", _tracked("acked_in")),
         _row("msg.rtt", "float", "unambiguous round trip", _tracked("rtt_ms"), "ms"),

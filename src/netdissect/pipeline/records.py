@@ -109,6 +109,10 @@ class Records:
         self.bounds = bounds or Bounds()
         """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
+        self.needs: frozenset[str | None] | None = None
+        """Kinds of copies of units, one of which a datagram carries that somebody wants, None for
+        any kind; None = all datagrams are wanted. Not used where every datagram is decoded.
+        """
         self._held: list[tuple[int, int, Seen]] = []
         self._octets = 0
         """Memory of what is held."""
@@ -153,11 +157,21 @@ class Records:
         self._octets += item.octets
         self._count += 1
 
-    def _next(self) -> DatagramRecord:
-        """Return the record of the oldest datagram that is held."""
+    def _next(self) -> DatagramRecord | None:
+        """Return the record of the oldest datagram that is held; None where nobody wants it."""
         item = heapq.heappop(self._held)[2]
         self._octets -= item.octets
-        return self.record_of(item)
+        needs = self.needs
+        if needs is None or not self.lazy:
+            return self.record_of(item)
+        for _, copy in item.touched:
+            if None in needs or copy.kind in needs:
+                return self.record_of(item)
+        if item.connection is not None and item.protocol is not None:
+            inspector = self._inspector(item.connection, item.protocol)
+            if inspector is not None and inspector.wants(item.events):
+                self.record_of(item)  # for the trees of those after it
+        return None
 
     # -- called by who wants the records -----------------------------------------------------------
 
@@ -177,12 +191,16 @@ class Records:
                 if len(held) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
                     return
                 self.early += 1
-            yield self._next()
+            record = self._next()
+            if record is not None:
+                yield record
 
     def rest(self) -> Iterator[DatagramRecord]:
         """Yield what is left."""
         while self._held:
-            yield self._next()
+            record = self._next()
+            if record is not None:
+                yield record
 
     # -- building ----------------------------------------------------------------------------------
 
