@@ -277,7 +277,8 @@ class Intake:
             return
         connection.parting = Parting("superseded", direction, frame, time_ns)
         held, flow.held = flow.held, []
-        self._renew(flow, frame, time_ns, told)
+        # It begins with what was held for it.
+        self._renew(flow, held[0][1] if held else frame, time_ns, told)
         for side, at, when, octets in (*held, (direction, frame, time_ns, payload)):
             flow.ways[side].take(at, when, octets)
 
