@@ -9,7 +9,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.annotations import Severity
@@ -57,10 +57,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """List what is wrong or worth knowing, worst first.
 
@@ -72,8 +69,7 @@ def command(
     netdissect anomalies game.pcap --fail-on warn
     netdissect anomalies game.pcap -Y 'conn.id == 2' --json
     """
-    del verbose
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         from netdissect.pipeline import contents as deep  # noqa: PLC0415
 
         contents = deep.ContentFindings() if content or display_filter else None
@@ -92,7 +88,7 @@ def command(
             from netdissect.render.units import Clock  # noqa: PLC0415
 
             show_anomalies(
-                make_screen(color, width),
+                look.screen(),
                 found,
                 Clock(times, session.first_ns),
                 totals=None if display_filter else _totals(session, contents),

@@ -11,6 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write, say
+from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms, new_key
@@ -54,10 +55,7 @@ def command(
     key_file: str | None,
     keep_others: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Write a capture that can be given away: other addresses, names, chat and passwords.
 
@@ -69,7 +67,6 @@ def command(
     netdissect anonymise game.pcap -o public.pcap
     netdissect anonymise game.pcap -o public.pcap --key-file key
     """
-    del color, width, verbose
     if file == "-":
         raise UsageError("anonymise reads a capture twice: give a file, not `-`")
     fit_to_write(target, [file, *([key_file] if key_file else [])])
@@ -89,12 +86,12 @@ def command(
         text += f"; {done.dropped:,} blocks that are neither frame nor interface left out"
     if left:
         text += f"; {left:,} packed places could not be written over and stay as they were"
-    if key_file is None and not quiet:
+    if key_file is None and not look.quiet:
         print(  # noqa: T201 - part of the answer
             f"netdissect: the key was {key.hex()}; keep it to yourself, or forget it",
             file=sys.stderr,
         )
-    return say(text, [reader], quiet=quiet)
+    return say(text, [reader], quiet=look.quiet)
 
 
 def _key(path: str | None) -> bytes:

@@ -12,6 +12,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
+from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
 from netdissect.system import interrupt
@@ -62,10 +63,7 @@ def command(
     plain: bool,
     no_mouse: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Look around in a capture on the whole terminal: connections with their verdicts, packets with
     tree and bytes, time, plots and findings.
@@ -78,7 +76,6 @@ def command(
     netdissect browse -i eth0 -f 'udp port 8303'
     netdissect browse game.pcap -Y 'msg.resend'
     """
-    del verbose
     from netdissect.cli.browsing import Browsed  # noqa: PLC0415
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.filters import compile_filter  # noqa: PLC0415
@@ -92,14 +89,14 @@ def command(
     if not sys.stdout.isatty():
         if file is None:
             raise click.UsageError("browse -i wants a terminal; `netdissect sniff` does not.")
-        return _printed(file, display_filter, choices, color, width, quiet=quiet)
+        return _printed(file, display_filter, choices, look)
     with ExitStack() as stack:
         if interface is not None:
             from netdissect.cli.watching import watched  # noqa: PLC0415
 
             running = watched(
                 interface, choices, capture_filter=capture_filter, write=write, user=user,
-                quiet=quiet,
+                quiet=look.quiet,
             )  # fmt: skip
             backend: Browsed = stack.enter_context(running)
         else:
@@ -107,7 +104,7 @@ def command(
         from netdissect.browse.app import BrowserApp  # noqa: PLC0415
         from netdissect.browse.browser import Browser  # noqa: PLC0415
 
-        if color == "never":
+        if look.color == "never":
             os.environ["NO_COLOR"] = "1"
         browser = Browser(backend, plain=plain, expression=display_filter or "")
         with _screen_on_stderr():
@@ -132,19 +129,11 @@ def _screen_on_stderr() -> Iterator[None]:
         os.close(before)
 
 
-def _printed(
-    file: str,
-    display_filter: str | None,
-    choices: Choices,
-    color: str,
-    width: int | None,
-    *,
-    quiet: bool,
-) -> int:
+def _printed(file: str, display_filter: str | None, choices: Choices, look: Look) -> int:
     from netdissect.cli.connections import print_connections  # noqa: PLC0415
 
-    with Session(file, choices, quiet=quiet) as session:
-        print_connections(session, display_filter, color, width)
+    with Session(file, choices, quiet=look.quiet) as session:
+        print_connections(session, display_filter, look)
         return session.status()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 
 __all__ = ["command"]
 
@@ -27,10 +27,9 @@ def command() -> None:
 @options.json_output
 @options.screen
 def show(
-    origin: bool, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+    origin: bool, as_json: bool, look: Look
 ) -> None:
     """Print every setting."""
-    del quiet, verbose
     from netdissect.cli.settings import load  # noqa: PLC0415
     from netdissect.render.catalogs import show_settings  # noqa: PLC0415
 
@@ -44,7 +43,7 @@ def show(
         print_json({"schema": 1, "ignored": sentence} for sentence in loaded.ignored)
     else:
         ignored = loaded.ignored if origin else ()
-        show_settings(make_screen(color, width), found, ignored, origin=origin)
+        show_settings(look.screen(), found, ignored, origin=origin)
 
 
 @command.command("path")

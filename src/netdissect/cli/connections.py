@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, missing
 
@@ -70,10 +70,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show the connections of a capture, or one of them in full.
 
@@ -84,10 +81,9 @@ def command(
     netdissect connections game.pcap --sort datagrams -c 10
     netdissect connections game.pcap -Y 'conn.state == timed_out' --json
     """
-    del verbose
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         reports = reports_of(session, display_filter, processes)
         if sort != "frame":
             reports = reports.ordered(_SORTS[sort])
@@ -105,7 +101,7 @@ def command(
         else:
             from netdissect.render.connections import show_connection, show_connections  # noqa: PLC0415
 
-            screen = make_screen(color, width)
+            screen = look.screen()
             if connection is None:
                 show_connections(screen, reports, clock, explain=explain)
             else:
@@ -116,7 +112,7 @@ def command(
 
 
 def print_connections(
-    session: Session, display_filter: str | None, color: str, width: int | None
+    session: Session, display_filter: str | None, look: Look
 ) -> None:
     """Print the table of all connections, as the command does without further options."""
     from netdissect.render.connections import show_connections  # noqa: PLC0415
@@ -124,7 +120,7 @@ def print_connections(
 
     reports = reports_of(session, display_filter, None)
     clock = Clock("r", session.first_ns)
-    show_connections(make_screen(color, width), reports, clock, explain=False)
+    show_connections(look.screen(), reports, clock, explain=False)
 
 
 def reports_of(session: Session, display_filter: str | None, processes: int | None) -> Reports:

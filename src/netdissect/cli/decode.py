@@ -9,7 +9,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 
 __all__ = ["command"]
@@ -47,10 +47,7 @@ def command(
     hexed: bool,
     strict: bool,
     as_json: bool,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> None:
     """Decode one payload given as hexadecimal digits.
 
@@ -61,14 +58,13 @@ def command(
     \b
     netdissect decode riptide --dialect 2.2 '11 00 10 00 00'
     """
-    del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.cli.session import Choices  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.render.tree import hex_views, tree_lines  # noqa: PLC0415
 
     schemas = lookup.load_schemas(schema)
-    screen = make_screen(color, width)
+    screen = look.screen()
     reading = Choices(
         byte_order=byte_order, inflate_limit=inflate_limit, inflate_ratio=inflate_ratio
     ).reading

@@ -13,7 +13,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.connections import reports_of
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.cli.twosides import TwoSides
@@ -112,10 +112,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Say what happened to each connection, worst first.
 
@@ -129,14 +126,13 @@ def command(
     netdissect diagnose game.pcap
     netdissect diagnose game.pcap 3 --fail-on 'loss>5%' --fail-on 'lag.p95>200ms'
     """
-    del verbose
     from netdissect.diagnosis import reworded  # noqa: PLC0415
     from netdissect.pipeline.reports import Reports  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     wanted = [limit_of(text) for text in limits]
     first_ns = None
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         if second is None:
             reports = reports_of(session, display_filter, None)
         else:
@@ -165,7 +161,7 @@ def command(
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 
             clock = Clock(times, first_ns or session.first_ns)
-            show_diagnoses(make_screen(color, width), ordered, clock, file)
+            show_diagnoses(look.screen(), ordered, clock, file)
         status = session.status()
     return EXIT.FOUND if failed else status
 

@@ -11,7 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import offer_files
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Session
 from netdissect.model.compare import ABSENT, Changed, differences
@@ -40,10 +40,7 @@ def command(
     words: tuple[str, ...],
     as_json: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Compare two captures, connection by connection, or two frames of one, field by field.
 
@@ -54,11 +51,10 @@ def command(
     netdissect diff before.pcap after.pcap
     netdissect diff game.pcap 41 44 --json
     """
-    del verbose
     if len(words) == 2:  # noqa: PLR2004 - two captures
-        rows, status = _captures(words[0], words[1], choices, quiet=quiet)
+        rows, status = _captures(words[0], words[1], choices, quiet=look.quiet)
     elif len(words) == 3 and None not in (frames := [number(word) for word in words[1:]]):  # noqa: PLR2004 - see metavar
-        rows, status = _frames(words[0], frames, choices, quiet=quiet)
+        rows, status = _frames(words[0], frames, choices, quiet=look.quiet)
     else:
         raise UsageError("diff compares two captures (A B), or two frames of one (FILE 41 44)")
     if as_json:
@@ -66,7 +62,7 @@ def command(
     else:
         from netdissect.render.catalogs import show_changes  # noqa: PLC0415
 
-        show_changes(make_screen(color, width), rows)
+        show_changes(look.screen(), rows)
     return EXIT.FOUND if rows and status == EXIT.DONE else status
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 
 __all__ = ["command"]
 
@@ -13,13 +13,12 @@ __all__ = ["command"]
 @click.command("doctor")
 @options.json_output
 @options.screen
-def command(as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool) -> None:
+def command(as_json: bool, look: Look) -> None:
     """Check versions, capture back ends and rights; print what to paste.
 
     \b
     netdissect doctor --json
     """
-    del quiet, verbose
     from netdissect._version import __version__  # noqa: PLC0415
     from netdissect.lookup import doctor_checks  # noqa: PLC0415
     from netdissect.render.catalogs import show_checks  # noqa: PLC0415
@@ -38,6 +37,6 @@ def command(as_json: bool, color: str, width: int | None, quiet: bool, verbose: 
         )
     else:
         show_checks(
-            make_screen(color, width),
+            look.screen(),
             [(item.name, item.good, item.text, item.remedy) for item in found],
         )

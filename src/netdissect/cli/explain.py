@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.model.text import quoted
 
@@ -18,7 +18,7 @@ __all__ = ["command"]
 @paged
 @options.screen
 def command(
-    code: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+    code: str | None, as_json: bool, look: Look
 ) -> None:
     """Explain a finding of `anomalies` by its code.
 
@@ -27,7 +27,6 @@ def command(
     \b
     netdissect explain retransmission
     """
-    del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415
@@ -40,6 +39,6 @@ def command(
     if as_json:
         print_json(json.code(row) for row in chosen)
     elif code is None:
-        show_catalogue(make_screen(color, width), chosen)
+        show_catalogue(look.screen(), chosen)
     else:
-        show_code(make_screen(color, width), chosen[0])
+        show_code(look.screen(), chosen[0])

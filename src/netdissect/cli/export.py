@@ -11,6 +11,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write, say
 from netdissect.cli.errors import EXIT
+from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.export.qlog import FLAVOURS, qlog
 from netdissect.model.errors import UsageError
@@ -63,10 +64,7 @@ def command(
     output: str | None,
     secrets: bool | None,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Write what is known of a capture for other tools.
 
@@ -83,7 +81,6 @@ def command(
     \b
     netdissect export lua all -o ~/.local/lib/wireshark/plugins/netdissect.lua
     """
-    del color, width, verbose
     if file == _LUA:
         return _lua(second, output)
     if second is not None:
@@ -101,9 +98,8 @@ def command(
     with Session(file, choices, quiet=True) as session, BlockReader(file) as reader:
         names = _names(session)
         written, noted = annotate(reader, notes, _notes(session, secrets=bool(secrets)), names)
-    return say(
-        f"{written:,} frames written to {notes}, {noted:,} with a comment", [reader], quiet=quiet
-    )
+    text = f"{written:,} frames written to {notes}, {noted:,} with a comment"
+    return say(text, [reader], quiet=look.quiet)
 
 
 def _lua(protocol: str | None, output: str | None) -> int:

@@ -6,7 +6,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.model.text import quoted
 
@@ -19,7 +19,7 @@ __all__ = ["command"]
 @paged
 @options.screen
 def command(
-    protocol: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+    protocol: str | None, as_json: bool, look: Look
 ) -> None:
     """List the fields that filters and columns can name.
 
@@ -28,7 +28,6 @@ def command(
     \b
     netdissect fields teeworlds | grep snap
     """
-    del quiet, verbose
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.model.errors import UsageError  # noqa: PLC0415
@@ -45,4 +44,4 @@ def command(
     if as_json:
         print_json(json.field(info) for info in infos)
     else:
-        show_fields(make_screen(color, width), infos)
+        show_fields(look.screen(), infos)

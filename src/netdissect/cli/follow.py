@@ -7,7 +7,7 @@ from itertools import islice
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 
@@ -41,10 +41,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show the reliable messages of a connection in order, once each.
 
@@ -54,12 +51,11 @@ def command(
     \b
     netdissect follow game.pcap 2 | less -R
     """
-    del verbose
     from netdissect.cli.read import shown  # noqa: PLC0415
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
-    with Session(file, choices, quiet=quiet, streams=True) as session:
+    with Session(file, choices, quiet=look.quiet, streams=True) as session:
         match = Match.of(display_filter, session)
         session.hold = as_json or match.waits
         records = (
@@ -85,7 +81,7 @@ def command(
             from netdissect.render.units import Clock  # noqa: PLC0415
 
             clock = Clock(times)
-            view = FollowView(make_screen(color, width, flush=session.live), clock, form)
+            view = FollowView(look.screen(flush=session.live), clock, form)
             for record, item in rows:
                 clock.first_ns = session.first_ns
                 view.show(record, item)

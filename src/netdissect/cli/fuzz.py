@@ -11,7 +11,8 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.failures import answer
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.spans import SPAN, Amount
 from netdissect.model.errors import UsageError
 from netdissect.system.interrupt import at_once, check
@@ -134,15 +135,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     help="exec:COMMAND, pid:N, log:REGEX, log:FILE:REGEX, memory:MIB, cpu:PERCENT, latency:MS, "
     "rules; {port} is the target's.",
 )
-@click.option(
-    "--answer",
-    "answer_seconds",
-    type=Amount(min=0.05),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="A target that answers nothing for so long has failed.",
-)
+@answer
 @click.option(
     "--failures",
     type=click.IntRange(min=1),
@@ -186,10 +179,7 @@ def command(
     schema: tuple[str, ...],
     out: Path | None,
     as_json: bool,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
     **asked: Any,
 ) -> None:
     """Send mutated messages to a server of yours, inside connections that stay valid.
@@ -202,7 +192,6 @@ def command(
     netdissect fuzz riptide --target 127.0.0.1:7777 --seeds game.pcap --cases 5000 \\
         --monitor 'exec:./server --port 7777'
     """
-    del verbose
     from netdissect.fuzz import Target, fuzz_target  # noqa: PLC0415 - imports scapy
     from netdissect.lookup import load_schemas  # noqa: PLC0415 - imports scapy
 
@@ -213,7 +202,7 @@ def command(
         raise UsageError(f"the schemas describe {', '.join(schemas)}, not {protocol}")
     folder = out or _new_folder(protocol)
     seconds = None if duration is None else duration / 1e9
-    progress = _Progress(asked["cases"], seconds, shown=not quiet)
+    progress = _Progress(asked["cases"], seconds, shown=not look.quiet)
     with at_once():
         report = fuzz_target(
             protocol,
@@ -230,7 +219,7 @@ def command(
     if as_json:
         print_json([{"schema": 1, **report.to_json()}])
     else:
-        _show(report, make_screen(color, width))
+        _show(report, look.screen())
     check()
     if report.findings:
         raise click.exceptions.Exit(EXIT.FOUND)

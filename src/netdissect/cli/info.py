@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, select
 
@@ -28,10 +28,7 @@ def command(
     display_filter: str | None,
     as_json: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show the facts of a capture file and the protocols in it.
 
@@ -41,8 +38,7 @@ def command(
     \b
     netdissect info game.pcap.gz --json
     """
-    del verbose
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         info = session.reader.info
         protocols, others, flow = _counts(session, Match.of(display_filter, session))
         if as_json:
@@ -52,7 +48,7 @@ def command(
         else:
             from netdissect.render.catalogs import show_info  # noqa: PLC0415
 
-            show_info(make_screen(color, width), info, protocols, others, flow or {})
+            show_info(look.screen(), info, protocols, others, flow or {})
         return session.status()
 
 

@@ -10,7 +10,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices
 
@@ -41,10 +41,7 @@ def command(
     datagrams: bool,
     as_json: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Join captures of one conversation: what the network between them did.
 
@@ -55,7 +52,6 @@ def command(
     \b
     netdissect join client.pcap server.pcap
     """
-    del quiet, verbose
     from netdissect.join import close_all, join_all, write_joined  # noqa: PLC0415
 
     if len(files) < 2:  # noqa: PLR2004 - nothing to join
@@ -71,7 +67,7 @@ def command(
         if as_json:
             print_json(_objects(links, datagrams=datagrams))
         elif target != "-":
-            _show(links, make_screen(color, width))
+            _show(links, look.screen())
         cut = any(
             info.truncated_at is not None for link in links for info in link.joined.report.captures
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
@@ -62,10 +62,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Draw a connection as a diagram of two lanes.
 
@@ -80,12 +77,11 @@ def command(
     netdissect ladder game.pcap 1 --from 3s --to 5s
     netdissect ladder client.pcap server.pcap 1 --to 2s
     """
-    del verbose
     from netdissect.render import ladder  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    with Session(file, choices, quiet=quiet) as session:
-        screen = make_screen(color, width)
+    with Session(file, choices, quiet=look.quiet) as session:
+        screen = look.screen()
         if second is None:
             span = (start, end)
             found = _drawing(session, display_filter, connection, span, limit, screen)

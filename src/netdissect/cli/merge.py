@@ -9,6 +9,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import offer_files
 from netdissect.cli.editing import fit_to_write, say, write_to
+from netdissect.cli.output import Look
 
 __all__ = ["command"]
 
@@ -18,7 +19,7 @@ __all__ = ["command"]
 @write_to
 @options.screen
 def command(
-    files: tuple[str, ...], target: str, color: str, width: int | None, quiet: bool, verbose: bool
+    files: tuple[str, ...], target: str, look: Look
 ) -> int:
     """Join captures in order of time; the result is pcapng, whatever they are.
 
@@ -27,7 +28,6 @@ def command(
     \b
     netdissect merge server-1.pcap server-2.pcapng.gz -w both.pcapng
     """
-    del color, width, verbose
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import merge  # noqa: PLC0415
 
@@ -40,4 +40,4 @@ def command(
         text += f"; {done.disordered:,} are out of order in their own file"
     if done.left_out:
         text += f"; {done.left_out:,} blocks that are neither frame nor interface left out"
-    return say(text, [reader for _, reader in readers], quiet=quiet)
+    return say(text, [reader for _, reader in readers], quiet=look.quiet)

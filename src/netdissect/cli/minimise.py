@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from netdissect.cli import options
-from netdissect.cli.failures import monitors_of, target_of, trust_folder
+from netdissect.cli.failures import answer, failed_before
 from netdissect.cli.output import print_json
-from netdissect.cli.spans import Amount
 from netdissect.render.safe import safe
 from netdissect.system.interrupt import at_once
+
+if TYPE_CHECKING:
+    from netdissect.fuzz import Failure, Target
 
 __all__ = ["command"]
 
 
 @click.command("minimise")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--target", metavar="HOST:PORT", help="Where to send; by default that of the run.")
-@options.own_host
-@click.option(
-    "--monitor",
-    "monitors",
-    multiple=True,
-    metavar="KIND:...",
-    help="Monitors, as for `fuzz`, with an exec: among them.",
-)
-@trust_folder
+@failed_before("Monitors, as for `fuzz`, with an exec: among them.")
 @click.option(
     "--trials",
     type=click.IntRange(min=2),
@@ -46,25 +38,16 @@ __all__ = ["command"]
     metavar="N",
     help="Try each list N times before it counts as harmless: races do not fail each time.",
 )
-@click.option(
-    "--answer",
-    type=Amount(min=0.05),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="A target that answers nothing for so long has failed.",
-)
+@answer
 @options.json_output
 @click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors.")
 def command(
-    folder: Path,
-    target: str | None,
-    i_own_this_host: bool,
-    monitors: tuple[str, ...],
-    trust_folder: bool,
+    failure: Failure,
+    where: Target,
+    watchers: tuple[str, ...],
     trials: int,
     tries: int,
-    answer: float,
+    answer_seconds: float,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -76,11 +59,8 @@ def command(
     \b
     netdissect minimise fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
     """
-    from netdissect.fuzz import load_failure, minimise_failure  # noqa: PLC0415 - imports scapy
+    from netdissect.fuzz import minimise_failure  # noqa: PLC0415 - imports scapy
 
-    failure = load_failure(folder)
-    where = target_of(failure, target, own_host=i_own_this_host)
-    watchers = monitors_of(failure, monitors, trusted=trust_folder)
     live = sys.stderr.isatty() and not quiet
 
     def progress(done: int, left: int) -> None:
@@ -94,7 +74,7 @@ def command(
             monitors=watchers,
             trials=trials,
             tries=tries,
-            answer_seconds=answer,
+            answer_seconds=answer_seconds,
             progress=progress,
         )
     if live:

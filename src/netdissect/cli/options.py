@@ -228,8 +228,16 @@ secrets = click.option(
 
 
 def screen(function: _F) -> _F:
-    """Add what decides how the output looks: colour, quiet."""
-    return _all(
+    """Add what decides how the output looks; handed over as one keyword `look`."""
+
+    @wraps(function)
+    def wrapper(*args: Any, **options: Any) -> Any:
+        from netdissect.cli.output import Look  # noqa: PLC0415 - imports rich
+
+        look = Look(*(options.pop(name) for name in Look._fields))
+        return function(*args, look=look, **options)
+
+    return _all(  # type: ignore[return-value]
         click.option(
             "--color",
             type=click.Choice(["auto", "always", "never"]),
@@ -242,7 +250,7 @@ def screen(function: _F) -> _F:
         click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors."),
         click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
         click.option("--debug", is_flag=True, expose_value=False, help="Traceback of a failure."),
-    )(function)
+    )(wrapper)
 
 
 def time_style(function: _F) -> _F:

@@ -5,23 +5,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from netdissect.model.errors import UsageError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
-__all__ = ["make_screen", "print_json", "write_file"]
+__all__ = ["Look", "print_json", "write_file"]
 
 
-def make_screen(color: str, width: int | None, *, flush: bool = False) -> Screen:
-    """Return the screen on standard output, with the user's names and colours."""
-    from netdissect.cli.settings import in_force  # noqa: PLC0415
+class Look(NamedTuple):
+    """How a command prints: the values of the options that `options.screen` adds."""
 
-    values = in_force()
-    return Screen(
-        color=color, width=width, flush=flush, names=values["endpoints"], styles=values["colors"]
-    )
+    color: str
+    width: int | None
+    quiet: bool
+    verbose: bool
+
+    def screen(self, *, flush: bool = False) -> Screen:
+        """Return the screen on standard output, with the user's names and colours."""
+        from netdissect.cli.settings import in_force  # noqa: PLC0415
+
+        values = in_force()
+        return Screen(
+            color=self.color,
+            width=self.width,
+            flush=flush,
+            names=values["endpoints"],
+            styles=values["colors"],
+        )
 
 
 def write_file(path: str, text: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json, write_file
+from netdissect.cli.output import Look, print_json, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
@@ -86,10 +86,7 @@ def command(
     plain: bool,
     as_json: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Draw a connection: in the terminal, or with -o as a picture or a table.
 
@@ -105,16 +102,15 @@ def command(
     netdissect plot acks game.pcap
     netdissect plot seq game.pcap 1 --from 3s --to 5s -o seq.svg
     """
-    del verbose
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
     exports = as_json or (output is not None and output.endswith((".csv", ".json")))
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
 
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         limit = MAX_EXPORTED if exports else MAX_POINTS
         found = gather(session, connections, span=_span(start, end), limit=limit)
-        screen = make_screen(color, width)
+        screen = look.screen()
         if not session.reports:
             if not as_json:
                 screen.text("No connection of a known protocol.")

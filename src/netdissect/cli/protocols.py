@@ -6,7 +6,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.model.text import quoted
 
@@ -19,7 +19,7 @@ __all__ = ["command"]
 @paged
 @options.screen
 def command(
-    protocol: str | None, as_json: bool, color: str, width: int | None, quiet: bool, verbose: bool
+    protocol: str | None, as_json: bool, look: Look
 ) -> None:
     """List the protocols, their dialects, ports and message types.
 
@@ -28,7 +28,6 @@ def command(
     \b
     netdissect protocols teeworlds
     """
-    del quiet, verbose
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.model.errors import UsageError  # noqa: PLC0415
@@ -43,4 +42,4 @@ def command(
     if as_json:
         print_json(json.protocol(info) for info in infos)
     else:
-        show_protocols(make_screen(color, width), infos, types=protocol is not None)
+        show_protocols(look.screen(), infos, types=protocol is not None)

@@ -10,7 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FIELD
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
@@ -66,10 +66,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show the datagrams of a capture, one line each.
 
@@ -80,10 +77,9 @@ def command(
     netdissect read game.pcap -Y 'conn.id == 2 and msg.resend' -c 20
     ssh host tcpdump -U -w - | netdissect read -r -
     """
-    del verbose
     if columns and not table:
         raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
-    with Session(file, choices, quiet=quiet, streams=True) as session:
+    with Session(file, choices, quiet=look.quiet, streams=True) as session:
         match = Match.of(display_filter, session)
         program = as_json or bool(table)
         found = wanted(session, match, everything=everything, shown=shown(secrets, program))
@@ -95,7 +91,7 @@ def command(
         elif as_json:
             print_messages(rows, flush=flush)
         else:
-            screen = make_screen(color, width, flush=flush)
+            screen = look.screen(flush=flush)
             print_lines(rows, session, times, screen, (messages, tree, hexed))
         return session.status()
 

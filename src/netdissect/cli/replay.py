@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
-from netdissect.cli.failures import monitors_of, target_of, trust_folder
+from netdissect.cli.failures import failed_before
 from netdissect.cli.output import print_json
 from netdissect.render.safe import safe
 from netdissect.system.interrupt import at_once
+
+if TYPE_CHECKING:
+    from netdissect.fuzz import Failure, Target
 
 __all__ = ["command"]
 
 
 @click.command("replay")
-@click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--target", metavar="HOST:PORT", help="Where to send; by default that of the run.")
-@options.own_host
-@click.option(
-    "--monitor",
-    "monitors",
-    multiple=True,
-    metavar="KIND:...",
-    help="Monitors, as for `fuzz`.",
-)
-@trust_folder
+@failed_before("Monitors, as for `fuzz`.")
 @click.option(
     "--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers."
 )
@@ -41,11 +34,9 @@ __all__ = ["command"]
 )
 @options.json_output
 def command(
-    folder: Path,
-    target: str | None,
-    i_own_this_host: bool,
-    monitors: tuple[str, ...],
-    trust_folder: bool,
+    failure: Failure,
+    where: Target,
+    watchers: tuple[str, ...],
     exact: bool,
     tries: int,
     as_json: bool,
@@ -59,11 +50,8 @@ def command(
     \b
     netdissect replay fuzz-riptide-1/failures/001-exit --monitor 'exec:./server --port 7777'
     """
-    from netdissect.fuzz import load_failure, replay_tries  # noqa: PLC0415 - imports scapy
+    from netdissect.fuzz import replay_tries  # noqa: PLC0415 - imports scapy
 
-    failure = load_failure(folder)
-    where = target_of(failure, target, own_host=i_own_this_host)
-    watchers = monitors_of(failure, monitors, trusted=trust_folder)
     with at_once():
         replayed = replay_tries(failure, where, tries, monitors=watchers, exact=exact)
     verdict, sent = replayed.verdict, replayed.sent

@@ -11,7 +11,7 @@ import click
 from netdissect._version import __version__
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
-from netdissect.cli.output import make_screen, write_file
+from netdissect.cli.output import Look, write_file
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
@@ -51,10 +51,7 @@ def command(
     output: str,
     redact: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Write a report: one HTML file that says what happened.
 
@@ -69,10 +66,9 @@ def command(
     netdissect report game.pcap -o report.html
     netdissect report client.pcap server.pcap
     """
-    del verbose
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         size = write_report(session, output, second=second, redact=redact)
-        screen = make_screen(color, width)
+        screen = look.screen()
         screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
         return session.status()
 

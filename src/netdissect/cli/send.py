@@ -9,7 +9,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.encode import fields_of
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.spans import Amount
 from netdissect.system.interrupt import at_once
 
@@ -53,10 +53,7 @@ def command(
     no_session: bool,
     exact: bool,
     as_json: bool,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> None:
     """Send one message built from fields; wait for the answers and decode them.
 
@@ -66,7 +63,6 @@ def command(
     \b
     netdissect send riptide Heartbeat ping_id=9 rtt_ms=20 --target 127.0.0.1:7777
     """
-    del quiet, verbose
     from netdissect.craft.encode import encode_text  # noqa: PLC0415
     from netdissect.fuzz.drivers import driver_class  # noqa: PLC0415 - imports scapy
     from netdissect.fuzz.exchange import exchange  # noqa: PLC0415
@@ -97,7 +93,7 @@ def command(
             direction,
             payload,
             as_json=as_json,
-            screen=make_screen(color, width),
+            screen=look.screen(),
         )
     if not result.answers:
         click.echo(

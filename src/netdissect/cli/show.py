@@ -7,7 +7,7 @@ from itertools import chain, islice
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.errors import UsageError
@@ -40,10 +40,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show one frame, or with -Y those that match: every field with its place, and the octets.
 
@@ -54,7 +51,6 @@ def command(
     netdissect show game.pcap 41 -x --field sequence_id
     netdissect show game.pcap -Y 'msg.resend' -c 3
     """
-    del verbose
     if frame is None and display_filter is None:
         raise click.UsageError("Missing argument FRAME, or -Y.")
     from netdissect.cli.read import shown  # noqa: PLC0415
@@ -62,7 +58,7 @@ def command(
     from netdissect.render.show import has_field, show_record  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         match = Match.of(display_filter, session)
         if match.reports is None:
             match.ahead(session)
@@ -89,7 +85,7 @@ def command(
 
             print_json(json.shown(record) for record in records)
         else:
-            screen = make_screen(color, width)
+            screen = look.screen()
             clock = Clock(times, session.first_ns)
             for number, record in enumerate(records):
                 if number:

@@ -8,6 +8,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write, say, write_to
+from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Match, Session, missing
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
@@ -44,10 +45,7 @@ def command(
     connections: tuple[int, ...],
     display_filter: str | None,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Write a part of a capture, byte for byte: bytes, times, interfaces and options stay.
 
@@ -58,7 +56,6 @@ def command(
     netdissect slice game.pcap --connection 2 --from 3s --to 9s -w part.pcap
     netdissect slice game.pcapng -Y 'anomaly == "retransmission"' -w resends.pcapng
     """
-    del color, width, verbose
     from netdissect.capture.blocks import Block, BlockReader  # noqa: PLC0415
     from netdissect.edit import parse_frames, slice_capture  # noqa: PLC0415
 
@@ -87,7 +84,7 @@ def command(
 
     with BlockReader(file) as reader:
         read, written = slice_capture(reader, target, wanted)
-    return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=quiet)
+    return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=look.quiet)
 
 
 def _chosen(

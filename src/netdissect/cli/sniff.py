@@ -11,7 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.live import LiveSession, load
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
 from netdissect.render.console import Screen
@@ -145,9 +145,7 @@ def command(
     metrics: str | None,
     as_json: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
+    look: Look,
     **rest: Any,
 ) -> int:
     """Capture on an interface; show datagrams as they come, write them, or both.
@@ -161,18 +159,20 @@ def command(
     ssh host tcpdump -U -w - | netdissect sniff -r -
     """
     if listed:
-        _list_interfaces(as_json=as_json, color=color, width=width)
+        _list_interfaces(look, as_json=as_json)
         return 0
     if (interface is None) == (file is None):
         raise click.UsageError(
             "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
         )
-    show = metrics is not None or (write != "-" and not (quiet and write is not None and not live))
+    written_only = look.quiet and write is not None and not live
+    show = metrics is not None or (write != "-" and not written_only)
     # Read now: the user that this process becomes may not read the files of root.
-    where, names = make_screen(color, width, flush=True), in_force()["endpoints"]
+    where, names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
     served = None if metrics is None else _endpoint(metrics)
-    with _session(interface, file, write, choices, quiet=quiet, show=show, rest=rest) as session:
+    taken = _session(interface, file, write, choices, quiet=look.quiet, show=show, rest=rest)
+    with taken as session:
         match = Match.of(display_filter, session)
         if not show:
             for _ in session.feed:
@@ -311,7 +311,7 @@ def _serve(session: LiveSession, served: Endpoint) -> None:
         served.close()
 
 
-def _list_interfaces(*, as_json: bool, color: str, width: int | None) -> None:
+def _list_interfaces(look: Look, *, as_json: bool) -> None:
     from netdissect.pipeline.live import interfaces  # noqa: PLC0415
 
     if as_json:
@@ -327,7 +327,7 @@ def _list_interfaces(*, as_json: bool, color: str, width: int | None) -> None:
             for one in interfaces()
         )
         return
-    screen = make_screen(color, width)
+    screen = look.screen()
     for one in interfaces():
         facts = ["up" if one.up else "down", *(["loopback"] if one.loopback else [])]
         screen.line(

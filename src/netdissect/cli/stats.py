@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
@@ -47,10 +47,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show rates, loss and round trips per interval and direction.
 
@@ -63,10 +60,9 @@ def command(
     netdissect stats game.pcap 1 --interval 500ms
     netdissect -z io,stat,1 game.pcap
     """
-    del verbose
     if interval <= 0:
         raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
-    with Session(file, choices, quiet=quiet) as session:
+    with Session(file, choices, quiet=look.quiet) as session:
         if second is None:
             rows = _rows(session, Match.of(display_filter, session), connection, interval)
         else:
@@ -87,12 +83,12 @@ def command(
             from netdissect.render.stats import show_stats  # noqa: PLC0415
             from netdissect.render.units import Clock  # noqa: PLC0415
 
-            screen = make_screen(color, width)
+            screen = look.screen()
             show_stats(
                 screen,
                 rows,
                 Clock(times, session.first_ns),
-                sparks=screen.terminal or width is not None,
+                sparks=screen.terminal or look.width is not None,
             )
         return session.status()
 

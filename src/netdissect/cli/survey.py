@@ -12,7 +12,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, offer_files
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices
 from netdissect.cli.spans import SPAN
 from netdissect.model.errors import UsageError
@@ -76,10 +76,7 @@ def command(
     limit: int | None,
     as_json: bool,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Read many captures into one dataset of Parquet tables, and show what it answers.
 
@@ -106,7 +103,7 @@ def command(
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
         if interval <= 0:
             raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
-        run = _Run(out, choices, units, interval, quiet=quiet, verbose=verbose)
+        run = _Run(out, choices, units, interval, quiet=look.quiet, verbose=look.verbose)
         status = run.run(sources, workers, scheduler, follow=follow)
         if not (summary or against or wanted):
             return status
@@ -121,7 +118,7 @@ def command(
         else:
             from netdissect.render.survey import show_sections  # noqa: PLC0415
 
-            show_sections(make_screen(color, width), sections)
+            show_sections(look.screen(), sections)
         failed = any(each.hit((answers, older)) for each in wanted)
     return EXIT.FOUND if failed else status
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, missing, select
 from netdissect.cli.twosides import TwoSides
@@ -79,10 +79,7 @@ def command(
     as_json: bool,
     times: str,
     choices: Choices,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Show what happened to every reliable unit, in time.
 
@@ -99,11 +96,10 @@ def command(
     netdissect timeline game.pcap --slowest 20 --from 1m --to 2m
     netdissect timeline client.pcap server.pcap 1
     """
-    del verbose
     if slowest is not None:
         sort, limit = "latency", min(slowest, limit or slowest)
     shown = _Shown(connection, limit, only, probes=probes, sort=sort)
-    with Session(file, choices, quiet=quiet, streams=as_json) as session:
+    with Session(file, choices, quiet=look.quiet, streams=as_json) as session:
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
@@ -115,7 +111,7 @@ def command(
             )
             print_json(islice(rows, limit), flush=session.live)
         else:
-            screen = make_screen(color, width)
+            screen = look.screen()
             if second is None:
                 _print(session, display_filter, shown, times, screen)
             else:

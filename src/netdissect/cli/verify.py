@@ -8,7 +8,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import make_screen, print_json
+from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Match, Session, select
 from netdissect.system.interrupt import at_once
 
@@ -24,10 +24,7 @@ def command(
     file: str,
     display_filter: str | None,
     as_json: bool,
-    color: str,
-    width: int | None,
-    quiet: bool,
-    verbose: bool,
+    look: Look,
 ) -> int:
     """Compare frames, addresses, lengths and TCP facts with tshark's, of kNet also the fields.
 
@@ -36,12 +33,11 @@ def command(
     \b
     netdissect verify game.pcap && echo agreed
     """
-    del verbose
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.render.catalogs import show_comparison  # noqa: PLC0415
     from netdissect.verify import compare  # noqa: PLC0415
 
-    with Session(file, quiet=quiet) as session:
+    with Session(file, quiet=look.quiet) as session:
         deque(session.reader, maxlen=0)
         with at_once():
             result = compare(file, frames=_frames(file, display_filter))
@@ -49,7 +45,7 @@ def command(
             print_json(json.difference(item) for item in result.differences)
         else:
             show_comparison(
-                make_screen(color, width), result.compared, result.facts, result.differences
+                look.screen(), result.compared, result.facts, result.differences
             )
         status = session.status()
     return EXIT.FOUND if any(not item.known for item in result.differences) else status
