@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -31,10 +31,6 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.values import Values
 
 __all__ = ["Request", "dissect", "layer_module", "schema_values"]
-
-SUMMARY_FIELDS = 6
-"""Fields of one message that a one-line summary shows at most."""
-_NOT_IN_SUMMARY = frozenset({"type_id", "padding", "trailing"})
 
 _log = logging.getLogger(__name__)
 
@@ -57,22 +53,6 @@ class Request:
     """`Hints.extra` of the connection, or None."""
     bounds: Bounds = field(default_factory=Bounds)
     """How far compressed bodies are inflated."""
-
-
-def summarise(kind: str, node: FieldNode) -> str:
-    """Return a message's type and its first plain fields: the line of `read` where no finisher
-    has written a better one.
-    """
-    facts = []
-    for child in node.children:
-        if child.generated or child.children or child.is_list or child.name in _NOT_IN_SUMMARY:
-            continue
-        if isinstance(child.value, bytes):
-            if child.bit_length >= 8 or any(child.value):  # noqa: PLR2004 - less is padding
-                facts.append(f"{child.name}={len(child.value)} B")
-        elif child.value is not None and child.display not in {kind, f"{kind} ({child.value})"}:
-            facts.append(f"{child.name}={child.display or child.value}")
-    return " ".join([kind, *facts[:SUMMARY_FIELDS]])
 
 
 @cache
@@ -161,18 +141,18 @@ def dissect(
 
 
 @cache
-def _tools() -> tuple[Any, Any, Any]:
+def _tools() -> tuple[Any, Any]:
     """Return what walks: it imports Scapy, so only where something is dissected."""
     from netdissect.dissect.scope import Scope  # noqa: PLC0415
-    from netdissect.dissect.walker import Walker, node_fields  # noqa: PLC0415
+    from netdissect.dissect.walker import Walker  # noqa: PLC0415
 
-    return Scope, Walker, node_fields
+    return Scope, Walker
 
 
 def _read(
     dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
 ) -> None:
-    scope_of, walker_of, node_fields = _tools()
+    scope_of, walker_of = _tools()
     walker = walker_of(rows)
     dissection.annotations = walker.annotations
     dissection.messages = walker.messages
@@ -185,18 +165,4 @@ def _read(
     finish = finisher(where)
     if finish is not None:
         finish(dissection, request, walker)
-    walker.trailing(dissection.root, payload, walker.used)
-    known: dict[int, dict[str, Any]] = {}
-    for message in dissection.messages:
-        if message.node is not None and message.node is not dissection.root:
-            message.fields = message.fields or node_fields(message.node)
-            # A copy: what is added to a message later is no field of the payload.
-            known[id(message.node)] = dict(message.fields)
-    dissection.later = partial(node_fields, dissection.root, known)
-    for message in dissection.messages:
-        if message.node is dissection.root:
-            message.fields = dissection.fields
-        if message.node is not None:
-            message.summary = message.summary or summarise(message.type, message.node)
-    if not dissection.summary:
-        dissection.summary = "; ".join(message.summary for message in dissection.messages)
+    walker.conclude(dissection)

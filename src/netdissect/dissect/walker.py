@@ -7,7 +7,8 @@ stays. It holds no knowledge of a protocol.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.scope import Scope
@@ -15,12 +16,15 @@ from netdissect.dissect.steps import EMBEDDED, ITEMS, PADDING, Step, steps_of
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import OCTETS, FieldNode, MessageView
+from netdissect.model.dissection import OCTETS, Dissection, FieldNode, MessageView
 
 __all__ = ["Walker", "node_fields", "node_value"]
 
 Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
+SUMMARY_FIELDS: Final = 6
+"""Fields of one message that a one-line summary shows at most."""
+_NOT_IN_SUMMARY: Final = frozenset({"type_id", "padding", "trailing"})
 DEPTH_LIMIT = 64
 """Nested layers and objects at most."""
 
@@ -106,6 +110,26 @@ class Walker:
         node.children.append(leaf)
         node.bit_length = 8 * len(data)
         self.note("trailing-bytes", f"{len(rest)} octets after the end", offset, 8 * len(rest))
+
+    def conclude(self, dissection: Dissection) -> None:
+        """Add what is left of the payload, values by name and lines, now that the tree is whole."""
+        root = dissection.root
+        self.trailing(root, dissection.buffers[0].data, self.used)
+        known: dict[int, dict[str, Any]] = {}
+        for message in dissection.messages:
+            if message.node is not None and message.node is not root:
+                message.fields = message.fields or node_fields(message.node)
+                # A copy: what is added to a message later is no field of the payload.
+                known[id(message.node)] = dict(message.fields)
+        dissection.later = partial(node_fields, root, known)
+        for message in dissection.messages:
+            if message.node is root:
+                message.fields = dissection.fields
+            if message.node is not None:
+                message.summary = message.summary or _summarise(message.type, message.node)
+        if not dissection.summary:
+            lines = [message.summary for message in dissection.messages]
+            dissection.summary = "; ".join(lines)
 
     def _field(
         self,
@@ -312,3 +336,19 @@ def node_value(node: FieldNode, known: Fields | None = None) -> Any:
     if node.is_list:
         return [node_value(item, known) for item in node.children]
     return node_fields(node, known) if node.children and node.value is None else node.value
+
+
+def _summarise(kind: str, node: FieldNode) -> str:
+    """Return a message's type and its first plain fields: the line of `read` where no finisher
+    has written a better one.
+    """
+    facts = []
+    for child in node.children:
+        if child.generated or child.children or child.is_list or child.name in _NOT_IN_SUMMARY:
+            continue
+        if isinstance(child.value, bytes):
+            if child.bit_length >= 8 or any(child.value):  # noqa: PLR2004 - less is padding
+                facts.append(f"{child.name}={len(child.value)} B")
+        elif child.value is not None and child.display not in {kind, f"{kind} ({child.value})"}:
+            facts.append(f"{child.name}={child.display or child.value}")
+    return " ".join([kind, *facts[:SUMMARY_FIELDS]])

@@ -83,9 +83,7 @@ class ReadView:
         if record.connection not in self._introduced:
             self._introduced.add(record.connection)
             self._introduce(record)
-        arrow = {Direction.C2S: "→", Direction.S2C: "←", None: "-"}[
-            None if record.direction is None else Direction(record.direction)
-        ]
+        arrow = "-" if record.direction is None else "→←"[record.direction]
         return [(f"#{record.connection}{arrow} ", style)]
 
     def _introduce(self, record: DatagramRecord) -> None:

@@ -22,11 +22,12 @@ _STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 10
 """Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
 _NS = 1_000_000_000
 _KILO = 1000
+_LABELS = tuple(direction.label for direction in Direction)
 
 
 def direction_style(direction: int | None) -> str:
     """Return the style name of a direction."""
-    return "dim" if direction is None else Direction(direction).label
+    return "dim" if direction is None else _LABELS[direction]
 
 
 def arrow_of(direction: int | None) -> str:
