@@ -140,6 +140,17 @@ def test_dark_spans_are_found_where_they_can_be_seen(table: Any) -> None:
                 if low - SLACK_S <= start <= dark["from_s"] + SLACK_S
             ]
             assert near, (name, dark, spans)
+            assert {"silence", "one-way"} & set(report.codes), name
+            ends = [
+                to for direction, start, to in spans if direction in near and start >= low - SLACK_S
+            ]
+            over = dark["to_s"]
+            # Of a peer that has given up meanwhile nothing shows when the network was back.
+            assert (
+                over is None
+                or (wanted["how"] == "timed-out" and None in ends)
+                or any(to is not None and abs(to - over) <= SLACK_S for to in ends)
+            ), (name, dark, spans)
             if dark["direction"] != "both" and dark["from_at_the_earliest_s"] is not None:
                 assert dark["direction"] in near, (name, dark, spans)
 
