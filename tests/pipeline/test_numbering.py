@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from array import array
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,9 @@ from netdissect.pipeline.records import iter_records
 
 LATE = "teeworlds/tw07_lan_browse.pcap"
 """Flows of one datagram are known at its end only, those between them at once."""
+
+RENEWED = "knet/udp_same_endpoint_reconnect.server.pcap"
+"""What shows that a connection is a new one comes behind its first datagram."""
 
 
 def begun(frames: list[int], known: array[int] | None = None) -> Begun:
@@ -56,8 +58,9 @@ def test_connections_are_numbered_by_their_first_frames(processes: int) -> None:
     assert all(first[item.connection] <= item.frame <= last[item.connection] for item in told)  # type: ignore[index,operator]
 
 
-def test_every_view_numbers_alike(tmp_path: Path) -> None:
-    path = CAPTURES / LATE
+@pytest.mark.parametrize("name", [LATE, RENEWED])
+def test_every_view_numbers_alike(name: str) -> None:
+    path = CAPTURES / name
     reports = {report.connection: report for report in analyze(path).connections}
     for record in iter_records(path):
         if record.connection is not None:

@@ -148,7 +148,7 @@ def look_ahead(
     looked = analyze(source, options=quiet, processes=processes, anomalies=False)
     with looked.connections as reports:
         known = {report.connection: report.near for report in reports if any(_told(report.near))}
-        return replace(options, near=known, begins=reports.begins())
+        return replace(options, near=known, begins=looked.begins)
 
 
 def _told(near: Near) -> Iterator[bool]:

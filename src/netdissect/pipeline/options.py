@@ -47,8 +47,8 @@ class Options:
     strict: bool = False
     """Re-raise a fault of our own instead of reporting `dissector-bug`."""
     begins: array[int] | None = None
-    """First frames of all connections in order, from an earlier look at the whole of the capture:
-    they number the connections. None = numbered as they are recognised.
+    """Frames at which connections begin, in order, from an earlier look at the whole capture: they
+    number the connections. None = numbered as they are recognised.
     """
     near: Mapping[int, Near] | None = None
     """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
@@ -69,6 +69,8 @@ class Analysis:
     info: CaptureInfo
     connections: Reports = field(default_factory=Reports)
     """In order of first frame."""
+    begins: array[int] = field(default_factory=lambda: array("q"))
+    """Frames at which connections begin, in order: see `Options.begins`."""
     anomalies: list[Anomaly] = field(default_factory=list)
     """In order of discovery; of very many the worst, see `MAX_ANOMALIES`."""
     protocols: dict[str, dict[str, int]] = field(default_factory=dict)

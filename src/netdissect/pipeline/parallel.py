@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from heapq import merge
 from pathlib import Path
 from typing import IO
 
@@ -291,6 +292,7 @@ def _merged(parts: list[_Part], numbers: list[array[int]], options: Options) -> 
 
 def _add(whole: Analysis, part: Analysis) -> None:
     whole.anomalies += part.anomalies
+    whole.begins = array("q", merge(whole.begins, part.begins))
     whole.other_datagrams += part.other_datagrams
     whole.flow.add(part.flow)
     for limit, hits in part.limits_hit.items():

@@ -263,10 +263,6 @@ class Reports(Sequence[ConnectionReport], Closing):
         """Return the numbers of these connections, without making their reports."""
         return [self._store.numbers[place] for place in self._places()]
 
-    def begins(self) -> array[int]:
-        """Return the first frames of these connections, without making their reports."""
-        return array("q", (self._store.frames[place] for place in self._places()))
-
     def by_number(self, connection: int) -> ConnectionReport | None:
         """Return the report of one connection, whether it is among these or only in the whole."""
         place = self._store.place(connection)

@@ -162,6 +162,7 @@ class Pipeline(Packets):
         return Analysis(
             info=info,
             connections=self.reports,
+            begins=array("q", sorted(self.begun.frames)),
             anomalies=anomalies.listed(),
             protocols=self.counts,
             other_datagrams=self.other_datagrams,

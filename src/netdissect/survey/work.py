@@ -74,9 +74,9 @@ def _surveyed(source: Source, path: str, key: str, plan: Plan, dataset: Dataset)
             for table, item in connection_items(report):
                 staged.add(table, {"capture": key, **item}, day=day, protocol=report.protocol)
         near = {report.connection: report.near for report in reports}
-        begins = reports.begins()
         _findings(found, staged, places, key)
-        _in_time(path, replace(options, near=near, begins=begins), plan, found, staged, places)
+        known = replace(options, near=near, begins=found.begins)
+        _in_time(path, known, plan, found, staged, places)
         staged.add("captures", _capture(source, key, found, staged, status))
         staged.commit()
         return Outcome(source.name, status, key, source.octets, len(reports))
