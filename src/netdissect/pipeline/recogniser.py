@@ -101,6 +101,8 @@ class Recogniser:
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
         """Under the key of the first datagram, oldest first."""
+        self._lone: OrderedDict[FlowKey, Packet] = OrderedDict()
+        """UDP flows of one datagram so far that no protocol knows alone, oldest first."""
         self._others: OrderedDict[Name, None] = OrderedDict()
         """Oldest first, under the key of each direction that was heard. A plain dict leaves a gap
         for what is taken from its front, and the next look at its front walks over all of them.
@@ -110,12 +112,19 @@ class Recogniser:
     @property
     def oldest(self) -> int | None:
         """Return the oldest frame whose flow waits for recognition; None without any."""
+        # Nothing is set aside where somebody asks for this.
         flow = next(iter(self._sampled.values()), None)
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
 
     def sampled(self, name: Name) -> Flow | None:
         """Return the flow of this name, in either direction, that waits for recognition."""
-        return self._sampled.get(name) or self._sampled.get(_turned(name))
+        way = _turned(name)
+        flow = self._sampled.get(name) or self._sampled.get(way)
+        if flow is None and self._lone and name[0] == "udp":
+            packet = self._lone.pop(name[1], None) or self._lone.pop(way[1], None)
+            if packet is not None:
+                flow = self._sampled["udp", packet[3]] = self._made(packet)
+        return flow
 
     def is_other(self, name: Name) -> bool:
         """Return whether a flow was judged and belongs to nobody."""
@@ -131,7 +140,6 @@ class Recogniser:
             return False
         self._others[name] = None
         self._takers[name[1]] = stranger
-        self._forget()
         return True
 
     def strays(self) -> list[FlowKey]:
@@ -149,8 +157,31 @@ class Recogniser:
                 found = rule
         flow = Flow(key, transport, ports, found, time_ns, looks)
         self._sampled[transport, key] = flow
-        if len(self._sampled) > MAX_SAMPLED:
-            self._evict("MAX_SAMPLED")
+        self._bound()
+        return flow
+
+    def set_aside(self, packet: Packet) -> bool:
+        """Keep the first datagram of a UDP flow, and nothing else until a second one comes, where
+        no protocol knows it alone: a flood is such flows. False where it is to be held as usual.
+        """
+        if self._other is not None or self._options.decode_as:
+            return False
+        payload = packet[4]
+        if self._able(self._protocols, payload):
+            return False
+        self._octets += len(payload)
+        self._lone[packet[3]] = packet
+        self._bound()
+        return True
+
+    def _made(self, packet: Packet) -> Flow:
+        """Return the flow of a datagram that was set aside; it is not on the table."""
+        _, _, time_ns, key, payload, _, _ = packet
+        flow = Flow(key, "udp", flow_ports(key), None, time_ns, 0)
+        flow.packets.append((0, packet))
+        flow.sample.append((0, time_ns, payload))
+        flow.octets = len(payload)
+        flow.alone = 1
         return flow
 
     def hold(self, flow: Flow, packet: Packet, pieces: list[bytes]) -> None:
@@ -173,12 +204,11 @@ class Recogniser:
         due = size in SAMPLE_SIZES or not size % _SAMPLE_DATAGRAMS or len(pieces) > 1
         if full or (pieces and due):
             self.judge(flow, final=full)
-        if self._octets > MAX_SAMPLED_OCTETS:
-            self._evict("MAX_SAMPLED_OCTETS")
+        self._bound()
 
     def hold_error(self, name: Name, packet: Packet) -> None:
         """Hold an ICMP error that quotes a datagram of a flow that waits."""
-        flow = self._sampled.get(name)
+        flow = self.sampled(name)
         if flow is not None and len(flow.packets) < _PACKETS:
             flow.packets.append((0 if packet[3] == flow.key else 1, packet))
 
@@ -210,6 +240,12 @@ class Recogniser:
                 silent.append(flow)
             else:
                 claimed.append((flow, self._settle(flow, claim)))
+        while self._lone:
+            packet = self._lone.popitem(last=False)[1]
+            if self.servers.recalls(packet[3]):
+                silent.append(self._made(packet))
+            else:
+                self._leave_alone(packet)
         for flow in silent:
             claim = self.servers.weak(flow)
             if claim is None:
@@ -281,13 +317,19 @@ class Recogniser:
             if self._other is not None:
                 self._other(packet)
         flow.packets, flow.sample = [], []
-        self._others[flow.transport, flow.key] = None
-        if flow.transport == "udp":
-            self._takers[flow.key] = Stranger(self, flow.key, flow.looks)
-        self._forget()
+        self._forget(flow.transport, flow.key, flow.looks)
 
-    def _forget(self) -> None:
-        """Forget the oldest of the flows that belong to nobody, where there are too many."""
+    def _leave_alone(self, packet: Packet) -> None:
+        """Remember that the flow of a datagram that was set aside belongs to no protocol."""
+        self._octets -= len(packet[4])
+        self.other_datagrams += 1
+        self._forget("udp", packet[3], 0)
+
+    def _forget(self, transport: str, key: FlowKey, looks: int) -> None:
+        """Take a flow for one of nobody; forget the oldest of those where there are too many."""
+        self._others[transport, key] = None
+        if transport == "udp":
+            self._takers[key] = Stranger(self, key, looks)
         while len(self._others) > 2 * MAX_OTHER:
             self._hit("MAX_OTHER")
             (transport, key), _ = self._others.popitem(last=False)
@@ -301,12 +343,29 @@ class Recogniser:
             self._others.pop(("udp", way), None)
         self.new_flow("udp", key, time_ns, looks)
 
+    def _bound(self) -> None:
+        """Let flows go where too many wait, or too many octets of theirs."""
+        if len(self._sampled) + len(self._lone) > MAX_SAMPLED:
+            self._evict("MAX_SAMPLED")
+        elif self._octets > MAX_SAMPLED_OCTETS:
+            self._evict("MAX_SAMPLED_OCTETS")
+
     def _evict(self, limit: str) -> None:
         """Judge the tenth of the sampled flows that has been idle longest, and let it go."""
         flows = sorted(self._sampled.values(), key=_last_ns)
-        for flow in flows[: max(1, len(flows) // 10)]:
+        at = 0
+        for _ in range(max(1, (len(flows) + len(self._lone)) // 10)):
             self._hit(limit)
-            self.judge(flow, final=True)
+            packet = next(iter(self._lone.values()), None)
+            if packet is None or (at < len(flows) and flows[at].last_ns < packet[2]):
+                self.judge(flows[at], final=True)
+                at += 1
+                continue
+            del self._lone[packet[3]]
+            if self.servers.recalls(packet[3]):
+                self.judge(self._made(packet), final=True)
+            else:
+                self._leave_alone(packet)
 
 _last_ns: Final = attrgetter("last_ns")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.model.claims import Claim
-from netdissect.model.packets import flow_sides
+from netdissect.model.packets import FlowKey, flow_sides
 from netdissect.pipeline.ports import Flow
 from netdissect.protocols.base import Protocol
 
@@ -79,6 +79,10 @@ class Servers:
     def knows(self, server: bytes) -> bool:
         """Return whether an endpoint is a UDP server of a known protocol."""
         return ("udp", server) in self._known
+
+    def recalls(self, key: FlowKey) -> bool:
+        """Return whether an end of a UDP flow that proves nothing is such a server."""
+        return self._weak and bool(self._known) and any(map(self.knows, flow_sides(key)))
 
     def _recall(self, flow: Flow) -> Claim | None:
         sides = flow_sides(flow.key)

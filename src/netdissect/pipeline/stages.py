@@ -243,6 +243,8 @@ class Pipeline(Packets):
         if flow is None and self.recogniser.answered(name):
             self._udp(packet)
             return
+        if flow is None and self.recogniser.set_aside(packet):
+            return
         flow = flow or self.recogniser.new_flow(name[0], name[1], self.now_ns)
         self.recogniser.hold(flow, packet, pieces)
 
