@@ -5,15 +5,19 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import pty
 import random
 import shutil
 import signal
 import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -275,3 +279,56 @@ def test_a_handler_may_raise_a_thousand_times(capture: Path) -> None:
     raises(capture, 1000)
     for path in sorted((ROOT / "captures").glob("*/*.pcap*"))[::5]:
         raises(path, 50)
+
+
+def browsing(capture: Path, delay_s: float, number: int) -> tuple[int, bytes, bool]:
+    """Signal `browse` in a pseudo-terminal; return its status, its last output and whether the
+    terminal is again as it was.
+    """
+    ours, theirs = pty.openpty()
+    usual = termios.tcgetattr(theirs)
+    words = [sys.executable, "-m", "netdissect", "browse", str(capture)]
+    seen = bytearray()
+
+    def drain() -> None:
+        with suppress(OSError):
+            while octets := os.read(ours, 65_536):
+                seen.extend(octets)
+
+    with subprocess.Popen(
+        words, stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+    ) as process:  # fmt: skip
+        reader = Thread(target=drain, daemon=True)
+        reader.start()
+        ready(process)
+        time.sleep(delay_s)
+        process.send_signal(number)
+        status = process.wait(LIMIT_S)
+    restored = termios.tcgetattr(theirs)[3] == usual[3]
+    os.close(theirs)
+    reader.join(LIMIT_S)
+    os.close(ours)
+    return status, bytes(seen), restored
+
+
+def browse_signalled(capture: Path, count: int) -> None:
+    chance = random.Random("browse")
+    for _ in range(count):
+        number = chance.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        status, out, restored = browsing(capture, chance.uniform(0, 4), number)
+        assert status == 128 + number, (number, status, out[-400:])
+        assert b"Traceback" not in out, out[-2000:]
+        assert restored
+        # The other screen is left again, if it was entered, and the mouse is let go.
+        assert out.count(b"\x1b[?1049h") == out.count(b"\x1b[?1049l")
+        assert out.count(b"\x1b[?1000h") <= out.count(b"\x1b[?1000l")
+
+
+def test_a_signal_leaves_the_terminal_of_browse_as_it_was(capture: Path) -> None:
+    browse_signalled(capture, 3)
+
+
+@pytest.mark.slow
+def test_two_hundred_signals_to_browse(capture: Path) -> None:
+    browse_signalled(capture, 200)

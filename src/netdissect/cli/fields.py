@@ -30,14 +30,14 @@ def command(
     """
     from netdissect.cli.naming import names  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
-    from netdissect.model.errors import UsageError  # noqa: PLC0415
+    from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415
     from netdissect.render.catalogs import show_fields  # noqa: PLC0415
 
     known = names()
     if protocol is not None and protocol not in known.protocols:
-        raise UsageError(
-            f"no protocol is called {quoted(protocol)}; known: {', '.join(sorted(known.protocols))}"
-        )
+        near = did_you_mean(protocol, known.protocols)
+        near = near or f"; known: {', '.join(sorted(known.protocols))}"
+        raise UsageError(f"no protocol is called {quoted(protocol)}{near}")
     infos = [
         info for info in known.all() if protocol is None or info.name.partition(".")[0] == protocol
     ]

@@ -30,7 +30,7 @@ def command(
     """
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
-    from netdissect.model.errors import UsageError  # noqa: PLC0415
+    from netdissect.model.errors import UsageError, did_you_mean  # noqa: PLC0415
     from netdissect.render.catalogs import show_protocols  # noqa: PLC0415
 
     infos = lookup.protocol_infos()
@@ -38,7 +38,8 @@ def command(
         known = [info.name for info in infos]
         infos = [info for info in infos if info.name == protocol]
         if not infos:
-            raise UsageError(f"no protocol is called {quoted(protocol)}; known: {', '.join(known)}")
+            near = did_you_mean(protocol, known) or f"; known: {', '.join(known)}"
+            raise UsageError(f"no protocol is called {quoted(protocol)}{near}")
     if as_json:
         print_json(json.protocol(info) for info in infos)
     else:

@@ -381,6 +381,8 @@ def _attempts(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 def _stream(sample: Sequence[Sample]) -> Claim | None:
     """Look for a ping or its reply at the start of both directions, and plausible messages."""
+    if len({side for side, _, _ in sample}) == 1:
+        return None
     streams = (bytearray(), bytearray())
     for side, _, octets in sample:
         streams[side].extend(octets[: _MAX_STREAM - len(streams[side])])
