@@ -7,16 +7,25 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from itertools import accumulate, count, cycle, islice, repeat
+from pathlib import Path
 
 import pytest
 
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet, PacketKind, reverse_key
-from netdissect.pipeline import Options, Pipeline
+from netdissect.pipeline import Options, Pipeline, recogniser
 from netdissect.track.recorder import Recorder
 
 MOST = 10
 """What a datagram may cost, as a multiple of one of ordinary numbers."""
 DATAGRAMS = 3000
+FLOOD = 20_000
+FLOOD_MOST = 4
+"""What datagrams of as many flows may cost, as a multiple of those of few flows; reading them, which
+costs the same for both, is not counted here.
+"""
+ROOT = Path(__file__).resolve().parents[2]
 CLIENT = bytes([10, 0, 0, 1, 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
 WELCOME = bytes.fromhex("1800100000")
 HANDSHAKE = [(0, b"\x02"), (1, WELCOME), (0, bytes.fromhex("1100100000")), (0, WELCOME)]
@@ -137,3 +146,80 @@ def test_time_that_jumps_costs_no_walk_over_the_table() -> None:
             packets.append((PacketKind.UDP, len(packets) + 1, time_ns, key, payload, None, ()))
         costs.append(cost(packets, recorded=False))
     assert costs[1] < MOST * costs[0]
+
+
+def strangers(flows: int, payload: Callable[[int], bytes]) -> list[Packet]:
+    """Return datagrams of no protocol, each flow's in turn."""
+    keys = [bytes([10, *at.to_bytes(3, "big"), 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+            for at in range(flows)]  # fmt: skip
+    return [
+        (PacketKind.UDP, at + 1, at * 1000, keys[at % flows], payload(at), None, ())
+        for at in range(FLOOD)
+    ]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [lambda at: random.Random(at).randbytes(40), lambda _: bytes(40), lambda _: reliable(5)],
+    ids=["any", "zeros", "a game's"],
+)
+def test_flows_of_one_datagram_cost_little_more(
+    payload: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come to the bounds of the tables, as a million do in earnest."""
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
+    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
+    few, many = strangers(FLOOD // 1000, payload), strangers(FLOOD, payload)
+    measured = (flood(many) / flood(few) for _ in range(4))
+    assert any(ratio < FLOOD_MOST for ratio in measured)
+
+
+def flood(packets: list[Packet]) -> float:
+    """Return the processor time of an analysis of what belongs to nobody, seconds."""
+    times = []
+    for _ in range(3):
+        pipeline = Pipeline(Options(strict=True))
+        begin = time.process_time()
+        pipeline.run(packets)
+        pipeline.finish()
+        times.append(time.process_time() - begin)
+        assert pipeline.other_datagrams == len(packets)
+    return min(times)
+
+
+DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "another tail": lambda octets, chance: octets + chance.randbytes(1300),
+    "the same again": lambda octets, _: (octets + octets[1:] * 200)[:1400],
+    "nothing more": lambda octets, _: octets[:8] + bytes(1392),
+    "other numbers": lambda octets, chance: octets[:1] + chance.randbytes(5) + octets[6:],
+    "somewhere": lambda octets, chance: chance.randbytes(len(octets) // 2) + octets[-40:],
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["riptide/udp_2.2.1_lossy_clientleg.pcap", "teeworlds/ddnet_clean.pcap",
+     "knet/udp_loss8.server.pcap", "eoudp/late_two_clients_one_killed.pcap"],
+)  # fmt: skip
+def test_what_is_damaged_costs_no_more(name: str) -> None:
+    """After the beginning every datagram is one that somebody made up."""
+    with open_capture(ROOT / "captures" / name) as reader:
+        whole = list(islice(Decapsulator().packets(reader), 600))
+    usual = taken(whole)
+    for damage in DAMAGE.values():
+        chance = random.Random(1)
+        made = whole[:40] + [
+            (*packet[:4], damage(packet[4], chance), *packet[5:]) for packet in whole[40:]
+        ]
+        assert any(taken(made) < MOST * usual for _ in range(4))
+
+
+def taken(packets: list[Packet]) -> float:
+    times = []
+    for _ in range(3):
+        pipeline = Pipeline()
+        begin = time.process_time()
+        pipeline.run(packets)
+        pipeline.finish()
+        times.append(time.process_time() - begin)
+    return min(times)

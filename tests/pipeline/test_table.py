@@ -506,3 +506,16 @@ def test_both_directions_of_a_flow_of_nobody_are_one_flow(monkeypatch) -> None:
     assert held is pipeline.recogniser.sampled(there)
     assert held is not None
     assert [side for side, _ in held.packets] == [0, 1]
+
+
+def test_what_is_set_aside_is_taken_up_again() -> None:
+    """One datagram of a flow is kept without a flow; with the next one it is as if there were."""
+    made = handshakes(9)
+    pipeline = Pipeline()
+    pipeline.run(made[::4])
+    assert len(pipeline.recogniser._lone) == 9
+    assert not pipeline.recogniser._sampled
+    pipeline.run([packet for at, packet in enumerate(made) if at % 4])
+    pipeline.finish()
+    assert not pipeline.recogniser._lone
+    assert list(pipeline.reports) == list(run(made).reports)

@@ -280,7 +280,7 @@ class Recogniser:
         found = []
         for protocol in protocols:
             try:
-                if not protocol.may_stand_alone(payload):
+                if "udp" not in protocol.transports or not protocol.may_stand_alone(payload):
                     continue
             except Exception as bug:  # noqa: BLE001 - the others may still know the flow
                 self._unable(protocol, bug)
