@@ -1,0 +1,79 @@
+"""How many instructions `connections` takes for a datagram: these counts repeat, times do not.
+
+`instructions.json` holds what was counted last, and with which Python and compiler; with others the
+counts differ, and nothing is compared. Its key `renew` says how to count anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netdissect.lookup import hot_path
+
+HERE = Path(__file__).parent
+FIGURES = HERE / "instructions.json"
+MAKER = HERE.parent / "bench" / "make_capture.py"
+DATAGRAMS = 5000
+WITHIN = 0.03
+COUNTED = (
+    "CPyDef_decapsulate___Decapsulator___hand_over",
+    "CPyDef_stages___Pipeline___finish",
+    "CPyDef_json___connection",
+    "CPyDef_json___dump",
+)
+"""Everything between the octets of the file and the lines of JSON; imports are left out."""
+BUILT = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}, "
+BUILT += platform.python_compiler()
+
+
+def test_a_difference_is_told_by_its_share():
+    """The comparison itself, wherever it runs."""
+    assert _off(103.1, 100) > WITHIN > _off(102.9, 100)
+    assert _off(96.9, 100) > WITHIN > _off(97.1, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["eoudp", "knet", "riptide", "teeworlds"])
+def test_instructions_of_a_datagram(tmp_path, protocol):
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("valgrind is not installed")
+    if hot_path() != "compiled":
+        pytest.skip("the package is interpreted")
+    known = json.loads(FIGURES.read_text())
+    renew = bool(os.environ.get("NETDISSECT_RENEW"))
+    before = known["instructions"].get(protocol)
+    if not renew and (known["built"] != BUILT or before is None):
+        pytest.skip(f"no figure of this Python: {known['renew']}")
+    capture = tmp_path / "slice.pcap"
+    made = ["--protocol", protocol, "--datagrams", str(DATAGRAMS), "--out", str(capture)]
+    subprocess.run([sys.executable, str(MAKER), *made], check=True, capture_output=True)
+    run = subprocess.run(
+        [
+            valgrind, "--tool=callgrind", f"--callgrind-out-file={tmp_path / 'out'}",
+            *(f"--toggle-collect={name}" for name in COUNTED),
+            sys.executable, "-m", "netdissect", "connections", "--json", str(capture),
+        ],
+        env={**os.environ, "PYTHONHASHSEED": "0"}, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    count = int(re.search(r"Collected : (\d+)", run.stderr)[1]) / DATAGRAMS
+    assert count > 100, "nothing was counted: the functions have other names"
+    if renew:
+        known["built"] = BUILT
+        known["instructions"][protocol] = round(count)
+        FIGURES.write_text(json.dumps(known, indent=2) + "\n")
+        return
+    assert _off(count, before) <= WITHIN, f"{count:.0f} instructions a datagram, {before} before"
+
+
+def _off(count: float, before: float) -> float:
+    return abs(count - before) / before
