@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 # How long a value takes to make or a case to run says how busy the machine is, not what is wrong.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# 15,000 tests are a heap that is walked again and again; there is nothing to find in it.
+gc.set_threshold(100_000, 20, 50)
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
