@@ -20,7 +20,7 @@ from pathlib import Path
 
 from netdissect.join import Fate, Joined, join
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.pipeline import Pipeline, Recorder, iter_timeline
+from netdissect.pipeline import Options, Pipeline, Recorder, iter_timeline, look_ahead
 
 __all__ = ["CONCLUSIONS", "Score", "score_all", "table"]
 
@@ -87,7 +87,7 @@ class _Alone:
     """What one capture of a pair concludes."""
 
     def __init__(self, path: str) -> None:
-        pipeline = Pipeline(None, recorder=Recorder())
+        pipeline = Pipeline(look_ahead(path, Options()), recorder=Recorder())
         self.units: list[UnitRecord] = []
         self.gaps: list[ConnectionEvent] = []
         for item in iter_timeline(path, pipeline=pipeline):
