@@ -9,8 +9,8 @@ from agreement import captures
 from netdissect.flow import Decapsulator
 from netdissect.pipeline import opened
 from netdissect.pipeline.stages import Pipeline
-from netdissect.protocols.teeworlds.names import PAYLOAD_LIMITS
 from netdissect.wire.huffman import compress, decompress
+from netdissect.wire.teeworlds import PAYLOAD_LIMITS
 
 
 class Payloads:
