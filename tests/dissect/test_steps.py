@@ -42,13 +42,15 @@ def fields_of(protocol: str) -> list[Any]:
     return list(found.values())
 
 
-def outcome(read: Any, data: bytes, position: int) -> Any:
-    """Return what a reader makes of octets: value and end, or its fault."""
+def outcome(read: Any, data: bytes, position: int) -> str:
+    """Return what a reader makes of octets, in words (a NaN equals nothing): value and end, or its
+    fault.
+    """
     try:
-        return read(data, position, Known())
+        return repr(read(data, position, Known()))
     except READ_FAULTS as fault:
         known = FieldFault.kept(fault)
-        return known.code, known.value
+        return repr((known.code, known.value))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
