@@ -211,15 +211,24 @@ def test_what_is_damaged_costs_no_more(name: str) -> None:
         made = whole[:40] + [
             (*packet[:4], damage(packet[4], chance), *packet[5:]) for packet in whole[40:]
         ]
-        assert any(taken(made) < MOST * usual for _ in range(4))
+        ratios = [taken(made) / usual]
+        while ratios[-1] >= MOST and len(ratios) < 4:
+            ratios.append(taken(made) / usual)
+        assert ratios[-1] < MOST, ratios
 
 
 def taken(packets: list[Packet]) -> float:
+    """Return the processor time of an analysis, seconds: the least of three, without the search for
+    garbage, which walks all that other tests have left.
+    """
     times = []
+    gc.collect()
+    gc.disable()
     for _ in range(3):
         pipeline = Pipeline()
         begin = time.process_time()
         pipeline.run(packets)
         pipeline.finish()
         times.append(time.process_time() - begin)
+    gc.enable()
     return min(times)
