@@ -32,22 +32,11 @@ MAX_PIPED = 4_000_000_000
     type=INTERFACE,
     help="Capture on an interface, and look at that while it goes on.",
 )
-@click.option(
-    "-f",
-    "--capture-filter",
-    "capture_filter",
-    default="",
-    metavar="BPF",
-    help="Capture only what matches, in libpcap's language.",
-)
+@options.capture_filter
 @click.option(
     "-w", "--write", metavar="FILE", type=FILE, help="Keep what is captured in this file."
 )
-@click.option(
-    "--user",
-    metavar="NAME",
-    help="Whom root becomes before it parses: who called sudo, else nobody.",
-)
+@options.becomes
 @options.narrowed
 @click.option("--ascii", "plain", is_flag=True, help="Signs of ASCII only.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")

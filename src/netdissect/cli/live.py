@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveSession", "load"]
 
+_LATE = (
+    "netdissect.cli.read",
+    "netdissect.pipeline.records",
+    "netdissect.pipeline.secrets",
+    "netdissect.render.read",
+    "netdissect.render.units",
+    "unicodedata",
+)
+"""Modules that every view of a capture needs only once it runs."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -144,5 +153,5 @@ def load(choices: Choices, late: Iterable[str]) -> None:
 
     lookup.catalogue()
     lookup.load_schemas(choices.schemas)
-    for name in late:
+    for name in (*_LATE, *late):
         import_module(name)

@@ -170,6 +170,21 @@ around = click.option(
 )
 
 
+capture_filter = click.option(
+    "-f",
+    "--capture-filter",
+    "capture_filter",
+    default="",
+    metavar="BPF",
+    help="Capture only what matches, in libpcap's language: 'udp port 8303'.",
+)
+becomes = click.option(
+    "--user",
+    metavar="NAME",
+    help="Whom root becomes before it parses: who called sudo, else nobody.",
+)
+
+
 def narrowed(function: _F) -> _F:
     """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`."""
 

@@ -27,19 +27,13 @@ _REFRESH_S = 1.0
 """Seconds between two looks at the figures by server."""
 _BACKENDS = ("dumpcap", "tcpdump", "af_packet", "tshark")
 _LATE = (
-    "netdissect.cli.read",
     "netdissect.export.json",
-    "netdissect.pipeline.records",
-    "netdissect.pipeline.secrets",
     "netdissect.render.dashboard",
-    "netdissect.render.read",
-    "netdissect.render.units",
     "rich.cells",
     "rich.live",
     "rich.screen",
-    "unicodedata",
 )
-"""Modules that a capture needs only once it runs."""
+"""Modules that are needed only once the capture runs, beside those of `live.load`."""
 
 
 @click.command("sniff")
@@ -59,14 +53,7 @@ _LATE = (
     help="Take a file the way an interface is taken; `-` reads standard input.",
 )
 @click.option("-D", "--list-interfaces", "listed", is_flag=True, help="List the interfaces.")
-@click.option(
-    "-f",
-    "--capture-filter",
-    "capture_filter",
-    default="",
-    metavar="BPF",
-    help="Capture only what matches, in libpcap's language: 'udp port 8303'.",
-)
+@options.capture_filter
 @options.display_filter
 @click.option(
     "-w",
@@ -104,11 +91,7 @@ _LATE = (
 )
 @click.option("-p", "--no-promiscuous-mode", "modest", is_flag=True, help="Only what is for me.")
 @click.option("--backend", type=click.Choice(_BACKENDS), help="How to capture.")
-@click.option(
-    "--user",
-    metavar="NAME",
-    help="Whom root becomes before it parses: who called sudo, else nobody.",
-)
+@options.becomes
 @click.option(
     "-o", "preferences", multiple=True, metavar="NAME:VALUE", help="Preference of backend tshark."
 )
