@@ -23,6 +23,7 @@ from netdissect.system import interrupt
 
 if TYPE_CHECKING:
     from netdissect.pipeline import Pipeline
+    from netdissect.pipeline.reports import Reports
 
 __all__ = ["Browsed", "entry_of"]
 
@@ -109,11 +110,17 @@ class Browsed:
                 index.renumber(numbers)
                 for found in self._examples.values():
                     found.connection = found.connection and numbers[found.connection - 1]
-            session.collect(pipeline)
-            loaded.anomalies = list(self._examples.values())
-            loaded.entries = [entry_of(report) for report in session.reports]
-            loaded.notes = self._notes(session)
-        loaded.share, loaded.done = 1.0, True
+            self._conclude(pipeline, pipeline.reports)
+
+    def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
+        """Show what only the whole of the capture tells."""
+        session, loaded = self._session, self.loaded
+        session.collect(pipeline)
+        session.reports = reports
+        loaded.anomalies = list(self._examples.values())
+        loaded.entries = [entry_of(report) for report in reports]
+        loaded.notes = self._notes(session)
+        loaded.share, loaded.live, loaded.done = 1.0, "", True
         loaded.version += 1
 
     def _end(self, pipeline: Pipeline) -> None:

@@ -26,8 +26,10 @@ __all__ = ["Watched", "watched"]
 
 MAX_WRITTEN_KB = 4_000_000
 """The capture ends when its file is so large, where the user has not named one."""
-MAX_ENDED = 100_000
-"""Connections that are over and still listed."""
+MAX_LISTED = 100_000
+"""Connections that are listed; beyond, the oldest leave."""
+MAX_JUDGED = 1000
+"""Connections whose verdict is kept in full while the capture runs, those judged last."""
 
 _LAST_S = 3.0
 """How long is waited for what was captured and not taken yet, when all is seen."""
@@ -37,17 +39,11 @@ _LATE = (
     "netdissect.cli.editing",
     "netdissect.cli.gathering",
     "netdissect.cli.naming",
-    "netdissect.cli.read",
     "netdissect.cli.report",
     "netdissect.browse.app",
-    "netdissect.pipeline.records",
-    "netdissect.pipeline.secrets",
-    "netdissect.render.read",
-    "netdissect.render.units",
     "textual.drivers.linux_driver",
-    "unicodedata",
 )
-"""Modules that are needed only once root has given up its rights."""
+"""Modules that are needed only once the capture runs, beside those of `live.load`."""
 
 
 class _SoFar(Session):
@@ -69,8 +65,9 @@ class Watched(Browsed):
         self.name = safe(self.feed.info.path, 60)
         self.loaded.share = None
         self._live = session
-        self._ended_entries: dict[int, Entry] = {}
-        self._standing: dict[int, ConnectionReport] = {}
+        self._entries: dict[int, Entry] = {}
+        self._judged: dict[int, ConnectionReport] = {}
+        """Connections by number, those judged last at the end."""
         self._reports = Reports()
         self._began = time.monotonic()
         self._due = 0.0
@@ -101,7 +98,7 @@ class Watched(Browsed):
     def _read(self) -> None:
         from netdissect.flow import Decapsulator  # noqa: PLC0415
 
-        feed, loaded = self.feed, self.loaded
+        feed = self.feed
         options = self.choices.options(
             on_anomaly=self._found, on_late=self._late, on_report=self._over
         )
@@ -112,26 +109,28 @@ class Watched(Browsed):
             for packet in Decapsulator().packets(feed):
                 pipeline.feed(packet)
             self._end(pipeline)
-        self._live.collect(pipeline)
-        self._live.reports = self._reports
-        loaded.anomalies = list(self._examples.values())
-        loaded.entries = [entry_of(report) for report in self._reports]
-        loaded.notes = [*self._notes(self._live), *self._losses()]
-        loaded.live, loaded.done = "", True
-        loaded.version += 1
+        self._conclude(pipeline, self._reports)
 
     def connection(self, number: int) -> ConnectionReport | None:
         """Return the report of a connection, as it stands where it goes on."""
-        return super().connection(number) or self._standing.get(number)
+        return super().connection(number) or self._judged.get(number)
 
     def _again(self) -> Session:
         return _SoFar(self.file, self.choices, quiet=True)
 
     def _over(self, report: ConnectionReport) -> None:
         self._reports.append(report)
-        self._ended_entries[report.connection] = entry_of(report)
-        if len(self._ended_entries) > MAX_ENDED:
-            del self._ended_entries[next(iter(self._ended_entries))]
+        self._judge(report)
+
+    def _judge(self, report: ConnectionReport) -> None:
+        """Keep what is known of a connection now, and where it stands in the list."""
+        self._entries[report.connection] = entry_of(report)
+        if len(self._entries) > MAX_LISTED:
+            del self._entries[next(iter(self._entries))]
+        self._judged.pop(report.connection, None)
+        self._judged[report.connection] = report
+        if len(self._judged) > MAX_JUDGED:
+            del self._judged[next(iter(self._judged))]
 
     def _tick(self, pipeline: Pipeline) -> None:
         """List what has come; from time to time say how it goes."""
@@ -142,12 +141,9 @@ class Watched(Browsed):
         now = time.monotonic()
         if now < self._due:
             return
-        known = {report.connection: report for report in standings(pipeline)}
-        self._standing = {**self._standing, **known} if len(self._standing) < MAX_ENDED else known
-        entries = {**self._ended_entries}
-        for number, report in self._standing.items():
-            entries.setdefault(number, entry_of(report))
-        loaded.entries = list(entries.values())
+        for report in standings(pipeline):
+            self._judge(report)
+        loaded.entries = list(self._entries.values())
         loaded.anomalies = list(self._examples.values())
         loaded.notes = self._losses()
         loaded.live = self._words(now)
@@ -160,6 +156,9 @@ class Watched(Browsed):
         rate = (self.feed.packets - packets) / max(0.1, now - before)
         minutes, seconds = divmod(int(now - self._began), 60)
         return f"● {minutes}:{seconds:02} {rate:,.0f}/s dropped {self.feed.own_drops:,}"
+
+    def _notes(self, session: Session) -> list[str]:
+        return [*super()._notes(session), *self._losses()]
 
     def _losses(self) -> list[str]:
         if not self.feed.own_drops:
