@@ -17,9 +17,9 @@ from typing import Any
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
-from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
+from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
-from netdissect.pipeline.messages import whole_message
+from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.records import MAX_HELD_RECORDS, Records
 from netdissect.protocols.base import Protocol
@@ -291,17 +291,17 @@ class Index(Records):
 
     def row_of(self, frame: int) -> int | None:
         """Return the first row of a frame; None where it has none (yet)."""
-        row = self._strays.get(frame)
-        if row is None:
-            row = bisect_left(self.keys, frame, 0, self.rows)
+        row = self._first(frame)
         return row if row < self.rows and self.frames[row] == frame else None
 
     def near(self, frame: int) -> int:
         """Return the row of a frame, else the next one, else the last."""
+        return max(0, min(self.rows - 1, self._first(frame)))
+
+    def _first(self, frame: int) -> int:
+        """Return the first row of a frame, else of the next one; `rows` behind the last."""
         row = self._strays.get(frame)
-        if row is None:
-            row = bisect_left(self.keys, frame, 0, self.rows)
-        return max(0, min(self.rows - 1, row))
+        return bisect_left(self.keys, frame, 0, self.rows) if row is None else row
 
     def at_time(self, time_ns: int) -> int:
         """Return the first row at a time or after it."""
@@ -364,12 +364,5 @@ class Index(Records):
         )
         record.protocol, record.dissection = protocol.name, tree
         views = tree.messages or [whole_message(tree, payload)]
-        record.messages = [
-            MessageRecord(
-                index, view.type, view.offset, view.length, view.fields, None, [], view.buffer,
-                view.summary,
-            )
-            for index, view in enumerate(views)
-        ]  # fmt: skip
-        share_notes(tree.annotations, record.messages)
+        record.messages = records_of(tree, views, [None] * len(views))
         return record

@@ -11,7 +11,7 @@ from netdissect.model.records import LateMessage, MessageRecord, Reliability, sh
 from netdissect.model.units import Copy, UnitRecord
 from netdissect.pipeline.observer import Seen
 
-__all__ = ["messages_of", "whole_message"]
+__all__ = ["messages_of", "records_of", "whole_message"]
 
 _TYPED: Final = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
 _NUMBERED: Final = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
@@ -27,7 +27,20 @@ def messages_of(item: Seen, tree: Dissection, reliable: frozenset[str]) -> list[
 
     """
     views = tree.messages or [whole_message(tree, item.payload, item.events)]
-    facts = _facts(item, reliable, len(views))
+    return records_of(tree, views, _facts(item, reliable, len(views)))
+
+
+def records_of(
+    tree: Dissection, views: list[MessageView], facts: list[Reliability | None]
+) -> list[MessageRecord]:
+    """Return the messages of a datagram, with its findings shared out among them.
+
+    Args:
+        tree: what was read of it.
+        views: its messages.
+        facts: what is known of the unit of each.
+
+    """
     found: list[MessageRecord] = []
     for index, view in enumerate(views):
         kind = MessageRecord if view.later is None else LateMessage
