@@ -317,15 +317,15 @@ class Recogniser:
             if self._other is not None:
                 self._other(packet)
         flow.packets, flow.sample = [], []
-        self._forget(flow.transport, flow.key, flow.looks)
+        self._disown(flow.transport, flow.key, flow.looks)
 
     def _leave_alone(self, packet: Packet) -> None:
         """Remember that the flow of a datagram that was set aside belongs to no protocol."""
         self._octets -= len(packet[4])
         self.other_datagrams += 1
-        self._forget("udp", packet[3], 0)
+        self._disown("udp", packet[3], 0)
 
-    def _forget(self, transport: str, key: FlowKey, looks: int) -> None:
+    def _disown(self, transport: str, key: FlowKey, looks: int) -> None:
         """Take a flow for one of nobody; forget the oldest of those where there are too many."""
         self._others[transport, key] = None
         if transport == "udp":
@@ -366,6 +366,7 @@ class Recogniser:
                 self.judge(self._made(packet), final=True)
             else:
                 self._leave_alone(packet)
+
 
 _last_ns: Final = attrgetter("last_ns")
 

@@ -89,7 +89,8 @@ def _live_as(user: int) -> None:
     that cannot be read either is none.
     """
     try:
-        name, home = pwd.getpwuid(user).pw_name, pwd.getpwuid(user).pw_dir
+        row = pwd.getpwuid(user)
+        name, home = row.pw_name, row.pw_dir
     except KeyError:
         name, home = str(user), ""
     home = home if os.access(home, os.R_OK | os.X_OK) else "/"

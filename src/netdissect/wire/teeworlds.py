@@ -39,7 +39,7 @@ DIALECTS: Final = (
 )
 """Full names of the dialects."""
 MAX_PACKET: Final = 1400
-"""Octets of a datagram at most."""
+"""Octets of a datagram at most. Source: docs/protocols/teeworlds.md."""
 PAYLOAD_LIMITS: Final = dict(zip(DIALECTS, (1394, 1390, 1394, 1391), strict=True))
 """Octets after the header at most. Source: docs/protocols/teeworlds.md."""
 FAMILIES: Final = ("0.6", "0.7")

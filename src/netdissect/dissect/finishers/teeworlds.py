@@ -16,7 +16,6 @@ from netdissect.wire.teeworlds import DIALECTS, MAX_PACKET, payload_limit
 
 __all__ = ["finish"]
 
-"""Octets of a datagram at most. Source: docs/protocols/teeworlds.md."""
 _ID_OCTETS = 8
 """Octets of the id of a connectionless message."""
 _BEHIND_END = 1
