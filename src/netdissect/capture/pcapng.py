@@ -341,9 +341,7 @@ class PcapngFile(Format):
             raise DamageError(f"packet block says {captured} captured octets")
         self.number += 1
         self.ledger.frames(1, wire, self.time_ns, self.time_ns)
-        taker.frame(
-            self.number, self.time_ns, interface.sight, data, start, start + captured, wire
-        )
+        taker.frame(self.number, self.time_ns, interface.sight, data, start, start + captured, wire)
         if drops != _DROPS_UNKNOWN:
             interface.add_packet_drops(drops)
             section.drops_changed = True

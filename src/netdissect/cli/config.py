@@ -26,9 +26,7 @@ def command() -> None:
 @click.option("--origin", is_flag=True, help="Say where each value comes from.")
 @options.json_output
 @options.screen
-def show(
-    origin: bool, as_json: bool, look: Look
-) -> None:
+def show(origin: bool, as_json: bool, look: Look) -> None:
     """Print every setting."""
     from netdissect.cli.settings import load  # noqa: PLC0415
     from netdissect.render.catalogs import show_settings  # noqa: PLC0415

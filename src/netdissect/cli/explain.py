@@ -17,9 +17,7 @@ __all__ = ["command"]
 @options.json_output
 @paged
 @options.screen
-def command(
-    code: str | None, as_json: bool, look: Look
-) -> None:
+def command(code: str | None, as_json: bool, look: Look) -> None:
     """Explain a finding of `anomalies` by its code.
 
     Without a code all findings are listed.

@@ -18,9 +18,7 @@ __all__ = ["command"]
 @options.json_output
 @paged
 @options.screen
-def command(
-    protocol: str | None, as_json: bool, look: Look
-) -> None:
+def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """List the fields that filters and columns can name.
 
     With a protocol only its own are listed.

@@ -18,9 +18,7 @@ __all__ = ["command"]
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=offer_files)
 @write_to
 @options.screen
-def command(
-    files: tuple[str, ...], target: str, look: Look
-) -> int:
+def command(files: tuple[str, ...], target: str, look: Look) -> int:
     """Join captures in order of time; the result is pcapng, whatever they are.
 
     Each keeps its interfaces, the resolution of its times and the options of its packets.

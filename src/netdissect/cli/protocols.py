@@ -18,9 +18,7 @@ __all__ = ["command"]
 @options.json_output
 @paged
 @options.screen
-def command(
-    protocol: str | None, as_json: bool, look: Look
-) -> None:
+def command(protocol: str | None, as_json: bool, look: Look) -> None:
     """List the protocols, their dialects, ports and message types.
 
     With a protocol its message types are listed too.

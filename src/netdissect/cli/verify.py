@@ -44,9 +44,7 @@ def command(
         if as_json:
             print_json(json.difference(item) for item in result.differences)
         else:
-            show_comparison(
-                look.screen(), result.compared, result.facts, result.differences
-            )
+            show_comparison(look.screen(), result.compared, result.facts, result.differences)
         status = session.status()
     return EXIT.FOUND if any(not item.known for item in result.differences) else status
 

@@ -21,7 +21,6 @@ from netdissect.wire.riptide import SIZE_LIMIT_21
 __all__ = ["RiptideFrame", "RiptideFrame20"]
 
 
-
 def _length(packet: Any) -> int:
     """Return the stated length; a negative one reads as nothing."""
     value = packet["length"] if isinstance(packet, dict) else packet.length
