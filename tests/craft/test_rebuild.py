@@ -23,7 +23,7 @@ from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord
 from netdissect.pipeline.records import iter_records
 from netdissect.protocols import registry
-from netdissect.wire.teeworlds import DIALECTS
+from netdissect.wire.teeworlds_forms import DIALECTS
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 CUT = {

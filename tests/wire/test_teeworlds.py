@@ -4,7 +4,6 @@ import hashlib
 from uuid import UUID
 
 from netdissect.wire.teeworlds import (
-    FAMILIES,
     connless_rows,
     message_rows,
     object_rows,
@@ -12,6 +11,7 @@ from netdissect.wire.teeworlds import (
     type_names,
     uuid_rows,
 )
+from netdissect.wire.teeworlds_forms import FAMILIES
 
 NAMESPACE = UUID("e05ddaaa-c4e6-4cfb-b642-5d48e80c0029").bytes
 

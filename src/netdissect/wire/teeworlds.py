@@ -11,19 +11,16 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any
+
+from netdissect.wire.teeworlds_forms import CONNLESS_HEAD, CONTROL_NAMES, MAGIC_OCTETS
 
 __all__ = [
-    "CONTROL_NAMES",
-    "DIALECTS",
-    "FAMILIES",
-    "MAX_PACKET",
-    "PAYLOAD_LIMITS",
     "MessageRow",
+    "connless_row",
     "connless_rows",
     "message_rows",
     "object_rows",
-    "payload_limit",
     "secrets",
     "table",
     "type_names",
@@ -31,33 +28,7 @@ __all__ = [
     "uuid_rows",
 ]
 
-DIALECTS: Final = (
-    "teeworlds-0.6",
-    "teeworlds-0.6.5",
-    "teeworlds-ddnet-0.6",
-    "teeworlds-0.7",
-)
-"""Full names of the dialects."""
-MAX_PACKET: Final = 1400
-"""Octets of a datagram at most. Source: docs/protocols/teeworlds.md."""
-PAYLOAD_LIMITS: Final = dict(zip(DIALECTS, (1394, 1390, 1394, 1391), strict=True))
-"""Octets after the header at most. Source: docs/protocols/teeworlds.md."""
-FAMILIES: Final = ("0.6", "0.7")
-"""Numberings of messages."""
-
-CONTROL_NAMES: Final = {
-    "0.6": {0: "keepalive", 1: "connect", 2: "connect_accept", 3: "accept", 4: "close"},
-    "0.7": {0: "keepalive", 1: "connect", 2: "accept", 4: "close", 5: "token"},
-}
-"""Control message ids by family. 0.6.5 does not use 3."""
-
 CLIENT, SERVER = 0, 1
-
-
-def payload_limit(dialect: str) -> int:
-    """Return the payload limit of a dialect, with or without the prefix; that of 0.7 for others."""
-    name = f"teeworlds-{dialect.removeprefix('teeworlds-')}"
-    return PAYLOAD_LIMITS.get(name, PAYLOAD_LIMITS["teeworlds-0.7"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +136,12 @@ def connless_rows(family: str) -> dict[bytes, MessageRow]:
         for entry in table()["connless"]
         if entry["dialect"] in wanted
     }
+
+
+def connless_row(payload: bytes, family: str) -> MessageRow | None:
+    """Return the row of a connectionless packet, None where it is not known."""
+    start = CONNLESS_HEAD[family]
+    return connless_rows(family).get(payload[start : start + MAGIC_OCTETS])
 
 
 @cache

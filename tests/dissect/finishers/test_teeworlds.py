@@ -12,7 +12,8 @@ from agreement import assert_sound, mutations, payloads
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.annotations import Severity
 from netdissect.wire.huffman import compress, decompress, eof_bit
-from netdissect.wire.teeworlds import DIALECTS, object_rows, uuid_rows
+from netdissect.wire.teeworlds import object_rows, uuid_rows
+from netdissect.wire.teeworlds_forms import DIALECTS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 from work import lines
 

@@ -11,7 +11,7 @@ from hostile import HOSTILE, is_safe
 from netdissect.dissect.engine import Request, dissect
 from netdissect.layers import teeworlds as layers
 from netdissect.render.safe import safe
-from netdissect.wire.teeworlds import DIALECTS
+from netdissect.wire.teeworlds_forms import DIALECTS
 
 PLAYER = [1, -20, 30, 1, 5, 1, 0, 3, 0, 0]
 

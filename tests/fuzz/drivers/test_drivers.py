@@ -26,10 +26,11 @@ from netdissect.fuzz.drivers import driven
 from netdissect.fuzz.drivers.knet import Builder, packet_id, put_packet_id, reliable_base
 from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
 from netdissect.fuzz.drivers.riptide import Messages, Received, RiptideDriver, bit_slots, gap, patch
-from netdissect.fuzz.drivers.teeworlds_form import FORMS, Opened, chunk_heads, number_chunks
+from netdissect.fuzz.drivers.teeworlds_form import Opened, chunk_heads, number_chunks
 from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.wire import huffman
 from netdissect.wire.netplay import split_frame
+from netdissect.wire.teeworlds_forms import FORMS
 
 SERVED = [
     (protocol, transport, dialect)
@@ -191,7 +192,7 @@ def test_teeworlds_heads_are_where_the_layers_write(family: str) -> None:
         opened = Opened.of(bytes(header(ack=3, compressed_flag=0) / chunks(chunks=items)), form)
         assert opened is not None
         assert opened.ack == 3
-        assert [head.number for head in chunk_heads(opened.payload, 3, family) if head.vital] == [
+        assert [head.number for head in chunk_heads(opened.payload, 3, form) if head.vital] == [
             5,
             6,
         ]

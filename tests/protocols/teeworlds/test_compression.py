@@ -10,7 +10,7 @@ from netdissect.flow import Decapsulator
 from netdissect.pipeline import opened
 from netdissect.pipeline.stages import Pipeline
 from netdissect.wire.huffman import compress, decompress
-from netdissect.wire.teeworlds import PAYLOAD_LIMITS
+from netdissect.wire.teeworlds_forms import FORMS
 
 
 class Payloads:
@@ -40,7 +40,7 @@ def compared(data: bytes, dialect: str) -> str:
     if not data[0] & (0x10 if seven else 0x80):
         assert len(compress(body)) >= len(body)  # or it would have been sent compressed
         return "plain"
-    plain = decompress(body, PAYLOAD_LIMITS[dialect])
+    plain = decompress(body, FORMS[dialect].limit)
     assert compress(plain) == body
     assert len(body) < len(plain)
     return "packed"

@@ -12,7 +12,7 @@ from netdissect.model.claims import STRONG
 from netdissect.protocols.claiming import SAMPLE_SIZES
 from netdissect.protocols.teeworlds import PROTOCOL
 from netdissect.protocols.teeworlds.strict import accepts, connless
-from netdissect.wire.teeworlds import DIALECTS
+from netdissect.wire.teeworlds_forms import DIALECTS
 
 OTHERS = ("riptide", "knet", "eoudp", "netplay")
 CONNECT = bytes.fromhex("10000001")

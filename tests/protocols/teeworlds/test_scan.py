@@ -19,7 +19,7 @@ from netdissect.pipeline import opened
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.teeworlds.learnt import Learnt
 from netdissect.protocols.teeworlds.scan import scan
-from netdissect.wire.teeworlds import DIALECTS
+from netdissect.wire.teeworlds_forms import DIALECTS
 
 TYPED = (Ev.MESSAGE, Ev.UNIT)
 FATAL = frozenset(("truncated", "overlong-varint", "length-beyond-end", "unterminated-string"))

@@ -10,7 +10,6 @@ from netdissect.craft.filling import Fields, filled, unshown
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds import controls, messages
 from netdissect.wire import huffman
-from netdissect.wire.teeworlds import payload_limit
 from netdissect.wire.varint import TEEWORLDS
 
 __all__ = ["rebuild", "wrap"]
@@ -48,7 +47,7 @@ def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
     packet = filled(header, fields, unshown)
     if fields.get("compressed_flag") and "compressed" in fields:
         code = bytes.fromhex(fields["compressed"])
-        packet.packed = _packed(code, payload_limit(header.dialect))
+        packet.packed = _packed(code, header.form.limit)
         packet.explicit = 1  # or Scapy builds a copy, which does not know them
     return bytes(packet / _body(header.dialect, family, fields))
 

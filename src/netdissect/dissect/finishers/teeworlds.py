@@ -12,12 +12,10 @@ from netdissect.layers.teeworlds import CODES
 from netdissect.layers.teeworlds.packets import body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire import huffman
-from netdissect.wire.teeworlds import DIALECTS, MAX_PACKET, payload_limit
+from netdissect.wire.teeworlds_forms import MAGIC_OCTETS, MAX_PACKET, form_of
 
 __all__ = ["finish"]
 
-_ID_OCTETS = 8
-"""Octets of the id of a connectionless message."""
 _BEHIND_END = 1
 """Octets that an encoder may write after the one with the end symbol."""
 
@@ -43,8 +41,8 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
 def _whole_id(body: FieldNode, walker: Walker) -> None:
     """Note a connectionless message whose id is cut."""
     octets = body.bit_length // 8
-    if octets < _ID_OCTETS:
-        text = f"{octets} of the {_ID_OCTETS} octets of a message id"
+    if octets < MAGIC_OCTETS:
+        text = f"{octets} of the {MAGIC_OCTETS} octets of a message id"
         walker.note("truncated", text, body.bit_offset, body.bit_length)
 
 
@@ -75,9 +73,8 @@ def _body(
         if opened is None:
             return
         data, reader, start = opened, Walker(Catalogue(CODES), buffer=1), 0
-    dialect = request.dialect.removeprefix("teeworlds-")
-    known = f"teeworlds-{dialect}" in DIALECTS
-    layer = body_layer(dialect if known else "0.7", data, control=control)
+    dialect = form_of(request.dialect).dialect.removeprefix("teeworlds-")
+    layer = body_layer(dialect, data, control=control)
     around = Scope()
     around["_direction"] = request.direction
     around["num_chunks"] = fields["num_chunks"].value
@@ -110,11 +107,10 @@ def _contradictions(root: FieldNode, reader: Walker) -> None:
 def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> bytes | None:
     """Decompress the body into the second buffer; None where it cannot be done."""
     packed = dissection.buffers[0].data[start:]
-    limit = payload_limit(request.dialect)
     node = FieldNode("compressed", packed, 8 * start, 8 * len(packed), packed.hex())
     dissection.root.children.append(node)
     try:
-        opened = huffman.decompress(packed, limit)
+        opened = huffman.decompress(packed, form_of(request.dialect).limit)
     except huffman.HuffmanError as fault:
         walker.note("teeworlds-huffman", str(fault), 8 * start, 8 * len(packed))
         return None

@@ -15,20 +15,17 @@ from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.drivers.teeworlds_form import (
-    FORMS,
-    RESEND,
-    SPAN,
-    VITAL,
     ChunkHead,
     Opened,
     chunk_heads,
+    chunk_of,
     number_chunks,
 )
 from netdissect.fuzz.drivers.teeworlds_lies import bad_code
 from netdissect.fuzz.generator import Traits
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import connless_layer, message_layer
-from netdissect.wire.teeworlds import CONTROL_NAMES
+from netdissect.wire import teeworlds_forms as tw
 
 __all__ = ["TeeworldsDriver"]
 
@@ -50,10 +47,6 @@ _HARMLESS = "SysPingReply"
 _FILLERS = 100
 """Harmless messages in one packet."""
 _VERSIONS = {"0.6": b"0.6 626fce9a778df4d4", "0.7": b"0.7 802f1be60a05665f"}
-_NO_TOKEN = b"\xff\xff\xff\xff"
-_MAGIC = b"TKEN"
-_KEEPALIVE, _CONNECT, _ACCEPTED, _ACCEPT, _CLOSE, _TOKEN = range(6)
-_CONNLESS_HEAD = {"0.6": 6, "0.7": 9}
 _PREFIX = {"0.6": "Tw06", "0.7": "Tw07"}
 
 
@@ -67,7 +60,7 @@ class TeeworldsDriver(Driver):
     """One connection."""
 
     protocol = "teeworlds"
-    dialects = ("teeworlds-0.7", *(name for name in FORMS if name != "teeworlds-0.7"))
+    dialects = (tw.D07, *(name for name in tw.FORMS if name != tw.D07))
     traits = Traits(
         live_fields={
             "token": "token",
@@ -76,7 +69,7 @@ class TeeworldsDriver(Driver):
             "sequence_high": "sequence",
             "sequence_low": "sequence",
         },
-        span=SPAN,
+        span=tw.SPAN,
         stages=("fresh", "connecting", CONNECTED),
         controls=frozenset(
             {"game.cl_say", "game.cl_emoticon", "game.cl_set_team", "game.cl_kill", "game.cl_vote"}
@@ -90,11 +83,11 @@ class TeeworldsDriver(Driver):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._form = FORMS[self.dialect]
+        self._form = tw.FORMS[self.dialect]
         self._chance = Chance("token", self.link.local[1])
         self._my_token = self._chance.octets(4)
-        self._token = _NO_TOKEN
-        self._token_used = self._form.token_at is not None
+        self._token = tw.NO_TOKEN
+        self._token_used = self._form.head > tw.HEADER
         self._received = 0
         self._number = 0
         self._acked = 0
@@ -114,7 +107,7 @@ class TeeworldsDriver(Driver):
         return bytes(getattr(layers, _PREFIX[self._form.family] + name)(**fields))
 
     def _put(self, head: bytes, payload: bytes) -> None:
-        if self._form.token_last and self._token_used:
+        if self._form.tail and self._token_used:
             payload += self._token
         self._sent = self.clock()
         self.link.send(head + payload)
@@ -126,8 +119,8 @@ class TeeworldsDriver(Driver):
         opened.head[2] = chunks
         if self._form.token_flag and self._token_used:
             opened.head[0] |= self._form.token_flag
-            opened.head += bytes(4)
-        if self._form.token_at is not None or self._form.token_flag:
+            opened.head += bytes(tw.TOKEN_OCTETS)
+        if self._form.head > tw.HEADER or self._form.token_flag:
             opened.token = self._token
         return bytes(opened.head)
 
@@ -135,14 +128,7 @@ class TeeworldsDriver(Driver):
         self._put(self._head(self._form.control, 0), bytes([number]) + body)
 
     def _chunk(self, message: bytes, number: int | None = None, flags: int = 0) -> bytes:
-        shift = 4 if self._form.family == "0.6" else 6
-        size = len(message)
-        head = bytearray([flags | size >> shift & 0x3F, size & ((1 << shift) - 1), 0])
-        if number is None:
-            return bytes(head[:2]) + message
-        head[0] |= VITAL
-        ChunkHead(head, 0, self._form.family).number = number
-        return bytes(head) + message
+        return chunk_of(message, self._form, number, flags)
 
     def _say(self, message: bytes, *, vital: bool = True) -> None:
         number = self._next() if vital else None
@@ -151,14 +137,14 @@ class TeeworldsDriver(Driver):
         self._put(self._head(0, 1), self._chunk(message, number))
 
     def _next(self) -> int:
-        self._number = (self._number + 1) % SPAN
+        self._number = (self._number + 1) % tw.SPAN
         return self._number
 
     # --- session ------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Shake hands; then log in and enter the game."""
-        self._step = "token" if self._form.token_at is not None else "connect"
+        self._step = "token" if self._form.head > tw.HEADER else "connect"
         self._repeat(self.clock())
 
     def reached(self, stage: str) -> bool:
@@ -172,31 +158,32 @@ class TeeworldsDriver(Driver):
         begin anew, or take a token from it.
         """
         opened = (
-            None
-            if octets[:1] and octets[0] & self._form.connless
-            else Opened.of(octets, self._form)
+            None if octets[:1] and octets[0] & tw.CONNLESS_FLAG else Opened.of(octets, self._form)
         )
         return opened is not None and opened.is_control and any(opened.payload[:1])
 
     def _repeat(self, now: float) -> None:
         """Send the message of the handshake that is due."""
         self._repeated = now
-        padded = self._my_token + bytes(508)
+        padded = self._my_token + bytes(tw.PADDED_OCTETS - tw.TOKEN_OCTETS)
         if self._step == "token":
-            self._control(_TOKEN, padded)
+            self._control(tw.TOKEN, padded)
         elif self._step == "connect" and self._form.family == "0.7":
-            self._control(_CONNECT, padded)
-        elif self._step == "connect" and self._form.token_last:
-            self._put(self._head(self._form.control, 0), bytes([_CONNECT]) + _MAGIC + _NO_TOKEN)
+            self._control(tw.CONNECT, padded)
+        elif self._step == "connect" and self._form.tail:
+            self._put(
+                self._head(self._form.control, 0),
+                bytes([tw.CONNECT]) + tw.TOKEN_MAGIC + tw.NO_TOKEN,
+            )
         elif self._step == "connect" and self._form.token_flag:
-            self._control(_CONNECT, bytes(4) + self._my_token + bytes(504))
+            self._control(tw.CONNECT, bytes(tw.TOKEN_OCTETS) + padded[: -tw.TOKEN_OCTETS])
         elif self._step == "connect":
-            self._control(_CONNECT)
+            self._control(tw.CONNECT)
 
     def handle(self, data: bytes, now: float) -> None:
         """Take one packet of the server."""
-        if data[:1] and data[0] & self._form.connless:
-            body = data[_CONNLESS_HEAD[self._form.family] :]
+        if data[:1] and data[0] & tw.CONNLESS_FLAG:
+            body = data[tw.CONNLESS_HEAD[self._form.family] :]
             self.answered(_type_of(connless_layer(body, self._form.family), "connless"))
             return
         opened = Opened.of(data, self._form)
@@ -211,33 +198,33 @@ class TeeworldsDriver(Driver):
             self.end("reset by a handshake")
             return
         self._acknowledge(opened.ack)
-        for head in chunk_heads(opened.payload, opened.head[2], self._form.family):
+        for head in chunk_heads(opened.payload, opened.head[2], self._form):
             self._handle_chunk(head)
         # Last, so that it acknowledges what has just come: servers ignore what is behind.
         if opened.head[0] & self._form.resend:
             self._resend(now)
 
     def _handle_control(self, body: bytes, opened: Opened) -> None:
-        number = body[0] if body else _KEEPALIVE
-        self.answered(f"control.{CONTROL_NAMES[self._form.family].get(number, 'unknown')}")
-        if number == _CLOSE:
+        number = body[0] if body else tw.KEEPALIVE
+        self.answered(f"control.{tw.CONTROL_NAMES[self._form.family].get(number, 'unknown')}")
+        if number == tw.CLOSE:
             reason = body[1:].split(b"\0")[0].decode("utf-8", "replace")
             self.end(f"refused: {reason}" if self.state != CONNECTED else f"closed: {reason}")
-        elif number == _TOKEN and self._step == "token":
+        elif number == tw.TOKEN and self._step == "token":
             self._token, self._step = body[1:5].ljust(4, b"\0"), "connect"
             self._repeat(self.clock())
-        elif number == _ACCEPTED and self._step == "connect":
+        elif number == tw.ACCEPTED and self._step == "connect":
             self._learn_token(body, opened)
             self._accepted()
-        elif number == _ACCEPTED and self._step == "fresh":
+        elif number == tw.ACCEPTED and self._step == "fresh":
             # A mutant opened a connection that only its token can close.
             self._learn_token(body, opened)
-        elif number == _ACCEPTED and self.state == CONNECTED:
+        elif number == tw.ACCEPTED and self.state == CONNECTED:
             # A mutant was taken for a connect: the server's numbers start again.
             self.end("reset by a handshake")
 
     def _learn_token(self, body: bytes, opened: Opened) -> None:
-        if self._form.token_last and body[1:5] == _MAGIC:
+        if self._form.tail and body[1:5] == tw.TOKEN_MAGIC:
             self._token, self._token_used = body[5:9], True
         elif self._form.token_flag and opened.head[0] & self._form.token_flag:
             self._token, self._token_used = body[1:5], True
@@ -245,7 +232,7 @@ class TeeworldsDriver(Driver):
     def _accepted(self) -> None:
         self._step = "online"
         if self._form.family == "0.6" and not self._form.token_flag:
-            self._control(_ACCEPT)
+            self._control(tw.ACCEPT)
         fields: dict[str, Any] = {"version": _VERSIONS[self._form.family]}
         if self._form.family == "0.7":
             fields["client_version"] = 0x0705
@@ -253,10 +240,10 @@ class TeeworldsDriver(Driver):
 
     def _handle_chunk(self, head: ChunkHead) -> None:
         if head.vital:
-            ahead = (head.number - self._received) % SPAN
+            ahead = (head.number - self._received) % tw.SPAN
             if ahead != 1:
                 # A number of the last 512 was here before; any other lies behind a gap.
-                self._want_resend |= ahead != 0 and ahead < SPAN - _BACKROOM
+                self._want_resend |= ahead != 0 and ahead < tw.SPAN - _BACKROOM
                 return
             self._received, self._want_resend = head.number, False
         message = head.message
@@ -297,14 +284,14 @@ class TeeworldsDriver(Driver):
 
     def _is_behind(self, ack: int) -> bool:
         """Return whether an acknowledgement is older than the newest one."""
-        return 0 < (self._acked - ack) % SPAN <= _BACKROOM
+        return 0 < (self._acked - ack) % tw.SPAN <= _BACKROOM
 
     def _acknowledge(self, number: int) -> None:
         if not self._is_behind(number):
             self._progress = self._progress if number == self._acked else self.clock()
             self._acked = number
         for sent in list(self._outbox):
-            if (number - sent) % SPAN <= _BACKROOM:
+            if (number - sent) % tw.SPAN <= _BACKROOM:
                 _message, key = self._outbox.pop(sent)
                 if key is not None:
                     self.acknowledged(key)
@@ -314,14 +301,14 @@ class TeeworldsDriver(Driver):
         if now - self._resent < RESEND_SECONDS or not self._outbox:
             return
         self._resent = now
-        ordered = sorted(self._outbox, key=lambda number: (number - self._acked) % SPAN)
+        ordered = sorted(self._outbox, key=lambda number: (number - self._acked) % tw.SPAN)
         chunks: list[bytes] = []
         for number in ordered:
             message, key = self._outbox[number]
             if key is not None and self.forget_mutant(key):
                 message = self._message(_HARMLESS)
                 self._outbox[number] = (message, None)
-            chunk = self._chunk(message, number, RESEND)
+            chunk = self._chunk(message, number, tw.RESEND)
             if sum(map(len, chunks)) + len(chunk) > _PACKET_LIMIT:
                 self._put(self._head(0, len(chunks)), b"".join(chunks))
                 chunks = []
@@ -347,14 +334,14 @@ class TeeworldsDriver(Driver):
         if self._want_resend and now - self._sent >= RESEND_SECONDS:
             self._put(self._head(self._form.resend, 0), b"")
         elif now - self._sent >= KEEP_SECONDS:
-            self._control(_KEEPALIVE)
+            self._control(tw.KEEPALIVE)
 
     def probe(self, now: float) -> None:
         """Send what a living server answers: a ping in a connection, else the handshake."""
         if self._step == "online":
             self._say(self._message("SysPing"), vital=False)
         else:
-            self._step = "token" if self._form.token_at is not None else "connect"
+            self._step = "token" if self._form.head > tw.HEADER else "connect"
             self._repeat(now)
 
     def proofs(self) -> int:
@@ -377,21 +364,21 @@ class TeeworldsDriver(Driver):
 
     def leave(self) -> None:
         """Send a close without a reason."""
-        self._control(_CLOSE)
+        self._control(tw.CLOSE)
 
     # --- steps --------------------------------------------------------------------------------
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Put in token, ack and the numbers of vital chunks."""
         data = step.octets
-        if data[:1] and data[0] & self._form.connless:
+        if data[:1] and data[0] & tw.CONNLESS_FLAG:
             return self._stamp_connless(data, step), None
         opened = Opened.of(data, self._form)
         if opened is None:
             return data, None
         shift = dict(step.shift)
         if "ack" not in step.hold:
-            opened.ack = (self._received + shift.get("ack", 0)) % SPAN
+            opened.ack = (self._received + shift.get("ack", 0)) % tw.SPAN
         if "token" not in step.hold:
             if self._token_used:
                 opened.token = self._token
@@ -408,7 +395,7 @@ class TeeworldsDriver(Driver):
         if not step.advance:
             self._number = base
         for head in heads if shift else ():
-            head.number = (head.number + shift) % SPAN
+            head.number = (head.number + shift) % tw.SPAN
         if not numbers or not step.advance:
             return opened.octets(), None
         for number in numbers:
@@ -427,12 +414,12 @@ class TeeworldsDriver(Driver):
         """Send something harmless under the numbers of messages that were not taken."""
         numbers, self._fillers = self._fillers, []
         waiting = [number for number in numbers if number in self._outbox]
-        chunks = [self._chunk(self._outbox[number][0], number, RESEND) for number in waiting]
+        chunks = [self._chunk(self._outbox[number][0], number, tw.RESEND) for number in waiting]
         for at in range(0, len(chunks), _FILLERS):
             part = chunks[at : at + _FILLERS]
             self._put(self._head(0, len(part)), b"".join(part))
 
     def _stamp_connless(self, data: bytes, step: Step) -> bytes:
-        if self._form.token_at is None or "token" in step.hold or len(data) < 9:  # noqa: PLR2004
+        if self._form.head == tw.HEADER or "token" in step.hold or len(data) < 9:  # noqa: PLR2004
             return data
         return data[:1] + self._token + self._my_token + data[9:]

@@ -1,7 +1,6 @@
 """Where the live values of a Teeworlds packet lie: headers and chunk heads, patched in place.
 
-Mutants are damaged: what the layers refuse to read must still get its token and numbers. The places
-are those of `netdissect.layers.teeworlds.packets`, which a test compares.
+Mutants are damaged: what the layers refuse to read must still get its token and numbers.
 """
 
 from __future__ import annotations
@@ -10,44 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netdissect.wire import huffman
+from netdissect.wire.teeworlds_forms import HEADER, TOKEN_OCTETS, VITAL, Form
 
-__all__ = ["FORMS", "SPAN", "ChunkHead", "Form", "Opened", "chunk_heads"]
+__all__ = ["ChunkHead", "Opened", "chunk_heads", "chunk_of", "number_chunks"]
 
-SPAN = 1024
-"""Modulus of the numbers of vital chunks."""
-TOKEN_OCTETS = 4
 _INFLATED_LIMIT = 4096
-VITAL, RESEND = 0x40, 0x80
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The layout of one dialect."""
-
-    head: int
-    """Octets of the header without an optional token."""
-    control: int
-    """Masks in octet 0."""
-    resend: int
-    compressed: int
-    connless: int
-    family: str
-    """`0.6` or `0.7`: layout of the chunk heads and numbers of the messages."""
-    token_flag: int = 0
-    """Mask that says that a token follows the header (0.6.5)."""
-    token_at: int | None = None
-    """Octet at which the header always has a token (0.7)."""
-    token_last: bool = False
-    """The payload ends with a token (DDNet)."""
-
-
-FORMS: dict[str, Form] = {
-    "teeworlds-0.6": Form(3, 0x10, 0x40, 0x80, 0x20, "0.6"),
-    "teeworlds-0.6.5": Form(3, 0x10, 0x40, 0x80, 0x20, "0.6", token_flag=0x08),
-    "teeworlds-ddnet-0.6": Form(3, 0x10, 0x40, 0x80, 0x20, "0.6", token_last=True),
-    "teeworlds-0.7": Form(7, 0x04, 0x08, 0x10, 0x20, "0.7", token_at=3),
-}
-"""Dialect -> layout. Source: docs/protocols/teeworlds.md."""
 
 
 @dataclass(slots=True)
@@ -116,11 +82,9 @@ class Opened:
             del self.head[self.form.head :]
 
     def _token_place(self) -> tuple[bytearray, int] | None:
-        if self.form.token_at is not None:
-            return self.head, self.form.token_at
-        if self.head[0] & self.form.token_flag:
-            return self.head, self.form.head
-        if self.form.token_last and not self.sealed and len(self.payload) >= TOKEN_OCTETS:
+        if self.form.head > HEADER or self.head[0] & self.form.token_flag:
+            return self.head, HEADER
+        if self.form.tail and not self.sealed and len(self.payload) >= TOKEN_OCTETS:
             return self.payload, len(self.payload) - TOKEN_OCTETS
         return None
 
@@ -128,10 +92,9 @@ class Opened:
     def is_whole(self) -> bool:
         """Return whether the chunks fill the payload exactly, as receivers want it."""
         at = count = 0
-        for head in chunk_heads(self.payload, self.head[2], self.form.family):
+        for head in chunk_heads(self.payload, self.head[2], self.form):
             at, count = head.start + head.size, count + 1
-        last = TOKEN_OCTETS if self.form.token_last else 0
-        return count == self.head[2] and at + last == len(self.payload)
+        return count == self.head[2] and at + self.form.tail == len(self.payload)
 
     def octets(self) -> bytes:
         """Return the packet as octets."""
@@ -145,7 +108,7 @@ class ChunkHead:
 
     payload: bytearray
     at: int
-    family: str
+    form: Form
 
     @property
     def vital(self) -> bool:
@@ -155,8 +118,13 @@ class ChunkHead:
     @property
     def size(self) -> int:
         """Return the octets of the message that it announces."""
-        high, low = self.payload[self.at] & 0x3F, self.payload[self.at + 1]
-        return high << 4 | low & 0xF if self.family == "0.6" else high << 6 | low & 0x3F
+        high, low = self.payload[self.at] & 0x3F, self.payload[self.at + 1] & self._mask
+        return high << self.form.size_bits | low
+
+    @property
+    def _mask(self) -> int:
+        """Return the bits of the size in the second octet."""
+        return (1 << self.form.size_bits) - 1
 
     @property
     def start(self) -> int:
@@ -171,27 +139,22 @@ class ChunkHead:
     @property
     def number(self) -> int:
         """Return the number of a vital chunk."""
-        middle, low = self.payload[self.at + 1], self.payload[self.at + 2]
-        if self.family == "0.6":
-            return (middle & 0xF0) << 2 | low
-        return (middle & 0xC0) << 2 | low
+        return (self.payload[self.at + 1] & ~self._mask) << 2 | self.payload[self.at + 2]
 
     @number.setter
     def number(self, value: int) -> None:
-        keep, shift = (0x0F, 2) if self.family == "0.6" else (0x3F, 2)
-        self.payload[self.at + 1] = self.payload[self.at + 1] & keep | value >> shift & (
-            0xFF - keep
-        )
+        size = self.payload[self.at + 1] & self._mask
+        self.payload[self.at + 1] = size | value >> 2 & ~self._mask
         self.payload[self.at + 2] = value & 0xFF
 
 
-def chunk_heads(payload: bytearray, count: int, family: str) -> Iterator[ChunkHead]:
+def chunk_heads(payload: bytearray, count: int, form: Form) -> Iterator[ChunkHead]:
     """Yield the heads of up to `count` chunks; stop at the first that is not all there."""
     at = 0
     for _ in range(count):
         if at + 2 > len(payload):
             return
-        head = ChunkHead(payload, at, family)
+        head = ChunkHead(payload, at, form)
         if head.start > len(payload):
             return
         yield head
@@ -202,8 +165,19 @@ def number_chunks(opened: Opened, next_number: Callable[[], int]) -> list[ChunkH
     """Give every vital chunk of a packet its number; return their heads."""
     if opened.is_control or opened.sealed:
         return []
-    heads = chunk_heads(opened.payload, opened.head[2], opened.form.family)
+    heads = chunk_heads(opened.payload, opened.head[2], opened.form)
     vital = [head for head in heads if head.vital]
     for head in vital:
         head.number = next_number()
     return vital
+
+
+def chunk_of(message: bytes, form: Form, number: int | None = None, flags: int = 0) -> bytes:
+    """Return a chunk that holds a message; one with a number is vital."""
+    size, bits = len(message), form.size_bits
+    head = bytearray([flags | size >> bits & 0x3F, size & ((1 << bits) - 1), 0])
+    if number is None:
+        return bytes(head[:2]) + message
+    head[0] |= VITAL
+    ChunkHead(head, 0, form).number = number
+    return bytes(head) + message

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from netdissect.fuzz.chance import Chance
-from netdissect.fuzz.drivers.teeworlds_form import FORMS
 from netdissect.wire import huffman
+from netdissect.wire.teeworlds_forms import CONNLESS_FLAG, D06, D07, FORMS, MAX_PACKET
 
 __all__ = ["bad_code"]
+
+_TOO_MUCH = (
+    FORMS[D07].limit, FORMS[D07].limit + 1, FORMS[D06].limit + 1, MAX_PACKET, 2048, 8000, 10000,
+)  # fmt: skip
 
 
 def bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
     """Return a packet that says that it is compressed, and holds something else."""
-    form = FORMS["teeworlds-0.7" if len(data) > 7 and not data[0] & 0xC0 else "teeworlds-0.6"]  # noqa: PLR2004
-    if len(data) <= form.head or data[0] & (form.connless | form.control):
+    form = FORMS[D07]
+    if len(data) <= form.head or data[0] & form.reserved:
+        form = FORMS[D06]
+    if len(data) <= form.head or data[0] & (CONNLESS_FLAG | form.control):
         return None
     head = bytes([data[0] | form.compressed]) + data[1 : form.head]
     plain = data[form.head :]
     if data[0] & form.compressed:
         try:
-            plain = huffman.decompress(plain, 1400)
+            plain = huffman.decompress(plain, MAX_PACKET)
         except huffman.HuffmanError as fault:
             plain = bytes(fault.args[1]) if len(fault.args) > 1 else b""
     code = huffman.compress(plain)
@@ -26,13 +32,11 @@ def bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
     made = {
         "not compressed": plain,
         "no end": code[: max(1, len(code) // 2)],
-        "too much": huffman.compress(
-            bytes(chance.choice((1391, 1392, 1395, 1400, 2048, 8000, 10000)))
-        ),
+        "too much": huffman.compress(bytes(chance.choice(_TOO_MUCH))),
         "endless": bytes([0xFF]) * chance.choice((16, 175, 1300)),
         "octets behind the end": code + chance.octets(chance.between(1, 8)),
         "noise": chance.octets(chance.between(1, 64)),
         "empty": b"",
     }
     note = chance.choice(list(made))
-    return head + made[note][:1400], note
+    return head + made[note][:MAX_PACKET], note

@@ -9,13 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netdissect.fuzz.drivers.teeworlds_form import (
-    FORMS,
-    RESEND,
-    SPAN,
-    VITAL,
     ChunkHead,
     Opened,
     chunk_heads,
+    chunk_of,
 )
 from netdissect.fuzz.servers.base import (
     PEER_LIMIT,
@@ -27,14 +24,12 @@ from netdissect.fuzz.servers.base import (
 )
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import message_layer
-from netdissect.wire.teeworlds import payload_limit
+from netdissect.wire import teeworlds_forms as tw
 
 __all__ = ["TeeworldsServer"]
 
-_FORM = FORMS["teeworlds-0.7"]
-_KEEPALIVE, _CONNECT, _ACCEPT, _CLOSE, _TOKEN = 0, 1, 2, 4, 5
+_FORM = tw.FORMS[tw.D07]
 _BACKROOM = 512
-_PAYLOAD_LIMIT = payload_limit("0.7")
 _JUMP_BUG = 128
 SNAP_SECONDS = 0.04
 TIMEOUT_SECONDS = 10.0
@@ -73,10 +68,10 @@ class TeeworldsServer(Server):
     vital number far ahead; `decompression` writes beyond a buffer of the size of a packet.
     """
 
-    DIALECT = "teeworlds-0.7"
+    DIALECT = tw.D07
     BUGS = ("length", "sequence", "decompression", "off-by-one", "number-wrap", "unbounded-table")
 
-    def __init__(self, dialect: str = "teeworlds-0.7", bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str = tw.D07, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._peers: dict[Address, _Peer] = {}
         self.delivered = 0
@@ -85,7 +80,7 @@ class TeeworldsServer(Server):
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one packet."""
         opened = Opened.of(data, _FORM)
-        if opened is None or data[0] & _FORM.connless:
+        if opened is None or data[0] & tw.CONNLESS_FLAG:
             return []
         self._check_code(opened)
         if opened.is_control:
@@ -94,10 +89,10 @@ class TeeworldsServer(Server):
         if known is None or opened.token != _own_token(peer):
             return []
         known.heard, known.online = now, True
-        for number in [each for each in known.outbox if (opened.ack - each) % SPAN <= _BACKROOM]:
+        for number in [each for each in known.outbox if (opened.ack - each) % tw.SPAN <= _BACKROOM]:
             del known.outbox[number]
         replies = self._resend(known, peer, now) if opened.head[0] & _FORM.resend else []
-        for head in chunk_heads(opened.payload, opened.head[2], "0.7"):
+        for head in chunk_heads(opened.payload, opened.head[2], _FORM):
             self._check_length(head, opened)
             replies += self._chunk(head, known, peer)
         return replies
@@ -117,19 +112,19 @@ class TeeworldsServer(Server):
         return replies
 
     def _control(self, body: bytes, opened: Opened, address: Address, now: float) -> Replies:
-        number = body[0] if body else _KEEPALIVE
+        number = body[0] if body else tw.KEEPALIVE
         peer = self._peers.get(address)
-        if number == _TOKEN and len(body) >= 5:  # noqa: PLR2004 - the client's token
-            return [(_control_packet(body[1:5], _TOKEN, _own_token(address)), address)]
+        if number == tw.TOKEN and len(body) >= 5:  # noqa: PLR2004 - the client's token
+            return [(_control_packet(body[1:5], tw.TOKEN, _own_token(address)), address)]
         if opened.token != _own_token(address):
             return []
-        if number == _CONNECT and len(body) >= 5:  # noqa: PLR2004
+        if number == tw.CONNECT and len(body) >= 5:  # noqa: PLR2004
             if peer is None:
                 while len(self._peers) >= PEER_LIMIT:
                     del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
                 peer = self._peers[address] = _Peer(body[1:5], now)
-            return [(_control_packet(peer.token, _ACCEPT, b""), address)]
-        if number == _CLOSE and peer is not None:
+            return [(_control_packet(peer.token, tw.ACCEPTED, b""), address)]
+        if number == tw.CLOSE and peer is not None:
             del self._peers[address]
         elif peer is not None:
             peer.heard = now
@@ -138,13 +133,13 @@ class TeeworldsServer(Server):
     def _chunk(self, head: ChunkHead, peer: _Peer, address: Address) -> Replies:
         """Take one chunk; return what the login or a ping asks for."""
         number = head.number if head.vital else None
-        self.event(Event(address, number, peer.received, SPAN, 32, key=head.message[:2]))
+        self.event(Event(address, number, peer.received, tw.SPAN, 32, key=head.message[:2]))
         if head.vital:
-            ahead = (head.number - peer.received) % SPAN
-            if "sequence" in self.bugs and _JUMP_BUG <= ahead < SPAN - _BACKROOM:
+            ahead = (head.number - peer.received) % tw.SPAN
+            if "sequence" in self.bugs and _JUMP_BUG <= ahead < tw.SPAN - _BACKROOM:
                 self.silent = True
             if ahead != 1:
-                peer.want_resend |= ahead != 0 and ahead < SPAN - _BACKROOM
+                peer.want_resend |= ahead != 0 and ahead < tw.SPAN - _BACKROOM
                 return []
             peer.received, peer.want_resend = head.number, False
             self.delivered += 1
@@ -160,9 +155,9 @@ class TeeworldsServer(Server):
 
     def _packet(self, peer: _Peer, message: bytes, *, vital: bool = False) -> bytes:
         if vital:
-            peer.number = (peer.number + 1) % SPAN
+            peer.number = (peer.number + 1) % tw.SPAN
             peer.outbox[peer.number] = message
-        chunk = _chunk(message, peer.number if vital else None)
+        chunk = chunk_of(message, _FORM, peer.number if vital else None)
         return self._head(peer, 1) + chunk
 
     def _head(self, peer: _Peer, chunks: int) -> bytes:
@@ -178,7 +173,7 @@ class TeeworldsServer(Server):
         packets: list[bytes] = [b""]
         counts = [0]
         for number, message in peer.outbox.items():
-            chunk = _chunk(message, number, RESEND)
+            chunk = chunk_of(message, _FORM, number, tw.RESEND)
             if len(packets[-1]) + len(chunk) > _PACKET_LIMIT:
                 packets.append(b"")
                 counts.append(0)
@@ -191,9 +186,9 @@ class TeeworldsServer(Server):
         ]
 
     def _check_code(self, opened: Opened) -> None:
-        if "decompression" in self.bugs and opened.packed and len(opened.payload) > _PAYLOAD_LIMIT:
+        if "decompression" in self.bugs and opened.packed and len(opened.payload) > _FORM.limit:
             size = len(opened.payload)
-            raise PlantedBugError(f"decompression: {size} octets in a buffer for {_PAYLOAD_LIMIT}")
+            raise PlantedBugError(f"decompression: {size} octets in a buffer for {_FORM.limit}")
 
     def _check_length(self, head: ChunkHead, opened: Opened) -> None:
         end = head.start + head.size
@@ -217,12 +212,3 @@ def _own_token(address: Address) -> bytes:
 
 def _control_packet(token: bytes, number: int, body: bytes) -> bytes:
     return bytes([_FORM.control, 0, 0, *token, number]) + body
-
-
-def _chunk(message: bytes, number: int | None, flags: int = 0) -> bytes:
-    head = bytearray([flags | len(message) >> 6 & 0x3F, len(message) & 0x3F, 0])
-    if number is None:
-        return bytes(head[:2]) + message
-    head[0] |= VITAL
-    ChunkHead(head, 0, "0.7").number = number
-    return bytes(head) + message

@@ -15,7 +15,7 @@ from netdissect.layers.teeworlds.controls import *  # noqa: F403 - the public na
 from netdissect.layers.teeworlds.messages import *  # noqa: F403
 from netdissect.layers.teeworlds.packets import *  # noqa: F403
 from netdissect.model.annotations import code_rows
-from netdissect.wire.teeworlds import FAMILIES
+from netdissect.wire.teeworlds_forms import CONNLESS_FLAG, FAMILIES
 from netdissect.wire.teeworlds_snapshots import object_fields
 
 _GROUPS: tuple[dict[Any, Any], ...] = (
@@ -55,13 +55,10 @@ ADDED_FIELDS: dict[str, str] = {
 
 DEFAULT_PORT = 8303
 """Game servers without another setting. Source: docs/protocols/teeworlds.md."""
-CONNLESS_BIT = 0x20
 
 ROOTS: dict[str, type[packets.TwPacket]] = {
-    "teeworlds-0.6": packets.Tw06,
-    "teeworlds-0.6.5": packets.Tw065,
-    "teeworlds-ddnet-0.6": packets.TwDdnet,
-    "teeworlds-0.7": packets.Tw07,
+    layer.form.dialect: layer
+    for layer in (packets.Tw06, packets.Tw065, packets.TwDdnet, packets.Tw07)
 }
 """Dialect -> header."""
 
@@ -74,7 +71,7 @@ def root(payload: bytes, request: Any) -> type[Layer]:
 def packet_layer(payload: bytes, dialect: str) -> type[Layer]:
     """Return the header of a dialect, or the connectionless form where its bit is set."""
     header = ROOTS.get(dialect, packets.Tw07)
-    if payload[:1] and payload[0] & CONNLESS_BIT:
+    if payload[:1] and payload[0] & CONNLESS_FLAG:
         return packets.Tw07Connless if header is packets.Tw07 else packets.Tw06Connless
     return header
 

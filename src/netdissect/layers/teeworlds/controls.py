@@ -14,14 +14,17 @@ from scapy.fields import ByteField
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.fields import IfLeft, Tail
 from netdissect.layers.teeworlds.fields import Maybe, Octets, OptionalTail, Text
-from netdissect.wire.teeworlds import CONTROL_NAMES
+from netdissect.wire.teeworlds_forms import (
+    CLOSE,
+    CONTROL_NAMES,
+    NO_TOKEN,
+    PADDED_OCTETS,
+    TOKEN_MAGIC,
+    TOKEN_OCTETS,
+    is_bare_token,
+)
 
 __all__ = ["CONTROLS", "TwControl", "TwControlEmpty", "TwControlUnknown", "control_layer"]
-
-TOKEN_MAGIC = b"TKEN"
-_TOKEN_OCTETS = 4
-_PADDED_OCTETS = 512
-"""Body of requests that no short packet may cause a longer answer to."""
 
 
 class TwControl(Layer):
@@ -92,13 +95,13 @@ _BODY_LENGTH = Gen(
 _MAGIC = Gen("magic", lambda fields: (fields["magic_octets"] or b"").decode("latin-1") or None)
 
 
-def _token(name: str, default: bytes = bytes(_TOKEN_OCTETS)) -> Octets:
-    return Octets(name, default, _TOKEN_OCTETS)
+def _token(name: str, default: bytes = bytes(TOKEN_OCTETS)) -> Octets:
+    return Octets(name, default, TOKEN_OCTETS)
 
 
 def _optional(name: str) -> IfLeft:
     """Return a token that may be missing, which it is where too little is left."""
-    return IfLeft(_token(name), 8 * _TOKEN_OCTETS)
+    return IfLeft(_token(name), 8 * TOKEN_OCTETS)
 
 
 def _absent(name: str) -> IfLeft:
@@ -115,7 +118,7 @@ def _reason() -> Maybe:
 
 def _request() -> list[Any]:
     """Return the fields of a request whose body is padded to 512 octets."""
-    return [_token("response_token"), Tail("padding", bytes(_PADDED_OCTETS - _TOKEN_OCTETS))]
+    return [_token("response_token"), Tail("padding", bytes(PADDED_OCTETS - TOKEN_OCTETS))]
 
 
 _LAYOUTS: dict[str, dict[int, list[Any]]] = {
@@ -125,7 +128,7 @@ _LAYOUTS: dict[str, dict[int, list[Any]]] = {
         1: [
             _optional("padding_a"),
             _optional("client_token"),
-            Tail("padding_b", bytes(_PADDED_OCTETS - 2 * _TOKEN_OCTETS)),
+            Tail("padding_b", bytes(PADDED_OCTETS - 2 * TOKEN_OCTETS)),
         ],
         2: [_optional("server_token")],
         3: [],
@@ -133,9 +136,9 @@ _LAYOUTS: dict[str, dict[int, list[Any]]] = {
     },
     "ddnet-0.6": {
         0: [_optional("token")],
-        1: [_token("magic_octets", TOKEN_MAGIC), _token("token", b"\xff" * _TOKEN_OCTETS)],
+        1: [_token("magic_octets", TOKEN_MAGIC), _token("token", NO_TOKEN)],
         2: [
-            IfLeft(_token("magic_octets", TOKEN_MAGIC), 8 * _TOKEN_OCTETS),
+            IfLeft(_token("magic_octets", TOKEN_MAGIC), 8 * TOKEN_OCTETS),
             _optional("token"),
         ],
         3: [_optional("token")],
@@ -185,23 +188,14 @@ class TwDdnetControlCloseBare(TwControl):
 
     name = "Teeworlds control close"
     control_name = "close"
-    fields_desc = [ByteField("control_id", 4), _token("token")]
-
-
-_CLOSE = 4
-_REASON_OCTETS = 3
+    fields_desc = [ByteField("control_id", CLOSE), _token("token")]
 
 
 def control_layer(dialect: str, payload: bytes) -> type[Layer]:
-    """Return the layer of a control message.
-
-    Four octets behind a DDNet close are its token, unless they are three letters and a NUL.
-    """
+    """Return the layer of a control message."""
     if not payload:
         return TwControlEmpty
     number = payload[0]
-    if dialect == "ddnet-0.6" and number == _CLOSE and len(payload) == 1 + _TOKEN_OCTETS:
-        reason = payload[1 : 1 + _REASON_OCTETS]
-        if payload[-1] or not (reason.isascii() and reason.decode().isprintable()):
-            return TwDdnetControlCloseBare
+    if dialect == "ddnet-0.6" and number == CLOSE and is_bare_token(payload[1:]):
+        return TwDdnetControlCloseBare
     return CONTROLS[dialect].get(number, TwControlUnknown)

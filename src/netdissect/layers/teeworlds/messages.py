@@ -27,7 +27,6 @@ from netdissect.layers.teeworlds.fields import (
     Text,
 )
 from netdissect.wire.teeworlds import (
-    FAMILIES,
     MessageRow,
     connless_rows,
     message_rows,
@@ -35,6 +34,7 @@ from netdissect.wire.teeworlds import (
     table,
     uuid_rows,
 )
+from netdissect.wire.teeworlds_forms import FAMILIES, MAGIC_OCTETS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["CONNLESS", "MESSAGES", "UUID_MESSAGES", "TwMessage", "connless_layer", "message_layer"]
@@ -401,8 +401,6 @@ CONNLESS: dict[str, dict[bytes, type[TwMessage]]] = {
     family: _connless(family) for family in FAMILIES
 }
 """Family -> the 8 octets that name a connectionless message -> its layer."""
-
-MAGIC_OCTETS = 8
 
 
 def message_layer(octets: bytes, family: str) -> type[Layer]:

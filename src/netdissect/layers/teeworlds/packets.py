@@ -1,17 +1,13 @@
 """Teeworlds packets: headers of every dialect, chunks, control and connectionless packets.
 
-```
-0.6      C R N c  p p A A   A A A A  A A A A   chunks    0.6.5 with bit `08`: 4 octets token
-0.7      0 0 N C  R c A A   A A A A  A A A A   chunks    4 octets token (of the receiver)
-```
-C compressed, R asks for a resend, N connectionless, c control, A ack. A compressed packet carries
-the Huffman code of what follows the header; in `ddnet-0.6` that includes a token at its end.
+Headers and chunk heads are built from `wire.teeworlds_forms`, which draws them.
 *Source:* docs/protocols/teeworlds.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, ConditionalField
@@ -23,7 +19,6 @@ from netdissect.layers.fields import Embedded, Items
 from netdissect.layers.teeworlds.controls import control_layer
 from netdissect.layers.teeworlds.fields import Flag, Octets
 from netdissect.layers.teeworlds.messages import (
-    MAGIC_OCTETS,
     TwMessage,
     TwOpaque,
     connless_layer,
@@ -32,7 +27,20 @@ from netdissect.layers.teeworlds.messages import (
 from netdissect.layers.teeworlds.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire import huffman
-from netdissect.wire.teeworlds import payload_limit
+from netdissect.wire.teeworlds_forms import (
+    CONNLESS_VERSION,
+    D06,
+    D065,
+    D07,
+    DDNET,
+    FORMS,
+    HEADER,
+    MAGIC_OCTETS,
+    NO_TOKEN,
+    SPAN,
+    TOKEN_OCTETS,
+    Form,
+)
 
 __all__ = [
     "Tw06",
@@ -50,10 +58,6 @@ __all__ = [
     "body_layer",
 ]
 
-NO_TOKEN = b"\xff\xff\xff\xff"
-CONNLESS_VERSION = 1
-_MASK_10 = 0x3FF
-
 
 # -- chunks ---------------------------------------------------------------------------------------
 
@@ -62,11 +66,7 @@ class _Chunk(Layer):
     """A chunk: a message with its size and, where it is vital, its sequence number."""
 
     is_item = True
-    family: ClassVar[str]
-    size_bits: ClassVar[int]
-    """Bits of the size in the second octet."""
-    sequence_bits: ClassVar[int]
-    """Bits of the sequence number above those of the third octet that it does not repeat."""
+    form: ClassVar[Form]
 
     def __init__(
         self, *args: Any, sequence: int | None = None, size: int | None = None, **kwargs: Any
@@ -82,11 +82,11 @@ class _Chunk(Layer):
     def sequence(self) -> int:
         """Return the sequence number, 10 bits; it counts where `vital` is set."""
         high, low = self.sequence_high or 0, self.sequence_low or 0
-        return int((high << self.sequence_bits | low) & _MASK_10)
+        return int((high << self.form.size_bits + 2 | low) % SPAN)
 
     @sequence.setter
     def sequence(self, value: int) -> None:
-        self.setfieldval("sequence_high", value >> self.sequence_bits)
+        self.setfieldval("sequence_high", value >> self.form.size_bits + 2)
         self.setfieldval("sequence_low", value & 0xFF)
 
     @property
@@ -94,28 +94,49 @@ class _Chunk(Layer):
         """Return the size of the body: as it is given, else as it will be filled in."""
         if self.size_low is None:
             return len(bytes(self.body)) if self.body is not None else 0
-        return int((self.size_high or 0) << self.size_bits | self.size_low)
+        return int((self.size_high or 0) << self.form.size_bits | self.size_low)
 
     @size.setter
     def size(self, value: int) -> None:
-        self.setfieldval("size_high", value >> self.size_bits)
-        self.setfieldval("size_low", value & ((1 << self.size_bits) - 1))
+        bits = self.form.size_bits
+        self.setfieldval("size_high", value >> bits)
+        self.setfieldval("size_low", value & ((1 << bits) - 1))
 
     def self_build(self) -> bytes:
         """Fill in the size unless it was given."""
         if self.raw_packet_cache is None and self.fields.get("size_low") is None:
-            size = len(bytes(self.body)) if self.body is not None else 0
             filled = self.copy()
-            filled.setfieldval("size_high", size >> self.size_bits)
-            filled.setfieldval("size_low", size & ((1 << self.size_bits) - 1))
+            filled.size = self.size
             return bytes(Layer.self_build(filled))
         return bytes(super().self_build())
 
 
-def _gens(size: str, sequence: str) -> tuple[Gen, ...]:
-    number = E(sequence)
+def _choose06(_fields: Any, octets: bytes) -> type[Layer]:
+    return message_layer(octets, "0.6")
+
+
+def _choose07(_fields: Any, octets: bytes) -> type[Layer]:
+    return message_layer(octets, "0.7")
+
+
+def _fields(form: Form) -> list[Any]:
+    """Return the fields of a chunk."""
+    choose = _choose07 if form.family == "0.7" else _choose06
+    return [
+        Flag("resend", 0),
+        Flag("vital", 0),
+        BitField("size_high", None, 6),
+        BitField("sequence_high", 0, 8 - form.size_bits),
+        BitField("size_low", None, form.size_bits),
+        ConditionalField(ByteField("sequence_low", 0), E("vital")),
+        Embedded("body", choose, E(f"size_high << {form.size_bits} | size_low"), shown="fields"),
+    ]
+
+
+def _gens(form: Form) -> tuple[Gen, ...]:
+    number = E(f"sequence_high << {form.size_bits + 2} | sequence_low")
     return (
-        Gen("size", E(size)),
+        Gen("size", E(f"size_high << {form.size_bits} | size_low")),
         Gen("sequence", lambda seen: number(seen) if seen["vital"] else None, keeps_none=True),
         Gen("kind", lambda fields: _row(fields, "kind")),
         Gen("id", lambda fields: fields["body"]["message_id"] >> 1),
@@ -143,31 +164,13 @@ _PLAIN_BITS = Check(
 )
 
 
-def _choose06(_fields: Any, octets: bytes) -> type[Layer]:
-    return message_layer(octets, "0.6")
-
-
-def _choose07(_fields: Any, octets: bytes) -> type[Layer]:
-    return message_layer(octets, "0.7")
-
-
 class Tw06Chunk(_Chunk):
     """A chunk of the 0.6 family. Bits 7 and 6 of the sequence number are sent twice."""
 
     name = "Teeworlds 0.6 chunk"
-    family = "0.6"
-    size_bits = 4
-    sequence_bits = 6
-    fields_desc = [
-        Flag("resend", 0),
-        Flag("vital", 0),
-        BitField("size_high", None, 6),
-        BitField("sequence_high", 0, 4),
-        BitField("size_low", None, 4),
-        ConditionalField(ByteField("sequence_low", 0), E("vital")),
-        Embedded("body", _choose06, E("size_high << 4 | size_low"), shown="fields"),
-    ]
-    generated = _gens("size_high << 4 | size_low", "sequence_high << 6 | sequence_low")
+    form = FORMS[D06]
+    fields_desc = _fields(form)
+    generated = _gens(form)
     checks = (
         _PLAIN_BITS,
         Check(
@@ -185,19 +188,9 @@ class Tw07Chunk(_Chunk):
     """A chunk of 0.7."""
 
     name = "Teeworlds 0.7 chunk"
-    family = "0.7"
-    size_bits = 6
-    sequence_bits = 8
-    fields_desc = [
-        Flag("resend", 0),
-        Flag("vital", 0),
-        BitField("size_high", None, 6),
-        BitField("sequence_high", 0, 2),
-        BitField("size_low", None, 6),
-        ConditionalField(ByteField("sequence_low", 0), E("vital")),
-        Embedded("body", _choose07, E("size_high << 6 | size_low"), shown="fields"),
-    ]
-    generated = _gens("size_high << 6 | size_low", "sequence_high << 8 | sequence_low")
+    form = FORMS[D07]
+    fields_desc = _fields(form)
+    generated = _gens(form)
     checks = (_PLAIN_BITS,)
 
 
@@ -217,8 +210,8 @@ class TwDdnetChunks(_Chunks):
 
     name = "Teeworlds DDNet chunks"
     fields_desc = [
-        Items("chunks", Tw06Chunk, E("num_chunks"), reserve=4),
-        Octets("token", bytes(4), 4),
+        Items("chunks", Tw06Chunk, E("num_chunks"), reserve=TOKEN_OCTETS),
+        Octets("token", bytes(TOKEN_OCTETS), TOKEN_OCTETS),
     ]
 
 
@@ -265,11 +258,9 @@ class TwPacket(Layer):
 
     __slots__ = ["packed"]
 
+    form: ClassVar[Form]
     dialect: ClassVar[str]
-    count_at: ClassVar[int] = 2
-    """Octet of the number of chunks."""
-    compressed_bit: ClassVar[int]
-    """Mask in octet 0."""
+    """Its name without prefix."""
     generated = (Gen("flags", _flags),)
     checks = _HEADER_CHECKS
 
@@ -298,7 +289,7 @@ class TwPacket(Layer):
                 self.packed = (s, s)
                 return
             try:
-                opened = huffman.decompress(s, payload_limit(self.dialect))
+                opened = huffman.decompress(s, self.form.limit)
             except huffman.HuffmanError:
                 self.packed = (s, s)
                 self.add_payload(Raw(s))
@@ -326,18 +317,42 @@ class TwPacket(Layer):
             return pkt + pay
         head = bytearray(pkt)
         if self.fields.get("num_chunks") is None and self.raw_packet_cache is None:
-            head[self.count_at] = len(getattr(self.payload, "chunks", ())) & 0xFF
+            head[HEADER - 1] = len(getattr(self.payload, "chunks", ())) & 0xFF
         if self.packed is not None and pay == self.packed[0]:
             return bytes(head) + self.packed[1]
         wanted = self.compressed_flag
         if wanted is None and not self.control_flag and pay:
             code = huffman.compress(pay)
             if len(code) < len(pay):
-                head[0] |= self.compressed_bit
+                head[0] |= self.form.compressed
                 return bytes(head) + code
         elif wanted:
             return bytes(head) + huffman.compress(pay)
         return bytes(head) + pay
+
+
+_FLAGS: dict[str, tuple[str, int | None]] = {
+    "C": ("compressed_flag", None),
+    "R": ("resend_flag", 0),
+    "N": ("connless_flag", 0),
+    "c": ("control_flag", 0),
+    "T": ("token_flag", 0),
+}
+
+
+def _header(form: Form) -> list[Any]:
+    """Return the fields of a header."""
+    fields: list[Any] = []
+    for letter, run in groupby(form.bits):
+        reserved = BitField("reserved", 0, len(list(run)))
+        fields.append(Flag(*_FLAGS[letter]) if letter in _FLAGS else reserved)
+    fields += [BitField("ack", 0, 10), ByteField("num_chunks", None)]
+    if form.token_flag:
+        token = Octets("token", bytes(TOKEN_OCTETS), TOKEN_OCTETS)
+        fields.append(ConditionalField(token, E("token_flag")))
+    elif form.head > HEADER:
+        fields.append(Octets("token", NO_TOKEN, TOKEN_OCTETS))
+    return fields
 
 
 class Tw06(TwPacket):
@@ -345,16 +360,8 @@ class Tw06(TwPacket):
 
     name = "Teeworlds 0.6"
     dialect = "0.6"
-    compressed_bit = 0x80
-    fields_desc = [
-        Flag("compressed_flag", None),
-        Flag("resend_flag"),
-        Flag("connless_flag"),
-        Flag("control_flag"),
-        BitField("reserved", 0, 2),
-        BitField("ack", 0, 10),
-        ByteField("num_chunks", None),
-    ]
+    form = FORMS[D06]
+    fields_desc = _header(form)
 
 
 class Tw065(TwPacket):
@@ -362,18 +369,8 @@ class Tw065(TwPacket):
 
     name = "Teeworlds 0.6.5"
     dialect = "0.6.5"
-    compressed_bit = 0x80
-    fields_desc = [
-        Flag("compressed_flag", None),
-        Flag("resend_flag"),
-        Flag("connless_flag"),
-        Flag("control_flag"),
-        Flag("token_flag"),
-        BitField("reserved", 0, 1),
-        BitField("ack", 0, 10),
-        ByteField("num_chunks", None),
-        ConditionalField(Octets("token", bytes(4), 4), E("token_flag")),
-    ]
+    form = FORMS[D065]
+    fields_desc = _header(form)
 
 
 class TwDdnet(Tw06):
@@ -381,7 +378,8 @@ class TwDdnet(Tw06):
 
     name = "Teeworlds DDNet"
     dialect = "ddnet-0.6"
-    fields_desc = list(Tw06.fields_desc)
+    form = FORMS[DDNET]
+    fields_desc = _header(form)
 
 
 class Tw07(TwPacket):
@@ -389,17 +387,8 @@ class Tw07(TwPacket):
 
     name = "Teeworlds 0.7"
     dialect = "0.7"
-    compressed_bit = 0x10
-    fields_desc = [
-        BitField("reserved", 0, 2),
-        Flag("connless_flag"),
-        Flag("compressed_flag", None),
-        Flag("resend_flag"),
-        Flag("control_flag"),
-        BitField("ack", 0, 10),
-        ByteField("num_chunks", None),
-        Octets("token", NO_TOKEN, 4),
-    ]
+    form = FORMS[D07]
+    fields_desc = _header(form)
 
 
 def body_layer(dialect: str, payload: bytes, *, control: bool) -> type[Layer]:
@@ -444,8 +433,8 @@ class Tw06Connless(Layer):
 
     name = "Teeworlds 0.6 connless"
     fields_desc = [
-        Octets("signature", b"\xff\xff", 2),
-        Octets("extra", NO_TOKEN, 4),
+        Octets("signature", NO_TOKEN[:2], 2),
+        Octets("extra", NO_TOKEN, TOKEN_OCTETS),
         Embedded("body", _connless06, shown="message_fields"),
     ]
     generated = (Gen("extended", lambda fields: fields["signature"] == b"xe"), *_CONNLESS_GENS)
@@ -468,8 +457,8 @@ class Tw07Connless(Layer):
         Flag("connless_flag", 1),
         BitField("other_flags", 0, 3),
         BitField("version", CONNLESS_VERSION, 2),
-        Octets("token", NO_TOKEN, 4),
-        Octets("response_token", NO_TOKEN, 4),
+        Octets("token", NO_TOKEN, TOKEN_OCTETS),
+        Octets("response_token", NO_TOKEN, TOKEN_OCTETS),
         Embedded("body", _connless07, shown="message_fields"),
     ]
     generated = _CONNLESS_GENS

@@ -11,11 +11,11 @@ from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Fragment, Protocol
 from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
-from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET
 from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
 from netdissect.protocols.teeworlds.scan import scan
 from netdissect.wire.teeworlds import secrets, type_names
+from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
 __all__ = ["PROTOCOL", "Teeworlds"]
 

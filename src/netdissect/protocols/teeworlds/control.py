@@ -15,15 +15,9 @@ from netdissect.protocols.teeworlds.learnt import (
     Learnt,
     learnt_of,
 )
-from netdissect.protocols.teeworlds.names import (
-    D06,
-    D065,
-    D07,
-    DDNET,
-    connless_types,
-)
+from netdissect.wire import teeworlds_forms as tw
 from netdissect.wire.huffman import HuffmanError, decompress
-from netdissect.wire.teeworlds import CONTROL_NAMES, PAYLOAD_LIMITS
+from netdissect.wire.teeworlds import connless_row
 
 __all__ = ["TIMEOUT_REASON", "control", "outside"]
 
@@ -32,12 +26,6 @@ _IDENTITY, _RESTART, _NOTE, _HINTS = (
     int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE), int(Ev.HINTS),
 )  # fmt: skip
 _RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
-_MAGIC = b"TKEN"
-_NO_TOKEN = b"\xff\xff\xff\xff"
-_TOKEN_OCTETS = 4
-_CONNLESS_06, _CONNLESS_07 = 6, 9
-"""Octets before the message of a connectionless packet."""
-_CONNLESS_VERSION = 1
 TIMEOUT_REASON: Final = "Timeout"
 """Reason of the close that a vanilla peer sends when it gives its silent peer up."""
 _REASON_LIMIT = 200
@@ -46,38 +34,35 @@ _REASON_LIMIT = 200
 
 def outside(payload: bytes, dialect: str) -> list[Event]:
     """Return the events of a connectionless packet, or of what is too short to be any."""
-    start = _CONNLESS_07 if dialect == D07 else _CONNLESS_06
-    if not payload or not payload[0] & 0x20 or len(payload) < start:
+    family = tw.form_of(dialect).family
+    if not payload or not payload[0] & tw.CONNLESS_FLAG or len(payload) < tw.CONNLESS_HEAD[family]:
         return [(_NOTE, "truncated", "shorter than a header")]
-    if dialect == D07 and payload[0] & 3 != _CONNLESS_VERSION:
+    if dialect == tw.D07 and payload[0] & 3 != tw.CONNLESS_VERSION:
         return [(_NOTE, "teeworlds-connless-version", f"version {payload[0] & 3}")]
-    name = connless_types("0.7" if dialect == D07 else "0.6").get(payload[start : start + 8])
-    return [] if name is None else [(_MESSAGE, name)]
+    row = connless_row(payload, family)
+    return [] if row is None else [(_MESSAGE, row.type)]
 
 
 def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -> list[Event]:
     """Return the events of a packet with the control flag."""
-    dialect = hints.dialects[direction]
-    dialect = dialect if dialect in PAYLOAD_LIMITS else D07
-    flagged = dialect == D065 and payload[0] & 0x08
-    start = 7 if dialect == D07 or flagged else 3
-    header = payload[3:7] if start == 7 else None  # noqa: PLR2004 - with a token
+    form = tw.form_of(hints.dialects[direction])
+    start = form.head + (tw.TOKEN_OCTETS if payload[0] & form.token_flag else 0)
+    header = payload[tw.HEADER : start] or None
     body = payload[start:]
     if len(payload) < start:
         return [(_NOTE, "truncated", "shorter than a header")]
     if compressed:
         try:
-            body = decompress(body, PAYLOAD_LIMITS[dialect])
+            body = decompress(body, form.limit)
         except HuffmanError as fault:
             return [(_NOTE, "teeworlds-huffman", str(fault))]
     if not body:
         return [(_NOTE, "teeworlds-control-missing", "")]
-    family = "0.7" if dialect == D07 else "0.6"
-    name = CONTROL_NAMES[family].get(body[0])
+    name = tw.CONTROL_NAMES[form.family].get(body[0])
     if name is None:
         note = (_NOTE, "teeworlds-control-unknown", f"control message {body[0]}")
         return [(_MESSAGE, "control.unknown"), note]
-    step = _Step(direction, hints, (dialect, header, body))
+    step = _Step(direction, hints, (form.dialect, header, body))
     events = step.events
     handler = _HANDLERS.get((name, direction))
     if handler is not None:
@@ -138,8 +123,8 @@ def _carried(step: _Step) -> bytes | None:
     """Return the token that a packet carries in its own dialect's place."""
     if step.header is not None:
         return step.header
-    if step.dialect == DDNET:
-        return _close_parts(step.body)[1] if step.body[0] == 4 else step.body[1:5] or None  # noqa: PLR2004
+    if step.dialect == tw.DDNET:
+        return _close_parts(step.body)[1] if step.body[0] == tw.CLOSE else step.body[1:5] or None
     return None
 
 
@@ -163,10 +148,10 @@ def _request(step: _Step) -> None:
 def _connect(step: _Step) -> None:
     """Ask for a connection; on a live one it may come from a new program, or be a late copy."""
     learnt = step.learnt
-    if step.dialect == D07:
+    if step.dialect == tw.D07:
         _connect_07(step)
         return
-    token = step.body[5:9] if step.dialect == D065 and len(step.body) > 9 else None  # noqa: PLR2004
+    token = step.body[5:9] if step.dialect == tw.D065 and len(step.body) > 9 else None  # noqa: PLR2004
     other = token is not None and learnt.client_token is not None and token != learnt.client_token
     if learnt.phase == CLOSED or other:
         step.restart("*")
@@ -178,13 +163,13 @@ def _connect(step: _Step) -> None:
         return
     if learnt.phase == UNKNOWN:
         offered = step.hints.dialects[0]
-        if step.body[1:5] == _MAGIC:
-            offered = DDNET
-        elif len(step.body) == 513:  # noqa: PLR2004 - id and 512 octets
-            offered = D065
+        if step.body[1:5] == tw.TOKEN_MAGIC:
+            offered = tw.DDNET
+        elif len(step.body) == 1 + tw.PADDED_OCTETS:
+            offered = tw.D065
             token = step.body[5:9]
         else:
-            offered = D06
+            offered = tw.D06
         dialect = offered if offered != step.hints.dialects[0] else None
         step.learn(Learnt(ASKED, client_token=token, offered=offered), dialect)
         if token is not None:
@@ -194,7 +179,10 @@ def _connect(step: _Step) -> None:
 
 def _connect_07(step: _Step) -> None:
     learnt = step.learnt
-    if step.header not in (None, _NO_TOKEN, learnt.tokens[0]) and learnt.phase in (UNKNOWN, ASKED):
+    if step.header not in (None, tw.NO_TOKEN, learnt.tokens[0]) and learnt.phase in (
+        UNKNOWN,
+        ASKED,
+    ):
         token = step.body[1:5]
         step.learn(learnt._replace(phase=ASKED, tokens=(step.header, token), client_token=token))
         step.identity("client_token", token.hex())
@@ -213,7 +201,7 @@ def _token(step: _Step) -> None:
     """0.7: the server answers with the token that packets to it must carry."""
     token, learnt = step.body[1:5], step.learnt
     if learnt.phase in (UNKNOWN, ASKED):
-        client = step.header if step.header != _NO_TOKEN else None
+        client = step.header if step.header != tw.NO_TOKEN else None
         step.learn(
             learnt._replace(
                 phase=ASKED, tokens=(token, client), client_token=learnt.client_token or client
@@ -254,35 +242,33 @@ def _connect_accept(step: _Step) -> None:
 def _answered(step: _Step) -> tuple[str, bytes | None]:
     """Return the dialect that a connect_accept settles, and the server's token."""
     body = step.body
-    if body[1:5] == _MAGIC and len(body) >= 9:  # noqa: PLR2004 - magic and token
-        return DDNET, body[5:9]
+    if body[1:5] == tw.TOKEN_MAGIC and len(body) >= 9:  # noqa: PLR2004 - magic and token
+        return tw.DDNET, body[5:9]
     if step.header is not None and len(body) >= 5:  # noqa: PLR2004 - token
-        return D065, body[1:5]
-    return D06, None
+        return tw.D065, body[1:5]
+    return tw.D06, None
 
 
 # -- both -----------------------------------------------------------------------------------------
 
 
 def _close_parts(body: bytes) -> tuple[bytes | None, bytes | None]:
-    """Return (reason, DDNet token) of a close; see `layers.teeworlds.controls.control_layer`."""
+    """Return (reason, DDNet token) of a close."""
     rest = body[1:]
     if not rest:
         return None, None
-    if len(rest) == _TOKEN_OCTETS:
-        letters = rest[:3]
-        if rest[-1] or not (letters.isascii() and letters.decode().isprintable()):
-            return None, rest
+    if tw.is_bare_token(rest):
+        return None, rest
     stop = rest.find(b"\0")
     if stop < 0:
         return rest, None
     token = rest[stop + 1 : stop + 5]
-    return rest[:stop], token if len(token) == _TOKEN_OCTETS else None
+    return rest[:stop], token if len(token) == tw.TOKEN_OCTETS else None
 
 
 def _close(step: _Step) -> None:
     """End the connection, unless the packet carries another connection's token."""
-    if step.dialect == DDNET:
+    if step.dialect == tw.DDNET:
         reason, token = _close_parts(step.body)
     else:
         stop = step.body.find(b"\0", 1)

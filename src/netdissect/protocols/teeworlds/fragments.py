@@ -7,7 +7,8 @@ from uuid import UUID
 
 from netdissect.protocols.base import Fragment
 from netdissect.wire.huffman import HuffmanError, compress, decompress, eof_bit, inspect
-from netdissect.wire.teeworlds import MAX_PACKET, uuid_names
+from netdissect.wire.teeworlds import uuid_names
+from netdissect.wire.teeworlds_forms import MAX_PACKET
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["fragment"]

@@ -8,8 +8,8 @@ from typing import Any
 from netdissect.model.annotations import Annotation, code_rows
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.teeworlds.names import D07
 from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
+from netdissect.wire.teeworlds_forms import form_of
 from netdissect.wire.teeworlds_snapshots import named
 
 __all__ = ["SnapshotInspector"]
@@ -62,7 +62,7 @@ class SnapshotInspector:
         if part is None:
             return
         if self._snapshots is None:
-            self._snapshots = Snapshots("0.7" if dissection.dialect == D07 else "0.6")
+            self._snapshots = Snapshots(form_of(dissection.dialect).family)
         notes = [(_INCOMPLETE, text) for text in self._snapshots.given_up(part.tick)]
         found = self._snapshots.feed(part)
         if found.code is not None:

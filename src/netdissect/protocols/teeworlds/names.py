@@ -1,4 +1,4 @@
-"""Names and limits of Teeworlds that `scan`, recognition and the rules share.
+"""Type names of Teeworlds' messages by what `scan` finds at their start.
 
 *Source:* docs/protocols/teeworlds.md.
 """
@@ -6,24 +6,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Final
 
-from netdissect.wire.teeworlds import connless_rows, message_rows, uuid_rows
+from netdissect.wire.teeworlds import message_rows, uuid_rows
 
 __all__ = [
-    "D06",
-    "D065",
-    "D07",
-    "DDNET",
-    "connless_types",
     "message_types",
     "uuid_types",
 ]
-
-D06: Final = "teeworlds-0.6"
-D065: Final = "teeworlds-0.6.5"
-DDNET: Final = "teeworlds-ddnet-0.6"
-D07: Final = "teeworlds-0.7"
 
 
 @cache
@@ -36,9 +25,3 @@ def message_types(family: str) -> dict[int, str]:
 def uuid_types() -> dict[bytes, tuple[int, str]]:
     """Return (first number, type name) of the messages named by UUID."""
     return {uuid: (row.head, row.type) for uuid, row in uuid_rows().items()}
-
-
-@cache
-def connless_types(family: str) -> dict[bytes, str]:
-    """Return the type names of the connectionless messages of a family."""
-    return {magic: row.type for magic, row in connless_rows(family).items()}

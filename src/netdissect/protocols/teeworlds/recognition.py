@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from netdissect.model.claims import Claim, Sample
-from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET
 from netdissect.protocols.teeworlds.strict import Accepted, accepts, connless
+from netdissect.wire.teeworlds_forms import ACCEPTED, CLOSE, D06, D065, D07, DDNET, TOKEN
 
 __all__ = ["recognise"]
 
@@ -29,7 +29,6 @@ _MORE: Final = 4
 _PAIR: Final = 2
 ANSWER: Final = 52
 """Too weak alone: one of the ports must be the protocol's own."""
-_TOKEN: Final = 5
 _ANSWER_OCTETS: Final = 12
 
 _FIRST: Final = (
@@ -75,7 +74,7 @@ def _handshake(sample: Sequence[Sample], *, final: bool) -> Claim | None:
     answer = next((octets for who, _, octets in sample if who != side), None)
     if answer is not None:
         found = accepts(answer, D06)
-        if found is not None and found.control in (2, 4):
+        if found is not None and found.control in (ACCEPTED, CLOSE):
             reason = "0.6 connect, answered by the server"
             return Claim("teeworlds", ANSWERED, (D06, D06), side, "handshake", (reason,))
         return None
@@ -149,7 +148,7 @@ def _answers(sample: Sequence[Sample]) -> Claim | None:
     side = sample[0][0]
     for who, _, octets in sample:
         found = accepts(octets, D07)
-        if who != side or found is None or found.control != _TOKEN or len(octets) != _ANSWER_OCTETS:
+        if who != side or found is None or found.control != TOKEN or len(octets) != _ANSWER_OCTETS:
             return None
     reason = "0.7 token answer, 12 octets"
     return Claim("teeworlds", ANSWER, (D07, D07), 1 - side, "protocol", (reason,))

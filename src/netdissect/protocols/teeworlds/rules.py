@@ -14,7 +14,7 @@ from netdissect.model.policy import (
     StateMachine,
     TimeoutRule,
 )
-from netdissect.protocols.teeworlds.names import D06, D065, D07, DDNET
+from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
 __all__ = ["POLICIES"]
 

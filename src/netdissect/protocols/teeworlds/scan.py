@@ -1,8 +1,8 @@
 """`scan` of Teeworlds: one datagram to its events.
 
-Headers and chunks are read here by hand: a datagram has two or three of them, and calls of the
-derived readers would cost as much as all the rest. Tests hold both to the same answers on every
-datagram. Control and connectionless packets, which are rare, go through `control`.
+Headers and chunks are read here by the rows of `wire.teeworlds_forms`: a datagram has two or three
+of them, and calls of derived readers would cost as much as all the rest. Control and connectionless
+packets, which are rare, go through `control`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ from netdissect.protocols.teeworlds.learnt import (
     UNKNOWN,
     Learnt,
 )
-from netdissect.protocols.teeworlds.names import (
-    D065,
-    D07,
-    DDNET,
-    message_types,
-    uuid_types,
-)
+from netdissect.protocols.teeworlds.names import message_types, uuid_types
 from netdissect.wire.huffman import HuffmanError, decompress
-from netdissect.wire.teeworlds import PAYLOAD_LIMITS
+from netdissect.wire.teeworlds_forms import (
+    CONNLESS_FLAG,
+    HEADER,
+    NO_TOKEN,
+    RESEND,
+    TOKEN_OCTETS,
+    VITAL,
+    Form,
+    form_of,
+)
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["scan"]
@@ -48,7 +51,6 @@ _RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
 _ASKS: Final[Event] = (_RESEND_REQUEST, "vital")
 _LATE: Final[Event] = (_COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (_COUNTER, "resend_marked", 1)
-_NO_TOKEN: Final = b"\xff\xff\xff\xff"
 _UUID_OCTETS: Final = 16
 _ONE_OCTET: Final = 0x40
 """Numbers from here on take a sign or a second octet."""
@@ -176,53 +178,25 @@ def _kinds(family: str) -> _Kinds:
     return {head: kind for head, kind in every.items() if head < _ONE_OCTET}, every
 
 
-class _Format(NamedTuple):
-    """What a dialect's packets look like to the loop below."""
-
-    dialect: str
-    header: int
-    """Octets of the header, without a token that a flag announces."""
-    control: int
-    compressed: int
-    asks: int
-    """Masks in octet 0."""
-    flagged: int
-    """Mask of the flag that announces a token behind the header; 0 = none does."""
-    tail: int
-    """Octets of a token at the end of the payload."""
-    size_bits: int
-    """Bits of a chunk's size in its second octet."""
-    kinds: _Kinds
-    limit: int
-
-
-def _format(dialect: str) -> _Format:
-    if dialect == D07:
-        return _Format(dialect, 7, 0x04, 0x10, 0x08, 0, 0, 6, _kinds("0.7"), PAYLOAD_LIMITS[D07])
-    flagged = 0x08 if dialect == D065 else 0
-    tail = 4 if dialect == DDNET else 0
-    limit = PAYLOAD_LIMITS[dialect]
-    return _Format(dialect, 3, 0x10, 0x80, 0x40, flagged, tail, 4, _kinds("0.6"), limit)
-
-
-_FORMATS: dict[str, _Format] = {}
+_Read: TypeAlias = tuple[Form, _Kinds]
+_FORMS: dict[str, _Read] = {}
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901 - hot path
     """Return the events of one datagram."""
     name = hints.dialects[direction]
-    form = _FORMATS.get(name) or _add_format(name)
-    dialect, start, control_bit, packed_bit, asks, flagged, tail, bits, kinds, limit = form
-    if len(payload) < start or payload[0] & 0x20:
+    form, kinds = _FORMS.get(name) or _add_form(name)
+    dialect, start, tail, bits, limit, control_bit, packed_bit, asks, flagged, _, _, _ = form
+    if len(payload) < start or payload[0] & CONNLESS_FLAG:
         return control.outside(payload, dialect)
     first = payload[0]
     if first & control_bit:
         return control.control(payload, direction, hints, compressed=bool(first & packed_bit))
     token: bytes | None = None
     if first & flagged:
-        start = 7
-    if start == 7:  # noqa: PLR2004 - a token ends the header
-        token = payload[3:7]
+        start += TOKEN_OCTETS
+    if start > HEADER:
+        token = payload[HEADER:start]
     data, position, end = payload, start, len(payload)
     if first & packed_bit:
         try:
@@ -231,13 +205,13 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
             return [(_NOTE, "teeworlds-huffman", str(fault))]
         position, end = 0, len(data)
     if tail:
-        token = data[end - 4 : end] if end - position >= 4 else None  # noqa: PLR2004
-        end = max(position, end - 4)
+        token = data[end - tail : end] if end - position >= tail else None
+        end = max(position, end - tail)
     learnt: Learnt = hints.extra or _NOTHING
     count = payload[2]
     wanted = learnt.tokens[direction]
     if wanted is not None and token != wanted:
-        return _stray(data[position:end], count, form, token)
+        return _stray(data[position:end], count, bits, kinds, token)
     events: list[Event] = [(_ACK, "vital", (first & 3) << 8 | payload[1], 0)]
     if first & asks:
         events.append(_ASKS)
@@ -248,9 +222,10 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     return events
 
 
-def _add_format(dialect: str) -> _Format:
-    form = _FORMATS[dialect] = _format(dialect if dialect in PAYLOAD_LIMITS else D07)
-    return form
+def _add_form(dialect: str) -> _Read:
+    form = form_of(dialect)
+    read = _FORMS[dialect] = (form, _kinds(form.family))
+    return read
 
 
 def _begin(events: list[Event], direction: int, hints: Hints, learnt: Learnt) -> None:
@@ -265,16 +240,16 @@ def _begin(events: list[Event], direction: int, hints: Hints, learnt: Learnt) ->
     events.append((_HINTS, Hints(hints.dialects, learnt)))
 
 
-def _stray(data: bytes, count: int, form: _Format, token: bytes | None) -> list[Event]:
+def _stray(data: bytes, count: int, bits: int, kinds: _Kinds, token: bytes | None) -> list[Event]:
     """Return the messages of a packet whose token its receiver does not accept: no unit counts."""
     if token is None:
         note: Event = (_NOTE, "teeworlds-token-missing", "")
-    elif token == _NO_TOKEN:
+    elif token == NO_TOKEN:
         note = (_NOTE, "teeworlds-no-token", "")
     else:
         note = (_NOTE, "teeworlds-wrong-token", f"token {token.hex()}")
     events: list[Event] = []
-    _chunks(events, data, 0, len(data), count, b"", form.size_bits, form.kinds)
+    _chunks(events, data, 0, len(data), count, b"", bits, kinds)
     kept = [(_MESSAGE, event[1]) for event in events if event[0] in (_MESSAGE, _UNIT)]
     return [note, (_COUNTER, "wrong_token", 1), *kept]
 
@@ -295,8 +270,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
     its repetition, so those that are marked as sent again never equal the first one.
     """
     usual = kinds[0]
-    seven = bits == 6  # noqa: PLR2004 - chunk headers of 0.7
-    mask = 0x3F if seven else 0x0F
+    mask = (1 << bits) - 1
     while count:
         count -= 1
         if position + 2 > end:
@@ -306,14 +280,14 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
         second = data[position + 1]
         size = (flags & 0x3F) << bits | second & mask
         position += 2
-        vital = flags & 0x40
+        vital = flags & VITAL
         if vital:
             if position >= end:
                 events.append((_NOTE, "truncated", "chunk header"))
                 return
             third = data[position]
             position += 1
-            sequence = (second & 0xC0) << 2 | third if seven else (second & 0xF0) << 2 | third
+            sequence = (second & ~mask) << 2 | third
         after = position + size
         if after > end:
             detail = f"chunk of {size} octets, {end - position} left"
@@ -325,7 +299,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
             kind, position = _rare(events, data, position - 1, after, kinds[1])
         event, name, further, states = kind
         if vital:
-            if flags >= 0x80:  # noqa: PLR2004 - the resend mark
+            if flags >= RESEND:
                 events.append((_UNIT, name, "vital", sequence, True, (content,)))
                 events.append(_MARKED)
             else:

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.protocols.teeworlds.names import (
-    D06,
-    D065,
-    D07,
-    DDNET,
-)
+from netdissect.wire import teeworlds_forms as tw
 from netdissect.wire.huffman import HuffmanError, decompress, inspect
 from netdissect.wire.teeworlds import (
-    MAX_PACKET,
-    PAYLOAD_LIMITS,
     MessageRow,
-    connless_rows,
+    connless_row,
     message_rows,
     uuid_rows,
 )
@@ -29,16 +22,16 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 __all__ = ["Accepted", "accepts", "connless"]
 
 _UUID_OCTETS: Final = 16
-_MAGIC: Final = b"TKEN"
+_PADDED: Final = 1 + tw.PADDED_OCTETS
 _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
-    D06: {0: (1,), 1: (1,), 2: (1,), 3: (1,)},
-    D065: {0: (1,), 1: (513,), 2: (5,)},
-    DDNET: {0: (5,), 1: (9,), 2: (9,), 3: (5,)},
-    D07: {0: (1,), 1: (513,), 2: (1, 5), 5: (5, 513)},
+    tw.D06: {0: (1,), 1: (1,), 2: (1,), 3: (1,)},
+    tw.D065: {0: (1,), 1: (_PADDED,), 2: (5,)},
+    tw.DDNET: {0: (5,), 1: (9,), 2: (9,), 3: (5,)},
+    tw.D07: {0: (1,), 1: (_PADDED,), 2: (1, 5), 5: (5, _PADDED)},
 }
 """Dialect -> control id -> octets of the body with the id. Close is looked at by `_close`."""
-_CLOSE: Final = 4
-_NO_ACK: Final = {D07: (1, 5), D06: (1,), D065: (1,), DDNET: (1,)}
+_CONNLESS_07: Final = bytes([tw.CONNLESS_FLAG | tw.CONNLESS_VERSION])
+_NO_ACK: Final = {tw.D07: (1, 5), tw.D06: (1,), tw.D065: (1,), tw.DDNET: (1,)}
 """Control messages whose ack is 0."""
 
 
@@ -56,38 +49,37 @@ class Accepted:
 
 def accepts(payload: bytes, dialect: str) -> Accepted | None:  # noqa: C901, PLR0911 - vetoes
     """Return what a packet is if a sender of the dialect could have sent it, else None."""
-    seven = dialect == D07
-    start = 7 if seven else 3
-    if not start <= len(payload) <= MAX_PACKET or payload[0] & 0x20:
+    form: tw.Form = tw.FORMS[dialect]
+    start = form.head
+    if not start <= len(payload) <= tw.MAX_PACKET or payload[0] & tw.CONNLESS_FLAG:
         return None
     first = payload[0]
-    control, packed = first & (4 if seven else 16), first & (16 if seven else 128)
-    if first & 0xC0 if seven else first & (4 if dialect == D065 else 12):
+    control, packed = first & form.control, first & form.compressed
+    if first & form.reserved:
         return None
-    if dialect == D065:
-        if first & 8:
-            start = 7
-        elif not control:
-            return None
+    if first & form.token_flag:
+        start += tw.TOKEN_OCTETS
+    elif form.token_flag and not control:
+        return None
     body = payload[start:]
     if control:
         return None if packed or payload[2] else _control(payload, body, dialect, start)
     if packed:
         try:
-            opened = decompress(body, PAYLOAD_LIMITS[dialect])
+            opened = decompress(body, form.limit)
         except HuffmanError:
             return None
         end = inspect(body)
         if end is None or len(body) - end > 1 or len(opened) <= len(body):
             return None
         body = opened
-    if dialect == DDNET:
-        if len(body) < 4:  # noqa: PLR2004 - the token
+    if form.tail:
+        if len(body) < form.tail:
             return None
-        body = body[:-4]
-    if not body and not (payload[2] == 0 and first & (8 if seven else 64)):
+        body = body[: -form.tail]
+    if not body and not (payload[2] == 0 and first & form.resend):
         return None
-    return _chunks(body, payload[2], "0.7" if seven else "0.6", 6 if seven else 4)
+    return _chunks(body, payload[2], form.family, form.size_bits)
 
 
 def _control(  # noqa: PLR0911 - vetoes
@@ -99,17 +91,17 @@ def _control(  # noqa: PLR0911 - vetoes
     ack = (payload[0] & 3) << 8 | payload[1]
     if number in _NO_ACK[dialect] and ack:
         return None
-    if dialect == D065 and number != 1 and start == 3:  # noqa: PLR2004 - without token
+    if dialect == tw.D065 and number != tw.CONNECT and start == tw.HEADER:
         return None
-    if number == _CLOSE:
+    if number == tw.CLOSE:
         return Accepted(number, frozenset()) if _close(body, dialect) else None
     if len(body) not in _LENGTHS[dialect].get(number, ()):
         return None
-    if dialect == DDNET and number in (1, 2) and body[1:5] != _MAGIC:
+    if dialect == tw.DDNET and number in (tw.CONNECT, tw.ACCEPTED) and body[1:5] != tw.TOKEN_MAGIC:
         return None
-    if dialect == D065 and number == 1 and (any(body[1:5]) or any(body[9:])):
+    if dialect == tw.D065 and number == tw.CONNECT and (any(body[1:5]) or any(body[9:])):
         return None
-    if dialect == D07 and len(body) == 513 and any(body[5:]):  # noqa: PLR2004 - padded to 512
+    if dialect == tw.D07 and len(body) == _PADDED and any(body[5:]):
         return None
     return Accepted(number, frozenset())
 
@@ -117,10 +109,10 @@ def _control(  # noqa: PLR0911 - vetoes
 def _close(body: bytes, dialect: str) -> bool:
     """Return whether a close has a form that a sender writes: a reason of text, or none."""
     rest = body[1:]
-    if dialect == DDNET and len(rest) == 4 and rest[-1]:  # noqa: PLR2004 - a token alone
+    if dialect == tw.DDNET and len(rest) == tw.TOKEN_OCTETS and rest[-1]:
         return True
     if not rest:
-        return dialect != DDNET
+        return dialect != tw.DDNET
     stop = rest.find(b"\0")
     if stop < 1 or any(octet < 32 for octet in rest[:stop]):  # noqa: PLR2004 - controls
         return False
@@ -129,7 +121,7 @@ def _close(body: bytes, dialect: str) -> bool:
     except UnicodeDecodeError:
         return False
     behind = len(rest) - stop - 1
-    return behind == 0 or (dialect == DDNET and behind == 4)  # noqa: PLR2004 - a token
+    return behind == 0 or (dialect == tw.DDNET and behind == tw.TOKEN_OCTETS)
 
 
 def _chunks(  # noqa: PLR0911 - vetoes
@@ -146,18 +138,18 @@ def _chunks(  # noqa: PLR0911 - vetoes
         first, second = body[position], body[position + 1]
         size = (first & 0x3F) << bits | second & mask
         position += 2
-        if first & 0x40:
+        if first & tw.VITAL:
             if position >= end:
                 return None
             if bits == 4 and (second >> 4 & 3) != body[position] >> 6:  # noqa: PLR2004 - 0.6
                 return None
             position += 1
-        elif second >> bits or first & 0x80:
+        elif second >> bits or first & tw.RESEND:
             return None
         if not size or position + size > end:
             return None
         row = _known(body, position, position + size, family)
-        if row is None or (row.vital is not None and row.vital and not first & 0x40):
+        if row is None or (row.vital is not None and row.vital and not first & tw.VITAL):
             return None
         if row.sender is not None:
             senders.add(row.sender)
@@ -211,12 +203,11 @@ def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
 
 def connless(payload: bytes) -> tuple[str, int | None, str] | None:
     """Return (dialect, sending side, type name) of a connectionless packet, else None."""
-    if len(payload) >= 17 and payload[0] == 0x21:  # noqa: PLR2004 - header of 0.7 and 8 octets
-        row = connless_rows("0.7").get(payload[9:17])
-        return None if row is None else (D07, row.sender, row.type)
-    if len(payload) < 14 or payload[:2] not in (b"\xff\xff", b"xe"):  # noqa: PLR2004
+    if payload[:1] == _CONNLESS_07:
+        dialect = tw.D07
+    elif payload.startswith((tw.NO_TOKEN[:2] + tw.NO_TOKEN, b"xe")):
+        dialect = tw.D06
+    else:
         return None
-    if payload[:2] == b"\xff\xff" and payload[2:6] != b"\xff\xff\xff\xff":
-        return None
-    row = connless_rows("0.6").get(payload[6:14])
-    return None if row is None else (D06, row.sender, row.type)
+    row = connless_row(payload, tw.FORMS[dialect].family)
+    return None if row is None else (dialect, row.sender, row.type)
