@@ -139,7 +139,7 @@ def test_fuzz_minimise_and_replay(tmp_path: Path) -> None:
     assert "562 seeds" in found.output
     folder = tmp_path / "run" / "failures" / "001-exit"
     assert "001-exit" in found.output
-    small = run("minimise", str(folder), "--answer", "0.5", "--json", *monitor)
+    small = run("minimise", str(folder), "--answer", "0.5", "--trials", "30", "--json", *monitor)
     assert small.exit_code == 0, small.output
     assert json.loads(small.output)["to"] == 1
     again = run("replay", str(folder / "minimal"), "--json", "--trust-folder")

@@ -167,7 +167,7 @@ def test_lines_of_the_fuzzer(tmp_path: Path) -> None:
         "--out", str(tmp_path / "run"), *monitor,
     )  # fmt: skip
     (failure,) = report["failures"]
-    (small,) = checked("minimise", failure["folder"], "--answer", "0.5", *monitor)
+    (small,) = checked("minimise", failure["folder"], "--answer", "0.5", "--trials", "30", *monitor)
     assert small["steps"]
     checked("replay", small["folder"], *monitor)
     with running("riptide") as (server, _):

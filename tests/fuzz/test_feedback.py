@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from agreement import CAPTURES
-from fuzzing import free_target, running, server_command
+from fuzzing import free_target, running
 from netdissect.fuzz import fuzz_target
 from netdissect.fuzz.cases import CONNECTED, Case, Step
 from netdissect.fuzz.corpus import MAX_ENTRY_OCTETS, Corpus
@@ -152,7 +153,7 @@ def test_a_target_that_counts_edges_is_heard(tmp_path: Path) -> None:
         "    map.write(b'\\1')\n"
         "runpy.run_module('netdissect.fuzz.servers', run_name='__main__')\n"
     )
-    command = server_command("riptide", target).replace("-m netdissect.fuzz.servers", str(script))
+    command = f"exec:{sys.executable} {script} riptide --port {target.port}"
     report = fuzz_target(
         "riptide", target, tmp_path / "run", cases=40, rate=0, monitors=[command],
         captures=[CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"],

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from forkserver import python
 from fuzzing import free_target
 from netdissect.fuzz import Target, fuzz_target
 from netdissect.model.errors import NetdissectError
 
-SERVER = f"exec:{sys.executable} -m netdissect.fuzz.servers riptide --port {{port}}"
+SERVER = "exec:{} -m netdissect.fuzz.servers riptide --port {{port}}"
 
 
 def free_pair() -> Target:
@@ -26,7 +26,8 @@ def cases_of(folder: Path) -> list[dict[str, object]]:
 
 def test_workers_share_the_cases_and_what_they_find(tmp_path: Path) -> None:
     report = fuzz_target(
-        "riptide", free_pair(), tmp_path / "run", cases=40, rate=0, workers=2, monitors=[SERVER]
+        "riptide", free_pair(), tmp_path / "run", cases=40, rate=0, workers=2,
+        monitors=[SERVER.format(python())],
     )
     folders = [tmp_path / "run" / f"worker-{number}" for number in range(2)]
     numbers = [{row["case"] for row in cases_of(folder)} for folder in folders]

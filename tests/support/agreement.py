@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from netdissect.capture import open_capture
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.engine import layer_module
@@ -19,6 +21,7 @@ from netdissect.model.packets import PacketKind
 
 __all__ = [
     "CAPTURES",
+    "SHARES",
     "assert_agree",
     "assert_sound",
     "captures",
@@ -28,6 +31,9 @@ __all__ = [
 ]
 
 CAPTURES = Path(__file__).parents[2] / "captures"
+
+SHARES = [4, pytest.param(1, marks=pytest.mark.slow)]
+"""Each how manyth datagram of all captures is looked at: what is slow looks at all of them."""
 
 STOPS = frozenset({"truncated", "overlong-varint", "length-beyond-end", "unterminated-string"})
 """Codes of fields that end a layer: there the derived reader gives None."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from forkserver import python
 from netdissect.fuzz import Target
 from netdissect.fuzz.servers import Server, make_server, open_listener, serve
 
@@ -28,8 +28,8 @@ def server_command(
     dialect: str | None = None,
     transport: str | None = None,
 ) -> str:
-    """Return the monitor that runs the minimal server as a process."""
-    words = [sys.executable, "-m", "netdissect.fuzz.servers", protocol, "--port", str(target.port)]
+    """Return the monitor that runs the minimal server as a process, which starts at once."""
+    words = [python(), "-m", "netdissect.fuzz.servers", protocol, "--port", str(target.port)]
     words += ["--dialect", dialect] if dialect else []
     words += ["--transport", transport] if transport else []
     words += [f"--bug={bug}" for bug in bugs]

@@ -14,6 +14,8 @@ from netdissect.fuzz.target import Journal, Link, Target
 __all__ = ["Watch"]
 
 _RETRY_SECONDS = 0.1
+"""Time between two tries to get into a target that is starting, at most; the first come sooner."""
+_FIRST_RETRY_SECONDS = 0.01
 _REFUSED_SECONDS = 30.0
 """Time in which a target that refuses (it is full) may let somebody in again: most forget silent
 clients after 5 to 20 seconds."""
@@ -128,6 +130,7 @@ class Watch:
         now = time.monotonic()
         silent = now + (self.start_seconds if self.monitors.process else self.patience)
         refused = now + _REFUSED_SECONDS
+        retry = _FIRST_RETRY_SECONDS
         while (left := (refused if self.is_refused else silent) - time.monotonic()) > 0:
             # How long a target takes to start says nothing of its handshakes.
             session = self.session(timeout=min(self.patience, left), learn=False)
@@ -136,17 +139,18 @@ class Watch:
                 return session
             if (verdict := self.monitors.check()) is not None and verdict.fatal:
                 return None
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(retry)
+            retry = min(2 * retry, _RETRY_SECONDS)
         return None
 
     def proven(self, session: Driver) -> bool:
         """Return whether the target answers what it is asked now, and a moment later still does:
         no late answer counts, and its process has not ended meanwhile.
         """
-        for _ in range(2):
+        for wait in (0.0, _PROOF_SECONDS):
+            session.pump(wait)
             if not session.is_open or not session.alive(self.patience, certain=True):
                 return False
-            session.pump(_PROOF_SECONDS)
         return not session.link.refused
 
     def look(
