@@ -142,14 +142,14 @@ def test_a_share_forgets_keys_beyond_its_bound(
 
 def test_a_failing_process_is_told(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = os.getpid()
-    honest: Callable[..., object] = parallel._part
+    honest: Callable[..., object] = parallel.read_share
 
-    def failing(*args: object) -> object:
+    def failing(*args: object, **named: object) -> object:
         if os.getpid() != parent:
             raise MemoryError
-        return honest(*args)
+        return honest(*args, **named)
 
-    monkeypatch.setattr(parallel, "_part", failing)
+    monkeypatch.setattr(parallel, "read_share", failing)
     with pytest.raises(RuntimeError, match="a share of the capture failed"):
         analyze(str(mixed), processes=2)
 

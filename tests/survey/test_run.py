@@ -13,7 +13,7 @@ import pytest
 import console_docs
 from netdissect.model.errors import AccessError
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import Options
+from netdissect.pipeline import Options, parallel
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.run import survey
 from netdissect.survey.sources import sources_of
@@ -33,6 +33,11 @@ def run(out: Path, folder: Path, plan: Plan, workers: int = 2) -> list[Outcome]:
         )
     assert told == list(range(1, len(found) + 1))
     return found
+
+
+def rows(out: Path, table: str) -> list[str]:
+    files = (out / table).rglob("*.parquet")
+    return sorted(str(row) for file in files for row in pq.ParquetFile(file).read().to_pylist())
 
 
 @pytest.fixture
@@ -78,6 +83,36 @@ def test_a_worker_that_dies_costs_its_capture_another_attempt(
         ("bad.pcap", "failed"),
         ("z.pcap", "done"),
     ]
+    assert not list((out / "_staging").glob("*"))
+
+
+def test_one_large_capture_is_read_by_all_workers_even_if_one_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parallel, "MIN_OCTETS", 1)
+    died = tmp_path / "died"
+
+    def dies_later() -> Options:
+        if len(list(tmp_path.rglob("part-*"))) == 2:
+            try:
+                died.touch(exist_ok=False)
+            except FileExistsError:
+                return Options()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Options()
+
+    out = tmp_path / "out"
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    shutil.copy(RIPTIDE / "udp_2.2.1_reconnect.pcap", captures)
+    (found,) = run(out, captures, Plan(str(out), dies_later, 10**9))
+    assert died.exists()
+    assert found.status == "done"
+    (one,) = run(tmp_path / "one", captures, Plan(str(tmp_path / "one"), Options, 10**9), workers=1)
+    assert found.connections == one.connections
+    for table in ("captures", "connections", "findings", "intervals"):
+        assert rows(out, table) == rows(tmp_path / "one", table)
+    assert list((out / "connections").rglob("*-1.parquet"))
     assert not list((out / "_staging").glob("*"))
 
 

@@ -30,11 +30,11 @@ import os, sys, time
 from netdissect.pipeline import parallel
 from netdissect import analyze
 main = os.getpid()
-def part(*_):
+def part(*_, **__):
     if os.getpid() != main:
         print(os.getpid(), flush=True)
     time.sleep(60)
-parallel._part = part
+parallel.read_share = part
 if sys.argv[1] == "command":
     parallel.MIN_OCTETS = 0
     os.sched_getaffinity = lambda _: {0, 1}

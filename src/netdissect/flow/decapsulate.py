@@ -144,14 +144,17 @@ class Decapsulator(Frames):
             ):
                 key = data[start + 26 : start + 38]
                 skip = self._skip_udp
-                if skip is None or not skip(key):
-                    self.stats.udp += 1
-                    self._into.datagram(number, time_ns, key, data[start + 42 : end])
+                if skip is not None and skip(key):
+                    self._into.tick(number, time_ns)
+                    return
+                self.stats.udp += 1
+                self._into.datagram(number, time_ns, key, data[start + 42 : end])
                 return
         elif protocol == _TCP:
             key = data[start + 26 : start + 38]
             skip = self._skip_tcp
             if skip is not None and skip(key):
+                self._into.tick(number, time_ns)
                 return
             segment = read_segment(data, start + 34, end)
             if segment is not None:
@@ -286,6 +289,7 @@ class Decapsulator(Frames):
                 )
         key = self._key(header.addresses + data[start : start + 4], faults)
         if self._skip_udp is not None and self._skip_udp(key):
+            self._into.tick(frame[0], frame[1])
             return []
         self.stats.udp += 1
         self.stats.snapped += snapped
@@ -304,6 +308,7 @@ class Decapsulator(Frames):
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
         if self._skip_tcp is not None and self._skip_tcp(key):
+            self._into.tick(frame[0], frame[1])
             return []
         number, time_ns = frame[:2]
         return self._streams.take(key, segment, number, time_ns, header.ip_id, faults=header.faults)
@@ -327,6 +332,7 @@ class Decapsulator(Frames):
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
         key = self._key(key, (CAPTURE_DUPLICATE,))
         if self._skip_udp is not None and self._skip_udp(key):
+            self._into.tick(frame[0], frame[1])
             return []
         self.stats.icmp_unreachable += 1
         body = quoted.start + _UDP_HEADER

@@ -58,6 +58,9 @@ class Packets:
         """Take a packet of any kind."""
         raise NotImplementedError
 
+    def tick(self, frame: i64, time_ns: i64) -> None:
+        """Take note of the time of a packet that was left out."""
+
 
 class PacketsTaken(Packets):
     """Keeps them."""

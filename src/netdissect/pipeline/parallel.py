@@ -1,5 +1,8 @@
 """One capture, several processes: each reads the whole file and tracks its share of the flows.
 
+`analyze_shares` forks them; a survey has its workers do the same with `read_share`, `Elsewhere` and
+`merged`.
+
 Reading and taking off the headers costs a tenth of tracking, so it pays to do it in every process
 and to send nothing but finished reports between them. The answer is that of one process: flows are
 shared out by their addresses and ports, both directions alike; TCP by the address and port of its
@@ -20,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import merge
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.dissect.foreign import disable, faults
@@ -37,7 +40,17 @@ from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline
 
-__all__ = ["MAX_SHARES", "MIN_OCTETS", "analyze_shares", "processes_for", "share_of"]
+__all__ = [
+    "MAX_SHARES",
+    "MIN_OCTETS",
+    "Elsewhere",
+    "Part",
+    "analyze_shares",
+    "merged",
+    "processes_for",
+    "read_share",
+    "share_of",
+]
 
 MIN_OCTETS = 24_000_000
 """Captures below this size are done before a second process would help, octets."""
@@ -51,8 +64,8 @@ _SPREAD = 2_654_435_761
 
 
 @dataclass(slots=True)
-class _Part:
-    """What one process found."""
+class Part:
+    """What one process found of its share."""
 
     analysis: Analysis
     begun: Begun
@@ -133,13 +146,14 @@ def analyze_shares(
             _Child.start(reader.info.path, options, (index, count), wanted)
             for index in range(1, count)
         )
-        parts = [_part(reader, options, (0, count), wanted)]
+        parts = [read_share(reader, options, (0, count), wanted=wanted)]
         parts.extend(child.part() for child in children)
         for name, why in (fault for part in parts for fault in part.disabled.items()):
             disable(name, why)
-        parts += _known_elsewhere(reader, options, parts, wanted)
-        numbers = common_numbers([part.begun for part in parts])
-        whole = _merged(parts, numbers, options)
+        elsewhere = Elsewhere.of(parts)
+        if elsewhere is not None:
+            parts.append(elsewhere.read(reader.info.path, options, wanted=wanted))
+        whole, numbers = merged(parts, options)
         whole.connections.renumber(numbers[0])
         for child, theirs in zip(children, numbers[1:count], strict=True):
             child.reports(whole.connections, theirs)
@@ -153,14 +167,16 @@ def analyze_shares(
     return whole
 
 
-def _part(reader: CaptureReader, options: Options, share: tuple[int, int], wanted: bool) -> _Part:  # noqa: FBT001 - private
-    """Analyse share (index, of how many), with anomalies where they are `wanted`."""
-    return _taken(reader, options, share_of(*share), Servers(weak=False), wanted)
+def read_share(
+    reader: CaptureReader, options: Options, share: tuple[int, int], *, wanted: bool = True
+) -> Part:
+    """Analyse share (index, of how many) of a capture, with anomalies where they are `wanted`."""
+    return _taken(reader, options, share_of(*share), Servers(weak=False), wanted=wanted)
 
 
 def _taken(
-    reader: CaptureReader, options: Options, mine: Decapsulator, servers: Servers, wanted: bool  # noqa: FBT001 - private
-) -> _Part:  # fmt: skip
+    reader: CaptureReader, options: Options, mine: Decapsulator, servers: Servers, *, wanted: bool
+) -> Part:
     """Analyse what a decapsulator leaves of a capture."""
     anomalies = Anomalies()
     told = replace(options, on_anomaly=anomalies.take if wanted else None)
@@ -170,34 +186,54 @@ def _taken(
         pipeline.finish(reader.info.last_time_ns)
     analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()
-    return _Part(analysis, pipeline.begun, servers, strays, dict(faults))
+    return Part(analysis, pipeline.begun, servers, strays, dict(faults))
 
 
-def _known_elsewhere(
-    reader: CaptureReader, options: Options, parts: list[_Part], wanted: bool  # noqa: FBT001 - private
-) -> list[_Part]:  # fmt: skip
-    """Return a part with the flows of nobody that go to a server which some share knows, as one
-    process would have found them; none where there are none.
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The flows of nobody that go to a server which some share knows: they are a share more, so
+    that they are found as one process would have found them.
     """
-    servers = Servers()
-    for part in parts:
-        servers.merge(part.servers)
-    keys = {
-        way
-        for part in parts
-        for key in part.strays
-        if any(map(servers.knows, flow_sides(key)))
-        for way in (key, reverse_key(key))
-    }
-    if not keys:
-        return []
-    chosen = Decapsulator(skip_udp=lambda key: key not in keys, skip_tcp=lambda _: True)
-    with open_capture(reader.info.path) as again:
-        part = _taken(again, options, chosen, servers, wanted)
-    # Their shares have counted them as nobody's.
-    part.analysis.other_datagrams -= chosen.stats.udp
-    part.analysis.flow = FlowStats()
-    return [part]
+
+    keys: frozenset[FlowKey]
+    known: tuple[Servers, ...]
+    """What each share knows of servers."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Part]) -> Self | None:
+        """Return those of all shares; None where there are none."""
+        made = cls(frozenset(), tuple(part.servers for part in parts))
+        servers = made.servers()
+        keys = frozenset(
+            way
+            for part in parts
+            for key in part.strays
+            if any(map(servers.knows, flow_sides(key)))
+            for way in (key, reverse_key(key))
+        )
+        return replace(made, keys=keys) if keys else None
+
+    def servers(self) -> Servers:
+        """Return what all shares together know of servers."""
+        found = Servers()
+        for each in self.known:
+            found.merge(each)
+        return found
+
+    def share(self) -> Decapsulator:
+        """Return what takes off the headers for these flows alone."""
+        keys = self.keys
+        return Decapsulator(skip_udp=lambda key: key not in keys, skip_tcp=lambda _: True)
+
+    def read(self, path: str, options: Options, *, wanted: bool = True) -> Part:
+        """Analyse them."""
+        chosen = self.share()
+        with open_capture(path) as again:
+            part = _taken(again, options, chosen, self.servers(), wanted=wanted)
+        # Their shares have counted them as nobody's.
+        part.analysis.other_datagrams -= chosen.stats.udp
+        part.analysis.flow = FlowStats()
+        return part
 
 
 @dataclass(slots=True)
@@ -226,7 +262,7 @@ class _Child:
             line.depend()
             os.close(receive)
             with open_capture(path) as reader, os.fdopen(send, "wb") as out:
-                part = _part(reader, options, share, wanted)
+                part = read_share(reader, options, share, wanted=wanted)
                 reports, part.analysis.connections = part.analysis.connections, Reports()
                 pickle.dump(part, out, pickle.HIGHEST_PROTOCOL)
                 reports.send(out)
@@ -235,12 +271,12 @@ class _Child:
             # Neither the traceback nor the exit handlers of a forked copy are anybody's business.
             os._exit(status)
 
-    def part(self) -> _Part:
+    def part(self) -> Part:
         """Wait for the part; its reports stay in the pipe."""
         with _complaint():
             wait(self.pipe.fileno())
             # The octets come from a process of our own, over a pipe that nobody else holds.
-            part: _Part = pickle.load(self.pipe)  # noqa: S301
+            part: Part = pickle.load(self.pipe)  # noqa: S301
         return part
 
     def reports(self, whole: Reports, numbers: Sequence[int]) -> None:
@@ -268,10 +304,11 @@ def _complaint() -> Iterator[None]:
         raise RuntimeError("a process that analysed a share of the capture failed") from None
 
 
-def _merged(parts: list[_Part], numbers: list[array[int]], options: Options) -> Analysis:
-    """Return one analysis of all parts but their reports, with the numbers that one process would
-    have given.
+def merged(parts: Sequence[Part], options: Options) -> tuple[Analysis, list[array[int]]]:
+    """Return one analysis of all parts but their reports, and for each part the numbers that one
+    process would have given its connections.
     """
+    numbers = common_numbers([part.begun for part in parts])
     whole = parts[0].analysis
     for share, part in enumerate(parts):
         for anomaly in part.analysis.anomalies:
@@ -287,7 +324,7 @@ def _merged(parts: list[_Part], numbers: list[array[int]], options: Options) -> 
     if options.on_anomaly is not None:
         for anomaly in whole.anomalies:
             options.on_anomaly(anomaly)
-    return whole
+    return whole, numbers
 
 
 def _add(whole: Analysis, part: Analysis) -> None:

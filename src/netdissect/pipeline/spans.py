@@ -104,6 +104,7 @@ def tell(
     counted: Counted,
     pipeline: Pipeline,
     told: Callable[[UnitRecord | ConnectionEvent], None],
+    share: Decapsulator | None = None,
 ) -> None:
     """Read a capture once: datagrams to `counted`, units and events to `told`, each in order.
 
@@ -112,11 +113,12 @@ def tell(
         counted: the pipeline's observer.
         pipeline: its recorder is that of `counted`.
         told: is called with each unit and event as it settles.
+        share: takes off the headers of some flows alone; None = of all.
 
     """
     recorder = counted.recorder
     with rare_collections(), opened(source) as reader:
-        for packets in Decapsulator().batches(reader.batches()):
+        for packets in (share or Decapsulator()).batches(reader.batches()):
             pipeline.run(packets)
             counted.ready(pipeline.now_ns, pipeline.oldest_sampled)
             for item in recorder.ready(pipeline.now_ns):

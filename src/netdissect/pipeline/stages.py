@@ -127,6 +127,12 @@ class Pipeline(Packets):
                     return
         self.feed(packet)
 
+    def tick(self, frame: i64, time_ns: i64) -> None:
+        """Let time pass as a packet does that another process tracks."""
+        if time_ns > self._table.due_ns:
+            self._tidy(frame, time_ns)
+        self.now_ns = max(self.now_ns, time_ns)
+
     def feed(self, packet: Packet) -> None:
         """Take one packet."""
         kind, frame, time_ns, _, _, segment, faults = packet

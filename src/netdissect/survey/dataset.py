@@ -2,7 +2,8 @@
 
     captures/KEY.parquet                               one row; it appears last, and says "done"
     captures/failed-KEY.parquet                        one row with an error; tried again each time
-    TABLE/day=2026-01-31/protocol=NAME/KEY.parquet     the rows of one capture
+    TABLE/day=2026-01-31/protocol=NAME/KEY.parquet     the rows of one capture; of one that several
+                                                       workers read KEY-0.parquet, KEY-1.parquet ...
     _staging/                                          files that are being written
     _survey.json                                       settings that all of it was made with
 
@@ -18,7 +19,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -30,12 +31,15 @@ from netdissect.model.errors import AccessError, CaptureFileError, UsageError
 from netdissect.model.survey import Outcome
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
 
-__all__ = ["MAX_DAYS", "Dataset", "Staged", "schema_of"]
+__all__ = ["MAX_DAYS", "Dataset", "Drafts", "Staged", "schema_of"]
 
 MAX_DAYS = 16
 """Days of one capture that get folders of their own; rows of further ones are of no day."""
 ROW_GROUP = 16_384
 """Rows that are held of one file before they are written."""
+
+Drafts = list[tuple[str, str]]
+"""(file that is ready, its place in the dataset) of each."""
 
 _NONE = "__HIVE_DEFAULT_PARTITION__"
 """What Hive calls a folder of rows without a value."""
@@ -47,6 +51,7 @@ class Dataset:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
+        self.staging = self.path / "_staging"
 
     @contextmanager
     def opened(self, settings: Mapping[str, Any]) -> Iterator[Self]:
@@ -100,11 +105,11 @@ class Dataset:
 
     def _sweep(self) -> None:
         """Remove what runs that were killed have left: rows of captures that are not done."""
-        shutil.rmtree(self.path / "_staging", ignore_errors=True)
-        done = {file.name for file in (self.path / "captures").glob("*.parquet")}
+        shutil.rmtree(self.staging, ignore_errors=True)
+        done = {file.stem for file in (self.path / "captures").glob("*.parquet")}
         for table in PARTITIONED:
             for file in (self.path / table).glob("*/*/*.parquet"):
-                if file.name not in done:
+                if file.stem.partition("-")[0] not in done:
                     file.unlink()
 
     def row_file(self, key: str) -> Path:
@@ -144,9 +149,14 @@ class Dataset:
 class Staged(Closing):
     """The rows of one capture, in files that appear in the dataset at once."""
 
-    def __init__(self, dataset: Dataset, key: str) -> None:
+    def __init__(
+        self, dataset: Dataset, key: str, share: int | None = None, folder: Path | None = None
+    ) -> None:
+        """Take what the rows are of: a capture, or one share of it, whose files are in `folder`."""
         self.dataset = dataset
         self.key = key
+        self.name = key if share is None else f"{key}-{share}"
+        self._staging = folder or dataset.staging
         self.beyond_days = 0
         """Rows whose day got no folder."""
         self._days: set[str] = set()
@@ -156,16 +166,17 @@ class Staged(Closing):
         self._writers: dict[Path, Any] = {}
 
     def __enter__(self) -> Self:
-        staging = self.dataset.path / "_staging"
-        staging.mkdir(exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{self.key}-", dir=staging))
+        self._staging.mkdir(exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self._staging))
+        self._sealed = False
         return self
 
     def close(self) -> None:
         """Delete what was not committed."""
         for writer in self._writers.values():
             writer.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if not self._sealed:
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(
         self,
@@ -216,18 +227,35 @@ class Staged(Closing):
         self._writers[place].write_table(pa.Table.from_pylist(rows, schema=schema))
         rows.clear()
 
-    def commit(self) -> None:
-        """Have the files appear in the dataset, the capture's own row last."""
+    def seal(self) -> Drafts:
+        """End the files and leave them where they are, for `commit` of another."""
         for place, rows in self._rows.items():
             if rows:
                 self._flush(place, rows)
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
-        for place in sorted(self._drafts, key=lambda place: place.parts[0] == "captures"):
+        self._sealed = True
+        return [
+            (str(draft), str(place / f"{self.name}.parquet"))
+            for place, draft in self._drafts.items()
+        ]
+
+    def commit(self, others: Iterable[Drafts] = ()) -> None:
+        """Have the files appear in the dataset, with those that others sealed, the capture's own
+        row last.
+        """
+        own = self.seal()
+        self._sealed = False
+        drafts = [draft for each in (*others, own) for draft in each]
+        for draft, place in sorted(drafts, key=lambda draft: draft[1].startswith("captures/")):
             target = self.dataset.path / place
-            target.mkdir(parents=True, exist_ok=True)
-            self._drafts[place].replace(target / f"{self.key}.parquet")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                Path(draft).replace(target)
+            except FileNotFoundError:
+                if not target.exists():  # an earlier attempt has come so far
+                    raise
 
 
 def schema_of(path: str) -> int:

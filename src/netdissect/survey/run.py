@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from netdissect.model.errors import AccessError, NetdissectError
 from netdissect.model.survey import Outcome
 from netdissect.survey.dataset import Dataset
+from netdissect.survey.shares import shares_for, split
 from netdissect.survey.sources import Source
 from netdissect.survey.work import Plan, survey_one
 from netdissect.system.interrupt import at_once
@@ -58,10 +60,17 @@ def survey(
             dashboard(str(client.dashboard_link))
         # The largest first, so that no worker is left with one of them at the end.
         ordered = sorted(sources, key=lambda source: (-source.octets, source.name))
-        futures = {
-            client.submit(survey_one, source, plan, pure=False, retries=MAX_ATTEMPTS - 1): source
-            for source in ordered
-        }
+        octets, threads = sum(source.octets for source in sources), sum(client.nthreads().values())
+        how = {"pure": False, "retries": MAX_ATTEMPTS - 1}
+        futures = {}
+        for source in ordered:
+            shares = shares_for(source, max(1, threads), octets)
+            future = (
+                split(client, source, plan, shares, **how)
+                if shares > 1
+                else client.submit(survey_one, source, plan, **how)
+            )
+            futures[future] = source
         for future in as_completed(list(futures)):
             source = futures.pop(future)
             if future.status in ("cancelled", "lost"):
@@ -73,6 +82,7 @@ def survey(
             done.append(outcome)
             if told is not None:
                 told(outcome, len(done))
+    shutil.rmtree(dataset.staging, ignore_errors=True)
     _name_alike(done, dataset)
     return sorted(done, key=lambda outcome: outcome.path)
 

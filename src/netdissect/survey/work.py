@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from netdissect._version import __version__
 from netdissect.export import json
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze
+from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.spans import Counted, tell
-from netdissect.survey.dataset import Dataset, Staged
+from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import Source, held
 from netdissect.survey.tables import day_of
 
-__all__ = ["Plan", "survey_one"]
+__all__ = [
+    "Place",
+    "Plan",
+    "Spans",
+    "conclude",
+    "connection_rows",
+    "failed",
+    "findings",
+    "survey_one",
+    "teller",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +45,7 @@ class Plan:
     """Whether units get rows of their own."""
 
 
-_Place = tuple[str | None, str]
+Place = tuple[str | None, str]
 """(day, protocol) of a connection."""
 
 
@@ -54,43 +65,91 @@ def survey_one(source: Source, plan: Plan) -> Outcome:
             else:
                 outcome = _surveyed(source, path, key, plan, dataset)
     except (CaptureFileError, UsageError) as error:
-        text = str(error).replace(path, source.name)
-        outcome = Outcome(source.name, "failed", key, source.octets, error=text)
-        dataset.fail(outcome)
-    else:
-        dataset.failure_file(source.name).unlink(missing_ok=True)
+        return failed(source, plan, key, str(error).replace(path, source.name))
+    dataset.failure_file(source.name).unlink(missing_ok=True)
+    return outcome
+
+
+def failed(source: Source, plan: Plan, key: str | None, text: str) -> Outcome:
+    """Say in the dataset why a source failed."""
+    outcome = Outcome(source.name, "failed", key, source.octets, error=text)
+    Dataset(plan.dataset).fail(outcome)
     return outcome
 
 
 def _surveyed(source: Source, path: str, key: str, plan: Plan, dataset: Dataset) -> Outcome:
     options = plan.options()
     found = analyze(path, options=options)
-    status = "done" if found.info.truncated_at is None else "cut-short"
     with found.connections as reports, Staged(dataset, key) as staged:
-        places: dict[int, _Place] = {}
-        for report in reports:
-            day = day_of(report.first_time_ns)
-            places[report.connection] = day, report.protocol
-            for table, item in connection_items(report):
-                staged.add(table, {"capture": key, **item}, day=day, protocol=report.protocol)
+        places = connection_rows(reports, staged)
+        findings(found.anomalies, staged, places)
         near = {report.connection: report.near for report in reports}
-        _findings(found, staged, places, key)
         known = replace(options, near=near, begins=found.begins)
-        _in_time(path, known, plan, found, staged, places)
-        staged.add("captures", _capture(source, key, found, staged, status))
-        staged.commit()
-        return Outcome(source.name, status, key, source.octets, len(reports))
+        spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
+        counted = Counted(spans.count)
+        pipeline = Pipeline(known, recorder=counted.recorder, observer=counted)
+        tell(path, counted, pipeline, teller(plan, spans, staged, places))
+        return conclude(source, found, spans, staged, len(reports))
 
 
-def _findings(found: Analysis, staged: Staged, places: dict[int, _Place], key: str) -> None:
-    for anomaly in found.anomalies:
+def conclude(
+    source: Source,
+    found: Analysis,
+    spans: Spans,
+    staged: Staged,
+    connections: int,
+    others: Iterable[Drafts] = (),
+) -> Outcome:
+    """Write the intervals and the capture's own row, and have everything appear."""
+    spans.write(found, staged)
+    status = "done" if found.info.truncated_at is None else "cut-short"
+    staged.add("captures", _capture(source, found, staged, status, connections))
+    staged.commit(others)
+    return Outcome(source.name, status, staged.key, source.octets, connections)
+
+
+def connection_rows(reports: Reports, staged: Staged) -> dict[int, Place]:
+    """Write all rows that a report says; return where the other rows of each connection go."""
+    places: dict[int, Place] = {}
+    for report in reports:
+        day = day_of(report.first_time_ns)
+        places[report.connection] = day, report.protocol
+        for table, item in connection_items(report):
+            row = {"capture": staged.key, **item}
+            staged.add(table, row, day=day, protocol=report.protocol)
+    return places
+
+
+def findings(anomalies: Iterable[Anomaly], staged: Staged, places: Mapping[int, Place]) -> None:
+    """Write findings."""
+    for anomaly in anomalies:
         day, protocol = places.get(anomaly.connection or 0, (day_of(anomaly.time_ns), None))
-        item = {"capture": key, **json.anomaly(anomaly)}
+        item = {"capture": staged.key, **json.anomaly(anomaly)}
         staged.add("findings", item, day=day, protocol=protocol)
 
 
+def teller(
+    plan: Plan, spans: Spans, staged: Staged, places: Mapping[int, Place]
+) -> Callable[[UnitRecord | ConnectionEvent], None]:
+    """Return what takes units and events as they settle, in the second pass over a capture."""
+
+    def told(item: UnitRecord | ConnectionEvent) -> None:
+        day, protocol = places.get(item.connection, (None, None))
+        if protocol is None:
+            return
+        if isinstance(item, UnitRecord):
+            if plan.units:
+                row = {"capture": staged.key, **unit_item(item)}
+                staged.add("units", row, day=day, protocol=protocol)
+        elif item.event != "gap":
+            return
+        spans.table(protocol).tell(item)
+
+    return told
+
+
 def _capture(
-    source: Source, key: str, found: Analysis, staged: Staged, status: str
+    source: Source, found: Analysis, staged: Staged, status: str, connections: int
 ) -> dict[str, object]:
     limits = dict(found.limits_hit)
     if staged.beyond_days:
@@ -100,24 +159,28 @@ def _capture(
     }
     return {
         **json.capture_info(found.info, counts, found.other_datagrams, asdict(found.flow)),
-        "capture": key,
+        "capture": staged.key,
         "path": source.name,
         "status": status,
         "version": __version__,
         "file_bytes": source.octets or None,
-        "connections": len(found.connections),
+        "connections": connections,
         "datagrams": sum(datagrams for datagrams, _ in counts.values()),
         "limits_hit": limits,
     }
 
 
-class _Tables:
+class Spans:
     """The spans of each protocol of a capture."""
 
-    def __init__(self, span_ns: int, found: Analysis) -> None:
+    def __init__(
+        self, span_ns: int, first_ns: int | None, reports: Sequence[ConnectionReport]
+    ) -> None:
+        """Take the length of a span, the time of the first frame, and the connections."""
         self.tables: dict[str, Intervals] = {}
         self._span_ns = span_ns
-        self._found = found
+        self._first_ns = first_ns or 0
+        self._reports = reports
 
     def table(self, protocol: str) -> Intervals:
         """Return the spans of a protocol; all of them begin at whole multiples of their length, so
@@ -125,9 +188,8 @@ class _Tables:
         """
         if protocol not in self.tables:
             table = self.tables[protocol] = Intervals(self._span_ns)
-            first_ns = self._found.info.first_time_ns or 0
-            table.start_ns = first_ns - first_ns % self._span_ns
-            table.place(each for each in self._found.connections if each.protocol == protocol)
+            table.start_ns = self._first_ns - self._first_ns % self._span_ns
+            table.place(each for each in self._reports if each.protocol == protocol)
         return self.tables[protocol]
 
     def count(
@@ -142,41 +204,14 @@ class _Tables:
         """Count a datagram."""
         self.table(protocol).datagram(direction, time_ns, octets, kinds)
 
-
-def _in_time(
-    path: str,
-    options: Options,
-    plan: Plan,
-    found: Analysis,
-    staged: Staged,
-    places: dict[int, _Place],
-) -> None:
-    """Read the capture once more, for what is told in order of time: units and intervals."""
-    spans = _Tables(plan.span_ns, found)
-
-    def told(item: UnitRecord | ConnectionEvent) -> None:
-        day, protocol = places.get(item.connection, (None, None))
-        if protocol is None:
-            return
-        if isinstance(item, UnitRecord):
-            if plan.units:
-                row = {"capture": staged.key, **unit_item(item)}
-                staged.add("units", row, day=day, protocol=protocol)
-        elif item.event != "gap":
-            return
-        spans.table(protocol).tell(item)
-
-    counted = Counted(spans.count)
-    pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
-    tell(path, counted, pipeline, told)
-    _intervals(spans, found, staged)
-
-
-def _intervals(spans: _Tables, found: Analysis, staged: Staged) -> None:
-    for protocol, table in sorted(spans.tables.items()):
-        if table.overflowed:
-            found.limits_hit["MAX_INTERVALS"] = found.limits_hit.get("MAX_INTERVALS", 0) + 1
-        for row in table.rows():
-            if row.datagrams or row.copies or row.units or row.lost:
-                told = {"capture": staged.key, **json.interval(row)}
-                staged.add("intervals", told, day=day_of(row.start_ns), protocol=protocol)
+    def write(self, found: Analysis, staged: Staged) -> None:
+        """Write the rows of all spans in which there was something."""
+        for protocol, table in sorted(self.tables.items()):
+            rows = table.rows()
+            if table.overflowed:
+                found.limits_hit["MAX_INTERVALS"] = found.limits_hit.get("MAX_INTERVALS", 0) + 1
+            for row in rows:
+                if row.datagrams or row.copies or row.units or row.lost:
+                    told = {"capture": staged.key, **json.interval(row)}
+                    day = day_of(row.start_ns)
+                    staged.add("intervals", told, day=day, protocol=protocol)

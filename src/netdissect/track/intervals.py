@@ -13,14 +13,29 @@ from netdissect.model.intervals import Interval
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
-__all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "Intervals"]
+__all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "Intervals", "Sums"]
 
 MAX_INTERVALS = 100_000
 """Spans kept; what is later counts into the last one."""
 MAX_SAMPLES = 512
-"""Round trips kept per span and direction for the median."""
+"""Round trips kept per span and direction for the median: those of the first units."""
 _Lane: TypeAlias = tuple[int, int, str]
 """(connection, direction, space)."""
+Sums: TypeAlias = tuple[list[Interval], dict[tuple[int, int], list[tuple[int, float]]]]
+_COUNTS = (
+    "datagrams",
+    "octets",
+    "repeated_octets",
+    "units",
+    "copies",
+    "retransmissions",
+    "reliable_copies",
+    "unacked",
+    "lost",
+    "decided",
+    "rtt_samples",
+)
+"""What is added where two processes have counted the same span."""
 LATE_NS = 120_000_000_000
 """Copies of a unit that come later than this after its first one are not counted."""
 
@@ -56,8 +71,7 @@ class Intervals:
         """True once something came later than the last span kept."""
         self._rows: dict[tuple[int, int], Interval] = {}
         self._rtts: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        """Round trips in ms, each with its place among all."""
-        self._told_rtts = 0
+        """Round trips in ms, each with the frame of its unit."""
         self._newest: dict[_Lane, tuple[int, int]] = {}
         """Lane -> its newest number, and what that is more than on the wire."""
         self._newest_gap: dict[_Lane, tuple[int, int]] = {}
@@ -175,8 +189,7 @@ class Intervals:
             if lost or record.outcome == "acked":
                 either.decided, either.lost = 1, int(lost)
             if record.rtt_ms is not None:
-                self._told_rtts += 1
-                either.rtts.append((self._told_rtts, record.rtt_ms))
+                either.rtts.append((record.copies[0].frame, record.rtt_ms))
         if arrived is not False and not self.partial:
             either.each, either.arrived = 1, self._arrived(lane, record)
         self._add(lane, self._index(time_ns), either, arrived=arrived)
@@ -185,7 +198,8 @@ class Intervals:
         again = lane in self._repeating or record.space == "tcp"
         again = again or record.next_resend_due_ns is not None
         for copy in record.copies:
-            if frames is None or copy.frame in frames:
+            late = copy.time_ns - record.copies[0].time_ns > LATE_NS
+            if not late and (frames is None or copy.frame in frames):
                 index = self._index(copy.time_ns)
                 row = self._row(record.direction, copy.time_ns)
                 row.copies += 1
@@ -316,15 +330,9 @@ class Intervals:
         """Return every span of both directions in time, empty ones included. Ends the counting."""
         from statistics import median  # noqa: PLC0415 - a hundredth of a second, for `stats` alone
 
-        while self._waiting:
-            self._count(*self._waiting.popleft())
+        self._end()
         if self.start_ns is None:
             return []
-        for connection in list(self._open):
-            self._settle(connection)
-        for (number, way), spaces in self._near.items():
-            for name, last_seq, last_ns in spaces:
-                self.reach((number, way, name), last_seq, last_ns)
         found = []
         for index in range(self._last + 1):
             for direction in (0, 1):
@@ -337,6 +345,33 @@ class Intervals:
                     row.rtt_ms = median(sample for _, sample in samples)
                 found.append(row)
         return found
+
+    def sums(self) -> Sums:
+        """Return what was counted, for `add` of another process. Ends the counting."""
+        self._end()
+        return list(self._rows.values()), self._rtts
+
+    def add(self, sums: Sums) -> None:
+        """Add what was counted of other connections, in spans that begin where these do."""
+        rows, rtts = sums
+        for row in rows:
+            mine = self._row(row.direction, row.start_ns)
+            for name in _COUNTS:
+                setattr(mine, name, getattr(mine, name) + getattr(row, name))
+        for key, samples in rtts.items():
+            self._rtts.setdefault(key, []).extend(samples)
+
+    def _end(self) -> None:
+        """Count what has waited until all of the capture is known."""
+        while self._waiting:
+            self._count(*self._waiting.popleft())
+        if self.start_ns is None:
+            return
+        for connection in list(self._open):
+            self._settle(connection)
+        for (number, way), spaces in self._near.items():
+            for name, last_seq, last_ns in spaces:
+                self.reach((number, way, name), last_seq, last_ns)
 
 
 def _first(samples: list[tuple[int, float]]) -> None:

@@ -1,0 +1,116 @@
+"""One capture read by several workers gives the rows that one worker gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import console_docs
+from netdissect import analyze
+from netdissect.capture import open_capture
+from netdissect.capture.writer import PcapWriter
+from netdissect.cli.session import Choices
+from netdissect.model.survey import Outcome
+from netdissect.survey import shares
+from netdissect.survey.dataset import Dataset
+from netdissect.survey.shares import shares_for
+from netdissect.survey.sources import Source, sources_of
+from netdissect.survey.tables import TABLES
+from netdissect.survey.work import Plan, survey_one
+from packetbuild import ipv4, link_frame, udp
+
+CAPTURES = console_docs.ROOT / "captures"
+NAMES = (
+    "riptide/udp_2.2.1_reconnect.pcap", "riptide/udp_2.2.1_lossy_clientleg.pcap",
+    "riptide/tcp_2.2.1_clean.pcap", "teeworlds/ddnet_loss_client_side.pcap",
+    "netplay/bin1_port_reuse.pcap", "eoudp/decoys.pcap", "knet/udp_two_clients.pcap",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real captures at the same time, and flows that only another flow's server tells about."""
+    path = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
+    frames = []
+    for name in NAMES:
+        with open_capture(CAPTURES / name) as capture:
+            own = [frame for frame in capture if frame[2] == 1]
+        frames += [(time - own[0][1], data, wire) for _, time, _, data, wire in own]
+    known = next(iter(analyze(str(CAPTURES / NAMES[0])).connections)).server
+    host = bytes(map(int, known.partition(":")[0].split(".")))
+    for place in range(12):
+        payload = udp(b"\xee" * 9, 40_000 + place, int(known.partition(":")[2]))
+        packet = link_frame("ethernet", ipv4(payload, src=host, dst=host))[1]
+        frames.append((10**11 + place, packet, len(packet)))
+    with path.open("wb") as file:
+        writer = PcapWriter(file, link_type=1)
+        for time, data, wire in sorted(frames, key=lambda frame: frame[0]):
+            writer.write(time + 1_700_000_000_000_000_000, data, wire)
+        writer.flush()
+    return path
+
+
+def plan_for(out: Path) -> Plan:
+    return Plan(str(out), Choices().options, 10**9, units=True)
+
+
+def rows(out: Path, table: str) -> list[str]:
+    files = sorted((out / table).rglob("*.parquet"))
+    found: list[Any] = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    return sorted(map(str, found))
+
+
+def by_shares(source: Source, out: Path, count: int) -> Outcome:
+    plan = plan_for(out)
+    with Dataset(out).opened({}):
+        work = shares._identify(source, plan, count)
+        parts = [shares._read(work, index) for index in range(count)]
+        agreed = shares._agree(work, parts)
+        told = [shares._rows(work, agreed, index) for index in range(count + 1)]
+        return shares._finish(work, agreed, told)
+
+
+@pytest.fixture(scope="module")
+def alone(mixed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("alone")
+    with Dataset(out).opened({}):
+        (source,) = sources_of([str(mixed)])
+        survey_one(source, plan_for(out))
+    return out
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_rows_are_those_of_one_worker(mixed: Path, alone: Path, tmp_path: Path, count: int) -> None:
+    (source,) = sources_of([str(mixed)])
+    outcome = by_shares(source, tmp_path, count)
+    assert outcome.status == "done"
+    for table in TABLES:
+        found = rows(tmp_path, table)
+        assert found
+        assert found == rows(alone, table), table
+    shared = {path.stem.partition("-")[2] for path in tmp_path.rglob("*-*.parquet")}
+    assert shared == set(map(str, range(count + 1)))
+    assert by_shares(source, tmp_path, count).status == "skipped"
+
+
+def test_what_is_no_capture_is_a_row(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pcap"
+    bad.write_bytes(b"nothing at all")
+    (source,) = sources_of([str(bad)])
+    outcome = by_shares(source, tmp_path / "out", 2)
+    assert outcome.status == "failed"
+    assert "not a capture file" in (outcome.error or "")
+    assert len(rows(tmp_path / "out", "captures")) == 1
+
+
+def test_what_is_larger_than_a_workers_share_is_split() -> None:
+    large = Source("a", "a", octets=10**9)
+    assert shares_for(large, 2, 10**9) == 2
+    assert shares_for(large, 64, 10**9) == 8
+    assert shares_for(large, 2, 2 * 10**9) == 2
+    assert shares_for(large, 2, 3 * 10**9) == 1
+    assert shares_for(Source("b", "b", octets=10**6), 2, 10**6) == 1
+    assert shares_for(Source("s3://c", "c", "s3://c", 10**9), 2, 10**9) == 1
