@@ -22,7 +22,7 @@ from netdissect.pipeline.options import Analysis, Near, Options, Reading, decode
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.claiming import DecodeAs
-from netdissect.track.intervals import Intervals
+from netdissect.track.intervals import Intervals, Sums
 from netdissect.track.recorder import Recorder
 
 __all__ = [

@@ -19,7 +19,7 @@ from typing import IO, Any
 from netdissect.capture import open_capture
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import Analysis, Pipeline, parallel
+from netdissect.pipeline import Analysis, Pipeline, Sums, parallel
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.spans import Counted, tell
@@ -34,7 +34,6 @@ from netdissect.survey.work import (
     findings,
     teller,
 )
-from netdissect.track.intervals import Sums
 
 __all__ = ["shares_for", "split"]
 
