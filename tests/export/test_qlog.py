@@ -80,10 +80,12 @@ def test_every_datagram_loss_and_round_trip_is_there(tmp_path: Path) -> None:
     local = 1 if report.vantage == "server" else 0
     assert names.count("transport:packet_sent") == report.datagrams[local]
     assert names.count("transport:packet_received") == report.datagrams[1 - local]
-    trips = sum(space.rtt.samples for space in report.spaces)
-    assert names.count("recovery:metrics_updated") >= trips > 0
-    again = sum(space.retransmissions for space in report.spaces)
-    assert names.count("recovery:packet_lost") >= again > 0
+    own = [space for space in report.spaces if space.direction == local]
+    assert names.count("recovery:metrics_updated") >= sum(space.rtt.samples for space in own) > 0
+    assert names.count("recovery:packet_lost") >= sum(space.retransmissions for space in own) > 0
+    gone = [event["data"]["header"]["packet_number"] for event in events if event["name"] == "recovery:packet_lost"]
+    out = [event["data"]["header"]["packet_number"] for event in events if event["name"] == "transport:packet_sent"]
+    assert set(gone) <= set(out)
     acked = [
         number
         for event in events
@@ -95,6 +97,18 @@ def test_every_datagram_loss_and_round_trip_is_there(tmp_path: Path) -> None:
     sent = {event["data"]["header"]["packet_number"] for event in events if "packet_" in event["name"]}
     assert acked
     assert set(acked) <= sent
+
+
+def test_the_draft_tells_losses_and_round_trips_of_both_directions(tmp_path: Path) -> None:
+    report = next(iter(analyze(LOSSY).connections))
+    _, *events = written(LOSSY, "draft", tmp_path, "--connection", "1")
+    for way, name in enumerate(("c2s", "s2c")):
+        own = [space for space in report.spaces if space.direction == way]
+        told = [(event["name"], event["data"]) for event in events if event["data"].get("direction") == name]
+        trips = [data for kind, data in told if kind == "netdissect:metrics_updated"]
+        assert len(trips) == sum(space.rtt.samples for space in own) > 0
+        assert trips[-1]["min_rtt"] == min(data["latest_rtt"] for data in trips)
+        assert len(told) - len(trips) >= sum(space.retransmissions for space in own)
 
 
 def test_a_capture_of_several_connections_wants_to_know_which(tmp_path: Path) -> None:

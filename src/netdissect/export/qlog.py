@@ -34,6 +34,7 @@ _NAMES = {
         "lost": "recovery:packet_lost", "metrics": "recovery:metrics_updated",
     },
 }  # fmt: skip
+_WAYS = ("c2s", "s2c")
 _SMOOTHING = 8
 """RFC 6298: a new round trip counts for so much less than those before."""
 _TABLES = """
@@ -80,15 +81,16 @@ def qlog(
 
 def _written(base: sqlite3.Connection, report: ConnectionReport, flavour: str) -> Iterator[str]:
     names = _NAMES[flavour]
-    smoothed = least = 0.0
+    trips: dict[str, tuple[float, float]] = {}
     rows = base.execute("select time, frame, kind, data from event order by time, place")
     for time_ns, frame, kind, text in rows:
         data = json.loads(text)
         if kind == "metrics":
             trip = data["latest_rtt"]
-            smoothed = smoothed + (trip - smoothed) / _SMOOTHING if smoothed else trip
-            least = min(least or trip, trip)
-            data |= {"smoothed_rtt": round(smoothed, 3), "min_rtt": least}
+            smoothed, least = trips.get(data["direction"], (trip, trip))
+            smoothed += (trip - smoothed) / _SMOOTHING
+            trips[data["direction"]] = smoothed, min(least, trip)
+            data |= {"smoothed_rtt": round(smoothed, 3), "min_rtt": min(least, trip)}
         elif kind != "lost":
             acked = base.execute("select distinct acked from ack where frame = ?", (frame,))
             found = sorted(number for (number,) in acked)
@@ -110,17 +112,19 @@ def _events(
         kind = "sent" if item.direction == local else "received"
         data = _packet(item) if flavour == QVIS else _datagram(item)
         yield item.time_ns, item.frame, kind, json.dumps(data)
-    elif isinstance(item, UnitRecord):
-        first = item.copies[0]
+    elif isinstance(item, UnitRecord) and (flavour == DRAFT or item.direction == local):
+        # qvis draws losses and round trips of what the local side sent.
+        first, way = item.copies[0], {"direction": _WAYS[item.direction]}
         if item.rtt_ms is not None and not item.rtt_ambiguous and item.acked_time_ns is not None:
-            trip = {"latest_rtt": round(item.rtt_ms, 3)}
+            trip = {"latest_rtt": round(item.rtt_ms, 3), **way}
             yield item.acked_time_ns, item.acked_frame or first.frame, "metrics", json.dumps(trip)
         sent = [copy for copy in item.copies if copy.kind != "duplicate"]
         gone = [(before, after.time_ns) for before, after in pairwise(sent)]
         if sent and (item.lost or item.missed):
             gone.append((sent[-1], item.settled_ns or sent[-1].time_ns))
         for copy, when in gone:
-            lost: dict[str, Any] = {"space": item.space, "seq": item.seq, "frame": copy.frame}
+            lost: dict[str, Any] = {"space": item.space, "seq": item.seq, **way}
+            lost |= {"frame": copy.frame}
             if flavour == QVIS:
                 lost = {"header": {"packet_type": "1RTT", "packet_number": copy.frame}}
             yield when, copy.frame, "lost", json.dumps(lost)

@@ -33,6 +33,7 @@ __all__ = [
     "Pipeline",
     "Reading",
     "Recorder",
+    "Sums",
     "analyze",
     "decode_as",
     "iter_timeline",
