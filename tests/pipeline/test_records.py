@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from netdissect.filters import compile_filter
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.pipeline import Options, Pipeline, analyze
+from netdissect.pipeline import Options, Pipeline, analyze, look_ahead
 from netdissect.pipeline import records as records_module
 from netdissect.pipeline.records import Records, iter_both, iter_records
 from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
@@ -50,6 +51,48 @@ def test_records_agree_with_the_analysis(path: Path) -> None:
                     kinds[item.type] = kinds.get(item.type, 0) + 1
             assert kinds == report.messages[direction]
     assert sum(record.protocol is None for record in records) == found.other_datagrams
+
+
+SEVERAL = [
+    CAPTURES / "knet" / "udp_same_endpoint_reconnect.client.pcap",
+    CAPTURES / "netplay" / "bin1_server_full.pcap",
+    CAPTURES / "riptide" / "udp_2.2.1_reconnect.pcap",
+    CAPTURES / "teeworlds" / "ddnet_mixed.pcap",
+    CAPTURES / "teeworlds" / "tw07_reconnect.pcap",
+]
+
+
+def _shown(item: DatagramRecord | UnitRecord | ConnectionEvent):
+    if isinstance(item, UnitRecord):
+        return json.unit(item)
+    return json.event(item) if isinstance(item, ConnectionEvent) else json.shown(item)
+
+
+@pytest.mark.parametrize("path", SEVERAL, ids=lambda path: path.stem)
+def test_what_is_wanted_of_some_connections_is_what_all_have(path: Path) -> None:
+    def read(only: frozenset[int] | None):
+        options = replace(look_ahead(path, Options()), only=only)
+        records = Records()
+        pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+        datagrams, timeline = [], []
+        for item in iter_both(path, records, pipeline):
+            kind = datagrams if isinstance(item, DatagramRecord) else timeline
+            kind.append((item.connection, _shown(item)))
+        return datagrams, timeline, [json.connection(report) for report in pipeline.reports]
+
+    def of(number, items):
+        return [shown for connection, shown in items if connection == number]
+
+    datagrams, timeline, reports = read(None)
+    assert len(reports) > 1
+    fewer = 0
+    for number in range(1, len(reports) + 1):
+        some, moments, same = read(frozenset({number}))
+        assert same == reports
+        assert of(number, some) == of(number, datagrams)
+        assert of(number, moments) == of(number, timeline)
+        fewer += len(datagrams) - len(some)
+    assert fewer
 
 
 @pytest.mark.parametrize("path", SAMPLE[:3], ids=lambda path: path.stem)

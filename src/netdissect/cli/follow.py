@@ -56,6 +56,7 @@ def command(
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
     with Session(file, choices, quiet=look.quiet, streams=True) as session:
+        session.only = frozenset({connection or 1})
         match = Match.of(display_filter, session)
         session.hold = as_json or match.waits
         records = (

@@ -97,6 +97,7 @@ def gather(
     stage = _Stage(found, scenes)
     if remember:
         gallery.worst = stage.worst
+    session.only = None if wanted is None else frozenset(wanted)
     options = session.ahead(session.choices.options(on_anomaly=gallery.finding))
     pipeline = Pipeline(options, recorder=scenes.recorder, observer=scenes)
     for item in iter_timeline(session.reader, pipeline=pipeline):

@@ -134,6 +134,7 @@ def _drawing(
     """
     from netdissect.render import ladder  # noqa: PLC0415
 
+    session.only = frozenset({connection or 1})
     found = _Found(session, Match.of(display_filter, session), connection)
     # Read to the end, however few are drawn: later frames tell which of them were lost.
     records = list(found.records(*span))[:limit]

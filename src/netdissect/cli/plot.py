@@ -109,7 +109,9 @@ def command(
 
     with Session(file, choices, quiet=look.quiet) as session:
         limit = MAX_EXPORTED if exports else MAX_POINTS
-        found = gather(session, connections, span=_span(start, end), limit=limit)
+        ahead = None if connections else session.look()
+        wanted = connections if ahead is None else worst(ahead)[:1]
+        found = gather(session, wanted, span=_span(start, end), limit=limit)
         screen = look.screen()
         if not session.reports:
             if not as_json:

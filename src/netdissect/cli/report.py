@@ -82,12 +82,9 @@ def write_report(
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
     from netdissect.report.document import document  # noqa: PLC0415
 
-    found = gather(session, remember=True)
+    ahead = session.look()
+    found = gather(session, None if ahead is None else worst(ahead)[:MAX_TOLD], remember=True)
     numbers = worst(session.reports)
-    missing = [number for number in numbers[:MAX_TOLD] if number not in found.gallery.histories]
-    if missing and not session.live:
-        with session.again(quiet=True) as once_more:
-            found = gather(once_more, set(numbers[:MAX_TOLD]), remember=True)
     told = capture_of(session, found, numbers, redact=redact)
     if second is not None:
         _join(told, session.file, second, session.choices)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -146,6 +146,10 @@ class Session:
         self.limits_hit: dict[str, int] = {}
         self.needs: frozenset[str | None] | None = None
         """What the filter needs that is the only one to see the records: see `Filter.needs`."""
+        self.only: frozenset[int] | None = None
+        """Connections whose datagrams and units are wanted; None = all. Others may come as well."""
+        self._looked: Analysis | None = None
+        """What a first look at the whole file has shown."""
         self.hold = True
         """Whether records wait until it is settled what became of their units; those of a file
         always do. Otherwise they are those that a file would give, but for what comes later.
@@ -153,7 +157,9 @@ class Session:
 
     def again(self, *, quiet: bool = False) -> Session:
         """Open the same file once more; `quiet` also where this one is not."""
-        return Session(self.file, self.choices, quiet=quiet or self.quiet)
+        session = Session(self.file, self.choices, quiet=quiet or self.quiet)
+        session.only, session._looked = self.only, self._looked
+        return session
 
     @property
     def live(self) -> bool:
@@ -185,6 +191,8 @@ class Session:
     def first_ns(self) -> int | None:
         """Return the time of the first frame; None before it is read."""
         info: CaptureInfo = self.reader.info
+        if info.first_time_ns is None and self._looked is not None:
+            return self._looked.info.first_time_ns
         return info.first_time_ns
 
     def status(self) -> int:
@@ -313,15 +321,32 @@ class Session:
         self.collect(pipeline)
         self.reports = reports
 
+    def look(self, **hooks: Any) -> Reports | None:
+        """Look at the whole file, and return its reports; None where it cannot be read twice. What
+        is asked for afterwards rests on it.
+        """
+        from netdissect.pipeline import first_look  # noqa: PLC0415
+
+        if self.live or not self.own:
+            return None
+        self._looked = first_look(self.file, self.choices.options(**hooks), processes=None)
+        return None if self._looked is None else self._looked.connections
+
     def ahead(self, options: Options, most: int | None = None) -> Options:
         """Return the options with what a first look at the whole file has shown, where it can be
         looked at twice and has at most so many octets.
         """
-        from netdissect.pipeline import look_ahead  # noqa: PLC0415
+        from netdissect.pipeline import informed, look_ahead  # noqa: PLC0415
 
         if self.live or not self.own:
             return options
-        return look_ahead(self.file, options, processes=None if most is None else 1, most=most)
+        if self._looked is not None:
+            options = informed(options, self._looked)
+        else:
+            processes = None if most is None else 1
+            options = look_ahead(self.file, options, processes=processes, most=most)
+        # Without a look ahead the numbers are others than those that were asked for.
+        return options if options.begins is None else replace(options, only=self.only)
 
     def of(self, number: int | None, items: Iterable[_Item]) -> Iterator[_Item]:
         """Yield the items of one connection, of all for None.
@@ -395,9 +420,7 @@ class Match:
 
     def ahead(self, session: Session) -> Self:
         """Read the whole file first, where it can be read twice."""
-        if not session.live:
-            with session.again(quiet=True) as once:
-                self.reports = once.analysis(on_late=self._take).connections
+        self.reports = session.look(on_late=self._take)
         return self
 
     def alone(self, session: Session) -> None:

@@ -63,6 +63,7 @@ def command(
     if interval <= 0:
         raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
     with Session(file, choices, quiet=look.quiet) as session:
+        session.only = None if connection is None else frozenset({connection})
         if second is None:
             rows = _rows(session, Match.of(display_filter, session), connection, interval)
         else:

@@ -100,6 +100,7 @@ def command(
         sort, limit = "latency", min(slowest, limit or slowest)
     shown = _Shown(connection, limit, only, probes=probes, sort=sort)
     with Session(file, choices, quiet=look.quiet, streams=as_json) as session:
+        session.only = None if connection is None else frozenset({connection})
         if as_json:
             from netdissect.export import json  # noqa: PLC0415
 
@@ -173,10 +174,10 @@ def _print(
     from netdissect.render.units import Clock  # noqa: PLC0415
 
     items: Iterable[_Item] = _items(session, display_filter, None, shown.connection)
-    if display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS:
-        with session.again() as ahead:
-            reports = ahead.analysis(None).connections
-        first_ns = ahead.first_ns
+    large = display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS
+    ahead = session.look() if large else None
+    if ahead is not None:
+        reports, first_ns = ahead, session.first_ns
         lanes: Iterable[_Item] = _read_again(session, shown.connection)
     else:
         lanes = items = list(items)

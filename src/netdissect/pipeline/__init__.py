@@ -36,6 +36,8 @@ __all__ = [
     "Sums",
     "analyze",
     "decode_as",
+    "first_look",
+    "informed",
     "iter_timeline",
     "look_ahead",
     "open_capture",
@@ -135,21 +137,44 @@ def look_ahead(
         most: octets of a file that is looked at; None = any.
 
     """
-    if options.near is not None or not isinstance(source, (str, os.PathLike)):
+    if options.near is not None:
         return options
+    found = first_look(
+        source, replace(options, on_late=None), processes=processes, most=most
+    )
+    if found is None:
+        return options
+    with found.connections:
+        return informed(options, found)
+
+
+def first_look(
+    source: Source, options: Options, *, processes: int | None = 1, most: int | None = None
+) -> Analysis | None:
+    """Return everything that a file holds; None for what cannot be read twice, or has more than
+    `most` octets. Told along the way is only `options.on_late`.
+    """
+    if not isinstance(source, (str, os.PathLike)):
+        return None
     try:
         found = Path(source).stat()
     except OSError:
-        return options  # reading it says why
+        return None  # reading it says why
     if not stat.S_ISREG(found.st_mode) or found.st_size > (most or found.st_size):
-        return options
-    if processes is None:
+        return None
+    if options.on_late is not None:
+        processes = 1
+    elif processes is None:
         processes = processes_for(str(source))
-    quiet = replace(options, on_anomaly=None, on_late=None, on_report=None)
-    looked = analyze(source, options=quiet, processes=processes, anomalies=False)
-    with looked.connections as reports:
-        known = {report.connection: report.near for report in reports if any(_told(report.near))}
-        return replace(options, near=known, begins=looked.begins)
+    quiet = replace(options, on_anomaly=None, on_report=None)
+    return analyze(source, options=quiet, processes=processes, anomalies=False)
+
+
+def informed(options: Options, found: Analysis) -> Options:
+    """Return the options with what a first look at the whole of a capture has shown."""
+    reports = found.connections
+    known = {report.connection: report.near for report in reports if any(_told(report.near))}
+    return replace(options, near=known, begins=found.begins)
 
 
 def _told(near: Near) -> Iterator[bool]:

@@ -54,6 +54,10 @@ class Options:
     """Connection -> where the capture was taken, from an earlier look at the whole of it; None = no
     such look. What hangs on it is then told right from the start.
     """
+    only: frozenset[int] | None = None
+    """Connections whose datagrams, units and events are wanted, by the numbers of `begins`; None =
+    all. Of the others only the reports are made.
+    """
     on_anomaly: Callable[[Anomaly], None] | None = None
     """Told of every anomaly as it is found (`analyze`: at the end); None = only counted."""
     on_late: Callable[[str, Severity, int], None] | None = None

@@ -103,15 +103,16 @@ class Port(Taker):
     __slots__ = ("_intake", "connection", "direction", "flow", "observer", "protocol", "scan")
 
     def __init__(
-        self, intake: Intake, flow: Flow, protocol: Protocol, connection: Connection, direction: int
-    ) -> None:
+        self, intake: Intake, flow: Flow, protocol: Protocol, connection: Connection,
+        direction: int, observer: Observer | None,
+    ) -> None:  # fmt: skip
         self._intake = intake
-        self.observer = intake.observer
+        self.observer = observer
         self.flow = flow
         self.connection = connection
         self.direction = direction
         self.protocol = protocol
-        watched = self.observer is not None or connection.recorder is not None
+        watched = observer is not None or connection.recorder is not None
         plain = flow.transport == "udp" and not watched
         self.scan = (protocol.brief if plain else None) or protocol.scan
 
@@ -217,27 +218,29 @@ class Port(Taker):
 
 
 class Intake:
-    """What ports have in common: who sees their datagrams, and where connections begin anew."""
+    """What ports have in common: where connections begin anew."""
 
     def __init__(
         self,
-        observer: Observer | None,
         *,
         strict: bool,
         renew: Callable[[Flow, int, int, Hints | None], None],
         hit: Callable[[str], None],
     ) -> None:
-        """Take who sees every datagram, whether faults of protocols are raised, what begins a new
-        connection on a flow (flow, frame, time, hints), and what counts bounds.
+        """Take whether faults of protocols are raised, what begins a new connection on a flow
+        (flow, frame, time, hints), and what counts bounds.
         """
-        self.observer = observer
         self.strict = strict
         self._renew = renew
         self._hit = hit
 
-    def open(self, flow: Flow, protocol: Protocol, connection: Connection) -> None:
-        """Make the ports of a connection that begins."""
-        flow.ways = [Port(self, flow, protocol, connection, direction) for direction in (0, 1)]
+    def open(
+        self, flow: Flow, protocol: Protocol, connection: Connection, observer: Observer | None
+    ) -> None:
+        """Make the ports of a connection that begins, and that somebody may observe."""
+        flow.ways = [
+            Port(self, flow, protocol, connection, direction, observer) for direction in (0, 1)
+        ]
 
     def faulty(self, flow: Flow, packet: Packet) -> None:
         """Take a datagram in which the layers below found something."""

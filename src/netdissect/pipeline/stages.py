@@ -80,9 +80,7 @@ class Pipeline(Packets):
         for protocol in self.protocols:
             for row in protocol.codes:
                 self._rows.setdefault(row.code, row)
-        self._intake = Intake(
-            observer, strict=self.options.strict, renew=self._renew, hit=self._hit
-        )
+        self._intake = Intake(strict=self.options.strict, renew=self._renew, hit=self._hit)
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
         """Of flows that are no connection yet."""
         self.recogniser = Recogniser(
@@ -308,6 +306,9 @@ class Pipeline(Packets):
         if self.options.reading is not None:
             hints = protocol.informed(hints, self.options.reading)
         number = self.begun.add(frame)
+        wanted = self._wanted(number, flow)
+        recorder = self.recorder if wanted else None
+        observer = self.observer if wanted else None
         first, second = flow_endpoints(flow.key)
         endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
         connection = Connection(
@@ -319,19 +320,19 @@ class Pipeline(Packets):
             endpoints=endpoints,
             roles_from=flow_roles,
             findings=Findings(number, self._rows, self.options.on_anomaly, self.options.limits),
-            recorder=None if self.recorder is None else self.recorder.of(number),
+            recorder=None if recorder is None else recorder.of(number),
             explain=(f"score {claim.score}", *claim.reasons),
             forced=claim.forced,
         )
         connection.findings.late = self.options.on_late
-        if self.observer is not None:
-            connection.findings.every = self.observer.finding
+        if observer is not None:
+            connection.findings.every = observer.finding
         self._place(connection)
         flow.connection = connection
         flow.assembler = protocol.assembler()
         counts = self.counts.setdefault(protocol.name, {"datagrams": 0, "connections": 0})
         counts["connections"] += 1
-        self._intake.open(flow, protocol, connection)
+        self._intake.open(flow, protocol, connection, observer)
         self._table.add(flow)
         for direction, port in enumerate(flow.ways):
             key = flow.key_of(direction)
@@ -342,6 +343,13 @@ class Pipeline(Packets):
                 self._streams[key] = StreamPort(port, framer)
         for idle in self._table.overflowing(self.now_ns):
             self._end(idle, self.now_ns)
+
+    def _wanted(self, number: int, flow: Flow) -> bool:
+        """Return whether somebody wants to see a connection, or one that goes on beside it."""
+        only = self.options.only
+        if only is None or number in only:
+            return True
+        return any(connection.number in only for connection, _ in flow.earlier)
 
     def _place(self, connection: Connection) -> None:
         """Tell a connection where the capture was taken, if it was looked at before."""

@@ -54,8 +54,8 @@ class Gallery:
                 return None
             if len(self.histories) >= MAX_HISTORIES:
                 return None
-            count = len(self.histories)
-            share = 1 if self.wanted is not None else next(d for n, d in _SHARES if count < n)
+            count = len(self.histories if self.wanted is None else self.wanted)
+            share = next((part for most, part in _SHARES if count < most), _SHARES[-1][1])
             limit = max(1, self.limit // share)
             slowest = MAX_SLOWEST if share <= _SHARES[1][1] else MAX_SLOWEST // 5
             found = History(connection, limit=limit, slowest=slowest, span=self.span)
