@@ -18,8 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from netdissect.diagnosis.words import whose
 from netdissect.join import Fate, Joined, join
-from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.joined import JoinedConnection
+from netdissect.model.reports import ConnectionEvent, ConnectionReport, QuietSpan, UnitRecord
 from netdissect.pipeline import Options, Pipeline, Recorder, iter_timeline, look_ahead
 
 __all__ = ["CONCLUSIONS", "Score", "score_all", "table"]
@@ -200,6 +202,8 @@ class _Pair:
                 continue
             self._spurious(side, unit)
             told = unit.lost or unit.extra.get("reported") == "lost" or None
+            if told and arrived[key] and self._late(side, unit):
+                continue  # a receiver that reports so drops what comes behind a later one
             if unit.outcome == "acked":
                 told = False
             score.count(told=told, true=not arrived[key])
@@ -208,6 +212,11 @@ class _Pair:
             if key[1] == 1 - side:
                 told_lost = key in missing
                 score.count(told=told_lost or (False if key in seen else None), true=not came)
+
+    def _late(self, side: int, unit: UnitRecord) -> bool:
+        """Return whether what arrived of a unit that was sent once came behind a later one."""
+        partner = self.joined.fate(side, unit.copies[0].frame).partner
+        return partner is not None and self.joined.fate(1 - side, partner).reordered
 
     def _missing(self, side: int) -> Iterator[_Key]:
         for gap in self.sides[side].gaps:
@@ -232,63 +241,106 @@ class _Pair:
             came = came or (row.fate is Fate.DELIVERED and not row.ambiguous)
 
     def _silence(self) -> None:
-        """Score whether a connection of which a direction went dark is said to have fallen silent,
-        or to have been heard one way only.
+        """Score whether a connection of which a direction went dark is told to have fallen silent
+        meanwhile, and whether a silence is blamed on the right one, network or program.
         """
         for one in self.joined.report.conversations:
-            dark = any(
-                burst.end_ns - burst.start_ns >= DARK_NS for way in one.ways for burst in way.bursts
-            )
+            dark = [
+                (burst.start_ns, burst.end_ns)
+                for way in one.ways
+                for burst in way.bursts
+                if burst.end_ns - burst.start_ns >= DARK_NS
+            ]
+            sent = self._sent(one)
             for side in (0, 1):
-                reports = self.sides[side].reports
-                codes = {
-                    code
-                    for report in reports
+                score = self._score(side, "silence")
+                reports = [
+                    report
+                    for report in self.sides[side].reports
                     if report.connection in one.connections[side]
-                    for code in report.codes
-                }
-                if one.connections[side]:
-                    told = bool(codes & {"silence", "one-way"})
-                    self._score(side, "silence").count(told=told, true=dark)
+                ]
+                spans = [
+                    (*self._common(side, span), span, report)
+                    for report in reports
+                    for span in report.quiet
+                ]
+                if dark and reports:
+                    over = (
+                        start < to and end > since for since, to, *_ in spans for start, end in dark
+                    )
+                    score.count(told=any(over), true=True)
+                for since, to, span, report in spans:
+                    inside = [lost for moment, lost in sent[span.direction] if since < moment < to]
+                    self._blamed(score, whose(report, span), inside)
+
+    def _common(self, side: int, span: QuietSpan) -> tuple[int, int]:
+        common = self.joined.common_ns
+        to = 1 << 63 if span.to_ns is None else common(side, span.to_frame or 1, span.to_ns)
+        return common(side, span.from_frame or 1, span.from_ns), to
+
+    def _sent(self, one: JoinedConnection) -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
+        """Return of each direction when something was sent, and whether it was lost."""
+        found: tuple[list[tuple[int, bool]], list[tuple[int, bool]]] = ([], [])
+        for capture in (0, 1):
+            for _, row, direction in self.joined.sent(capture, {one.number}):
+                found[direction].append((row.common_ns, row.fate in {Fate.LOST, Fate.OUTSIDE}))
+        return found
+
+    @staticmethod
+    def _blamed(score: Score, told: str, lost: list[bool]) -> None:
+        """Count a silence whose fault is told; `lost`: what the silent side sent meanwhile."""
+        if told != "cannot tell":
+            network = 2 * sum(lost) > len(lost)
+            score.right += network is (told == "likely")
+            score.wrong += network is not (told == "likely")
 
     def _reordering(self, side: int, arrived: dict[_Key, bool]) -> None:
-        """Score units, of those that came at all, whose first sight here is behind one of a later
-        number: a resend of what was lost looks like that too.
+        """Score units, of those that came at all, that a later number of their space has overtaken.
+        Where units are sent again nothing is concluded: what was lost comes behind others too.
         """
-        newest: dict[tuple[int, int, str], int] = {}
+        newest: dict[tuple[int, int, str], tuple[int, int]] = {}
+        repeating = {
+            (report.connection, space.direction, space.space)
+            for report in self.sides[side].reports
+            for space in report.spaces
+            if space.retransmissions or space.timer_ms is not None
+        }
         for unit in sorted(self.sides[side].units, key=lambda unit: unit.copies[0].frame):
             key = self._key(side, unit)
             if key is None or unit.direction == side or key not in arrived:
                 continue
             first = self.joined.fate(side, unit.copies[0].frame)
-            lane = key[:3]
-            told = unit.seq < newest.get(lane, unit.seq)
-            newest[lane] = max(unit.seq, newest.get(lane, unit.seq))
+            lane = unit.connection, unit.direction, unit.space
+            last, sent = newest.get(lane, (unit.seq, 0))
+            behind = unit.seq < last
             if first.fate is Fate.ARRIVED and not first.ambiguous:
-                self._score(side, "reordering").count(told=told, true=first.reordered)
+                told = None if behind and lane in repeating else behind
+                overtaken = behind and (first.partner or 0) < sent
+                self._score(side, "reordering").count(told=told, true=overtaken)
+                if not behind:
+                    newest[lane] = unit.seq, first.partner or 0
 
     def _closing(self) -> None:
-        """Score who ended a connection: the side that its own capture shows ending it first."""
+        """Score who ended a connection: a side that its own capture shows ending it, before it
+        heard that the other had.
+        """
         for one in self.joined.report.conversations:
-            told: list[tuple[str | None, int]] = []
-            for side in (0, 1):
-                for report in self.sides[side].reports:
-                    if report.connection in one.connections[side][-1:]:
-                        close = report.close or {}
-                        frame = close.get("frame") or 0
-                        row = self.joined.fate(side, frame)
-                        told.append((close.get("by"), row.common_ns or 1 << 62))
+            told = [
+                (report.close or {}).get("by")
+                for side in (0, 1)
+                for report in self.sides[side].reports
+                if report.connection in one.connections[side][-1:]
+            ]
             if len(told) != len(SIDES):
                 continue
-            own = [moment for side, (by, moment) in enumerate(told) if by == SIDES[side]]
-            if not own:
+            true = {by for side, by in enumerate(told) if by == SIDES[side]}
+            if not true:
                 continue
-            true = SIDES[told.index(min((t for t in told if t[1] in own), key=lambda t: t[1]))]
-            for side, (by, _) in enumerate(told):
+            for side, by in enumerate(told):
                 score = self._score(side, "closed by")
                 if by is None:
                     score.unknown += 1
-                elif by == true:
+                elif by in true:
                     score.right += 1
                 else:
                     score.wrong += 1

@@ -6,6 +6,7 @@ No file name and no port is looked at: the table is that of `tests/truth/verdict
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from netdissect import analyze
 from netdissect.cli import cli
+from netdissect.diagnosis import diagnose
 from netdissect.model.diagnosis import Limits
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
@@ -111,10 +113,9 @@ def test_every_report_has_its_sentence(table: Any) -> None:
 
 NEVER_SHOWN = {
     # Datagrams of one direction that nobody acknowledges, its peer's go on; the last half second
-    # of a goodbye; a side without timers that nobody asks.
+    # of a goodbye.
     "knet/udp_ack_across_wrap.server.pcap",
     "knet/udp_disconnectack_lost.client.pcap",
-    "eoudp/rfc02_blackout_client.pcap",
 }
 SLACK_S = 4.0
 """The longest keep-alive interval of a protocol, and half a second for the programs."""
@@ -153,6 +154,35 @@ def test_dark_spans_are_found_where_they_can_be_seen(table: Any) -> None:
             ), (name, dark, spans)
             if dark["direction"] != "both" and dark["from_at_the_earliest_s"] is not None:
                 assert dark["direction"] in near, (name, dark, spans)
+
+
+def test_no_silence_is_blamed_on_the_network_without_ground() -> None:
+    """A server that forgot the client; a lost acknowledgement of many; one number missing."""
+    for name in (
+        "knet/udp_connect_dup_late.client", "knet/udp_fragments_loss.server",
+        "teeworlds/tw07_loss_server_side", "teeworlds/ddnet_loss_client_side",
+    ):  # fmt: skip
+        cause = analyze(str(CAPTURES / f"{name}.pcap")).connections[0].diagnosis.cause
+        quiet = cause.what in {"silence", "one-way"}
+        assert not quiet or cause.confidence == "cannot tell", name
+
+
+def test_a_way_that_brings_nothing_for_long_is_blamed() -> None:
+    name = "tw07_oneway_s2c_server_side.pcap"
+    (report,) = analyze(str(CAPTURES / "teeworlds" / name)).connections
+    (span,) = report.quiet
+    assert (span.kind, span.direction) == ("one-way", 1)
+    for vantage, asked, confidence in (
+        ("unknown", 10, "cannot tell"), ("server", 10, "likely"), ("server", 3, "cannot tell"),
+    ):  # fmt: skip
+        seen = replace(report, vantage=vantage, quiet=[replace(span, asked=asked)])
+        assert diagnose(seen).cause.confidence == confidence
+
+
+def test_who_closed_by_its_own_rule_did_not_stop() -> None:
+    name = "udp_2.2.1_poorconnection_loss_clientleg.pcap"
+    (report,) = analyze(str(CAPTURES / "riptide" / name)).connections
+    assert (report.diagnosis.cause.what, report.quiet) == ("quality", [])
 
 
 def test_clean_captures_are_never_silent(table: Any) -> None:

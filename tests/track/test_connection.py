@@ -13,6 +13,7 @@ from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
 from netdissect.track import conclusion, quiet
 from netdissect.track import connection as module
+from netdissect.track import recorder as recording
 from netdissect.track.conclusion import conclude
 from netdissect.track.lane import MAX_COUNTERS
 from netdissect.track.probes import MAX_OPEN_PROBES
@@ -306,3 +307,44 @@ def test_every_bound_that_is_counted_says_what_it_makes_unknown() -> None:
     named = set(re.findall(r'hit\("(\w+)"', source))
     assert len(named) > 15
     assert named == set(conclusion.LOST_BY)
+
+
+def test_what_was_sent_at_once_is_one_question() -> None:
+    """One datagram would have answered all of them, and that may have been lost."""
+    made, _ = connection(spaces=(rule(resend=None),), alive_ms=(100.0, 100.0))
+    made.life.open_ns = 1
+    for frame, at_ms in enumerate(range(0, 6000, 100), 1):
+        burst = [(Ev.UNIT, "Thing", "things", n, None, b"a") for n in range(20)]
+        made.datagram(0, frame, at_ms * MS, b"", burst if at_ms == 1000 else [])
+        made.datagram(1, frame, (at_ms + 20) * MS, b"", [])
+    assert conclude(made, 6000 * MS).quiet == []
+
+
+def test_who_gave_its_peer_up_is_not_silent_afterwards() -> None:
+    made, _ = connection(alive_ms=(500.0, 500.0))
+    feed(made, [(0, 0, *HELLO, (Ev.MESSAGE, "Ping")), (1, 30, *WELCOME)])
+    made.life.open_ns = 1
+    for number in range(56):
+        made.datagram(1, 10 + number, (100 + 100 * number) * MS, b"", [])
+    report = conclude(made, 60_000 * MS)
+    assert [verdict.side for verdict in report.timeouts if verdict.fired] == ["server"]
+    assert [(span.kind, span.direction) for span in report.quiet] == [("silence", 0)]
+
+
+def test_records_that_leave_too_early_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MAX_PENDING", 3)
+    recorder = Recorder()
+    made, anomalies = connection(recorder.of(1))
+    recorder.findings[1] = made.findings
+    for number in range(5):
+        made.datagram(
+            0, number + 1, number * MS, b"", [(Ev.UNIT, "T", "things", number, None, b"a")]
+        )
+        list(recorder.ready(number * MS))
+    report = conclude(made, 100 * MS)
+    assert report.limits_hit == {"MAX_PENDING": 2}
+    (found,) = [each for each in anomalies if each.code == "limit-hit"]
+    assert (found.frame, found.evidence["space"]) == (4, "things")
+    assert "not listed with it" in found.message
+    made.release()
+    assert not recorder.findings

@@ -61,3 +61,14 @@ def test_a_later_conclusion_has_both_times_and_is_told_apart() -> None:
     findings.add("timeout", 9, 90, 1, concluded_ns=500)
     assert [(item.time_ns, item.concluded_ns) for item in listed] == [(70, 70), (90, 500)]
     assert late == [("timeout", Severity.WARN, 9)]
+
+
+def test_codes_beyond_the_bound_are_told() -> None:
+    class Any(dict):
+        def __missing__(self, key):
+            return ROWS["truncated"]
+
+    made = Findings(1, Any(), None)
+    for number in range(MAX_CODES + 7):
+        made.add(f"code {number}", 1, 1, None if number % 2 else 1)
+    assert made.limits() == {"MAX_CODES": 7}

@@ -73,3 +73,15 @@ def test_bound_of_open_probes() -> None:
         made.ask(number % 256, number * 1000 * MS)
     assert len(made._open) <= MAX_OPEN_PROBES
     assert made.findings.limits() == {"MAX_OPEN_PROBES": 2 * MAX_OPEN_PROBES}
+
+
+def test_a_timer_shows_in_probes_that_come_as_often_as_their_rule_says() -> None:
+    made = track()
+    for second in range(3):
+        made.ask(second, second * 1000 * MS)
+    assert made.regular_ms() is None
+    made.ask(3, 3100 * MS)
+    assert made.regular_ms() == 1000.0
+    made.ask(4, 8000 * MS)
+    assert made.regular_ms() is None
+    assert track(interval_ms=None).regular_ms() is None

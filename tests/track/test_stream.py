@@ -9,6 +9,7 @@ import pytest
 from netdissect.model.annotations import code_rows
 from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.reports import Anomaly, SpaceReport, UnitRecord
+from netdissect.track import stream, tcp
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import StreamTrack
@@ -311,3 +312,24 @@ def test_the_bound_of_messages_is_named(record: bool) -> None:
     assert wire.track.halves[0].findings.limits() == {"MAX_UNITS": 20}
     wire.send(1, 0, 0, 9_990, ack=0)
     assert wire.report(0, "message").unknown == 20
+
+
+def test_what_is_forgotten_of_a_stream_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "MAX_ARRIVALS", 8)
+    monkeypatch.setattr(tcp, "MAX_IDENTITIES", 4)
+    monkeypatch.setattr(stream, "MAX_SYNS", 2)
+    wire = Wire()
+    for number in range(4):
+        wire.send(0, 0, 0, number, flags=SYN)
+    wire.open()
+    hit = wire.track.findings.limits
+    assert hit() == {"MAX_SYNS": 3}
+    for number in range(12):
+        wire.send(0, 10 * number, 10, 40 + number, ip_id=1 + number)
+    wire.send(0, 110, 10, 60, ip_id=12)
+    wire.track.message(0, "text", (110, 120), wire.frame, 61 * MS)
+    assert hit() == {"MAX_SYNS": 3}
+    wire.send(0, 0, 10, 70, ip_id=1)
+    assert hit() == {"MAX_SYNS": 3, "MAX_IDENTITIES": 1}
+    wire.track.message(0, "text", (0, 20), wire.frame, 80 * MS)
+    assert hit() == {"MAX_SYNS": 3, "MAX_IDENTITIES": 1, "MAX_ARRIVALS": 1}

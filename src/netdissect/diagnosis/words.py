@@ -21,6 +21,10 @@ __all__ = [
 ]
 
 NO_SILENCE: Final = "silence: both sides were heard as often as they should be"
+MANY_ASKED: Final = 6
+"""Questions without an answer from which on it is not the answers alone that were lost."""
+MANY_MISSING: Final = 3
+"""Numbers that are missing after a silence from which on its side did not keep silent."""
 _AT_MOST: Final = "at most "
 _ARROWS: Final = ("client to server", "server to client")
 
@@ -123,13 +127,29 @@ def whose(report: ConnectionReport, span: QuietSpan) -> str:
     """Return how sure it is whose fault a quiet span was."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
-        return "likely" if report.vantage == side else "cannot tell"
+        sure = report.vantage == side and span.asked >= MANY_ASKED and not _renewed(report, span)
+        return "likely" if sure else "cannot tell"
     if report.vantage == side:
         return "certain"
-    missing = sum(space.never_seen for space in report.spaces if space.direction == span.direction)
-    if span.to_ns is not None and report.vantage == other and missing:
-        return "likely"
-    return "cannot tell"
+    return "likely" if report.vantage == other and _went_on(report, span) else "cannot tell"
+
+
+def _renewed(report: ConnectionReport, span: QuietSpan) -> bool:
+    """Return whether the side that did not answer forgot the connection meanwhile."""
+    sign = report.parting
+    if sign is None or sign.kind != "renewed" or sign.direction == span.direction:
+        return False
+    return sign.time_ns >= span.from_ns and (span.to_ns is None or sign.time_ns <= span.to_ns)
+
+
+def _went_on(report: ConnectionReport, span: QuietSpan) -> bool:
+    """Return whether numbers of a silent side are missing after the silence, and only there."""
+    return span.to_ns is not None and any(
+        burst.count >= MANY_MISSING and burst.from_ns <= span.from_ns and burst.to_ns >= span.to_ns
+        for space in report.spaces
+        if space.direction == span.direction
+        for burst in space.bursts
+    )
 
 
 def loss_text(direction: int, loss: Loss) -> str:

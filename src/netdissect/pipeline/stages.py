@@ -311,6 +311,7 @@ class Pipeline(Packets):
         observer = self.observer if wanted else None
         first, second = flow_endpoints(flow.key)
         endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
+        findings = Findings(number, self._rows, self.options.on_anomaly, self.options.limits)
         connection = Connection(
             number,
             protocol=protocol.name,
@@ -319,14 +320,14 @@ class Pipeline(Packets):
             hints=hints,
             endpoints=endpoints,
             roles_from=flow_roles,
-            findings=Findings(number, self._rows, self.options.on_anomaly, self.options.limits),
-            recorder=None if recorder is None else recorder.of(number),
+            findings=findings,
+            recorder=None if recorder is None else recorder.of(number, findings),
             explain=(f"score {claim.score}", *claim.reasons),
             forced=claim.forced,
         )
-        connection.findings.late = self.options.on_late
+        findings.late = self.options.on_late
         if observer is not None:
-            connection.findings.every = observer.finding
+            findings.every = observer.finding
         self._place(connection)
         flow.connection = connection
         flow.assembler = protocol.assembler()

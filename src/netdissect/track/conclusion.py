@@ -47,6 +47,11 @@ LOST_BY: Final = {
     "MAX_STAMPS": "which of further copies of a unit an answer names is not told",
     "MAX_RESENT": "waits of octets sent again count from their first transmission",
     "MAX_GAPS_TIMED": "how long the octets of the oldest gaps were missed is not told",
+    "MAX_PENDING": "copies and acknowledgements after a unit was listed are not listed with it",
+    "MAX_CODES": "findings of further codes are not counted in the report",
+    "MAX_ARRIVALS": "when the oldest octets of long messages came, and whether again, is not told",
+    "MAX_IDENTITIES": "a network copy of older octets counts as a retransmission",
+    "MAX_SYNS": "which SYN was answered is told of the first ones only",
     "MAX_IDENTITY": "further facts of the connection are not kept",
 }
 """Bound of the tracker -> what is not known where it is hit."""
@@ -74,6 +79,11 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     streamed = _stream(connection, end_ns, patience)
     silent_close = _silent_close(connection, end_ns)
     timeouts = _timeouts(connection, end_ns, silent_close)
+    if silent_close is not None:
+        connection.quiet.excuse(silent_close, 0)
+    for found in timeouts:
+        if found.fired:
+            connection.quiet.excuse(SIDES.index(found.side), found.last_heard_ns or 0)
     _quiet_findings(connection, end_ns)
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     _last_findings(connection, end_ns)
@@ -346,7 +356,7 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
 def _bounds_hit(findings: Findings, end_ns: int) -> None:
     """Report where a bound was hit first, and what became unknown there."""
     told: set[tuple[int, str]] = set()
-    for (direction, space, name), bound in findings.bounds.items():
+    for (direction, space, name), bound in list(findings.bounds.items()):
         unknown = LOST_BY.get(name, "what it counts is a lower bound")
         where = f"{space}: " if space else ""
         findings.add(

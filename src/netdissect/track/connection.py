@@ -483,6 +483,8 @@ class Connection:
                 space.release()
         self.stream = self.quiet.stream = None
         self.findings.heard = ()
+        if self.recorder is not None:
+            self.recorder.end()
         self.released = True
 
 

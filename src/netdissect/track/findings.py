@@ -135,6 +135,8 @@ class Findings:
         repeats = self.repeats.get(code, 0) + 1
         if repeats > 1 or len(self.repeats) < MAX_CODES:
             self.repeats[code] = repeats
+        else:
+            self.hit("MAX_CODES", direction or 0)
         if self._sink is None or not (always or repeats in REPORTED):
             return
         self._sink(

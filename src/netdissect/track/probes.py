@@ -15,13 +15,19 @@ MAX_OPEN_PROBES = 64
 """Unanswered probes remembered per kind and direction."""
 COPY_NS: Final = 100_000_000
 """The newest probe's number again within this time (or half of the interval) is a network copy."""
+REGULAR: Final = 3
+"""Intervals between probes from which on they are sent by a timer, ..."""
+SLACK: Final = 1.25
+"""... if on average they are no longer than so many of those of the rule."""
 
 
 class ProbeTrack:
     """Probes of one kind in one direction."""
 
-    __slots__ = ("_copy_ns", "_newest", "_newest_ns", "_open", "answered", "answered_ns",
-                 "declared", "direction", "findings", "rtt", "rule", "sent")  # fmt: skip
+    __slots__ = (
+        "_copy_ns", "_first_ns", "_newest", "_newest_ns", "_open", "answered", "answered_ns",
+        "declared", "direction", "findings", "rtt", "rule", "sent",
+    )  # fmt: skip
 
     def __init__(self, rule: ProbeRule, direction: int, findings: Findings) -> None:
         self.rule = rule
@@ -37,7 +43,7 @@ class ProbeTrack:
         """Round trips that the asking side states itself."""
         self._open: dict[int, int] = {}
         self._newest: int | None = None
-        self._newest_ns = 0
+        self._first_ns = self._newest_ns = 0
         interval = rule.interval_ms
         self._copy_ns = COPY_NS if interval is None else int(interval * 500_000)
 
@@ -50,6 +56,8 @@ class ProbeTrack:
             number = self.sent
         elif number == self._newest and time_ns - self._newest_ns < self._copy_ns:
             return False
+        if not self.sent:
+            self._first_ns = time_ns
         self.sent += 1
         self._newest = number
         self._newest_ns = time_ns
@@ -76,6 +84,14 @@ class ProbeTrack:
             return None
         self.rtt.add(sample)
         return sample
+
+    def regular_ms(self) -> float | None:
+        """Return the interval of probes that have come as often as their rule says."""
+        steps, interval = self.sent - 1, self.rule.interval_ms
+        if interval is None or steps < REGULAR:
+            return None
+        usual = (self._newest_ns - self._first_ns) <= SLACK * steps * interval * 1e6
+        return interval if usual else None
 
     def unanswered(self) -> list[int]:
         """Return when the questions were asked that have no answer, as far as remembered."""

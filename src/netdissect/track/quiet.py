@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import i64
 from netdissect.model.reports import QuietSpan
 from netdissect.track.lane import Lane
 from netdissect.track.ledger import PAUSE_NS
@@ -28,6 +29,8 @@ ASKED: Final = 2
 """
 MANY_ASKED: Final = 12
 """... and whatever time beyond a pause."""
+AT_ONCE_NS: Final = 20_000_000
+"""What follows within this time of a question is part of it."""
 PATIENCE_NS: Final = 2_000_000_000
 """An answer is waited for at least so long, for a program may be busy, ..."""
 HEARD_PATIENCE_NS: Final = 1_500_000_000
@@ -92,6 +95,17 @@ class Quiet:
             self._deaf(side, min(end_ns, self._last(1 - side)[0]), None)
         return silent[0], silent[1]
 
+    def excuse(self, side: int, since_ns: int) -> None:
+        """Take back that a side is silent at the end, from `since_ns` on: it had ended."""
+        self.spans = [
+            span
+            for span in self.spans
+            if span.kind != "silence"
+            or span.direction != side
+            or span.to_ns is not None
+            or span.from_ns < since_ns
+        ]
+
     # -- what is not answered ----------------------------------------------------------------------
 
     def answered(self, side: int, sent_ns: int, frame: int) -> None:
@@ -151,6 +165,8 @@ class Quiet:
             return None
         asked = self._asked(1 - side, since_ns, until_ns)
         alive_ms = self._lanes[side].policy.alive_ms[side]
+        for track in self._lanes[side].probes.values() if alive_ms is None else ():
+            alive_ms = alive_ms or track.regular_ms()
         if alive_ms is not None and self._lanes[side].datagrams and self._life.open_ns:
             # Its timers run from when the connection is open.
             idle_ns = until_ns - max(since_ns, self._life.open_ns)
@@ -179,21 +195,41 @@ class Quiet:
     def _asked(self, side: int, since_ns: int, until_ns: int) -> list[int]:
         """Return when a side sent, between two moments, what is to be answered and is not.
 
-        Each copy is a question; those between the first and the last count with the time of the
-        last.
+        Each copy is a question; those between the first and the last are taken for even. What was
+        sent at once is one question: one datagram would answer it, and that may have been lost.
         """
         lane = self._lanes[side]
         times: list[int] = []
+        given_up: list[int] = []
         for space in lane.spaces.values():
-            if space.carrier is None and not space.rule.stride_reach:
-                for unit in space.outstanding.values():
-                    times += [unit.first_ns, *[unit.last_ns] * (unit.copies - 1)]
-                if (space.gave_up_ns or 0) > since_ns:
-                    times += [space.gave_up_ns or 0] * MANY_ASKED
+            if space.carrier is not None or space.rule.stride_reach:
+                continue
+            for unit in space.outstanding.values():
+                times += _even(unit.first_ns, unit.last_ns, unit.copies)
+            if since_ns < (space.gave_up_ns or 0) <= until_ns:
+                given_up += [space.gave_up_ns or 0] * MANY_ASKED
         for track in lane.probes.values():
             if track.answered:
                 times += track.unanswered()
         if self.stream is not None:
-            for segment in self.stream.halves[side].outstanding:
-                times += [segment[FIRST_NS]] * segment[COPIES]
-        return [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
+            half = self.stream.halves[side]
+            for segment in half.outstanding:
+                times += _even(segment[FIRST_NS], half.last_ns, segment[COPIES])
+        inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
+        return _apart(sorted(inside)) + given_up
+
+
+def _apart(times: list[int]) -> list[int]:
+    """Return those of sorted times that are no part of the one before."""
+    apart: list[int] = []
+    for time_ns in times:
+        if not apart or time_ns - apart[-1] >= AT_ONCE_NS:
+            apart.append(time_ns)
+    return apart
+
+
+def _even(first_ns: int, last_ns: int, copies: int) -> list[int]:
+    """Return the times of so many copies, as if they were sent at equal distances."""
+    span: i64 = last_ns - first_ns
+    steps = max(1, copies - 1)
+    return [first_ns + span * step // steps for step in range(copies)]

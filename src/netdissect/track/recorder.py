@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.track.findings import Findings
 
 __all__ = [
     "HOLD_NS",
@@ -46,10 +47,14 @@ class Recorder:
 
     def __init__(self) -> None:
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
+        self.findings: dict[int, Findings] = {}
+        """Connection that is open -> where it is told that a record left too early."""
 
-    def of(self, connection: int) -> Scribe:
-        """Return what records a connection."""
-        return Scribe(connection, self.pending)
+    def of(self, connection: int, findings: Findings | None = None) -> Scribe:
+        """Return what records a connection; `findings` takes where its bounds are told."""
+        if findings is not None:
+            self.findings[connection] = findings
+        return Scribe(connection, self.pending, self.findings)
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the records that may leave, in order."""
@@ -60,8 +65,12 @@ class Recorder:
                 held = now_ns - head.copies[0].time_ns < HOLD_NS
                 if head.settled_ns is not None:
                     held = now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
-                if held and len(pending) <= MAX_PENDING:
-                    return
+                if held:
+                    if len(pending) <= MAX_PENDING:
+                        return
+                    findings = self.findings.get(head.connection)
+                    if findings is not None:
+                        findings.hit("MAX_PENDING", head.direction, head.space)
             pending.popleft()
             if isinstance(head, UnitRecord):
                 head.told = True
@@ -77,14 +86,24 @@ class Recorder:
 class Scribe:
     """Records one connection."""
 
-    __slots__ = ("connection", "pending", "touched")
+    __slots__ = ("_findings", "connection", "pending", "touched")
 
-    def __init__(self, connection: int, pending: deque[UnitRecord | ConnectionEvent]) -> None:
+    def __init__(
+        self,
+        connection: int,
+        pending: deque[UnitRecord | ConnectionEvent],
+        findings: dict[int, Findings],
+    ) -> None:
+        self._findings = findings
         self.connection = connection
         self.pending = pending
         """Where records wait, with those of all connections."""
         self.touched: list[tuple[UnitRecord, Copy]] = []
         """Units of the datagram at hand, in wire order, with the copy that it carried."""
+
+    def end(self) -> None:
+        """Take that its bounds have been told."""
+        self._findings.pop(self.connection, None)
 
     def event(
         self,

@@ -164,6 +164,8 @@ class StreamTrack:
         if segment.flags & _SYN and not segment.flags & _ACK:
             if len(self._syns) < MAX_SYNS:
                 self._syns.append((time_ns, stamps[0] if stamps else None))
+            else:
+                self.halves[direction].hit("MAX_SYNS")
             self._step("syn", None, direction, frame, time_ns)
         elif segment.flags & _SYN:
             if self.syn_to_synack_ms is None and self._syns:

@@ -62,8 +62,8 @@ class StreamHalf:
     """The octets that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_before", "_identities", "_newest_id", "_shut", "acked", "acked_wire", "arrivals", "base",
-        "counts", "direction", "findings", "first", "highest", "holes", "last",
+        "_before", "_forgotten", "_identities", "_newest_id", "_shut", "acked", "acked_wire",
+        "arrivals", "base", "counts", "direction", "findings", "first", "highest", "holes", "last",
         "last_frame", "last_ns", "lateness", "max_copies", "new", "octets_on_wire",
         "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
         "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked", "units_unknown",
@@ -87,6 +87,8 @@ class StreamHalf:
         """Ranges below `highest` that were not seen."""
         self.arrivals: list[Arrival] = []
         """First sights of octets, by offset, for the messages made of them."""
+        self._forgotten = 0
+        """Offset behind those that are not kept any more."""
         self.repeated: deque[tuple[int, int]] = deque(maxlen=MAX_ARRIVALS)
         """Ranges sent again lately."""
         self.outstanding: deque[Unit] = deque()
@@ -187,7 +189,7 @@ class StreamHalf:
             self.hit("MAX_UNITS")
             self._drop(outstanding.popleft(), "unknown")
         if len(self.arrivals) > MAX_ARRIVALS:
-            del self.arrivals[: MAX_ARRIVALS // 4]
+            self._forget()
 
     def _zero_window(self, frame: int, time_ns: int) -> None:
         self.counts["zero_window"] += 1
@@ -223,6 +225,9 @@ class StreamHalf:
                 self.counts["reordered"] += 1
             self._unit(start, end, frame, time_ns, segment, late=True)
         else:
+            known = self._identities
+            if segment.ip_id and len(known) == MAX_IDENTITIES and start < known[0][1]:
+                self.hit("MAX_IDENTITIES")
             self.counts["retransmitted"] += 1
             self.findings.add("retransmission", frame, time_ns, self.direction)
             self._repeat(start, end, frame, time_ns, segment)
@@ -314,10 +319,18 @@ class StreamHalf:
         else:
             insort(arrivals, arrival)
         if len(arrivals) > MAX_ARRIVALS:
-            del arrivals[: MAX_ARRIVALS // 4]
+            self._forget()
+
+    def _forget(self) -> None:
+        """Let the oldest first sights go: only of a long message they are still wanted."""
+        cut = MAX_ARRIVALS // 4
+        self._forgotten = self.arrivals[cut - 1][1]
+        del self.arrivals[:cut]
 
     def _repeat(self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take octets of which some were seen before."""
+        if len(self.repeated) == MAX_ARRIVALS:
+            self._forgotten = max(self._forgotten, self.repeated[0][1])
         self.repeated.append((start, end))
         self._close(start, end, frame, time_ns)
         self._again(start, end, frame, time_ns, "retransmission", segment.seq)
@@ -450,6 +463,8 @@ class StreamHalf:
         What lies before `start` is forgotten: messages come in order.
         """
         arrivals = self.arrivals
+        if start < self._forgotten:
+            self.hit("MAX_ARRIVALS")
         if arrivals and not self.repeated:
             newest = arrivals[-1]
             if newest[0] <= start and end <= newest[1]:
