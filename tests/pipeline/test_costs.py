@@ -14,7 +14,7 @@ import pytest
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet, PacketKind, reverse_key
-from netdissect.pipeline import Options, Pipeline, recogniser
+from netdissect.pipeline import Options, Pipeline, recogniser, table
 from netdissect.track.recorder import Recorder
 
 MOST = 10
@@ -185,6 +185,30 @@ def flood(packets: list[Packet]) -> float:
         times.append(time.process_time() - begin)
         assert pipeline.other_datagrams == len(packets)
     return min(times)
+
+
+TOKEN = b"\x10\x00\x00\x01TKEN" + b"\xff" * 4
+"""What begins a connection of Teeworlds, known alone."""
+
+
+def test_a_flood_of_connections_costs_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their first datagrams alone, from forged addresses: what a million cost in earnest."""
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
+    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
+    monkeypatch.setattr(table, "MAX_LONE", 40)
+    monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
+    few, many = strangers(FLOOD // 1000, lambda _: bytes(40)), strangers(FLOOD, lambda _: TOKEN)
+    usual, measured = flood(few), []
+    for _ in range(4):
+        begin = time.process_time()
+        pipeline = Pipeline(Options(strict=True))
+        pipeline.run(many)
+        pipeline.finish()
+        measured.append((time.process_time() - begin) / usual)
+        assert pipeline.counts == {"teeworlds": {"datagrams": FLOOD, "connections": FLOOD}}
+        if measured[-1] < MOST:
+            return
+    pytest.fail(f"{measured}")
 
 
 DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {

@@ -383,6 +383,43 @@ def test_bound_of_sampled_and_other_flows(monkeypatch) -> None:
     assert len(pipeline.recogniser._others) <= 40
 
 
+TOKEN = b"\x10\x00\x00\x01TKEN" + b"\xff" * 4
+"""A Teeworlds connect with a token request, known alone."""
+ACCEPT = b"\x10\x00\x00\x02TKEN" + b"abcd" + b"\xff" * 4
+
+
+def test_bound_of_connections_of_one_datagram(monkeypatch) -> None:
+    """Of a flood of first datagrams few are reported, all are counted, and who goes on is seen."""
+    monkeypatch.setattr(table, "MAX_LONE", 30)
+    monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
+    made = [packets([(0, n / 1000, TOKEN)], key=key(n), start=n + 1)[0] for n in range(500)]
+    made += packets([(1, 1, ACCEPT), (0, 1.1, b"\x10\x00\x00\x00" + ACCEPT[8:12])], key=key(490),
+                    start=501)  # fmt: skip
+    # What says nothing is of this server's protocol too.
+    made += [packets([(0, 2, b"\xee" * 9)], key=key(n), start=n + 3)[0] for n in range(500, 600)]
+    pipeline = run(made)
+    assert pipeline.counts == {"teeworlds": {"datagrams": 602, "connections": 600}}
+    assert len(pipeline.reports) < 60
+    assert pipeline.limits_hit["MAX_LONE"] == 600 - len(pipeline.reports)
+    assert not pipeline.recogniser._known_alone
+    (report,) = [each for each in pipeline.reports if sum(each.datagrams) > 1]
+    assert (report.first_frame, report.datagrams) == (491, (2, 1))
+    assert [each.connection for each in pipeline.reports] == [*range(1, len(pipeline.reports) + 1)]
+
+
+def test_a_flood_that_has_passed_is_forgotten(monkeypatch) -> None:
+    for name, value in (("MAX_LONE", 8), ("ADDED_A_LOOK", 1), ("MAX_QUIET", 0), ("QUIET_ROUNDS", 2)):
+        monkeypatch.setattr(table, name, value)
+    made = [packets([(0, n / 1000, TOKEN)], key=key(n), start=n + 1)[0] for n in range(20)]
+    elsewhere = key(99).replace(bytes([10, 1, 1, 1]), bytes([10, 1, 1, 2]))
+    later = packets([(0, 20 + 20 * n, b"x") for n in range(9)], key=elsewhere, start=100)
+    again = packets([(0, 400, TOKEN)], key=key(1000), start=200)
+    pipeline = run([*made, *later, *again])
+    assert [report.first_frame for report in pipeline.reports] == [*range(1, 11), 200]
+    assert pipeline.limits_hit["MAX_LONE"] == 10
+
+
 def test_bound_of_reports(monkeypatch) -> None:
     monkeypatch.setattr(stages, "MAX_REPORTS", 5)
     assert len(run(handshakes(9)).reports) == 5

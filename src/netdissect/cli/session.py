@@ -88,6 +88,7 @@ class Choices:
 
 _LOST = {
     "MAX_REPORTS": "connections more than can be shown",
+    "MAX_LONE": "connections of one datagram are counted only",
     "MAX_ANOMALIES": "of the least severe findings are left out",
     "MAX_UNCOUNTED": "datagrams were counted before it was known what became of all their units",
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",

@@ -71,12 +71,15 @@ class Pool:
 
     def remember(self, side: Side, offset: int, data: bytes) -> None:
         """Keep octets just handed on, and let the oldest go."""
+        if side.history is None:
+            side.history = deque()
         side.history.append((offset, data))
         self._recent.append(side)
         self._recent_octets += len(data) + PIECE_COST
         while self._recent_octets > MAX_HISTORY_OCTETS:
-            _, old = self._recent.popleft().history.popleft()
-            self._recent_octets -= len(old) + PIECE_COST
+            history = self._recent.popleft().history
+            if history:
+                self._recent_octets -= len(history.popleft()[1]) + PIECE_COST
 
 
 class Side:
@@ -112,7 +115,7 @@ class Side:
         """Offset of its FIN."""
         self.buffer: PieceBuffer | None = None
         """Octets behind a gap."""
-        self.history: deque[tuple[int, bytes]] = deque()
+        self.history: deque[tuple[int, bytes]] | None = None
         """Octets handed on last; `Pool` lets them go."""
         self._gap = 0
         """Octets skipped since the last piece."""
@@ -251,7 +254,7 @@ class Side:
     def _differs(self, offset: int, data: bytes) -> bool:
         """Return whether octets already handed on are now sent with other values."""
         end = offset + len(data)
-        for have, held in islice(reversed(self.history), MAX_HISTORY_COMPARED):
+        for have, held in islice(reversed(self.history or ()), MAX_HISTORY_COMPARED):
             low, high = max(have, offset), min(have + len(held), end)
             if low < high and held[low - have : high - have] != data[low - offset : high - offset]:
                 return True

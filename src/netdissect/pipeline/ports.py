@@ -54,7 +54,7 @@ class Flow:
         self.octets = 0
         """Octets held."""
         self.alone = 0
-        """1 where its first datagram is none that proves a protocol without another one."""
+        """1 where what it began with proves no protocol without more."""
         self.last_ns = last_ns
         self.looks = looks
         """How often it was judged before and belonged to nobody."""

@@ -18,6 +18,7 @@ from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, re
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow, Taker
 from netdissect.pipeline.servers import Servers, with_handshake
+from netdissect.pipeline.table import FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 
@@ -80,10 +81,11 @@ class Recogniser:
         self,
         options: Options,
         protocols: tuple[Protocol, ...],
-        takers: dict[FlowKey, Taker],
+        table: FlowTable,
         servers: Servers,
         *,
         begin: Callable[[Flow, str], None],
+        alone: Callable[[str], None],
         other: Callable[[Packet], None] | None,
         hit: Callable[[str], None],
         unable: Callable[[Protocol, Exception], None],
@@ -93,16 +95,22 @@ class Recogniser:
         self.servers = servers
         self._options = options
         self._protocols = protocols
-        self._takers = takers
-        """Of the flow table: a stranger's place is there, a sampled flow has none."""
+        self._table = table
+        self._takers = table.takers
+        """A stranger's place is there, a sampled flow has none."""
         self._begin = begin
+        self._alone = alone
         self._other = other
         self._hit = hit
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
         """Under the key of the first datagram, oldest first."""
         self._lone: OrderedDict[FlowKey, Packet] = OrderedDict()
-        """UDP flows of one datagram so far that no protocol knows alone, oldest first."""
+        """UDP flows of one datagram so far that no protocol knows alone, oldest first; while the
+        table is flooded, those too that one does.
+        """
+        self._known_alone: dict[FlowKey, str] = {}
+        """Of these: the protocol."""
         self._others: OrderedDict[Name, None] = OrderedDict()
         """Oldest first, under the key of each direction that was heard. A plain dict leaves a gap
         for what is taken from its front, and the next look at its front walks over all of them.
@@ -123,6 +131,7 @@ class Recogniser:
         if flow is None and self._lone and name[0] == "udp":
             packet = self._lone.pop(name[1], None) or self._lone.pop(way[1], None)
             if packet is not None:
+                self._known_alone.pop(packet[3], None)
                 flow = self._sampled["udp", packet[3]] = self._made(packet)
         return flow
 
@@ -162,15 +171,22 @@ class Recogniser:
 
     def set_aside(self, packet: Packet) -> bool:
         """Keep the first datagram of a UDP flow, and nothing else until a second one comes, where
-        no protocol knows it alone: a flood is such flows. False where it is to be held as usual.
+        no protocol knows it alone, or the table is flooded with what one does: a flood is such
+        flows. False where it is to be held as usual.
         """
         if self._other is not None or self._options.decode_as:
             return False
-        payload = packet[4]
-        if self._able(self._protocols, payload):
-            return False
+        key, payload = packet[3:5]
+        able = self._able(self._protocols, payload)
+        if able:
+            if not self._table.flooded:
+                return False
+            claim = self._best(able, self._made(packet), final=False)
+            if claim is None:
+                return False
+            self._known_alone[key] = claim.protocol
         self._octets += len(payload)
-        self._lone[packet[3]] = packet
+        self._lone[key] = packet
         self._bound()
         return True
 
@@ -242,10 +258,9 @@ class Recogniser:
                 claimed.append((flow, self._settle(flow, claim)))
         while self._lone:
             packet = self._lone.popitem(last=False)[1]
-            if self.servers.recalls(packet[3]):
-                silent.append(self._made(packet))
-            else:
-                self._leave_alone(packet)
+            flow = self._left_alone(packet)
+            if flow is not None:
+                silent.append(flow)
         for flow in silent:
             claim = self.servers.weak(flow)
             if claim is None:
@@ -267,13 +282,22 @@ class Recogniser:
             if len(flow.sample) == 1 and flow.transport == "udp":
                 asked = self._able(asked, flow.sample[0][2])
                 flow.alone = 1 if likely is None and not asked else 0
-            claim = best_claim(
-                asked,
-                flow.sample, flow.transport, flow.ports, final=final, on_fault=self._unable,
-            )  # fmt: skip
+            elif len(flow.sample) == 1 and not final:
+                # What the last look would not take either is not looked at again: a flood is such.
+                flow.alone = 0 if self._best(asked, flow, final=True) else 1
+            done = flow.alone == len(flow.sample)
+            claim = None if done else self._best(asked, flow, final=final)
         if claim is not None and claim.client is None and flow.transport == "tcp":
             claim = with_handshake(claim, flow)
         return claim
+
+    def _best(
+        self, protocols: tuple[Protocol, ...], flow: Flow, *, final: bool
+    ) -> Claim | None:
+        ports, fault = flow.ports, self._unable
+        return best_claim(
+            protocols, flow.sample, flow.transport, ports, final=final, on_fault=fault
+        )
 
     def _able(self, protocols: tuple[Protocol, ...], payload: bytes) -> tuple[Protocol, ...]:
         """Return those that a datagram may prove alone, and those that cannot tell."""
@@ -319,11 +343,25 @@ class Recogniser:
         flow.packets, flow.sample = [], []
         self._disown(flow.transport, flow.key, flow.looks)
 
-    def _leave_alone(self, packet: Packet) -> None:
-        """Remember that the flow of a datagram that was set aside belongs to no protocol."""
+    def _left_alone(self, packet: Packet) -> Flow | None:
+        """Count a datagram that was set aside and stayed alone; return its flow instead where that
+        is to be judged by its server.
+        """
+        key = packet[3]
+        protocol = self._known_alone.pop(key, None)
+        if protocol is None and self.servers.recalls(key):
+            flow = self._made(packet)
+            claim = self.servers.weak(flow) if self._table.flooded else None
+            if claim is None:
+                return flow
+            protocol = claim.protocol
         self._octets -= len(packet[4])
-        self.other_datagrams += 1
-        self._disown("udp", packet[3], 0)
+        if protocol is not None:
+            self._alone(protocol)
+        else:
+            self.other_datagrams += 1
+            self._disown("udp", key, 0)
+        return None
 
     def _disown(self, transport: str, key: FlowKey, looks: int) -> None:
         """Take a flow for one of nobody; forget the oldest of those where there are too many."""
@@ -362,10 +400,9 @@ class Recogniser:
                 at += 1
                 continue
             del self._lone[packet[3]]
-            if self.servers.recalls(packet[3]):
-                self.judge(self._made(packet), final=True)
-            else:
-                self._leave_alone(packet)
+            flow = self._left_alone(packet)
+            if flow is not None:
+                self.judge(flow, final=True)
 
 
 _last_ns: Final = attrgetter("last_ns")

@@ -84,8 +84,8 @@ class Pipeline(Packets):
         self._findings = Findings(None, self._rows, self.options.on_anomaly)
         """Of flows that are no connection yet."""
         self.recogniser = Recogniser(
-            self.options, self.protocols, self._table.takers, servers or Servers(),
-            begin=self._claim, other=None if observer is None else observer.other,
+            self.options, self.protocols, self._table, servers or Servers(),
+            begin=self._claim, alone=self._lone, other=None if observer is None else observer.other,
             hit=self._hit, unable=self._unable,
         )  # fmt: skip
 
@@ -331,8 +331,7 @@ class Pipeline(Packets):
         self._place(connection)
         flow.connection = connection
         flow.assembler = protocol.assembler()
-        counts = self.counts.setdefault(protocol.name, {"datagrams": 0, "connections": 0})
-        counts["connections"] += 1
+        self._count(protocol.name, 0)
         self._intake.open(flow, protocol, connection, observer)
         self._table.add(flow)
         for direction, port in enumerate(flow.ways):
@@ -351,6 +350,16 @@ class Pipeline(Packets):
         if only is None or number in only:
             return True
         return any(connection.number in only for connection, _ in flow.earlier)
+
+    def _count(self, protocol: str, datagrams: int) -> None:
+        counts = self.counts.setdefault(protocol, {"datagrams": 0, "connections": 0})
+        counts["connections"] += 1
+        counts["datagrams"] += datagrams
+
+    def _lone(self, protocol: str) -> None:
+        """Count a connection of one datagram, of which there are too many to report them."""
+        self._count(protocol, 1)
+        self._hit("MAX_LONE")
 
     def _place(self, connection: Connection) -> None:
         """Tell a connection where the capture was taken, if it was looked at before."""

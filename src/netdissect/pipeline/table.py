@@ -22,6 +22,12 @@ QUIET_ROUNDS = 30
 """A connection that is not heard for so many rounds of housekeeping is quiet, whatever its state:
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
 """
+MAX_LONE = 4_000
+"""UDP connections on the table of which one datagram was seen; with more, a flood, one begins with
+its second datagram, and what gets none is counted only.
+"""
+ADDED_A_LOOK = 1024
+"""Flows added after which those of one datagram are counted, as they are in housekeeping."""
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 
@@ -37,6 +43,9 @@ class FlowTable:
         """UDP key -> what takes its datagrams; flows under recognition have nothing here."""
         self.due_ns = 0
         """From when on `leaving` is to be asked."""
+        self.flooded = False
+        """Whether there are more than MAX_LONE connections of one datagram."""
+        self._added = 0
         self._looked_at = 0
         """Frame of the last look."""
         self._flows: dict[Name, Flow] = {}
@@ -52,6 +61,9 @@ class FlowTable:
         """Put a flow on the table, under the keys of both directions."""
         for key in (flow.key, reverse_key(flow.key)):
             self._flows[flow.transport, key] = flow
+        self._added += 1
+        if not self._added % ADDED_A_LOOK:
+            self._count_lone(self.flows())
 
     def remove(self, flow: Flow) -> None:
         """Take a flow off the table."""
@@ -76,7 +88,9 @@ class FlowTable:
         since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
         ended: list[Flow] = []
         quiet: list[Flow] = []
-        for flow in self.flows():
+        flows = self.flows()
+        self._count_lone(flows)
+        for flow in flows:
             connection = flow.connection
             if connection is None:
                 continue
@@ -103,6 +117,14 @@ class FlowTable:
             if flow.connection is not None:
                 flow.connection.evicted = True
         return flows
+
+    def _count_lone(self, flows: list[Flow]) -> None:
+        lone = 0
+        for flow in flows:
+            connection = flow.connection
+            if flow.transport == "udp" and connection is not None:
+                lone += connection.lanes[0].datagrams + connection.lanes[1].datagrams == 1
+        self.flooded = lone > MAX_LONE
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:
