@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from click.testing import CliRunner, Result
 import console_docs
 from netdissect.cli import cli
 from netdissect.cli.session import Choices
-from netdissect.model.errors import CaptureFileError
+from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.show import opened
 from netdissect.survey.sources import sources_of
@@ -177,3 +179,36 @@ def test_a_run_wants_a_place() -> None:
     result = CliRunner().invoke(cli, ["survey", str(LOSSY)], prog_name="netdissect")
     assert result.exit_code == 2
     assert "--out DATASET" in result.output
+
+
+@pytest.mark.parametrize(
+    "content", ["[" * 100_000, "[1]", '{"schema": 1e999}', '{"schema": []}', " " * 70_000, None]
+)
+def test_settings_that_somebody_made_up_are_no_dataset(content: str | None, tmp_path: Path) -> None:
+    settings = tmp_path / "_survey.json"
+    if content is None:
+        os.mkfifo(settings)
+    else:
+        settings.write_text(content)
+    found = run(str(tmp_path))
+    assert (found.exit_code, found.stdout) == (3, "")
+    assert "no dataset of a survey" in found.stderr
+    with pytest.raises(UsageError, match="damaged|another"), Dataset(tmp_path).opened({}):
+        pass
+
+
+@pytest.mark.parametrize("place", ["findings", "findings/day=2026-01-01", "_staging", "_survey.json"])
+def test_nothing_is_removed_or_written_through_a_link(place: str, tmp_path: Path) -> None:
+    """Of a dataset that a stranger gave, to which somebody adds."""
+    mine, link = tmp_path / "mine", tmp_path / "dataset" / place
+    kept = mine / "x" / "y" / "z" / "kept.parquet"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("kept")
+    made(tmp_path / "dataset", DARK)
+    if link.is_dir():
+        shutil.rmtree(link)
+    target = link.rename(mine / "settings") if link.exists() else mine
+    link.symlink_to(target)
+    with pytest.raises(UsageError, match="a link"), Dataset(tmp_path / "dataset").opened({}):
+        pass
+    assert kept.read_text() == "kept"

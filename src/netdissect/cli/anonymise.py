@@ -16,11 +16,13 @@ from netdissect.cli.session import Choices, Session
 from netdissect.edit.plan import Plan
 from netdissect.edit.pseudonyms import Pseudonyms, new_key
 from netdissect.model.errors import UsageError
+from netdissect.model.files import read_octets
 from netdissect.model.packets import Packet, flow_endpoints
 
 __all__ = ["command"]
 
 _LEAST_KEY = 16
+_MOST_KEY = 65_536
 
 
 @click.command("anonymise")
@@ -104,7 +106,9 @@ def _key(path: str | None) -> bytes:
     if path is None:
         return new_key()
     try:
-        octets = Path(path).read_bytes()
+        octets = read_octets(path, _MOST_KEY)
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from error
     except OSError as error:
         raise UsageError(
             f"{path}: {error.strerror}; `head -c 32 /dev/urandom > {path}` makes a key"

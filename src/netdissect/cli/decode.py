@@ -11,6 +11,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
+from netdissect.model.files import numbered_lines
 
 __all__ = ["command"]
 
@@ -92,9 +93,8 @@ def command(
 def _payloads(digits: tuple[str, ...]) -> Iterator[bytes]:
     """Yield the payloads of the arguments: one, or one a line of standard input."""
     if digits == ("-",):
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            if line.strip():
-                yield _octets(line.decode("ascii", "replace"), f"line {number}")
+        for number, line in numbered_lines(sys.stdin.buffer):
+            yield _octets(line.decode("ascii", "replace"), f"line {number}")
     else:
         yield _octets(" ".join(digits), "HEX")
 

@@ -12,6 +12,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.output import print_json
+from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, restored
 
 __all__ = ["command", "fields_of"]
@@ -77,16 +78,14 @@ def _transport(protocol: str) -> str:
 
 
 def _lines() -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        if not line.strip():
-            continue
+    for number, line in numbered_lines(sys.stdin.buffer):
         try:
-            row = json.loads(line)
+            row = _restored(json.loads(line))
         except (ValueError, RecursionError):
             raise click.BadParameter(f"line {number} is not JSON.") from None
         if not isinstance(row, dict) or not isinstance(row.get("fields"), dict):
             raise click.BadParameter(f"line {number} has no object `fields`.")
-        yield {**row, "fields": _restored(row["fields"])}
+        yield row
 
 
 def _restored(value: Any) -> Any:

@@ -113,7 +113,7 @@ def encode_whole(protocol: str, dialect: str, transport: str, values: Mapping[st
             if layer is before:
                 break
             octets = _octets(_packet(layer, values))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(f"{layer.__name__}: {error}") from error
     return octets
 

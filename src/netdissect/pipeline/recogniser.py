@@ -257,10 +257,9 @@ class Recogniser:
             else:
                 claimed.append((flow, self._settle(flow, claim)))
         while self._lone:
-            packet = self._lone.popitem(last=False)[1]
-            flow = self._left_alone(packet)
-            if flow is not None:
-                silent.append(flow)
+            left = self._left_alone(self._lone.popitem(last=False)[1])
+            if left is not None:
+                silent.append(left)
         for flow in silent:
             claim = self.servers.weak(flow)
             if claim is None:
@@ -400,9 +399,9 @@ class Recogniser:
                 at += 1
                 continue
             del self._lone[packet[3]]
-            flow = self._left_alone(packet)
-            if flow is not None:
-                self.judge(flow, final=True)
+            left = self._left_alone(packet)
+            if left is not None:
+                self.judge(left, final=True)
 
 
 _last_ns: Final = attrgetter("last_ns")

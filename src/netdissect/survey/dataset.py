@@ -28,6 +28,7 @@ from urllib.parse import quote
 from netdissect._version import __version__
 from netdissect.model.closing import Closing
 from netdissect.model.errors import AccessError, CaptureFileError, UsageError
+from netdissect.model.files import read_text
 from netdissect.model.survey import Outcome
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
 
@@ -35,6 +36,7 @@ __all__ = ["MAX_DAYS", "Dataset", "Drafts", "Staged", "schema_of"]
 
 MAX_DAYS = 16
 """Days of one capture that get folders of their own; rows of further ones are of no day."""
+MAX_SETTINGS_OCTETS = 65_536
 ROW_GROUP = 16_384
 """Rows that are held of one file before they are written."""
 
@@ -88,9 +90,9 @@ class Dataset:
             self._write(file, json.dumps(wanted, indent=1, sort_keys=True).encode() + b"\n")
             return
         try:
-            known = json.loads(file.read_bytes())
-        except ValueError as error:
-            raise UsageError(f"{file} is damaged") from error
+            known = _settings(self.path)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{file} is damaged: {error}") from error
         other = sorted(key for key in {*known, *wanted} if known.get(key) != wanted.get(key))
         if other:
             raise UsageError(
@@ -104,7 +106,17 @@ class Dataset:
         draft.replace(file)
 
     def _sweep(self) -> None:
-        """Remove what runs that were killed have left: rows of captures that are not done."""
+        """Remove what runs that were killed have left: rows of captures that are not done.
+
+        Raises:
+            UsageError: there is a link, through which others' files would be written or removed.
+
+        """
+        for folder, folders, names in os.walk(self.path):
+            for name in (*folders, *names):
+                place = os.path.join(folder, name)  # noqa: PTH118 - of as many as there are captures
+                if os.path.islink(place):  # noqa: PTH114 - as above
+                    raise UsageError(f"{place}: a link; a dataset holds none")
         shutil.rmtree(self.staging, ignore_errors=True)
         done = {file.stem for file in (self.path / "captures").glob("*.parquet")}
         for table in PARTITIONED:
@@ -258,6 +270,23 @@ class Staged(Closing):
                     raise
 
 
+def _settings(folder: Path) -> dict[str, Any]:
+    """Return the settings of a dataset.
+
+    Raises:
+        OSError: they cannot be read.
+        ValueError: they are none.
+
+    """
+    try:
+        found = json.loads(read_text(folder / _SETTINGS, MAX_SETTINGS_OCTETS))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("no object")
+    return found
+
+
 def schema_of(path: str) -> int:
     """Return the schema that a dataset was made for.
 
@@ -266,6 +295,6 @@ def schema_of(path: str) -> int:
 
     """
     try:
-        return int(json.loads((Path(path) / _SETTINGS).read_bytes())["schema"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return int(_settings(Path(path))["schema"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise CaptureFileError(f"{path}: no dataset of a survey") from error
