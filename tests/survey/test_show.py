@@ -193,7 +193,7 @@ def test_settings_that_somebody_made_up_are_no_dataset(content: str | None, tmp_
     found = run(str(tmp_path))
     assert (found.exit_code, found.stdout) == (3, "")
     assert "no dataset of a survey" in found.stderr
-    with pytest.raises(UsageError, match="damaged|another"), Dataset(tmp_path).opened({}):
+    with pytest.raises(UsageError, match=r"damaged|another"), Dataset(tmp_path).opened({}):
         pass
 
 

@@ -282,9 +282,9 @@ def _settings(folder: Path) -> dict[str, Any]:
         found = json.loads(read_text(folder / _SETTINGS, MAX_SETTINGS_OCTETS))
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(found, dict):
-        raise ValueError("no object")
-    return found
+    if isinstance(found, dict):
+        return found
+    raise ValueError("no object")
 
 
 def schema_of(path: str) -> int:

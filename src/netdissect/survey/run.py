@@ -4,6 +4,7 @@ that die, tries again, and ends with its parent.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -123,6 +124,7 @@ def _name_alike(done: Sequence[Outcome], dataset: Dataset) -> None:
 def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     import dask  # noqa: PLC0415 - an extra
     from distributed import Client, LocalCluster  # noqa: PLC0415
+    from distributed.deploy.spec import close_clusters  # noqa: PLC0415
     from distributed.security import Security  # noqa: PLC0415
 
     with ExitStack() as stack:
@@ -131,8 +133,8 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
         )
         if scheduler is None:
             # Whoever may talk to a scheduler may run programs: only this process has the keys.
-            cluster = stack.enter_context(
-                LocalCluster(
+            try:
+                cluster = LocalCluster(
                     n_workers=workers or len(os.sched_getaffinity(0)),
                     threads_per_worker=1,
                     host="127.0.0.1",
@@ -140,7 +142,12 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
                     security=Security.temporary(),
                     silence_logs=logging.ERROR,  # what became of each capture is said here
                 )
-            )
+            except BaseException:
+                # Half started it cannot be closed, over which Dask would fail aloud at the end. Its
+                # processes end with this one.
+                atexit.unregister(close_clusters)
+                raise
+            stack.enter_context(cluster)
             yield stack.enter_context(Client(cluster))
             return
         try:
