@@ -28,7 +28,7 @@ COUNTED = (
     "CPyDef_decapsulate___Decapsulator___hand_over",
     "CPyDef_stages___Pipeline___finish",
     "CPyDef_json___connection",
-    "CPyDef_json___dump",
+    "CPyDef_jsonline___dump",
 )
 """Everything between the octets of the file and the lines of JSON; imports are left out."""
 BUILT = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}, "

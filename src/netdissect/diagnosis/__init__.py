@@ -26,15 +26,15 @@ def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
     lag = lag_of(report)
     cause = cause_of(report, ending, loss, limits)
     return Diagnosis(
-        ending=ending,
-        cause=cause,
-        loss=loss,
-        lag=lag,
-        badness=badness(report, ending, cause, loss),
-        verdict=words.verdict(report, ending, cause, loss, lag),
-        ruled_out=ruled_out(report, ending, cause, loss, limits),
-        settles=settles(report, cause),
-        names=_names(report),
+        ending,
+        cause,
+        loss,
+        lag,
+        badness(report, ending, cause, loss),
+        words.verdict(report, ending, cause, loss, lag),
+        ruled_out(report, ending, cause, loss, limits),
+        settles(report, cause),
+        _names(report),
     )
 
 

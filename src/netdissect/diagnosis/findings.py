@@ -22,7 +22,7 @@ LATE_UNITS: Final = 3
 _FEW: Final = 2 * MIN_SENT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
     """One finding about a whole connection."""
 
@@ -41,9 +41,7 @@ class Found:
         return self.code, self.frame, self.time_ns, self.direction, self.message, self.evidence
 
 
-def findings_of(
-    report: ConnectionReport, found: Diagnosis, limits: Limits
-) -> Iterator[Found]:
+def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> Iterator[Found]:
     """Yield what operators ask of a connection; each has a span and a basis in its evidence."""
     span = {"from_ns": report.first_time_ns, "to_ns": report.last_time_ns,
             "frames": [report.first_frame, report.last_frame]}  # fmt: skip

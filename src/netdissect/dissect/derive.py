@@ -366,7 +366,8 @@ def _lsb_body(writer: _Writer, fields: list[Any]) -> None:
     window = sum(_lsb_size(field) for field in fields)
     writer.put("m = (end - off) << 3")
     # The window may reach past `end`: every field checks the bits left before it is believed.
-    writer.put(f"n = int.from_bytes(buf[off:off + {(window + 7) // 8}], 'little')")
+    writer.imports.add("from netdissect.wire.varint import low_octets")
+    writer.put(f"n = low_octets(buf, off, {(window + 7) // 8})")
     fixed = 0
     for field in fields:
         if not isinstance(field, LsbBits):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from netdissect.model.diagnosis import Diagnosis, Late
 from netdissect.model.packets import Direction
@@ -11,10 +11,12 @@ from netdissect.model.reports import QuietSpan
 
 __all__ = ["diagnosis", "label", "pair", "quiet"]
 
+_LABELS: Final = (Direction.C2S.label, Direction.S2C.label)
+
 
 def label(direction: int | None) -> str | None:
     """Return the word for a direction."""
-    return None if direction is None else Direction(direction).label
+    return None if direction is None else _LABELS[direction]
 
 
 def pair(values: Sequence[Any]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from this capture".
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from netdissect.export.diagnosis import diagnosis, label, pair, quiet
+from netdissect.export.jsonline import dump
 from netdissect.model.annotations import Annotation, CodeRow
 from netdissect.model.dissection import Dissection
 from netdissect.model.facts import Difference
@@ -31,7 +31,6 @@ from netdissect.model.reports import (
     TimeoutVerdict,
     UnitRecord,
 )
-from netdissect.model.text import well_formed
 
 __all__ = [
     "SCHEMA",
@@ -55,60 +54,7 @@ __all__ = [
 SCHEMA = 1
 """Raised when a key is renamed or dropped."""
 
-_NS_PER_MS = 1_000_000
-
-
-def dump(value: Mapping[str, Any]) -> str:
-    """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal
-    unescaped.
-
-    Octets become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
-    surrogates see `model.text.well_formed`.
-    """
-    try:
-        line = _encode(value)
-    except (ValueError, TypeError):
-        # A float that is no number, or a key that is no string: rare, so only now is the tree
-        # walked.
-        return _encode(_plain(value))
-    # A surrogate, or text that looks like the escape of one.
-    return _encode(_plain(value)) if "\\ud" in line or "\\x" in line else line
-
-
-def _default(value: Any) -> Any:
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).hex()
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    return str(value)
-
-
-_encode = json.JSONEncoder(
-    default=_default, allow_nan=False, check_circular=False, separators=(",", ":")
-).encode  # made for it: nothing in it holds itself
-
-
-def _plain(value: Any) -> Any:  # noqa: PLR0911 - one a kind
-    if value is None or isinstance(value, int):
-        return value
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
-        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    if isinstance(value, Mapping):
-        return {
-            well_formed(key if isinstance(key, str) else _key(key)): _plain(item)
-            for key, item in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return _plain(_default(value))
-
-
-def _key(key: Any) -> str:
-    return key.hex() if isinstance(key, bytes) else str(key)
+_NS_PER_MS: Final = 1_000_000
 
 
 def _ms(nanoseconds: int) -> float:

@@ -1,5 +1,7 @@
 """The answer about one connection: how it ended, why, and how bad it was on the way. Plain data;
 the sentences in it are made in one place and shown alike everywhere.
+
+What each connection has is not frozen: to fill a frozen value takes ten times as long.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class Burst:
     """Its frame."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ending:
     """Who ended a connection, and how."""
 
@@ -65,7 +67,7 @@ class Ending:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Cause:
     """Why a connection ended, or why it is bad."""
 
@@ -84,7 +86,7 @@ class Cause:
     """One or two sentences."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Loss:
     """How much of what a direction sent was lost."""
 
@@ -102,7 +104,7 @@ class Loss:
         return self.lost / self.sent if self.sent and self.basis != "unknown" else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Worst:
     """A unit that came late."""
 
@@ -117,7 +119,7 @@ class Worst:
     copies: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Late:
     """What resends added to the units of a direction that were sent more than once, ms."""
 
@@ -130,7 +132,7 @@ class Late:
     worst: tuple[Worst, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lag:
     """How long things took."""
 
@@ -147,7 +149,7 @@ class Lag:
         return max((late.p95 for late in self.added if late.p95 is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Diagnosis:
     """The answer about one connection."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
@@ -79,6 +80,10 @@ class Flow:
             more = self.assembler.feed(direction, frame, time_ns, events)
             if more:
                 self.connection.further(direction, frame, time_ns, more)
+
+    def claimed(self, claim: Claim) -> Claim:
+        """Return a claim with the endpoint that the client turned out to be."""
+        return claim if claim.client == self.client else replace(claim, client=self.client)
 
     def key_of(self, direction: int) -> FlowKey:
         """Return the key of a direction: 0 = what the client sends."""

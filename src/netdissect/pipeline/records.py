@@ -19,7 +19,7 @@ from netdissect.flow import FLOW_CODES, Decapsulator
 from netdissect.flow.codes import SNAPPED
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection
-from netdissect.model.packets import Packet, flow_endpoints
+from netdissect.model.packets import Packet, flow_texts
 from netdissect.model.records import (
     ConnectionFacts,
     DatagramRecord,
@@ -373,7 +373,7 @@ def _settled(item: Seen, now_ns: int) -> bool:
 def _unknown(item: Seen) -> DatagramRecord:
     packet = item.packet
     faults = () if packet is None else packet[6]
-    source, destination = ("", "") if packet is None else map(str, flow_endpoints(packet[3]))
+    source, destination = ("", "") if packet is None else flow_texts(packet[3])
     return DatagramRecord(
         frame=item.frame,
         time_ns=item.time_ns,

@@ -49,9 +49,9 @@ class Servers:
             self._spoken.setdefault(server, flow.protocol)
         if flow.transport == "udp" and roles_from == "first_frame":
             return  # Who is the server was no more than a guess.
-        if len(self._known) < 2 * MAX_SERVERS:
-            claim = replace(flow.claim, client=flow.client)
-            self._known.setdefault((flow.transport, server), claim)
+        name = (flow.transport, server)
+        if name not in self._known and len(self._known) < 2 * MAX_SERVERS:
+            self._known[name] = flow.claimed(flow.claim)
 
     def merge(self, others: Servers) -> None:
         """Add what others have learnt."""

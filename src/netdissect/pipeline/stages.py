@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from netdissect.diagnosis import answer
@@ -18,7 +17,7 @@ from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
 from netdissect.model.claims import Hints
 from netdissect.model.intake import Packets
-from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_endpoints
+from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_texts
 from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun, common_numbers
@@ -282,7 +281,7 @@ class Pipeline(Packets):
         claim, protocol = flow.claim, flow.protocol
         if claim is None or protocol is None:
             return
-        hints = protocol.initial_hints(replace(claim, client=flow.client))
+        hints = protocol.initial_hints(flow.claimed(claim))
         self._begin(flow, hints, roles_from, flow.packets[0][1][1])
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
@@ -309,8 +308,8 @@ class Pipeline(Packets):
         wanted = self._wanted(number, flow)
         recorder = self.recorder if wanted else None
         observer = self.observer if wanted else None
-        first, second = flow_endpoints(flow.key)
-        endpoints = (str(first), str(second)) if flow.client == 0 else (str(second), str(first))
+        first, second = flow_texts(flow.key)
+        endpoints = (first, second) if flow.client == 0 else (second, first)
         findings = Findings(number, self._rows, self.options.on_anomaly, self.options.limits)
         connection = Connection(
             number,

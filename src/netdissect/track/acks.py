@@ -38,7 +38,7 @@ class Acknowledged(Ledger):
         if self.last is None:
             return
         seq = self.extend(base)
-        unit = self.outstanding.pop(seq, None)
+        unit = self.take_out(seq)
         if unit is not None:
             self._settle(seq, unit, frame, time_ns)
         elif seq > self.last:
@@ -57,7 +57,7 @@ class Acknowledged(Ledger):
             else:
                 seq -= self._modulus
         outstanding = self.outstanding
-        unit = outstanding.pop(seq, None)
+        unit = self.take_out(seq)
         if unit is not None:
             self._settle(seq, unit, frame, time_ns)
         if bits and (outstanding or self.missing.size):
@@ -71,7 +71,7 @@ class Acknowledged(Ledger):
         while bits:
             seq += 1
             if bits & 1:
-                unit = self.outstanding.pop(seq, None)
+                unit = self.take_out(seq)
                 if unit is not None:
                     self._settle(seq, unit, frame, time_ns)
             bits >>= 1
@@ -151,7 +151,7 @@ class Acknowledged(Ledger):
     def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of what carried these units."""
         for seq in range(first, first + count):
-            unit = self.outstanding.pop(seq, None)
+            unit = self.take_out(seq)
             if unit is not None:
                 self._settle(seq, unit, frame, time_ns)
 
@@ -219,7 +219,7 @@ class Acknowledged(Ledger):
         feedback = self.feedback
         if feedback is None:
             return
-        unit = self.outstanding.pop(number, None)
+        unit = self.take_out(number)
         if delivered:
             feedback.delivered += 1
             if unit is not None:

@@ -37,6 +37,7 @@ _NUMBER: Final = int(Ev.NUMBER)
 _NUMBERED: Final = int(Ev.NUMBERED)
 _RUN: Final = int(Ev.RUN)
 _COUNTER: Final = int(Ev.COUNTER)
+_TIMING: Final = int(Ev.TIMING)
 
 
 class Connection:
@@ -170,6 +171,8 @@ class Connection:
                 self._numbered(event, lane, frame, time_ns)
             elif kind == _COUNTER:
                 lane.add(event[1], event[2])
+            elif kind == _TIMING:
+                lane.timing(event[1], event[2])
             else:
                 _HANDLERS[kind](self, event, lane, frame, time_ns)
 
@@ -342,10 +345,6 @@ class Connection:
         else:
             lane.hit("MAX_IDENTITY")
 
-    def _timing(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
-        del frame, time_ns
-        lane.timing(event[1], event[2])
-
     def _restart(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         space = lane.spaces.get(event[1])
         if space is None or not space.may_restart(time_ns):  # "*", "?" and "<" are the pipeline's
@@ -454,10 +453,10 @@ class Connection:
     def judge(self) -> None:
         """Conclude anew where the capture was taken."""
         client, server = self.lanes
-        if self.vantage.near == (True, True) and not (client.disorder() or server.disorder()):
+        late, later = client.disorder(), server.disorder()
+        if self.vantage.near == (True, True) and not (late or later):
             return  # Answers get quicker only: both stay near.
-        sights = (server.sight(client.disorder()), client.sight(server.disorder()))
-        if self.vantage.update(*sights):
+        if self.vantage.update(server.sight(late), client.sight(later)):
             self._place()
 
     def place(self, near: tuple[bool | None, bool | None]) -> None:
@@ -494,7 +493,6 @@ _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
     int(Ev.RTT): Connection._rtt,
     int(Ev.STATE): Connection._state,
     int(Ev.IDENTITY): Connection._identity,
-    int(Ev.TIMING): Connection._timing,
     int(Ev.RESTART): Connection._restart,
     int(Ev.NOTE): Connection._note,
     int(Ev.HINTS): Connection._hints,

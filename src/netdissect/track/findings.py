@@ -17,6 +17,7 @@ MAX_CODES = 256
 
 REPORTED: Final = frozenset(10**power for power in range(19))
 """Repeats at which a code is reported again."""
+_LABELS: Final = [(severity.label, int(severity)) for severity in Severity]
 _ROWS: Final = {row.code: row for row in code_rows("track")}
 
 
@@ -99,7 +100,7 @@ class Findings:
 
     def totals(self) -> dict[str, int]:
         """Return how many were found of each severity."""
-        return {severity.label: self.by_severity[severity] for severity in Severity}
+        return {label: self.by_severity[place] for label, place in _LABELS}
 
     def add(
         self,

@@ -16,7 +16,7 @@ from netdissect.track.reservoir import RttReservoir
 from netdissect.track.space import Space
 from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
-from netdissect.track.vantage import MIN_ANSWERS, Sight
+from netdissect.track.vantage import MIN_ANSWERS, MIN_STEADY, Sight
 
 __all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "Lane", "Seen"]
 
@@ -193,19 +193,25 @@ class Lane:
 
     def sight(self, disorder: int) -> Sight:
         """Return how the peer answers this direction, and how many of its own units were late."""
-        trips = [(space.rtt, space.rule.ack_held_ms) for space in self.spaces.values()]
-        trips += [(track.rtt, 0.0) for track in self.probes.values()]
         count = slow = 0
         quickest = on_the_way = _NEVER
-        for trip, held_ms in trips:
+        for space in self.spaces.values():
+            trip = space.rtt
             if trip.samples:
                 count += trip.samples
                 quickest = min(quickest, trip.lowest)
-                on_the_way = min(on_the_way, max(0, trip.lowest - int(held_ms * _MS)))
+                on_the_way = min(on_the_way, max(0, trip.lowest - space.held_ns))
+        for track in self.probes.values():
+            trip = track.rtt
+            if trip.samples:
+                count += trip.samples
+                quickest = min(quickest, trip.lowest)
+                on_the_way = min(on_the_way, trip.lowest)
         if not count:
             return Sight(None, 0, disorder)
-        if count < MIN_ANSWERS:  # with more of them nobody asks for it
-            slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip, _ in trips])
+        if MIN_STEADY <= count < MIN_ANSWERS:  # with more or less of them nobody asks for it
+            trips = self.round_trips()
+            slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
         return Sight(quickest, count, disorder, quickest - on_the_way, slow)
 
     def disorder(self) -> int:

@@ -111,7 +111,7 @@ class Ledger:
         "_spans", "_stray", "_strays", "_try_quality", "ack_rule", "acked", "answered_ns",
         "apart", "bursts", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
         "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
-        "in_stream", "last", "lateness", "max_copies", "missing", "on_answer",
+        "held_ns", "in_stream", "last", "lateness", "max_copies", "missing", "on_answer",
         "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "plain",
         "reach", "receiver_near", "recorder", "renewed", "retransmissions", "rtt",
         "rule", "sender_near", "skipped", "spent_ns", "started", "unacked", "units",
@@ -235,6 +235,8 @@ class Ledger:
         steady = rule.consecutive or rule.stride_reach
         self.reach = min(rule.reach, self._half) if steady else self._half
         self._keeps = rule.ack is not AckRule.NONE
+        self.held_ns = int(rule.ack_held_ms * _MS)
+        """How long its receiver may hold an acknowledgement back."""
         if rule.copies_take_numbers and self._counted is None:
             self._counted = CountedCopies()
         resend = rule.resend
@@ -303,6 +305,13 @@ class Ledger:
         )  # fmt: skip
 
     # -- memory and ends ---------------------------------------------------------------------------
+
+    def take_out(self, seq: int) -> Unit | None:
+        """Take a unit out of those that wait, None where it is not one of them."""
+        unit = self.outstanding.get(seq)
+        if unit is not None:
+            del self.outstanding[seq]
+        return unit
 
     def remember(self, seq: int, unit: Unit) -> None:
         """Keep time and content of a settled unit in a ring, to judge its late copies."""
@@ -459,28 +468,29 @@ class Ledger:
         if self._spans is not None:
             first = self._spans[0]
             last = self._spans[1] if last is None else last
+        # By place: names cost as much as all the figures.
         return SpaceReport(
-            space=self.rule.name,
-            direction=self.direction,
-            units=self.units,
-            copies=self.units + self.retransmissions + self.duplicates,
-            retransmissions=self.retransmissions,
-            duplicates=self.duplicates,
-            acked=self.acked,
-            unacked=self.unacked,
-            unknown=self.units - self.acked - self.unacked,
-            never_seen=max(0, span) if self.rule.consecutive else 0,
-            out_of_order=self.out_of_order,
-            given_up=self.given_up,
-            first_seq=None if last is None else first,
-            last_seq=last,
-            max_copies=self.max_copies,
-            consecutive=self.rule.consecutive,
-            rtt=self.rtt.summary(),
-            added=None if self.lateness is None else self.lateness.summary(),
-            timer_ms=self.delay_ns / 1e6 if self.delay_ns else None,
-            bursts=tuple(self.bursts),
-            extra=self._extra(),
+            self.rule.name,
+            self.direction,
+            self.units,
+            self.units + self.retransmissions + self.duplicates,  # copies
+            self.retransmissions,
+            self.duplicates,
+            self.acked,
+            self.unacked,
+            self.units - self.acked - self.unacked,  # unknown
+            max(0, span) if self.rule.consecutive else 0,  # never seen
+            self.out_of_order,
+            self.given_up,
+            None if last is None else first,
+            last,
+            self.max_copies,
+            self.rule.consecutive,
+            self.rtt.summary(),
+            None if self.lateness is None else self.lateness.summary(),
+            self.delay_ns / 1e6 if self.delay_ns else None,  # timer, ms
+            tuple(self.bursts),
+            self._extra(),
         )
 
     def _extra(self) -> dict[str, Any]:

@@ -122,8 +122,10 @@ class Quiet:
         if self._carried and self.stream is None:
             return  # what TCP carries arrives
         asked = self._asked(side, since_ns, until_ns - 1)
+        if len(asked) < ASKED:
+            return
         patient_ns = self._patient_ns(HEARD_PATIENCE_NS)
-        if len(asked) < ASKED or until_ns - min(asked) <= patient_ns:
+        if until_ns - min(asked) <= patient_ns:
             return
         first_ns = min(asked)
         if self._silent(1 - side, first_ns, first_ns + patient_ns):
@@ -172,14 +174,21 @@ class Quiet:
             idle_ns = until_ns - max(since_ns, self._life.open_ns)
             if idle_ns > periods * int(alive_ms * _MS):
                 return "timer", len(asked)
-        patient_ns = self._patient_ns(PATIENCE_NS)
-        enough = len(asked) >= ASKED and until_ns - min(asked) > patient_ns
-        return ("asked", len(asked)) if enough or len(asked) >= MANY_ASKED else None
+        count = len(asked)
+        if count < MANY_ASKED and (
+            count < ASKED or until_ns - min(asked) <= self._patient_ns(PATIENCE_NS)
+        ):
+            return None
+        return "asked", count
 
     def _patient_ns(self, least_ns: int) -> int:
         """Return how long an answer is waited for."""
-        trips = [trip for lane in self._lanes for trip in lane.round_trips()]
-        slow = max((trip.percentile(0.95) or 0.0 for trip in trips), default=0.0)
+        slow = 0.0
+        for lane in self._lanes:
+            for trip in lane.round_trips():
+                # No percentile lies above the highest sample: most need not be worked out.
+                if trip.highest > least_ns // PATIENT_TRIPS:
+                    slow = max(slow, trip.percentile(0.95) or 0.0)
         return max(least_ns, PATIENT_TRIPS * int(slow * _MS))
 
     def _last_answered(self, side: int) -> int:

@@ -68,16 +68,12 @@ class RttReservoir:
     def summary(self) -> RttSummary:
         """Return the figures of the report."""
         if not self.samples:
-            return RttSummary(ambiguous=self.ambiguous)
+            return RttSummary(0, self.ambiguous)
         ranked = sorted(self._listed())
         return RttSummary(
-            samples=self.samples,
-            ambiguous=self.ambiguous,
-            minimum=self.lowest / 1e6,
-            p50=_ranked(ranked, 0.5),
-            p95=_ranked(ranked, 0.95),
-            maximum=self.highest / 1e6,
-        )
+            self.samples, self.ambiguous,
+            self.lowest / 1e6, _ranked(ranked, 0.5), _ranked(ranked, 0.95), self.highest / 1e6,
+        )  # fmt: skip
 
 
 def _ranked(ranked: list[int], share: float) -> float:

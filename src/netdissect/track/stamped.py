@@ -78,7 +78,7 @@ class StampedSpace(Space):
         if last is None or self.ack_rule is None:
             return
         seq = self.extend(base)
-        unit = self.outstanding.pop(seq, None)
+        unit = self.take_out(seq)
         if unit is not None:
             self._answered(seq, unit, self.stamps.get(seq, {}).get(bits), frame, time_ns)
         elif seq > last:

@@ -6,11 +6,11 @@ other side take a network round trip more. Numbers that arrive out of order have
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from netdissect.model.packets import SIDES
 
-__all__ = ["Sight", "Vantage"]
+__all__ = ["MIN_ANSWERS", "MIN_DISORDER", "MIN_STEADY", "NEAR_NS", "Sight", "Vantage"]
 
 NEAR_NS: Final = 5_000_000
 """A side whose quickest answer took at most this is next to the capture, or as good as."""
@@ -39,19 +39,25 @@ MIN_DISORDER: Final = 5
 """Units out of order before a network is concluded from them."""
 
 
-class Sight(NamedTuple):
+class Sight:
     """What the capture shows of one side."""
 
-    quickest_ns: int | None
-    """Its quickest answer; None without any."""
-    answers: int
-    """Answers that were measured."""
-    disorder: int
-    """Units that it sent and that were captured out of order."""
-    held_ns: int = 0
-    """The least that its quickest answers were held back by rule: no time on the way."""
-    slow_ns: int = 0
-    """What 95% of its answers did not exceed; 0 where they are `MIN_ANSWERS` or more."""
+    __slots__ = ("answers", "disorder", "held_ns", "quickest_ns", "slow_ns")
+
+    def __init__(
+        self, quickest_ns: int | None, answers: int, disorder: int,
+        held_ns: int = 0, slow_ns: int = 0,
+    ) -> None:  # fmt: skip
+        self.quickest_ns = quickest_ns
+        """Its quickest answer; None without any."""
+        self.answers = answers
+        """Answers that were measured."""
+        self.disorder = disorder
+        """Units that it sent and that were captured out of order."""
+        self.held_ns = held_ns
+        """The least that its quickest answers were held back by rule: no time on the way."""
+        self.slow_ns = slow_ns
+        """What 95% of its answers did not exceed; 0 unless their number makes it matter."""
 
 
 class Vantage:
@@ -61,7 +67,7 @@ class Vantage:
 
     def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
         """Take how long each side's program may hold an answer back, in milliseconds."""
-        self._tick_ns = tuple(max(FAR_NS, int(1e6 * ms)) for ms in tick_ms)
+        self._tick_ns = (max(FAR_NS, int(1e6 * tick_ms[0])), max(FAR_NS, int(1e6 * tick_ms[1])))
         nothing = Sight(None, 0, 0)
         self.sights = (nothing, nothing)
         self._settled = False
@@ -74,17 +80,14 @@ class Vantage:
         if self._settled:
             return False
         slow, slower = self._tick_ns
-        far = (_far(client, server, slow), _far(server, client, slower))
-        near = (
-            _near(client, slow, other_far=far[1]) and not far[0],
-            _near(server, slower, other_far=far[0]) and not far[1],
-        )
-        if True in far or near == (True, True):
-            found = tuple(False if f else n or None for f, n in zip(far, near, strict=True))
-        else:
-            found = (None, None)
+        far, farther = _far(client, server, slow), _far(server, client, slower)
+        near = not far and _near(client, slow, other_far=farther)
+        nearer = not farther and _near(server, slower, other_far=far)
+        found: tuple[bool | None, bool | None] = (None, None)
+        if far or farther or (near and nearer):
+            found = (False if far else near or None, False if farther else nearer or None)
         changed = found != self.near
-        self.near = (found[0], found[1])
+        self.near = found
         return changed
 
     def settle(self, near: tuple[bool | None, bool | None]) -> None:

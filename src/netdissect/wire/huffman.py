@@ -108,32 +108,36 @@ def _machine() -> tuple[_Row, _Row]:
     zeros, ones, root = tree()
     ended: _Row = []
     ended.extend([(b"", ended)] * 256)
-    rows: dict[int, _Row] = {node: [] for node in range(_EOF + 1, len(zeros))}
+    inner = range(_EOF + 1, len(zeros))
+    rows: list[_Row] = [[None] * 256 for _ in range(len(zeros))]
     # Half an octet at a time: 16 steps a node, then two halves give the 256 entries.
-    halves = {
-        node: [_walk(node, nibble, zeros, ones, root) for nibble in range(16)] for node in rows
-    }
-    for node, row in rows.items():
-        low = halves[node]
-        for octet in range(256):
-            first, middle = low[octet & 15]
-            if middle is None:
-                row.append((first, ended))
+    halves: list[list[tuple[bytes, int]]] = [[]] * len(zeros)
+    for node in inner:
+        halves[node] = [_walk(node, nibble, zeros, ones, root) for nibble in range(16)]
+    for node in inner:
+        row = rows[node]
+        for low in range(16):
+            first, middle = halves[node][low]
+            octet = low
+            if middle == _EOF:
+                row[low::16] = [(first, ended)] * 16
                 continue
-            second, after = halves[middle][octet >> 4]
-            row.append((first + second, ended if after is None else rows[after]))
+            for second, after in halves[middle]:
+                part = first + second if first and second else first or second
+                row[octet] = (part, ended if after == _EOF else rows[after])
+                octet += 16
     return rows[root], ended
 
 
 def _walk(
     node: int, nibble: int, zeros: list[int], ones: list[int], root: int
-) -> tuple[bytes, int | None]:
-    """Return (octets completed, node reached) by four bits; None after the end symbol."""
+) -> tuple[bytes, int]:
+    """Return (octets completed, node reached) by four bits; `_EOF` after the end symbol."""
     out = bytearray()
     for bit in range(4):
         node = ones[node] if nibble >> bit & 1 else zeros[node]
         if node == _EOF:
-            return bytes(out), None
+            return bytes(out), _EOF
         if node < _EOF:
             out.append(node)
             node = root

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from netdissect.model.native import i64
+
 __all__ = [
     "KNET_7_7_16",
     "KNET_7_8",
@@ -19,6 +21,8 @@ __all__ = [
     "TEEWORLDS",
     "VarintCodec",
     "VarintError",
+    "low_octets",
+    "read_teeworlds",
     "read_varulong_bits",
     "unzigzag",
     "varulong_groups",
@@ -26,6 +30,8 @@ __all__ = [
 ]
 
 _U32: Final = 0xFFFFFFFF
+_IN_A_WORD: Final = 7
+"""Octets that a machine integer holds without its sign."""
 VARULONG_GROUPS_MAX: Final = 10
 """Groups of a 64-bit Riptide varULong. Source: Riptide 2.1 `Message.GetVarULong`."""
 
@@ -57,7 +63,13 @@ class VarintCodec:
 # --- Teeworlds: sign in the first byte, 6 + 7 + 7 + 7 + 4 bits ----------------------------------
 
 
-def _read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
+    """Return (value, next position) of what `TEEWORLDS` reads.
+
+    Raises:
+        VarintError: it is cut short.
+
+    """
     if position >= end:
         raise VarintError("no octet for a variable-length integer")
     first = data[position]
@@ -66,7 +78,8 @@ def _read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
         return (first if first < 0x40 else ~(first & 0x3F)), position  # noqa: PLR2004 - sign
     value = first & 0x3F
     # After five octets the reference stops, whatever bit 7 says.
-    for shift in (6, 13, 20, 27):
+    shift = 6
+    while shift < 28:  # noqa: PLR2004 - four octets of seven bits
         if position >= end:
             raise VarintError("variable-length integer runs past the end")
         octet = data[position]
@@ -74,6 +87,7 @@ def _read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
         value |= (octet & 0x7F) << shift
         if octet < 0x80:  # noqa: PLR2004 - no octet follows
             break
+        shift += 7
     value &= _U32  # surplus bits of the fifth octet fall out of 32-bit arithmetic
     if first & 0x40:
         value ^= _U32
@@ -159,7 +173,7 @@ def _write_15_16(value: int) -> bytes:
 
 
 TEEWORLDS: Final = VarintCodec(
-    "varint", _read_teeworlds, _write_teeworlds, -(1 << 31), (1 << 31) - 1
+    "varint", read_teeworlds, _write_teeworlds, -(1 << 31), (1 << 31) - 1
 )
 """1 to 5 octets, sign bit in the first. Source: Teeworlds `CVariableInt`,
 src/engine/shared/compression.cpp.
@@ -173,6 +187,22 @@ KNET_15_16: Final = VarintCodec("VLE-1.15/16", _read_15_16, _write_15_16, 0, 0x7
 
 
 # --- Riptide: groups of 8 bits at any bit position, least significant group first ----------------
+
+
+def low_octets(data: bytes, start: int, count: int) -> int:
+    """Return octets as a little-endian number; those behind the end read as 0."""
+    if count > _IN_A_WORD:
+        return int.from_bytes(data[start : start + count], "little")
+    place: i64 = start
+    stop: i64 = min(start + count, len(data))
+    value: i64 = 0
+    shift: i64 = 0
+    while place < stop:
+        octet: i64 = data[place]
+        value |= octet << shift
+        shift += 8
+        place += 1
+    return value
 
 
 def read_varulong_bits(number: int, start: int, end: int) -> tuple[int, int, bool]:

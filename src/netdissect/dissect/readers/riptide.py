@@ -10,6 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from netdissect.wire.varint import low_octets
 from netdissect.wire.varint import read_varulong_bits
 
 _BE_BB: Final = Struct("!BB").unpack_from
@@ -169,7 +170,7 @@ def read_Riptide21devNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
 def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, message_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 11], 'little')
+    n = low_octets(buf, off, 11)
     if m < 4: return None
     v_type_id = n & 0xf
     b = 4
@@ -189,7 +190,7 @@ def read_RiptideUnreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
 def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, extra_flag, extra_seq_field, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 7], 'little')
+    n = low_octets(buf, off, 7)
     if m < 37: return None
     v_type_id = n & 0xf
     v_last_received = n >> 4 & 0xffff
@@ -208,7 +209,7 @@ def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 1], 'little')
+    n = low_octets(buf, off, 1)
     if m < 4: return None
     v_type_id = n & 0xf
     p = end
@@ -218,7 +219,7 @@ def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
 def read_RiptideReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 2], 'little')
+    n = low_octets(buf, off, 2)
     if m < 12: return None
     v_type_id = n & 0xf
     v_reason = n >> 4 & 0xff
@@ -229,7 +230,7 @@ def read_RiptideReject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
 def read_RiptideHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 4], 'little')
+    n = low_octets(buf, off, 4)
     if m < 12: return None
     v_type_id = n & 0xf
     v_ping_id = n >> 4 & 0xff
@@ -247,7 +248,7 @@ def read_RiptideHeartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
 def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, reason, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 2], 'little')
+    n = low_octets(buf, off, 2)
     if m < 4: return None
     v_type_id = n & 0xf
     b = 4
@@ -263,7 +264,7 @@ def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
 def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, last_received, ack_bits, sequence_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 6], 'little')
+    n = low_octets(buf, off, 6)
     if m < 44: return None
     v_type_id = n & 0xf
     v_last_received = n >> 4 & 0xffff
@@ -276,7 +277,7 @@ def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
 def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 13], 'little')
+    n = low_octets(buf, off, 13)
     if m < 20: return None
     v_type_id = n & 0xf
     v_sequence_id = n >> 4 & 0xffff
@@ -297,7 +298,7 @@ def read_RiptideReliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
 def read_RiptideWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 5], 'little')
+    n = low_octets(buf, off, 5)
     if m < 36: return None
     v_type_id = n & 0xf
     v_sequence_id = n >> 4 & 0xffff
@@ -309,7 +310,7 @@ def read_RiptideWelcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
 def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, next offset)."""
     m = (end - off) << 3
-    n = int.from_bytes(buf[off:off + 3], 'little')
+    n = low_octets(buf, off, 3)
     if m < 4: return None
     v_type_id = n & 0xf
     b = 4

@@ -7,7 +7,7 @@ hypothesis with the most evidence wins, a message that no release would send end
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
 from re import compile as compile_
@@ -88,27 +88,33 @@ _READERS: Final = {
 """Packing -> (type name, reader) by type number."""
 
 
-@dataclass(slots=True)
 class _Evidence:
     """What one hypothesis has collected."""
 
-    score: int = 0
-    reasons: list[str] = field(default_factory=list)
+    __slots__ = ("reasons", "score")
+
+    def __init__(self) -> None:
+        self.score = 0
+        self.reasons: list[str] = []
 
     def add(self, score: int, reason: str) -> None:
         self.score = max(self.score, score)
         self.reasons.append(reason)
 
 
-@dataclass(slots=True)
 class _Message:
     """One message under a packing: who, when, its type name and the values of its reader."""
 
-    side: int
-    time_ns: int
-    type: str
-    values: tuple[Any, ...]
-    octets: bytes
+    __slots__ = ("octets", "side", "time_ns", "type", "values")
+
+    def __init__(
+        self, side: int, time_ns: int, type_: str, values: tuple[Any, ...], octets: bytes
+    ) -> None:
+        self.side = side
+        self.time_ns = time_ns
+        self.type = type_
+        self.values = values
+        self.octets = octets
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:

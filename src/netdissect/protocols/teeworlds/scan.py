@@ -31,7 +31,7 @@ from netdissect.wire.teeworlds_forms import (
     Form,
     form_of,
 )
-from netdissect.wire.varint import TEEWORLDS, VarintError
+from netdissect.wire.varint import VarintError, read_teeworlds
 
 __all__ = ["scan"]
 
@@ -55,8 +55,6 @@ _UUID_OCTETS: Final = 16
 _ONE_OCTET: Final = 0x40
 """Numbers from here on take a sign or a second octet."""
 _NOTHING: Final = Learnt()
-
-_read = TEEWORLDS.read
 
 Further: TypeAlias = Callable[[list[Event], Any, bytes, int, int], None]
 """Adds the events of one message whose fields are data[position:end]; VarintError where they are
@@ -84,7 +82,7 @@ def _kind(name: str) -> _Kind:
 
 def _input(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
     """Add an input, which acknowledges a snapshot."""
-    tick = _read(data, position, end)[0]
+    tick = read_teeworlds(data, position, end)[0]
     events.append(kind.event)
     if tick >= 0:
         events.append((_ACK, "snapshot", tick, 0))
@@ -92,8 +90,8 @@ def _input(events: list[Event], kind: _Kind, data: bytes, position: int, end: in
 
 def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
     """Add the server's answer to an input: how many milliseconds early it came."""
-    _intended, position = _read(data, position, end)
-    left = _read(data, position, end)[0]
+    _intended, position = read_teeworlds(data, position, end)
+    left = read_teeworlds(data, position, end)[0]
     events.append(kind.event)
     events.append((_TIMING, "input_left", left))
     if left < 0:
@@ -102,7 +100,7 @@ def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: i
 
 def _snapshot(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
     """Add a whole snapshot as a unit of its tick."""
-    tick, position = _read(data, position, end)
+    tick, position = read_teeworlds(data, position, end)
     if tick < 0:
         events.append(kind.event)
     else:
@@ -115,8 +113,8 @@ def _snapshot_empty(events: list[Event], kind: _Kind, data: bytes, position: int
     Without base it is none: a 0.6.5 server tells an older client its token as such ticks, and the
     client proves it by acknowledging one.
     """
-    tick, position = _read(data, position, end)
-    delta, position = _read(data, position, end)
+    tick, position = read_teeworlds(data, position, end)
+    delta, position = read_teeworlds(data, position, end)
     if tick < 0 or delta == tick + 1:
         events.append(kind.event)
     else:
@@ -125,10 +123,10 @@ def _snapshot_empty(events: list[Event], kind: _Kind, data: bytes, position: int
 
 def _snapshot_part(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
     """Add a part of a snapshot; the first one stands for all."""
-    tick, position = _read(data, position, end)
-    _delta, position = _read(data, position, end)
-    _parts, position = _read(data, position, end)
-    part, position = _read(data, position, end)
+    tick, position = read_teeworlds(data, position, end)
+    _delta, position = read_teeworlds(data, position, end)
+    _parts, position = read_teeworlds(data, position, end)
+    part, position = read_teeworlds(data, position, end)
     if part or tick < 0:
         events.append(kind.event)
     else:
@@ -325,7 +323,7 @@ def _rare(
 ) -> tuple[_Kind, int]:
     """Return the kind of a message with a long id, a UUID or no known id, and where it goes on."""
     try:
-        head, after = _read(data, position, end)
+        head, after = read_teeworlds(data, position, end)
     except VarintError:
         code = "truncated" if position < end else "teeworlds-chunk-empty"
         events.append((_NOTE, code, "message id"))
