@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +27,7 @@ from netdissect.fuzz.monitors import (
 from netdissect.fuzz.watch import Watch
 from netdissect.fuzz.watchers import parse_monitors
 from netdissect.model.errors import UsageError
+from netdissect.system import interrupt
 
 
 def process(tmp_path: Path, script: str) -> ProcessMonitor:
@@ -40,6 +44,29 @@ def test_exit_is_seen_with_status_and_last_words(tmp_path: Path) -> None:
     )
     assert b"last words" in monitor.log_tail()
     monitor.stop()
+
+
+def test_a_process_is_known_whenever_a_signal_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also between its start and its being noted; else nobody would end it."""
+    monitor = process(tmp_path, "import threading; threading.Event().wait()")
+    started = []
+
+    def popen(*words: object, **options: object) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*words, **options))
+        os.kill(os.getpid(), signal.SIGINT)
+        return started[0]
+
+    monkeypatch.setattr(monitors, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": popen}))
+    interrupt.install()
+    try:
+        with pytest.raises(interrupt.Interrupted), interrupt.at_once():
+            monitor.start()
+        monitor.stop()
+    finally:
+        interrupt.uninstall()
+    assert started[0].poll() is not None
 
 
 def test_a_signal_is_named(tmp_path: Path) -> None:

@@ -42,6 +42,18 @@ def test_what_only_waits_is_interrupted_at_once() -> None:
         pytest.fail("the signal came before")
 
 
+def test_what_must_not_be_disturbed_is_interrupted_after_it() -> None:
+    done = []
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append(True)
+
+    with pytest.raises(KeyboardInterrupt), interrupt.at_once(), interrupt.undisturbed():
+        work()
+    assert done
+
+
 def test_where_nobody_looks_an_exception_comes_after_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "PATIENCE_S", 0.01)
     os.kill(os.getpid(), signal.SIGINT)

@@ -25,6 +25,8 @@ class Errands:
         def body() -> None:
             try:
                 then = work()
+            except KeyboardInterrupt:
+                pass  # a signal: whoever waits for the work ends too
             except Exception as error:  # noqa: BLE001 - it is told, whatever it is
                 known = isinstance(error, (NetdissectError, OSError))
                 text = str(error) if known else f"{type(error).__name__}: {error}"

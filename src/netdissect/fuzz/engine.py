@@ -125,8 +125,8 @@ class Engine:
             UsageError: the target does not let even the first session in.
         """
         started = time.monotonic()
-        self._watch.monitors.start()
         try:
+            self._watch.monitors.start()
             self._cases()
         except KeyboardInterrupt:
             self.report.ended = "interrupted"

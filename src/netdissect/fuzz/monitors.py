@@ -22,6 +22,7 @@ from netdissect.fuzz.folder import open_new
 from netdissect.fuzz.target import Journal, Target
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
+from netdissect.system.interrupt import undisturbed
 
 __all__ = [
     "CpuMonitor",
@@ -164,13 +165,14 @@ class ProcessMonitor(Monitor):
             raise UsageError(f"cannot make {self.log}: {error.strerror}") from error
         self._at = os.fstat(self._log).st_size
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=subprocess.STDOUT,
-                env={**_TRACING, **os.environ, **self.environment},
-            )
+            with undisturbed():
+                self._process = subprocess.Popen(  # noqa: S603 - the user's own command
+                    self.command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._log,
+                    stderr=subprocess.STDOUT,
+                    env={**_TRACING, **os.environ, **self.environment},
+                )
         except OSError as error:
             raise UsageError(f"cannot run {quoted(self.command[0])}: {error.strerror}") from error
         self._crashes, self._found, self._latest = CrashReader(), [], None

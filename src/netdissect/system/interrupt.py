@@ -30,6 +30,7 @@ __all__ = [
     "resting",
     "status",
     "take",
+    "undisturbed",
     "uninstall",
     "wait",
 ]
@@ -141,6 +142,20 @@ def at_once() -> Iterator[None]:
         yield
     finally:
         _state.eager -= 1
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Have a signal wait for the end of the block, also within `at_once`: for what must be known to
+    whoever cleans up, such as a process that is started.
+    """
+    eager, _state.eager = _state.eager, 0
+    try:
+        yield
+    finally:
+        _state.eager = eager
+    if eager:
+        check()
 
 
 def ending() -> None:
