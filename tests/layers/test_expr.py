@@ -21,7 +21,7 @@ def test_values_come_from_mappings_and_packets() -> None:
 
 
 def test_translate_renames_every_name() -> None:
-    text = E("a + 1 if b else a").translate({"a": "v_a", "b": "v_b"})
+    text = E("a + 1 if b else a").translate(*[{"a": "v_a", "b": "v_b"}] * 2)
     assert eval(text, {"v_a": 4, "v_b": 1}) == 5  # noqa: S307
 
 

@@ -4,7 +4,8 @@
 one) followed by the next offset, or None where the octets do not suffice: then the walker says what
 was there. The functions are written into `dissect/readers/<protocol>.py`, so that the hot path
 imports no Scapy; a test regenerates and compares. Rewrite them with
-`python -m netdissect.dissect.derive`.
+`python -m netdissect.dissect.derive`. Soft rules that are expressions come with them: `odd_...`
+takes what the reader returned.
 
 A field class that is not listed here may bring its own snippet: `derive(self, writer)`.
 """
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from scapy.fields import (
@@ -29,6 +31,7 @@ from scapy.fields import (
     ThreeBytesField,
 )
 
+from netdissect.dissect.derive_bits import lsb_body
 from netdissect.dissect.engine import layer_module
 from netdissect.layers.expr import E
 from netdissect.layers.fields import (
@@ -36,7 +39,6 @@ from netdissect.layers.fields import (
     IfLeft,
     Items,
     LsbBits,
-    LsbPad,
     LsbTail,
     LsbVarULong,
     NulString,
@@ -51,7 +53,8 @@ __all__ = ["compile_reader", "module_source", "source"]
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice.
+the next offset, or None where the octets do not suffice; `odd_...` returns a finding for each soft
+rule that such values break.
 """
 
 # ruff: noqa
@@ -63,7 +66,6 @@ from typing import Any, Final
 
 '''
 
-VARULONG_WINDOW_BITS = 80
 _BITS = (BitField, BitEnumField)
 
 
@@ -107,7 +109,7 @@ class _Writer:
         for name in rule.names:
             if name not in self.rename:
                 raise TypeError(f"{self.layer.__name__}: {rule!r} names an unknown field")
-        return rule.translate({name: f"({self.rename[name]} or 0)" for name in rule.names})
+        return _text(rule, self.rename)
 
     def usual(self, field: Any) -> None:
         """Write what the field's base class would; for fields that add to it."""
@@ -362,112 +364,41 @@ def _optional(writer: _Writer, field: Any) -> None:
 # -- LSB-first layers: everything comes out of one little-endian number --------------------------
 
 
-def _lsb_body(writer: _Writer, fields: list[Any]) -> None:
-    window = sum(_lsb_size(field) for field in fields)
-    writer.put("m = (end - off) << 3")
-    # The window may reach past `end`: every field checks the bits left before it is believed.
-    writer.imports.add("from netdissect.wire.varint import low_octets")
-    writer.put(f"n = low_octets(buf, off, {(window + 7) // 8})")
-    fixed = 0
-    for field in fields:
-        if not isinstance(field, LsbBits):
-            break
-        fixed += field.size
-    if fixed:
-        writer.put(f"if m < {fixed}: return None")
-    position: int | str = 0
-    for field in fields:
-        checked = isinstance(position, int) and position < fixed
-        position = _lsb_one(writer, field, position, checked=checked)
-    writer.put("p = end" if position == "end" else f"p = off + (({position} + 7) >> 3)")
+def _text(rule: E, names: dict[str, str]) -> str:
+    """Return the source text of an expression over local variables, of which some may be None."""
+    return rule.translate({name: f"({names[name]} or 0)" for name in rule.names}, names)
 
 
-def _lsb_size(field: Any) -> int:
-    if isinstance(field, (IfLeft, ConditionalField)):
-        return _lsb_size(field.fld)
-    if isinstance(field, LsbBits):
-        return int(field.size)
-    return VARULONG_WINDOW_BITS if isinstance(field, LsbVarULong) else 0
-
-
-def _lsb_one(
-    writer: _Writer, field: Any, position: int | str, *, checked: bool = False
-) -> int | str:
-    """Write one field at bit `position` (a number, or the variable `b`); returns the next position.
-
-    `checked`: an earlier line has made sure that its bits are there.
+def odd_source(layer: type[Any], skip: Iterable[str] = ()) -> str:
+    """Return the text, behind its name, of the function that says which soft rules of a layer the
+    values of its reader break: the checks that are expressions over them. "" = there are none.
     """
-    if isinstance(field, (LsbPad, LsbTail)):
-        return _lsb_end(writer, field, position)
-    if isinstance(field, LsbBits):
-        if not checked:
-            writer.put(f"if m < {_plus(position, field.size)}: return None")
-        _lsb_value(writer, field, position)
-        return _plus_value(writer, position, field.size)
-    if isinstance(field, LsbVarULong):
-        _lsb_varulong(writer, field, position, checked=checked)
-        return "b"
-    if position != "b":
-        writer.put(f"b = {position}")
-    test = f"m >= b + {field.bits}" if isinstance(field, IfLeft) else writer.condition(field.cond)
-    writer.put(f"if {test}:")
-    writer.indent += 1
-    after = _lsb_one(writer, field.fld, "b", checked=isinstance(field, IfLeft))
-    if after != "b":
-        raise TypeError(f"{writer.layer.__name__}.{field.name}: optional field has no length")
-    writer.indent -= 1
-    writer.put("else:")
-    writer.put(f"    v_{field.name} = None")
-    return "b"
-
-
-def _plus(position: int | str, size: int) -> str:
-    return str(position + size) if isinstance(position, int) else f"{position} + {size}"
-
-
-def _plus_value(writer: _Writer, position: int | str, size: int) -> int | str:
-    if isinstance(position, int):
-        return position + size
-    writer.put(f"b += {size}")
-    return "b"
-
-
-def _lsb_value(writer: _Writer, field: Any, position: int | str) -> None:
-    local = writer.name(field)
-    shift = "n" if position == 0 else f"n >> {position}"
-    writer.put(f"{local} = {shift} & {(1 << field.size) - 1:#x}")
-    if field.signed:
-        half = 1 << (field.size - 1)
-        writer.put(f"if {local} >= {half:#x}: {local} -= {half << 1:#x}")
-
-
-def _lsb_varulong(writer: _Writer, field: Any, position: int | str, *, checked: bool) -> None:
-    writer.imports.add("from netdissect.wire.varint import read_varulong_bits")
-    local = writer.name(field)
-    if position != "b":
-        writer.put(f"b = {position}")
-    if not checked:
-        writer.put("if m < b + 8: return None")
-    writer.put(f"{local} = n >> b & 0xff")
-    # Message ids below 128 take one group: read it without a call.
-    writer.put(f"if {local} < 0x80: b += 8")
-    writer.put("else:")
-    writer.put(f"    {local}, b, k = read_varulong_bits(n, b, m)")
-    writer.put("    if not k: return None")
-    writer.put(f"    {local} &= {(1 << field.keep) - 1:#x}")
-
-
-def _lsb_end(writer: _Writer, field: Any, position: int | str) -> int | str:
-    local = writer.name(field)
-    if isinstance(field, LsbTail):
-        if field.name not in writer.skip:
-            writer.imports.add("from netdissect.wire.bits import slice_bits")
-            writer.put(f"{local} = slice_bits(buf[off:end], {position})")
-        return "end"
-    if field.name not in writer.skip:
-        writer.put(f"k = -({position}) & 7")
-        writer.put(f"{local} = n >> {position} & ((1 << k) - 1) if k else None")
-    return position
+    values = _written(layer, skip).values
+    places = {value.removeprefix("v_"): at for at, value in enumerate(values)}
+    names = {name: f"v_{name}" for name in places} | {"_direction": "direction"}
+    used: set[str] = set()
+    body: list[str] = []
+    for check in layer.checks:
+        parts = list(Formatter().parse(check.message))
+        shown = {name for _, name, _, _ in parts if name is not None}
+        if not isinstance(check.when, E) or not names.keys() >= shown | {*check.when.names}:
+            continue
+        used |= shown | {*check.when.names}
+        text = "".join(
+            literal + ("" if name is None else f"{{{names[name]}{form and ':' + form}}}")
+            for literal, name, form, _ in parts
+        )
+        how = "f" if shown else ""
+        note = f"(_NOTE, {check.code!r}, {how}{text!r})"
+        body.append(f"    if {_text(check.when, names)}: found.append({note})")
+    if not body:
+        return ""
+    lines = [
+        "(values: tuple[Any, ...], direction: int | None) -> list[Event]:",
+        "    found: list[Event] = []",
+        *(f"    v_{name} = values[{at}]" for name, at in places.items() if name in used),
+    ]
+    return "\n".join([*lines, *body, "    return found"])
 
 
 def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, str], set[str]]:
@@ -482,13 +413,7 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
         TypeError: the layer has a field or rule that cannot be derived.
 
     """
-    writer = _Writer(layer, skip)
-    fields = list(layer.fields_desc)
-    flat = [getattr(field, "fld", field) for field in fields]
-    if any(isinstance(field, (LsbBits, LsbVarULong, LsbTail)) for field in flat):
-        _lsb_body(writer, fields)
-    else:
-        _octet_body(writer, fields)
+    writer = _written(layer, skip)
     returned = "".join(f"{value}, " for value in writer.values)
     writer.put(f"return ({returned}p,)")
     named = [value.removeprefix("v_") for value in writer.values]
@@ -497,6 +422,18 @@ def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, s
         f'    """Return ({", ".join([*named, "next offset"])})."""',
     ]
     return "\n".join([*head, *writer.lines]), writer.structs, writer.imports
+
+
+def _written(layer: type[Any], skip: Iterable[str]) -> _Writer:
+    """Return a writer that has written what reads the fields of a layer."""
+    writer = _Writer(layer, skip)
+    fields = list(layer.fields_desc)
+    flat = [getattr(field, "fld", field) for field in fields]
+    if any(isinstance(field, (LsbBits, LsbVarULong, LsbTail)) for field in flat):
+        lsb_body(writer, fields)
+    else:
+        _octet_body(writer, fields)
+    return writer
 
 
 def module_source(protocol: str) -> str:
@@ -515,11 +452,15 @@ def _module(title: str, rows: Iterable[tuple[type[Any], Iterable[str]]]) -> str:
     imports: set[str] = set()
     for layer, skip in rows:
         text, needed, needs = source(layer, skip)
-        name = f"read_{layer.__name__}"
-        if functions.setdefault(text, name) != name:
-            shared.append(f"{name}: Final = {functions[text]}")
+        odd = odd_source(layer, skip)
+        for name, made in ((f"read_{layer.__name__}", text), (f"odd_{layer.__name__}", odd)):
+            if made and functions.setdefault(made, name) != name:
+                shared.append(f"{name}: Final = {functions[made]}")
         structs |= needed
         imports |= needs
+        if odd:
+            structs["int(Ev.NOTE)"] = "_NOTE"
+            imports.add("from netdissect.model.events import Ev, Event")
     constants = "\n".join(
         f"{local}: Final = {what}"
         if "." in what

@@ -18,7 +18,7 @@ _ALLOWED: Final = (
 
 
 class _Names(Mapping[str, Any]):
-    """Resolves names in a Scapy packet, then in those around it; an absent value reads as 0."""
+    """Resolves names in a Scapy packet, then in those around it."""
 
     __slots__ = ("_packet",)
 
@@ -30,10 +30,10 @@ class _Names(Mapping[str, Any]):
         while packet is not None:
             if isinstance(packet, Mapping):
                 if name in packet:
-                    return _number(packet[name])
+                    return packet[name]
                 raise KeyError(name)
             if any(field.name == name for field in packet.fields_desc):
-                return _number(packet.getfieldval(name))
+                return packet.getfieldval(name)
             packet = packet.parent or packet.underlayer
         raise KeyError(name)
 
@@ -44,22 +44,40 @@ class _Names(Mapping[str, Any]):
         raise TypeError("names are looked up, not listed")
 
 
-def _number(value: Any) -> Any:
-    return 0 if value is None else value
+class _Renaming(ast.NodeTransformer):
+    """Puts a text in the place of each name: another one where it is asked whether it is None."""
 
-
-class _Lookups(ast.NodeTransformer):
-    """Puts a look-up in the place of each name, with 0 for None."""
+    def __init__(self, number: Callable[[str], str], value: Callable[[str], str]) -> None:
+        self._number = number
+        self._value = value
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return the look-up of a name."""
-        text = f"(0 if (_{node.id} := _fields[{node.id!r}]) is None else _{node.id})"
-        return ast.parse(text, mode="eval").body
+        """Write a name that counts as a number."""
+        node.id = self._number(node.id)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        """Write `name is None` or `name is not None`, or go on below another comparison."""
+        if isinstance(node.ops[0], ast.Is | ast.IsNot) and isinstance(node.left, ast.Name):
+            node.left.id = self._value(node.left.id)
+            return node
+        self.generic_visit(node)
+        return node
+
+    def text(self, source: str) -> str:
+        """Return an expression with its names written so."""
+        return ast.unparse(self.visit(ast.parse(source, mode="eval")))
+
+
+_LOOKUPS: Final = _Renaming(
+    lambda name: f"(0 if (_{name} := _fields[{name!r}]) is None else _{name})",
+    lambda name: f"_fields[{name!r}]",
+)
 
 
 def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
     """Return the function of the fields that an expression is."""
-    body = ast.unparse(_Lookups().visit(ast.parse(source, mode="eval")))
+    body = _LOOKUPS.text(source)
     # The text is a constant of this package and was checked before: nothing of a packet is run.
     rule: Callable[[Mapping[str, Any]], Any] = eval(  # noqa: S307
         f"lambda _fields: {body}", {"__builtins__": {}}
@@ -71,7 +89,7 @@ class E:
     """An expression such as `E("size_hi << 6 | size_lo")` over the fields read so far.
 
     Called with a Scapy packet or with a mapping of field values. An absent (None) field counts as
-    0.
+    0; `name is None` tells the two apart.
     Raises SyntaxError or TypeError at definition when it holds anything but arithmetic, comparison
     and names.
     """
@@ -99,10 +117,8 @@ class E:
     def __repr__(self) -> str:
         return f"E({self.source!r})"
 
-    def translate(self, rename: Mapping[str, str]) -> str:
-        """Return Python source of the expression with each name replaced by `rename[name]`."""
-        tree = ast.parse(self.source, mode="eval")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name):
-                node.id = rename[node.id]
-        return ast.unparse(tree)
+    def translate(self, numbers: Mapping[str, str], values: Mapping[str, str]) -> str:
+        """Return Python source of the expression with each name replaced by `numbers[name]`, or by
+        `values[name]` where it is compared with None.
+        """
+        return _Renaming(numbers.__getitem__, values.__getitem__).text(self.source)

@@ -21,6 +21,7 @@ __all__ = [
     "TYPES_21",
     "UNDECIDED",
     "UNDECIDED_BYTES",
+    "misfit",
     "size_limit",
     "type_name",
 ]
@@ -69,6 +70,13 @@ SIZE_LIMIT_21: Final = 1231
 def size_limit(dialect: str) -> int:
     """Return the octets of the largest message that programs of a dialect send by default."""
     return SIZE_LIMIT_20 if dialect in (BYTES_20, BYTES_21DEV) else SIZE_LIMIT_21
+
+
+def misfit(size: int, limit: int) -> tuple[str, str] | None:
+    """Return (code, message) of a size that no message has, None for others."""
+    if not size:
+        return "riptide-empty-datagram", "no octets: no message"
+    return ("riptide-oversize", f"{size} octets, the limit is {limit}") if size > limit else None
 
 
 def type_name(number: int, names: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ from netdissect.layers.riptide import message_layer, root
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor
-from netdissect.wire.riptide import size_limit
+from netdissect.wire.riptide import misfit, size_limit
 from netdissect.wire.values import Values
 
 __all__ = ["finish"]
@@ -31,11 +31,9 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     _message(dissection, dissection.root, request, walker)
     size = len(dissection.buffers[0].data)
     limit = size_limit(request.dialect)
-    if size == 0:
-        walker.note("riptide-empty-datagram", "no octets: no message", 0)
-    elif size > limit:
-        text = f"{size} octets, the limit is {limit}"
-        walker.note("riptide-oversize", text, 8 * limit, 8 * (size - limit))
+    fault = misfit(size, limit)
+    if fault is not None:
+        walker.note(*fault, 8 * min(size, limit), 8 * max(0, size - limit))
 
 
 def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:

@@ -1,7 +1,8 @@
 """Derived readers of eoudp: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice.
+the next offset, or None where the octets do not suffice; `odd_...` returns a finding for each soft
+rule that such values break.
 """
 
 # ruff: noqa

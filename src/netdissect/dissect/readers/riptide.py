@@ -1,7 +1,8 @@
 """Derived readers of riptide: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice.
+the next offset, or None where the octets do not suffice; `odd_...` returns a finding for each soft
+rule that such values break.
 """
 
 # ruff: noqa
@@ -10,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from netdissect.model.events import Ev, Event
 from netdissect.wire.varint import low_octets
 from netdissect.wire.varint import read_varulong_bits
 
@@ -20,6 +22,7 @@ _LE_BHH: Final = Struct("<BHH").unpack_from
 _LE_BHHH: Final = Struct("<BHHH").unpack_from
 _LE_H: Final = Struct("<H").unpack_from
 _LE_h: Final = Struct("<h").unpack_from
+_NOTE: Final = int(Ev.NOTE)
 
 
 def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -35,6 +38,13 @@ def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
         v_message_id = None
     p = end
     return (v_type_id, v_message_id, p,)
+
+
+def odd_Riptide20Unreliable(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_message_id = values[1]
+    if v_message_id is None: found.append((_NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
+    return found
 
 
 def read_Riptide20Ack(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -75,6 +85,12 @@ def read_Riptide20Reject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     return (v_type_id, v_reason, p,)
 
 
+def odd_Riptide20Reject(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'Reject is sent by servers only'))
+    return found
+
+
 def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, ping_id, rtt_ms, next offset)."""
     p = off
@@ -87,6 +103,15 @@ def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
     else:
         v_rtt_ms = None
     return (v_type_id, v_ping_id, v_rtt_ms, p,)
+
+
+def odd_Riptide20Heartbeat(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_rtt_ms = values[2]
+    if direction is not None and (direction or 0) == 0 and (v_rtt_ms is None): found.append((_NOTE, 'riptide-heartbeat-form', "a client's heartbeat without RTT field: a real server reads 0"))
+    if (direction or 0) == 1 and v_rtt_ms is not None: found.append((_NOTE, 'riptide-heartbeat-form', "a server's heartbeat answer carries no RTT field"))
+    if (v_rtt_ms or 0) < -1: found.append((_NOTE, 'riptide-implausible-rtt', f'RTT {v_rtt_ms} ms: only -1 (none yet) is a valid negative value'))
+    return found
 
 
 def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -104,6 +129,13 @@ def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
     return (v_type_id, v_reason, p,)
 
 
+def odd_Riptide20Disconnect(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_reason = values[1]
+    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((_NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
+    return found
+
+
 def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, message_id, next offset)."""
     p = off
@@ -119,6 +151,13 @@ def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
+def odd_Riptide20Reliable(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_message_id = values[2]
+    if v_message_id is None: found.append((_NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
+    return found
+
+
 def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, sequence_id, client_id, next offset)."""
     p = off
@@ -126,6 +165,18 @@ def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     v_type_id, v_sequence_id, v_client_id = _LE_BHH(buf, p)
     p += 5
     return (v_type_id, v_sequence_id, v_client_id, p,)
+
+
+def odd_Riptide20ClientConnected(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'ClientConnected is sent by servers only'))
+    return found
+
+
+def odd_Riptide20ClientDisconnected(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'ClientDisconnected is sent by servers only'))
+    return found
 
 
 def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -141,6 +192,13 @@ def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
         v_sequence_id = None
     p = end
     return (v_type_id, v_sequence_id, p,)
+
+
+def odd_Riptide20Invalid(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_type_id = values[0]
+    if True: found.append((_NOTE, 'riptide-invalid-type', f'type {v_type_id} is not defined: a real receiver acknowledges it as reliable, then discards it'))
+    return found
 
 
 def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -206,6 +264,14 @@ def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     return (v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p,)
 
 
+def odd_RiptideAck(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_extra_flag = values[3]
+    v_extra_seq_field = values[4]
+    if (v_extra_flag or 0) and v_extra_seq_field is None: found.append((_NOTE, 'truncated', 'flag 1 announces an acked id that is not there: a real receiver reads 0'))
+    return found
+
+
 def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (type_id, next offset)."""
     m = (end - off) << 3
@@ -259,6 +325,14 @@ def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
         v_reason = None
     p = end
     return (v_type_id, v_reason, p,)
+
+
+def odd_RiptideDisconnect(values: tuple[Any, ...], direction: int | None) -> list[Event]:
+    found: list[Event] = []
+    v_reason = values[1]
+    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((_NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
+    if (v_reason or 0) == 80: found.append((_NOTE, 'riptide-misencoded-stop', 'reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0'))
+    return found
 
 
 def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -326,13 +400,27 @@ def read_RiptideInvalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
 read_Riptide20ClientConnected: Final = read_Riptide20Welcome
 read_Riptide20ClientDisconnected: Final = read_Riptide20Welcome
 read_Riptide21devUnreliable: Final = read_Riptide20Unreliable
+odd_Riptide21devUnreliable: Final = odd_Riptide20Unreliable
 read_Riptide21devConnect: Final = read_Riptide20Connect
 read_Riptide21devReject: Final = read_Riptide20Reject
+odd_Riptide21devReject: Final = odd_Riptide20Reject
 read_Riptide21devHeartbeat: Final = read_Riptide20Heartbeat
+odd_Riptide21devHeartbeat: Final = odd_Riptide20Heartbeat
 read_Riptide21devDisconnect: Final = read_Riptide20Disconnect
+odd_Riptide21devDisconnect: Final = odd_Riptide20Disconnect
 read_Riptide21devReliable: Final = read_Riptide20Reliable
+odd_Riptide21devReliable: Final = odd_Riptide20Reliable
 read_Riptide21devWelcome: Final = read_Riptide20Welcome
 read_Riptide21devClientConnected: Final = read_Riptide20Welcome
+odd_Riptide21devClientConnected: Final = odd_Riptide20ClientConnected
 read_Riptide21devClientDisconnected: Final = read_Riptide20Welcome
+odd_Riptide21devClientDisconnected: Final = odd_Riptide20ClientDisconnected
+odd_RiptideUnreliable: Final = odd_Riptide20Unreliable
+odd_RiptideReject: Final = odd_Riptide20Reject
+odd_RiptideHeartbeat: Final = odd_Riptide20Heartbeat
+odd_RiptideReliable: Final = odd_Riptide20Reliable
 read_RiptideClientConnected: Final = read_RiptideWelcome
+odd_RiptideClientConnected: Final = odd_Riptide20ClientConnected
 read_RiptideClientDisconnected: Final = read_RiptideWelcome
+odd_RiptideClientDisconnected: Final = odd_Riptide20ClientDisconnected
+odd_RiptideInvalid: Final = odd_Riptide20Invalid

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from netdissect.layers.base import Check, Layer
+from netdissect.layers.expr import E
 from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
 from netdissect.layers.riptide import common
 from netdissect.wire.riptide import DISCONNECT_REASONS, REJECT_REASONS, TYPES_21
@@ -111,7 +112,7 @@ class RiptideAck(Riptide):
     generated = (common.acked,)
     checks = (
         Check(
-            lambda fields: fields["extra_flag"] and fields["extra_seq_field"] is None,
+            E("extra_flag and extra_seq_field is None"),
             "truncated",
             "extra_flag",
             "flag 1 announces an acked id that is not there: a real receiver reads 0",
@@ -152,7 +153,7 @@ class RiptideReject(Riptide):
 
     fields_desc = [_type(3), LsbBits("reason", 2, 8, _REJECTED), _DATA]
     generated = (common.reason(_REJECTED),)
-    checks = (common.wrong_direction,)
+    checks = common.servers_only("Reject")
 
 
 class RiptideHeartbeat(Riptide):
@@ -201,14 +202,14 @@ class RiptideClientConnected(Riptide):
     """Tells the other clients about a new one."""
 
     fields_desc = [_type(9), _SEQUENCE, _CLIENT_ID, _PAD]
-    checks = (common.wrong_direction,)
+    checks = common.servers_only("ClientConnected")
 
 
 class RiptideClientDisconnected(Riptide):
     """Tells the other clients that one has gone."""
 
     fields_desc = [_type(10), _SEQUENCE, _CLIENT_ID, _PAD]
-    checks = (common.wrong_direction,)
+    checks = common.servers_only("ClientDisconnected")
 
 
 class RiptideEmpty(Layer):

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
 from netdissect.model.packets import Direction
 from netdissect.wire.riptide import DISCONNECT_REASONS, MISENCODED_STOP, TYPES_21, type_name
 
-__all__ = ["RiptideMessage", "acked", "from_client", "from_server", "missing_message_id", "reason"]
+__all__ = ["RiptideMessage", "acked", "from_server", "missing_message_id", "reason"]
 
 
 class RiptideMessage(Layer):
@@ -80,11 +81,6 @@ def _values(packet: Any) -> dict[str, Any]:
     return {field.name: packet.getfieldval(field.name) for field in packet.fields_desc}
 
 
-def from_client(fields: Mapping[str, Any]) -> bool:
-    """Return whether the client sent it (False where the direction is not known)."""
-    return bool(fields["_direction"] == Direction.C2S)
-
-
 def from_server(fields: Mapping[str, Any]) -> bool:
     """Return whether the server sent it (False where the direction is not known)."""
     return bool(fields["_direction"] == Direction.S2C)
@@ -115,7 +111,7 @@ def intended_reason(fields: Mapping[str, Any]) -> int | None:
 DISCONNECT_GEN = (Gen("reason_name", disconnect_reason), Gen("intended_reason", intended_reason))
 
 missing_message_id = Check(
-    lambda fields: fields["message_id"] is None,
+    E("message_id is None"),
     "riptide-missing-message-id",
     "type_id",
     "no message id: a real receiver reads 0",
@@ -128,9 +124,15 @@ acked = Gen(
         else fields["last_received"]
     ),
 )
-wrong_direction = Check(
-    from_client, "riptide-wrong-direction", "type_id", "{type} is sent by servers only"
-)
+_CLIENT = "_direction is not None and _direction == 0"
+
+
+def servers_only(kind: str) -> tuple[Check]:
+    """Return the rule of a message that no client sends."""
+    text = f"{kind} is sent by servers only"
+    return (Check(E(_CLIENT), "riptide-wrong-direction", "type_id", text),)
+
+
 connect_from_server = Check(
     lambda fields: from_server(fields) and bool(fields["data"]),
     "riptide-wrong-direction",
@@ -139,19 +141,19 @@ connect_from_server = Check(
 )
 HEARTBEAT_CHECKS = (
     Check(
-        lambda fields: from_client(fields) and fields["rtt_ms"] is None,
+        E(f"{_CLIENT} and rtt_ms is None"),
         "riptide-heartbeat-form",
         "ping_id",
         "a client's heartbeat without RTT field: a real server reads 0",
     ),
     Check(
-        lambda fields: from_server(fields) and fields["rtt_ms"] is not None,
+        E("_direction == 1 and rtt_ms is not None"),
         "riptide-heartbeat-form",
         "rtt_ms",
         "a server's heartbeat answer carries no RTT field",
     ),
     Check(
-        lambda fields: fields["rtt_ms"] is not None and fields["rtt_ms"] < -1,
+        E("rtt_ms < -1"),
         "riptide-implausible-rtt",
         "rtt_ms",
         "RTT {rtt_ms} ms: only -1 (none yet) is a valid negative value",
@@ -159,20 +161,20 @@ HEARTBEAT_CHECKS = (
 )
 DISCONNECT_CHECKS = (
     Check(
-        lambda fields: from_client(fields) and fields["reason"] is not None,
+        E(f"{_CLIENT} and reason is not None"),
         "riptide-wrong-direction",
         "reason",
         "a client's Disconnect carries no reason",
     ),
     Check(
-        lambda fields: fields["reason"] == MISENCODED_STOP,
+        E(f"reason == {MISENCODED_STOP}"),
         "riptide-misencoded-stop",
         "reason",
         "reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0",
     ),
 )
 invalid_type = Check(
-    lambda _fields: True,
+    E("True"),
     "riptide-invalid-type",
     "type_id",
     "type {type_id} is not defined: a real receiver acknowledges it as reliable, then discards it",

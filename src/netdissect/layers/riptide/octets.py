@@ -56,7 +56,6 @@ class Riptide21dev(common.RiptideMessage):
     fields_desc = [_type(0, TYPES_21), _DATA]
 
 
-_SERVERS_ONLY = {"checks": (common.wrong_direction,)}
 _BOTH: dict[str, _Row] = {
     "Unreliable": (
         "A user message sent once: `type | message id u16 | payload`.",
@@ -85,10 +84,12 @@ _BOTH: dict[str, _Row] = {
         [_SEQUENCE, _CLIENT_ID], {},
     ),
     "ClientConnected": (
-        "Tells the other clients about a new one.", [_SEQUENCE, _CLIENT_ID], _SERVERS_ONLY,
+        "Tells the other clients about a new one.", [_SEQUENCE, _CLIENT_ID],
+        {"checks": common.servers_only("ClientConnected")},
     ),
     "ClientDisconnected": (
-        "Tells the other clients that one has gone.", [_SEQUENCE, _CLIENT_ID], _SERVERS_ONLY,
+        "Tells the other clients that one has gone.", [_SEQUENCE, _CLIENT_ID],
+        {"checks": common.servers_only("ClientDisconnected")},
     ),
     "Invalid": (
         "A type that no release defines; receivers treat it as reliable class.",
@@ -102,7 +103,8 @@ def _reject(reasons: tuple[str, ...]) -> _Row:
     names = dict(enumerate(reasons))
     field = ByteEnumField("reason", reasons.index("ServerFull"), names)
     text = "Refuses a connection; `data` only with reason Custom."
-    return text, [field, _DATA], {"generated": (common.reason(names),), **_SERVERS_ONLY}
+    checks = common.servers_only("Reject")
+    return text, [field, _DATA], {"generated": (common.reason(names),), "checks": checks}
 
 
 def _acked(fields: Mapping[str, Any]) -> Any:

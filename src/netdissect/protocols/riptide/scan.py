@@ -22,6 +22,7 @@ from netdissect.wire.riptide import (
     TYPES_21,
     UNDECIDED,
     UNDECIDED_BYTES,
+    misfit,
 )
 
 __all__ = ["CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "scan"]
@@ -40,6 +41,7 @@ _NOTE: Final = int(Ev.NOTE)
 _HINTS: Final = int(Ev.HINTS)
 
 _Reader: TypeAlias = Callable[[bytes, int, int], Any]
+_Odd: TypeAlias = Callable[[Any, int], list[Event]]
 _READ_RELIABLE: _Reader = read.read_RiptideReliable
 _READ_ACK: _Reader = read.read_RiptideAck
 _READ_NOTIFY: _Reader = read.read_RiptideNotify
@@ -55,7 +57,6 @@ _MIN_RELIABLE: Final = 3
 """Octets below which real receivers drop silently. Source: section 3.2."""
 _WHOLE_ID: Final = 14
 """In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
-_HEARTBEAT_S2C: Final = 2
 
 _TELLING: Final = {
     (1, 0, 7): BYTES_21DEV, (1, 1, 7): BYTES_21DEV, (2, 0, 7): BYTES_20, (2, 1, 7): BYTES_20,
@@ -80,7 +81,7 @@ class Progress(NamedTuple):
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one message."""
     if not payload:
-        return [(_MESSAGE, "Empty"), (_NOTE, "riptide-empty-datagram", "empty datagram")]
+        return [(_MESSAGE, "Empty"), *_misfit(0, SIZE_LIMIT_21)]
     return _TABLES[hints.dialects[direction]][payload[0]](payload, direction, hints)
 
 
@@ -100,7 +101,6 @@ def _reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a reliable-class message that has something wrong with it."""
-    del direction
     size = len(payload)
     if size < _MIN_RELIABLE:
         return [(_MESSAGE, type_), _truncated(type_)]
@@ -113,13 +113,13 @@ def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> l
         full = whole(payload, 0, size)
         if full is None:
             events.append(_truncated("message id"))
-        elif full[2] is None:
-            events.append((_NOTE, "riptide-missing-message-id", "Reliable without message id"))
-    return events + _oversize(size, SIZE_LIMIT_21 if bits else SIZE_LIMIT_20)
+        else:
+            events += read.odd_RiptideReliable(full, direction)
+    return events + _misfit(size, SIZE_LIMIT_21 if bits else SIZE_LIMIT_20)
 
 
 def _ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del direction, hints
+    del hints
     values = _READ_ACK(payload, 0, len(payload))
     if values is None:
         return [(_MESSAGE, "Ack"), _truncated("Ack")]
@@ -127,7 +127,8 @@ def _ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if not extra:
         events: list[Event] = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
     elif named is None:
-        events = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits), _truncated("Ack")]
+        events = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
+        events += read.odd_RiptideAck(values, direction)
     else:
         events = [
             (_MESSAGE, "Ack"), (_ACK, "reliable", named, 0), (_ACK, "reliable", newest, bits),
@@ -160,24 +161,22 @@ def _notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         (_UNIT, "Notify", "notify", values[3], None, payload),
         (_NACK, "notify", values[1], values[2]),
     ]
-    if size > SIZE_LIMIT_21:
-        events += _oversize(size, SIZE_LIMIT_21)
-    return events
+    return events + _misfit(size, SIZE_LIMIT_21) if size > SIZE_LIMIT_21 else events
 
 
 def _unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del direction, hints
+    del hints
     size = len(payload)
     if _WHOLE_ID <= size <= SIZE_LIMIT_21:
         return [(_MESSAGE, "Unreliable")]
     values = _READ_UNRELIABLE(payload, 0, size)
     if values is not None and values[1] is not None and size <= SIZE_LIMIT_21:
         return [(_MESSAGE, "Unreliable")]
-    events: list[Event] = [(_MESSAGE, "Unreliable"), *_oversize(size, SIZE_LIMIT_21)]
+    events: list[Event] = [(_MESSAGE, "Unreliable"), *_misfit(size, SIZE_LIMIT_21)]
     if values is None:
         events.append(_truncated("message id"))
-    elif values[1] is None:
-        events.append((_NOTE, "riptide-missing-message-id", "Unreliable without message id"))
+    else:
+        events += read.odd_RiptideUnreliable(values, direction)
     return events
 
 
@@ -189,7 +188,7 @@ def _bits_invalid(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 def _heartbeat(
-    values: tuple[Any, ...] | None, size: int, direction: int, hints: Hints
+    values: tuple[Any, ...] | None, size: int, odd: list[Event], direction: int, hints: Hints
 ) -> list[Event]:
     """Return the events of a heartbeat from (type, ping id, rtt, end)."""
     events: list[Event] = [(_MESSAGE, "Heartbeat")]
@@ -200,18 +199,12 @@ def _heartbeat(
     _, ping, rtt, end = values
     if direction:
         events.append((_REPLY, "heartbeat", ping))
-        if size != _HEARTBEAT_S2C:
-            events.append((_NOTE, "riptide-heartbeat-form", f"server heartbeat of {size} octets"))
-        return events
-    events.append((_PROBE, "heartbeat", ping))
-    if rtt is None:
-        # A real server reads the missing field as 0. Source: section 11.
-        note: Event = (_NOTE, "riptide-heartbeat-form", f"client heartbeat of {size} octets")
-        events += [(_RTT, 0), note]
-    elif rtt != -1:
-        events.append((_RTT, rtt))
-        if rtt < 0:
-            events.append((_NOTE, "riptide-implausible-rtt", f"RTT of {rtt} ms"))
+    else:
+        events.append((_PROBE, "heartbeat", ping))
+        if rtt != -1:
+            # A real server reads a missing field as 0. Source: section 11.
+            events.append((_RTT, rtt or 0))
+    events += odd
     if end < size:
         events.append(_trailing("Heartbeat"))
     return events
@@ -245,14 +238,10 @@ def _welcome(
 
 
 def _other_client(
-    type_: str, values: tuple[Any, ...] | None, payload: bytes, direction: int, hints: Hints
+    type_: str, values: tuple[Any, ...], payload: bytes, odd: list[Event]
 ) -> list[Event]:
     """Return the events of ClientConnected or ClientDisconnected."""
-    if values is None:
-        return _odd_reliable(payload, type_, direction, hints)
-    events: list[Event] = [(_UNIT, type_, "reliable", values[1], None, payload)]
-    if not direction:
-        events.append((_NOTE, "riptide-wrong-direction", f"{type_} from the client"))
+    events: list[Event] = [(_UNIT, type_, "reliable", values[1], None, payload), *odd]
     if values[3] < len(payload):
         events.append(_trailing(type_))
     return events
@@ -275,13 +264,13 @@ def _connect(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 def _reject(
-    values: tuple[Any, ...] | None, direction: int, hints: Hints, reasons: tuple[str, ...]
+    values: tuple[Any, ...] | None, odd: list[Event], hints: Hints, reasons: tuple[str, ...]
 ) -> list[Event]:
-    events: list[Event] = [(_MESSAGE, "Reject")]
+    events: list[Event] = [(_MESSAGE, "Reject"), *odd]
     if values is None:
         return [*events, _truncated("Reject")]
-    if not direction:
-        return [*events, (_NOTE, "riptide-wrong-direction", "Reject from the client")]
+    if odd:
+        return events
     progress: Progress = hints.extra or Progress()
     events.append((_STATE, "reject", _reason(values[1], reasons)))
     if progress.phase in (UNKNOWN, CONNECTING):
@@ -290,9 +279,9 @@ def _reject(
 
 
 def _disconnect(
-    values: tuple[Any, ...] | None, size: int, direction: int, hints: Hints
+    values: tuple[Any, ...] | None, odd: list[Event], direction: int, hints: Hints
 ) -> list[Event]:
-    events: list[Event] = [(_MESSAGE, "Disconnect")]
+    events: list[Event] = [(_MESSAGE, "Disconnect"), *odd]
     reason = "Disconnected"
     if direction and values is not None:
         number = values[1]
@@ -300,11 +289,8 @@ def _disconnect(
             events.append(_truncated("Disconnect"))
         elif number == MISENCODED_STOP:
             reason = "ServerStopped"
-            events.append((_NOTE, "riptide-misencoded-stop", "reason 80 means ServerStopped"))
         else:
             reason = _reason(number, DISCONNECT_REASONS)
-    elif size > 1:
-        events.append((_NOTE, "riptide-wrong-direction", "reason in a client's Disconnect"))
     learnt = Hints(hints.dialects, Progress(CLOSED))
     return [*events, (_STATE, "disconnect", reason), (_HINTS, learnt)]
 
@@ -312,7 +298,7 @@ def _disconnect(
 def _invalid(payload: bytes, number: int, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a type that no release defines; it is acknowledged all the same."""
     events = _odd_reliable(payload, f"Invalid{number}", direction, hints)
-    return [*events, (_NOTE, "riptide-invalid-type", f"message type {number}")]
+    return events + read.odd_RiptideInvalid((number,), direction)
 
 
 def _reason(number: int, names: tuple[str, ...]) -> str:
@@ -327,10 +313,9 @@ def _trailing(what: str) -> Event:
     return (_NOTE, "trailing-bytes", f"octets after the end of {what}")
 
 
-def _oversize(size: int, limit: int) -> list[Event]:
-    if size <= limit:
-        return []
-    return [(_NOTE, "riptide-oversize", f"{size} octets; the default limit is {limit}")]
+def _misfit(size: int, limit: int) -> list[Event]:
+    fault = misfit(size, limit)
+    return [] if fault is None else [(_NOTE, *fault)]
 
 
 # -- byte packing ----------------------------------------------------------------------------------
@@ -349,13 +334,13 @@ def _byte_reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 def _byte_unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del direction, hints
+    del hints
     size = len(payload)
     values = read.read_Riptide20Unreliable(payload, 0, size)
     events: list[Event] = [(_MESSAGE, "Unreliable")]
-    if values is None or values[1] is None:
-        events.append((_NOTE, "riptide-missing-message-id", "Unreliable without message id"))
-    return events + _oversize(size, SIZE_LIMIT_20) if size > SIZE_LIMIT_20 else events
+    if values is not None and values[1] is None:
+        events += read.odd_RiptideUnreliable(values, direction)
+    return events + _misfit(size, SIZE_LIMIT_20) if size > SIZE_LIMIT_20 else events
 
 
 def _byte_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -417,21 +402,26 @@ def _undecided_bytes(payload: bytes, direction: int, hints: Hints) -> list[Event
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _with(reader: Callable[[bytes, int, int], Any], kind: str, names: tuple[str, ...]) -> Scanner:
+def _with(name: str, kind: str, names: tuple[str, ...]) -> Scanner:
     """Return the scanner of a message whose meaning does not depend on the packing."""
+    reader: _Reader = getattr(read, f"read_{name}")
+    rules: _Odd | None = getattr(read, f"odd_{name}", None)
 
     def scan_one(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         size = len(payload)
         values = reader(payload, 0, size)
+        odd = [] if rules is None or values is None else rules(values, direction)
         if kind == "Heartbeat":
-            return _heartbeat(values, size, direction, hints)
+            return _heartbeat(values, size, odd, direction, hints)
         if kind == "Welcome":
             return _welcome(values, payload, direction, hints)
         if kind == "Reject":
-            return _reject(values, direction, hints, names)
+            return _reject(values, odd, hints, names)
         if kind == "Disconnect":
-            return _disconnect(values, size, direction, hints)
-        return _other_client(kind, values, payload, direction, hints)
+            return _disconnect(values, odd, direction, hints)
+        if values is None:
+            return _odd_reliable(payload, kind, direction, hints)
+        return _other_client(kind, values, payload, odd)
 
     return scan_one
 
@@ -439,10 +429,7 @@ def _with(reader: Callable[[bytes, int, int], Any], kind: str, names: tuple[str,
 def _table(
     types: tuple[str, ...], prefix: str, reasons: tuple[str, ...], own: dict[str, Scanner]
 ) -> tuple[Scanner, ...]:
-    return tuple(
-        own.get(name) or _with(getattr(read, f"read_{prefix}{name}"), name, reasons)
-        for name in types
-    )
+    return tuple(own.get(name) or _with(f"{prefix}{name}", name, reasons) for name in types)
 
 
 _BITS_OWN: dict[str, Scanner] = {

@@ -1,0 +1,120 @@
+"""Derived readers of layers that are a stream of bits: what `derive` writes for their fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scapy.fields import ConditionalField
+
+from netdissect.layers.fields import IfLeft, LsbBits, LsbPad, LsbTail, LsbVarULong
+
+__all__ = ["lsb_body"]
+
+VARULONG_WINDOW_BITS = 80
+
+
+def lsb_body(writer: Any, fields: list[Any]) -> None:
+    """Write what reads the fields of a layer of bits, from the lowest one up."""
+    window = sum(_lsb_size(field) for field in fields)
+    writer.put("m = (end - off) << 3")
+    # The window may reach past `end`: every field checks the bits left before it is believed.
+    writer.imports.add("from netdissect.wire.varint import low_octets")
+    writer.put(f"n = low_octets(buf, off, {(window + 7) // 8})")
+    fixed = 0
+    for field in fields:
+        if not isinstance(field, LsbBits):
+            break
+        fixed += field.size
+    if fixed:
+        writer.put(f"if m < {fixed}: return None")
+    position: int | str = 0
+    for field in fields:
+        checked = isinstance(position, int) and position < fixed
+        position = _lsb_one(writer, field, position, checked=checked)
+    writer.put("p = end" if position == "end" else f"p = off + (({position} + 7) >> 3)")
+
+
+def _lsb_size(field: Any) -> int:
+    if isinstance(field, (IfLeft, ConditionalField)):
+        return _lsb_size(field.fld)
+    if isinstance(field, LsbBits):
+        return int(field.size)
+    return VARULONG_WINDOW_BITS if isinstance(field, LsbVarULong) else 0
+
+
+def _lsb_one(writer: Any, field: Any, position: int | str, *, checked: bool = False) -> int | str:
+    """Write one field at bit `position` (a number, or the variable `b`); returns the next position.
+
+    `checked`: an earlier line has made sure that its bits are there.
+    """
+    if isinstance(field, (LsbPad, LsbTail)):
+        return _lsb_end(writer, field, position)
+    if isinstance(field, LsbBits):
+        if not checked:
+            writer.put(f"if m < {_plus(position, field.size)}: return None")
+        _lsb_value(writer, field, position)
+        return _plus_value(writer, position, field.size)
+    if isinstance(field, LsbVarULong):
+        _lsb_varulong(writer, field, position, checked=checked)
+        return "b"
+    if position != "b":
+        writer.put(f"b = {position}")
+    test = f"m >= b + {field.bits}" if isinstance(field, IfLeft) else writer.condition(field.cond)
+    writer.put(f"if {test}:")
+    writer.indent += 1
+    after = _lsb_one(writer, field.fld, "b", checked=isinstance(field, IfLeft))
+    if after != "b":
+        raise TypeError(f"{writer.layer.__name__}.{field.name}: optional field has no length")
+    writer.indent -= 1
+    writer.put("else:")
+    writer.put(f"    v_{field.name} = None")
+    return "b"
+
+
+def _plus(position: int | str, size: int) -> str:
+    return str(position + size) if isinstance(position, int) else f"{position} + {size}"
+
+
+def _plus_value(writer: Any, position: int | str, size: int) -> int | str:
+    if isinstance(position, int):
+        return position + size
+    writer.put(f"b += {size}")
+    return "b"
+
+
+def _lsb_value(writer: Any, field: Any, position: int | str) -> None:
+    local = writer.name(field)
+    shift = "n" if position == 0 else f"n >> {position}"
+    writer.put(f"{local} = {shift} & {(1 << field.size) - 1:#x}")
+    if field.signed:
+        half = 1 << (field.size - 1)
+        writer.put(f"if {local} >= {half:#x}: {local} -= {half << 1:#x}")
+
+
+def _lsb_varulong(writer: Any, field: Any, position: int | str, *, checked: bool) -> None:
+    writer.imports.add("from netdissect.wire.varint import read_varulong_bits")
+    local = writer.name(field)
+    if position != "b":
+        writer.put(f"b = {position}")
+    if not checked:
+        writer.put("if m < b + 8: return None")
+    writer.put(f"{local} = n >> b & 0xff")
+    # Message ids below 128 take one group: read it without a call.
+    writer.put(f"if {local} < 0x80: b += 8")
+    writer.put("else:")
+    writer.put(f"    {local}, b, k = read_varulong_bits(n, b, m)")
+    writer.put("    if not k: return None")
+    writer.put(f"    {local} &= {(1 << field.keep) - 1:#x}")
+
+
+def _lsb_end(writer: Any, field: Any, position: int | str) -> int | str:
+    local = writer.name(field)
+    if isinstance(field, LsbTail):
+        if field.name not in writer.skip:
+            writer.imports.add("from netdissect.wire.bits import slice_bits")
+            writer.put(f"{local} = slice_bits(buf[off:end], {position})")
+        return "end"
+    if field.name not in writer.skip:
+        writer.put(f"k = -({position}) & 7")
+        writer.put(f"{local} = n >> {position} & ((1 << k) - 1) if k else None")
+    return position
