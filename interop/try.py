@@ -33,13 +33,16 @@ ACCEPTED, HELD_SECONDS = 0.98, 30.0
 
 def main() -> int:
     """Run, print the account, return 1 where a promise is broken."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s [--seconds SECONDS] NAME [-- COMMAND ...]", description=__doc__
+    )
     parser.add_argument("name", choices=PROGRAMS)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("command", nargs="*")
-    options = parser.parse_args()
+    # What follows `--` is the server's own, also where our options stand behind the name.
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options, given = parser.parse_args(sys.argv[1:at]), sys.argv[at + 1 :]
     protocol, dialect, transport, capture, usual = PROGRAMS[options.name]
-    command = shlex.join(options.command) if options.command else usual
+    command = shlex.join(given) if given else usual
     program = shlex.split(command)[0] if command else ""
     found = shutil.which(program, path="/usr/games:/usr/local/bin:/usr/bin") or program
     if not found:

@@ -7,6 +7,8 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from scapy.layers.inet import IP, TCP, UDP
@@ -85,6 +87,26 @@ def test_aliases_can_be_given_read_and_set() -> None:
     assert datagram.packet_id == 70_000
     datagram.packet_id = 5
     assert knet.KnetDatagram(bytes(datagram)).packet_id == 5
+
+
+def test_every_field_can_be_read_by_its_name() -> None:
+    """Scapy's packets have methods: a field of their name would be hidden by them."""
+    for layer in CLASSES:
+        packet = layer()
+        for field in layer.fields_desc:
+            assert not callable(getattr(packet, field.name)), (layer, field.name)
+    message = knet.KnetMessage(fragment=1)
+    message.fragment = 0
+    assert message.fragment == 0
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_module_says_what_it_is_as_contribs_do(protocol: str) -> None:
+    """Source: scapy's contributor rules, and `scapy.main.list_contrib`, which reads these lines."""
+    head = Path(import_module(f"netdissect.layers.{protocol}").__file__ or "").read_text()[:300]
+    assert "# SPDX-License-Identifier: GPL-2.0-or-later\n" in head
+    assert "# scapy.contrib.description = " in head
+    assert "# scapy.contrib.status = loads\n" in head
 
 
 def test_a_token_is_a_number_hex_digits_or_octets() -> None:

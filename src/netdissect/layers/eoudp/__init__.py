@@ -1,3 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# scapy.contrib.description = Exodia over UDP
+# scapy.contrib.status = loads
+
 """Scapy layers of EOUDP (Exodia On UDP): the dialects of its documents and of its programs.
 
 A datagram is a header and a content: `EoudpLate() / EoudpEvent(key=265, pressed=1)`. The header

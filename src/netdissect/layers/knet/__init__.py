@@ -1,3 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# scapy.contrib.description = kNet
+# scapy.contrib.status = loads
+
 """Scapy layers of kNet: datagrams of every dialect, TCP messages, the published document's layout.
 
 `KnetDatagram(packet_id=3, messages=[KnetMessage(content=KnetPingRequest(ping_id=1))])` builds one.

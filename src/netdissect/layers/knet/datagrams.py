@@ -103,7 +103,16 @@ def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
     ]  # fmt: skip
 
 
-class KnetMessage(Layer):
+class FragmentBit(Layer):
+    """A message with a field `fragment`, which is also a method of Scapy's packets."""
+
+    @property
+    def fragment(self) -> Any:
+        """Return the field."""
+        return self.getfieldval("fragment")
+
+
+class KnetMessage(FragmentBit):
     """One message of a datagram; give `content` and the length is filled in."""
 
     name = "kNet message"

@@ -22,7 +22,12 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
-from netdissect.layers.knet.datagrams import FRAGMENT_COUNT, KnetDatagram, KnetMessage
+from netdissect.layers.knet.datagrams import (
+    FRAGMENT_COUNT,
+    FragmentBit,
+    KnetDatagram,
+    KnetMessage,
+)
 from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList
 from netdissect.wire.knet import SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
@@ -56,7 +61,7 @@ def _depends_on(fields: Any) -> list[int] | None:
     return [known[index] for index in wanted if index < len(known)]
 
 
-class KnetSpecMessage(Layer):
+class KnetSpecMessage(FragmentBit):
     """A message block of the document: an InOrder code instead of the two flags."""
 
     name = "kNet message (specification)"

@@ -1,3 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# scapy.contrib.description = Netplay
+# scapy.contrib.status = loads
+
 """Scapy layers of Netplay (nichnet/netplay): frames of bin1 and bin2, chunks of bin3, text."""
 
 from __future__ import annotations

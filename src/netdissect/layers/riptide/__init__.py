@@ -1,3 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# scapy.contrib.description = Riptide 2.0 to 2.2
+# scapy.contrib.status = loads
+
 """Scapy layers of Riptide: every message of riptide-2.0, 2.1dev, 2.1 and 2.2, UDP and TCP.
 
 The classes without a version in their name are those of 2.1 and 2.2, the releases in use.

@@ -1,3 +1,7 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# scapy.contrib.description = Teeworlds 0.6, 0.7 and DDNet
+# scapy.contrib.status = loads
+
 """Scapy layers of Teeworlds: packets, chunks and every message of 0.6, 0.6.5, DDNet and 0.7.
 
 The classes of messages are made from the table and named after it: `Tw07SysInput`,
