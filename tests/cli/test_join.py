@@ -117,6 +117,11 @@ def test_diagnose_of_two_captures_says_whose_silence_it_was() -> None:
     assert found["loss"]["s2c"]["lost"] == 90
     assert found["cause"]["confidence"] == "certain"
     assert found["cause"]["direction"] == "s2c"
+    before, inside = found["around"]["before"], found["around"]["inside"]
+    assert (before["s2c"]["lost"], inside["s2c"]["lost"]) == (0, inside["s2c"]["sent"])
+    assert inside["s2c"]["lost"] > 80
+    assert (before["c2s"]["lost"], inside["c2s"]["lost"]) == (0, 0)
+    assert inside["c2s"]["sent"] > 0
     text = " ".join(run("diagnose", *pair, "--width", "110").stdout.split())
     assert "The network lost everything that the server" in text
     assert run("diagnose", *pair, "--fail-on", "loss>20%").exit_code == 7

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from netdissect import analyze
 from netdissect.cli import cli
 from netdissect.diagnosis import diagnose
-from netdissect.model.diagnosis import Limits
+from netdissect.model.diagnosis import Burst, Limits
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
 
@@ -179,6 +179,22 @@ def test_a_way_that_brings_nothing_for_long_is_blamed() -> None:
         assert diagnose(seen).cause.confidence == confidence
 
 
+def test_losses_before_and_in_a_silence_stand_apart() -> None:
+    (report,) = analyze(str(CAPTURES / "knet" / "udp_blackout_both.client.pcap")).connections
+    around = report.diagnosis.around
+    assert (around.before[1].sent, around.before[1].lost) == (35, 0)
+    assert {part.basis for part in (around.before[0], *around.inside)} == {"unknown"}
+    (span,) = report.quiet
+    (space,) = [s for s in report.spaces if s.space == "datagram" and s.direction == 1]
+    over = replace(span, to_ns=span.from_ns + 5_000_000_000)
+    gap = Burst(12, span.from_ns, over.to_ns, 99)
+    others = [s for s in report.spaces if s is not space]
+    seen = replace(report, quiet=[over], spaces=[*others, replace(space, bursts=(gap,))])
+    around = diagnose(seen).around
+    assert (around.inside[1].sent, around.inside[1].share) == (12, 1.0)
+    assert diagnose(replace(seen, quiet=[])).around is None
+
+
 def test_who_closed_by_its_own_rule_did_not_stop() -> None:
     name = "udp_2.2.1_poorconnection_loss_clientleg.pcap"
     (report,) = analyze(str(CAPTURES / "riptide" / name)).connections
@@ -227,6 +243,7 @@ def test_the_limits_are_the_readers() -> None:
     (usual,), (other,) = analyze(path).connections, analyze(path, options=strict).connections
     assert "high-loss" in usual.codes
     assert "high-loss" not in other.codes
+    assert other.diagnosis.lag.added[0].limit_ms == 50
     assert other.diagnosis.lag.added[0].beyond > usual.diagnosis.lag.added[0].beyond
 
 

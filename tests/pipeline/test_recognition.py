@@ -10,10 +10,11 @@ import pytest
 
 from foreign import STREAMS, UDP, datagrams, lines
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import PacketKind, reverse_key
-from netdissect.pipeline import Options, Pipeline
+from netdissect.model.packets import SIDES, PacketKind, reverse_key
+from netdissect.pipeline import Options, Pipeline, analyze
 from packetbuild import A4, B4, frame, ipv4, tcp
-from windows import Score, Whole, score
+from twocaptures import rewritten, snapped
+from windows import BROADER, Score, Whole, flow_of, score
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 ALL = sorted(CAPTURES.glob("*/*.pcap*"))
@@ -48,6 +49,57 @@ def test_all_captures_from_anywhere() -> None:
     assert found.windows > 2000
     assert not found.wrong
     assert found.claimed >= 0.99 * found.busy, found.missed
+
+
+SHORT = ["tw065_clean.pcap", "ddnet_mixed.pcap", "udp_2.2.1_lossy_clientleg.pcap"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path.name in SHORT else pytest.mark.slow)
+        for path in ALL
+        if path.suffix == ".pcap"
+    ],
+)
+def test_short_snap_lengths_bring_no_wrong_dialect(path: Path, tmp_path: Path) -> None:
+    """60 octets are the headers and little more."""
+    whole: dict[frozenset[str], set[str]] = {}
+    for report in analyze(path).connections:
+        told = whole.setdefault(flow_of(report)[1], set())
+        for dialect in report.dialects:
+            told |= {dialect, *BROADER.get(dialect, ())}
+    for octets in (60, 90):
+        cut = rewritten(path, tmp_path / "cut.pcap", snapped(octets))
+        for report in analyze(cut).connections:
+            assert set(report.dialects) <= whole.get(flow_of(report)[1], set()), report.explain
+
+
+def test_the_other_end_of_a_link_is_never_taken_for_this_one(tmp_path: Path) -> None:
+    """What the other side would have captured: each direction half a round trip earlier or later."""
+    judged = 0
+    for path in SOME:
+        analysis = analyze(path)
+        if len(analysis.connections) != 1 or path.suffix != ".pcap":
+            continue
+        (report,) = analysis.connections
+        path_ms = report.diagnosis.lag.path_ms if report.diagnosis else None
+        if report.vantage not in SIDES or path_ms is None:
+            continue
+        port = int(report.client.rpartition(":")[2]).to_bytes(2, "big")
+        half = int(path_ms * 5e5) * (1 if report.vantage == "client" else -1)
+
+        def turned(found: list[tuple[int, bytes, int]]) -> list[tuple[int, bytes, int]]:
+            moved = [
+                (time + (half if data[34:36] == port else -half), data, wire)  # noqa: B023
+                for time, data, wire in found
+            ]
+            return sorted(moved, key=lambda row: row[0])
+
+        other = analyze(rewritten(path, tmp_path / "other.pcap", turned)).connections[0]
+        assert other.vantage != report.vantage, (path, other.vantage_basis)
+        judged += other.vantage in SIDES
+    assert judged >= 5
 
 
 def reports(packets):

@@ -21,7 +21,7 @@ from netdissect.flow.stats import FlowStats
 from netdissect.fuzz.cases import Step
 from netdissect.fuzz.store import Sent
 from netdissect.model.annotations import Annotation, CodeRow
-from netdissect.model.diagnosis import Cause, Diagnosis, Ending, Late, Loss, Worst
+from netdissect.model.diagnosis import Around, Cause, Diagnosis, Ending, Late, Loss, Worst
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import (
@@ -290,16 +290,19 @@ def _shared() -> dict[str, Shape]:
 def _diagnosis() -> Shape:
     late = of(
         Late,
+        drop="limit_ms",
         rename={"p50": "p50_ms", "p95": "p95_ms", "maximum": "max_ms", "beyond": "late"},
         worst=many(of(Worst, drop="time_ns")),
     )
     frames = row(also_null(INT), also_null(INT))
+    losses = both(of(Loss, share=also_null(NUMBER)))
     return of(
         Diagnosis,
         rename={"ending": "ended", "settles": "second_capture"},
         ended=of(Ending),
         cause=of(Cause, drop="from_frame to_frame", frames=frames),
-        loss=both(of(Loss, share=also_null(NUMBER))),
+        loss=losses,
+        around=also_null(of(Around, before=losses, inside=losses)),
         lag=closed(
             {"path_ms": also_null(NUMBER), "p95_ms": also_null(NUMBER), "added": both(late)}
         ),
@@ -335,7 +338,7 @@ def _connection() -> Shape:
         counters=both(named(INT)),
         timings_ms=both(named(rtt)),
         clock_ms=both(also_null(rtt)),
-        quiet=many(of(QuietSpan, drop="from_frame to_frame", frames=frames)),
+        quiet=many(of(QuietSpan, drop="from_frame to_frame before", frames=frames)),
         diagnosis=also_null(ref("diagnosis")),
         duration_ms=NUMBER,
     )  # fmt: skip

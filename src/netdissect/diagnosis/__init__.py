@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.diagnosis import words
-from netdissect.diagnosis.causes import badness, cause_of, ruled_out, settles
+from netdissect.diagnosis.causes import badness, cause_of, deciding, ruled_out, settles
 from netdissect.diagnosis.ends import ending_of
 from netdissect.diagnosis.findings import Found, findings_of
-from netdissect.diagnosis.measures import lag_of, loss_of
+from netdissect.diagnosis.measures import around_of, lag_of, loss_of
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.reports import ConnectionReport
 
@@ -25,10 +25,12 @@ def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
     loss = (loss_of(report, 0), loss_of(report, 1))
     lag = lag_of(report)
     cause = cause_of(report, ending, loss, limits)
+    span = deciding(report) if cause.what in ("silence", "one-way") else None
     return Diagnosis(
         ending,
         cause,
         loss,
+        None if span is None else around_of(report, span),
         lag,
         badness(report, ending, cause, loss),
         words.verdict(report, ending, cause, loss, lag),

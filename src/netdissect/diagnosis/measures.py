@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from netdissect.model.diagnosis import Lag, Late, Loss
+from netdissect.model.diagnosis import Around, Burst, Lag, Late, Loss
 from netdissect.model.packets import SIDES
-from netdissect.model.reports import ConnectionReport, RttSummary, SpaceReport
+from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
-__all__ = ["MIN_SENT", "lag_of", "loss_of"]
+__all__ = ["MIN_SENT", "around_of", "lag_of", "loss_of", "spans"]
 
 MIN_SENT = 20
 """Units of a direction before a share of them means anything."""
 SEGMENTS = "tcp"
 """The space of what TCP repairs: nothing above it is lost."""
+_UNKNOWN = Loss(0, 0, "unknown")
 BY_DESIGN = 0.4
 """A sender that repeats this share of what it sends does so whether it is lost or not."""
 
@@ -35,7 +36,7 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
         if seen is not None:
             return seen
     if report.quiet:
-        return Loss(0, 0, "unknown")  # what was sent into the dark is no bound
+        return _UNKNOWN  # what was sent into the dark is no bound
     return _by_resends(spaces)
 
 
@@ -52,6 +53,13 @@ def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
     """Return what missing numbers tell next to the receiver: of units that are never sent again,
     where there are enough. What is sent again leaves no gap, and TCP has no numbers of its own.
     """
+    best = _best(spaces)
+    if best is None:
+        return None
+    return Loss(best.units + best.never_seen, best.never_seen, "observed")
+
+
+def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
     once = [
         space
         for space in spaces
@@ -59,11 +67,35 @@ def _seen_beside_receiver(spaces: list[SpaceReport]) -> Loss | None:
         and space.space != SEGMENTS
         and space.units + space.never_seen >= MIN_SENT
     ]
-    if not once:
-        return None
     # Where messages travel in numbered datagrams, it is those that get lost.
-    best = max(once, key=lambda space: (space.never_seen, space.units))
-    return Loss(best.units + best.never_seen, best.never_seen, "observed")
+    return max(once, key=lambda space: (space.never_seen, space.units), default=None)
+
+
+def around_of(report: ConnectionReport, span: QuietSpan) -> Around:
+    """Return what the direction of a quiet span lost before it and in it; of the other direction
+    one capture does not know.
+    """
+    basis = loss_of(report, span.direction).basis
+    spaces = [space for space in report.spaces if space.direction == span.direction]
+    best = _best(spaces)
+    before = inside = _UNKNOWN
+    for known in span.before:
+        if basis == "told" and known.lost + known.delivered:
+            before = Loss(known.lost + known.delivered, known.lost, basis)
+        elif basis == "observed" and best is not None and known.space == best.space:
+            before = Loss(known.units + known.never_seen, known.never_seen, basis)
+    if basis == "observed" and best is not None and span.kind == "silence":
+        missing = sum(burst.count for burst in best.bursts if spans(burst, span))
+        inside = Loss(missing, missing, basis) if missing else _UNKNOWN
+    if span.direction:
+        return Around((_UNKNOWN, before), (_UNKNOWN, inside))
+    return Around((before, _UNKNOWN), (inside, _UNKNOWN))
+
+
+def spans(burst: Burst, span: QuietSpan) -> bool:
+    """Return whether numbers are missing where a side was silent, and not only there by chance."""
+    over = span.to_ns is not None and burst.to_ns >= span.to_ns
+    return over and burst.from_ns <= span.from_ns
 
 
 def _by_resends(spaces: list[SpaceReport]) -> Loss:
@@ -111,7 +143,7 @@ def _added(report: ConnectionReport, direction: int) -> Late:
         if space.direction == direction and space.added is not None and space.added.units
     ]
     if not late:
-        return Late(0, None, None, None, 0, ())
+        return Late(0, None, None, None, 0, (), 0)
     most = max(late, key=lambda item: item.maximum or 0.0)
     worst = sorted((each for item in late for each in item.worst), key=lambda each: -each.added_ms)
     return Late(
@@ -121,6 +153,7 @@ def _added(report: ConnectionReport, direction: int) -> Late:
         _most(item.maximum for item in late),
         sum(item.beyond for item in late),
         tuple(worst[:3]),
+        late[0].limit_ms,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.diagnosis.measures import spans
 from netdissect.model.diagnosis import Cause, Ending, Lag, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
@@ -144,8 +145,8 @@ def _renewed(report: ConnectionReport, span: QuietSpan) -> bool:
 
 def _went_on(report: ConnectionReport, span: QuietSpan) -> bool:
     """Return whether numbers of a silent side are missing after the silence, and only there."""
-    return span.to_ns is not None and any(
-        burst.count >= MANY_MISSING and burst.from_ns <= span.from_ns and burst.to_ns >= span.to_ns
+    return any(
+        burst.count >= MANY_MISSING and spans(burst, span)
         for space in report.spaces
         if space.direction == span.direction
         for burst in space.bursts

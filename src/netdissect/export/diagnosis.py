@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from netdissect.model.diagnosis import Diagnosis, Late
+from netdissect.model.diagnosis import Diagnosis, Late, Loss
 from netdissect.model.packets import Direction
 from netdissect.model.reports import QuietSpan
 
@@ -59,12 +59,10 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
             "confidence": cause.confidence,
             "text": cause.text,
         },
-        "loss": pair(
-            [
-                {"sent": part.sent, "lost": part.lost, "share": part.share, "basis": part.basis}
-                for part in found.loss
-            ]
-        ),
+        "loss": _losses(found.loss),
+        "around": None
+        if found.around is None
+        else {"before": _losses(found.around.before), "inside": _losses(found.around.inside)},
         "lag": {
             "path_ms": lag.path_ms,
             "p95_ms": lag.p95_ms,
@@ -75,6 +73,15 @@ def diagnosis(found: Diagnosis) -> dict[str, Any]:
         "second_capture": found.settles,
         "names": pair(found.names),
     }
+
+
+def _losses(parts: Sequence[Loss]) -> dict[str, Any]:
+    return pair(
+        [
+            {"sent": part.sent, "lost": part.lost, "share": part.share, "basis": part.basis}
+            for part in parts
+        ]
+    )
 
 
 def _late(late: Late) -> dict[str, Any]:

@@ -4,6 +4,7 @@ became of it, by the first capture's clock and connection numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
@@ -11,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from netdissect.join.joined import Joined
-from netdissect.model.diagnosis import Cause, Loss
+from netdissect.model.diagnosis import Around, Cause, Loss
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import Burst, Fate, Flight
 from netdissect.model.packets import SIDES
@@ -173,13 +174,33 @@ class Observed:
                 text=f"{cause.text} The network was not it: both captures show no span in which "
                 "it lost everything.",
             )
+        silent = cause.what in {"silence", "one-way"}
         diagnosis = replace(
             found,
             cause=cause,
             loss=(loss[0], loss[1]),
+            around=self._around(one.number, cause) if silent else None,
             settles=None,
         )
         return replace(report, diagnosis=diagnosis)
+
+    def _around(self, conversation: int, cause: Cause) -> Around:
+        """Return what was lost before the span of a cause, and in it."""
+        start, end = cause.from_ns or 0, cause.to_ns
+        counts: Counter[tuple[bool, int, bool]] = Counter()
+        for capture in (0, 1):
+            for _, row, direction in self._joined.sent(capture, {conversation}):
+                if row.fate in _KNOWN and (end is None or row.common_ns <= end):
+                    counts[row.common_ns >= start, direction, row.fate is Fate.LOST] += 1
+
+        def loss(direction: int, *, inside: bool) -> Loss:
+            lost = counts[inside, direction, True]
+            return Loss(lost + counts[inside, direction, False], lost, "joined")
+
+        return Around(
+            (loss(0, inside=False), loss(1, inside=False)),
+            (loss(0, inside=True), loss(1, inside=True)),
+        )
 
     def spans(self, rows: Sequence[Interval], connection: int | None) -> None:
         """Write observed losses and delays into the rows of `stats`: of datagrams, in the span in

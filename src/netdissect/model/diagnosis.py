@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Burst", "Cause", "Diagnosis", "Ending", "Lag", "Late", "Limits", "Loss", "Worst"]
+__all__ = [
+    "Around",
+    "Burst",
+    "Cause",
+    "Diagnosis",
+    "Ending",
+    "Lag",
+    "Late",
+    "Limits",
+    "Loss",
+    "Worst",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +116,16 @@ class Loss:
 
 
 @dataclass(slots=True)
+class Around:
+    """What each direction lost before the span of a silence, and in it."""
+
+    before: tuple[Loss, Loss]
+    """By `Direction`."""
+    inside: tuple[Loss, Loss]
+    """By `Direction`."""
+
+
+@dataclass(slots=True)
 class Worst:
     """A unit that came late."""
 
@@ -130,6 +151,8 @@ class Late:
     beyond: int
     """Units later than the limit."""
     worst: tuple[Worst, ...]
+    limit_ms: int
+    """That limit."""
 
 
 @dataclass(slots=True)
@@ -157,6 +180,8 @@ class Diagnosis:
     cause: Cause
     loss: tuple[Loss, Loss]
     """By `Direction`, over the whole connection."""
+    around: Around | None
+    """Of a connection that fell silent: the same before that span, and in it."""
     lag: Lag
     badness: int
     """Order of connections, worst first: the higher the worse."""

@@ -5,7 +5,7 @@ in ms, `None` = not knowable.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from netdissect.model.annotations import Severity
 from netdissect.model.diagnosis import Burst, Diagnosis, Late
@@ -21,6 +21,7 @@ __all__ = [
     "ProbeReport",
     "QuietSpan",
     "RttSummary",
+    "SoFar",
     "SpaceReport",
     "TimeoutVerdict",
     "UnitRecord",
@@ -112,6 +113,17 @@ class TimeoutVerdict:
     """
 
 
+class SoFar(NamedTuple):
+    """What was known of a space up to a moment."""
+
+    space: str
+    units: int
+    never_seen: int
+    lost: int
+    """By what its receiver told."""
+    delivered: int
+
+
 @dataclass(frozen=True, slots=True)
 class QuietSpan:
     """A span in which a side was not heard (`silence`), or not answered (`one-way`), though it
@@ -136,7 +148,10 @@ class QuietSpan:
     basis: str
     """`timer`: its own timers should have made it speak; `asked`: its peer asked in vain."""
     asked: int
-    """Questions without an answer in the span, each copy of a unit counted."""
+    """Questions without an answer in the span: each copy of a unit, but once what was sent at once.
+    """
+    before: tuple[SoFar, ...] = ()
+    """What was known of the direction's spaces until then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,14 @@ def _facts(
     yield "ended", f"{ending.how}{by} ({ending.confidence})"
     yield "cause", _cause(found.cause, clock)
     yield "loss", "; ".join(_loss(way, part) for way, part in enumerate(found.loss))
+    if found.around is not None:
+        parts = ("before it ", found.around.before), ("in it ", found.around.inside)
+        told = [
+            (when, [_loss(way, part) for way, part in enumerate(both) if part.share is not None])
+            for when, both in parts
+        ]
+        if any(known for _, known in told):
+            yield "the span", "; ".join(when + ", ".join(known) for when, known in told if known)
     lag = found.lag
     path = "path not known" if lag.path_ms is None else f"path {duration(lag.path_ms)}"
     if lag.p95_ms is not None:
@@ -145,5 +153,5 @@ def _late(way: int, late: Late) -> str:
         f"resends {arrow_of(Direction(way))} added {duration(late.p50)}, 95% within"
         f" {duration(late.p95)}, at most {duration(late.maximum)} to {late.units}"
         f" unit{'s' * (late.units != 1)},"
-        f" {late.beyond} later than 200 ms"
+        f" {late.beyond} later than {duration(late.limit_ms)}"
     )

@@ -44,7 +44,8 @@ class Lateness:
             Worst(self.space, seq, frame, time_ns, added_ns / 1e6, copies)
             for added_ns, seq, frame, time_ns, copies in self._worst
         )
-        return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst)
+        limit_ms = self._late_ns // 1_000_000
+        return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms)
 
 
 def _by_wait(item: tuple[int, int, int, int, int]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import i64, vec
 from netdissect.model.policy import AckRule, Exhausted, SpaceRule
-from netdissect.model.reports import Copy, Parting, SpaceReport, UnitRecord
+from netdissect.model.reports import Copy, Parting, SoFar, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
@@ -460,10 +460,6 @@ class Ledger:
 
     def report(self) -> SpaceReport:
         """Return the figures; call `end_all` before."""
-        span = self._never_before
-        if self.last is not None and self.rule.consecutive:
-            span += self.last - self.first + 1
-        span -= self.units - self.apart + self.skipped
         first, last = self.first, self.last
         if self._spans is not None:
             first = self._spans[0]
@@ -479,7 +475,7 @@ class Ledger:
             self.acked,
             self.unacked,
             self.units - self.acked - self.unacked,  # unknown
-            max(0, span) if self.rule.consecutive else 0,  # never seen
+            self._never_seen(),
             self.out_of_order,
             self.given_up,
             None if last is None else first,
@@ -492,6 +488,20 @@ class Ledger:
             tuple(self.bursts),
             self._extra(),
         )
+
+    def so_far(self) -> SoFar:
+        """Return what is known by now of what was lost."""
+        told = self.feedback
+        lost, delivered = (0, 0) if told is None else (told.lost, told.delivered)
+        return SoFar(self.rule.name, self.units, self._never_seen(), lost, delivered)
+
+    def _never_seen(self) -> int:
+        if not self.rule.consecutive:
+            return 0
+        span = self._never_before
+        if self.last is not None:
+            span += self.last - self.first + 1
+        return max(0, span - (self.units - self.apart + self.skipped))
 
     def _extra(self) -> dict[str, Any]:
         extra: dict[str, Any] = {}

@@ -7,6 +7,7 @@ acknowledgement and each probe is a question, and so is each further copy of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from netdissect.model.native import i64
@@ -145,7 +146,9 @@ class Quiet:
 
     def _add(self, span: QuietSpan) -> None:
         if len(self.spans) < MAX_SPANS:
-            self.spans.append(span)
+            spaces = self._lanes[span.direction].spaces.values()
+            before = tuple(space.so_far() for space in spaces if space.seen)
+            self.spans.append(replace(span, before=before))
         else:
             self._lanes[span.direction].hit("MAX_SPANS")
 

@@ -33,6 +33,8 @@ NO_TOKEN: Final = b"\xff\xff\xff\xff"
 TOKEN_MAGIC: Final = b"TKEN"
 PADDED_OCTETS: Final = 512
 """Body of requests that no short packet may cause a longer answer to."""
+LEAST_PADDING: Final = 6
+"""Octets of it that no other message has at its end."""
 CONNLESS_FLAG: Final = 0x20
 """Mask of N in octet 0."""
 CONNLESS_HEAD: Final = {"0.6": 6, "0.7": 9}
@@ -114,3 +116,8 @@ def is_bare_token(octets: bytes) -> bool:
     return len(octets) == TOKEN_OCTETS and (
         octets[-1] != 0 or not (letters.isascii() and letters.decode().isprintable())
     )
+
+
+def padded(octets: bytes) -> bool:
+    """Return whether octets are padding, of which a short capture may have kept a part."""
+    return len(octets) >= LEAST_PADDING and not any(octets)

@@ -165,7 +165,7 @@ def _connect(step: _Step) -> None:
         offered = step.hints.dialects[0]
         if step.body[1:5] == tw.TOKEN_MAGIC:
             offered = tw.DDNET
-        elif len(step.body) == 1 + tw.PADDED_OCTETS:
+        elif len(step.body) == 1 + tw.PADDED_OCTETS or tw.padded(step.body[9:]):
             offered = tw.D065
             token = step.body[5:9]
         else:

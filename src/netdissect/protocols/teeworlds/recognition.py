@@ -12,7 +12,16 @@ from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.teeworlds.strict import Accepted, accepts, connless
-from netdissect.wire.teeworlds_forms import ACCEPTED, CLOSE, D06, D065, D07, DDNET, TOKEN
+from netdissect.wire.teeworlds_forms import (
+    ACCEPTED,
+    CLOSE,
+    D06,
+    D065,
+    D07,
+    DDNET,
+    TOKEN,
+    padded,
+)
 
 __all__ = ["recognise"]
 
@@ -38,6 +47,8 @@ _FIRST: Final = (
     (516, bytes.fromhex("10000001"), D065, "0.6.5 connect with a client token"),
 )
 """First packets that no other protocol sends. Source: table of first packets."""
+_TOKENS_END: Final = 12
+"""Where padding begins at the latest; a capture may have cut it."""
 _TELLING_SIZES: Final = frozenset({_ANSWER_OCTETS, *(length for length, *_ in _FIRST)})
 _PLAIN_CONNECT: Final = bytes.fromhex("10000001")
 
@@ -66,7 +77,10 @@ def _handshake(sample: Sequence[Sample], *, final: bool) -> Claim | None:
     """Look for a first packet and what the other side answers."""
     side, _, first = sample[0]
     for length, start, dialect, title in _FIRST:
-        if len(first) == length and first.startswith(start) and accepts(first, dialect):
+        if not first.startswith(start):
+            continue
+        whole = len(first) == length and accepts(first, dialect) is not None
+        if whole or (len(first) < length and padded(first[_TOKENS_END:])):
             return _settled(sample, side, dialect, title)
     if first != _PLAIN_CONNECT:
         return None
@@ -167,9 +181,7 @@ def _outside(sample: Sequence[Sample]) -> Claim | None:
     # The tokens that 0.7 wants first travel in control packets.
     if any(what is None and accepts(octets, dialect) is None for _, octets, what in found):
         return None
-    clients = {
-        side if what[1] == 0 else 1 - side for side, what in known if what[1] is not None
-    }
+    clients = {side if what[1] == 0 else 1 - side for side, what in known if what[1] is not None}
     client = next(iter(clients)) if len(clients) == 1 else None
     sides = {side for side, _ in known}
     title = known[0][1][2]
