@@ -19,7 +19,7 @@ from netdissect.track.recorder import Recorder
 
 MOST = 10
 """What a datagram may cost, as a multiple of one of ordinary numbers."""
-DATAGRAMS = 3000
+DATAGRAMS = 1200
 FLOOD = 20_000
 FLOOD_MOST = 4
 """What datagrams of as many flows may cost, as a multiple of those of few flows; reading them, which

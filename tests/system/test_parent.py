@@ -29,11 +29,14 @@ ANALYSIS = """
 import os, sys, time
 from netdissect.pipeline import parallel
 from netdissect import analyze
+from netdissect.system import interrupt
 main = os.getpid()
 def part(*_, **__):
     if os.getpid() != main:
         print(os.getpid(), flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        interrupt.check()
+        time.sleep(0.1)
 parallel.read_share = part
 if sys.argv[1] == "command":
     parallel.MIN_OCTETS = 0
