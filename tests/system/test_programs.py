@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
-from netdissect.system import programs
+from netdissect.system import keeper, programs
 
 
 def make(folder: Path, name: str = "tool", text: str = "#!/bin/sh\n") -> Path:
@@ -94,6 +95,23 @@ def test_a_program_runs_elsewhere_with_an_environment_of_its_own_and_no_open_fil
         "HOME", "LOGNAME", "USER", "TMPDIR", "PATH", "LC_ALL",
     }  # fmt: skip
     assert {line for line in said if line.isdigit()} <= {"0", "1", "2", "3"}, "3 is that of ls"
+
+
+@pytest.mark.parametrize(
+    ("home", "readable", "told"),
+    [("", True, "/nonexistent"), ("/", False, "/nonexistent"), ("/", True, "/"),
+     ("/no/such/home", False, "/no/such/home")],
+)  # fmt: skip
+def test_a_home_that_cannot_be_read_is_none(
+    monkeypatch: pytest.MonkeyPatch, home: str, readable: bool, told: str
+) -> None:
+    row = pwd.getpwuid(os.getuid())
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd((*row[:5], home, row[6])))
+    there = home != "/no/such/home"
+    monkeypatch.setattr(os, "access", lambda _, how: there if how == os.F_OK else readable)
+    monkeypatch.setattr(os, "environ", {"HOME": "/root", "PATH": "/bin", "LANG": "xx"})
+    keeper._live_as(os.getuid())
+    assert os.environ == {"HOME": told, "LOGNAME": row[0], "USER": row[0], "PATH": "/bin"}
 
 
 def test_only_absolute_paths_are_started() -> None:
