@@ -294,3 +294,31 @@ def test_any_value_is_one_line_of_strict_json(value: Any) -> None:
 def test_the_same_value_is_always_the_same_line() -> None:
     first = export.dump(export.connection(samples.connection()))
     assert first == export.dump(export.connection(samples.connection()))
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_characters="\\", exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text('abc"\u00e9'), inner),
+    max_leaves=20,
+)  # fmt: skip
+
+
+@given(PLAIN)
+def test_a_line_is_what_python_writes(value: Any) -> None:
+    assert export.dump(value) == json.dumps(value, separators=(",", ":"))
+
+
+def test_a_key_is_written_alike_whatever_came_before() -> None:
+    for _ in range(2):
+        assert export.dump({"a\udc80": 1}) == '{"a\\\\x80":1}'
+        assert export.dump({"a": {"b": 1}, "b": 2}) == '{"a":{"b":1},"b":2}'
+        assert export.dump({"b": 2, "a": 1}) == '{"b":2,"a":1}'
+
+
+def test_a_value_too_deep_is_refused() -> None:
+    value: Any = 1
+    for _ in range(2000):
+        value = [value]
+    with pytest.raises(RecursionError):
+        export.dump({"value": value})

@@ -74,6 +74,29 @@ def test_a_number_below_the_first_one_lowers_the_base() -> None:
     assert (report.first_seq, report.units, report.never_seen) == (3, 3, 0)
 
 
+def test_a_number_before_zero_is_no_further_copy() -> None:
+    made, _ = space()
+    made.started = False
+    send(made, 0, 0)
+    made.ack(0, 0, 1, MS)
+    send(made, 0xFFFF, 2)
+    report = finish(made)
+    assert (report.units, report.copies, report.first_seq) == (2, 2, -1)
+
+
+def test_as_many_settled_units_are_remembered_as_the_rule_says() -> None:
+    made, _ = space(memory=64)
+    for at in range(3 * 64):
+        send(made, at, at)
+        made.ack(at, 0, at, at * MS + 1)
+        if at:
+            send(made, at // 2, at)
+    report = finish(made)
+    # From number 127 on the one of half of it is older than the newest 64.
+    assert (report.units, report.extra["forgotten"]) == (3 * 64, 3 * 64 - 127)
+    assert report.copies - report.units + report.extra["forgotten"] == 3 * 64 - 1
+
+
 def test_other_users_of_the_numbers_leave_no_holes() -> None:
     made, _ = space()
     send(made, 1, 0)

@@ -31,8 +31,9 @@ def dump(value: Mapping[str, Any]) -> str:
     surrogates see `model.text.well_formed`.
     """
     line = _line(value, formed=True)
-    # A surrogate, or text that looks like the escape of one.
-    return _line(value, formed=False) if "\\ud" in line or "\\x" in line else line
+    # A surrogate, or text that looks like the escape of one; nearly no line has a backslash.
+    odd = "\\" in line and ("\\ud" in line or "\\x" in line)
+    return _line(value, formed=False) if odd else line
 
 
 def _line(value: Any, *, formed: bool) -> str:
@@ -59,14 +60,15 @@ def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa
     elif not deep:
         raise RecursionError("a value is too deep for JSON")
     elif isinstance(value, dict):
-        before = "{"
+        first = True
         for key, item in value.items():
-            out.append(before)
-            before = ","
             known = _KEYS.get(key) if formed and isinstance(key, str) else None
-            out.append(known or _key(key, formed))
+            if known is None:
+                known = _key(key, formed)
+            out.append("{" + known[1:] if first else known)
+            first = False
             _write(out, item, deep - 1, formed)
-        out.append("{}" if before == "{" else "}")
+        out.append("{}" if first else "}")
     elif isinstance(value, (list, tuple)):
         before = "["
         for item in value:
@@ -85,9 +87,9 @@ def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa
 
 
 def _key(key: Any, formed: bool) -> str:  # noqa: FBT001 - private
-    """Return a key as it stands in a line, with the colon behind it."""
+    """Return a key as it stands in a line, between a comma and a colon."""
     text = key.hex() if isinstance(key, bytes) else str(key)
-    written = _quote(text if formed else well_formed(text)) + ":"
+    written = f",{_quote(text if formed else well_formed(text))}:"
     if formed and isinstance(key, str) and len(key) < LONG_KEY and len(_KEYS) < MAX_KEYS:
         _KEYS[key] = written
     return written

@@ -211,10 +211,13 @@ def _spaces(connection: Connection) -> list[Space]:
 
 def _patience_ns(connection: Connection) -> int:
     """Return how long an acknowledgement may take: the longest usual round trip."""
-    trips = [trip for lane in connection.lanes for trip in lane.round_trips()]
-    # No percentile lies above the highest sample: most need not be worked out.
-    slow = (trip.percentile(0.95) or 0.0 for trip in trips if trip.highest > MIN_PATIENCE_NS)
-    return int(max(max(slow, default=0.0) * 1e6, MIN_PATIENCE_NS))
+    slow = 0.0
+    for lane in connection.lanes:
+        for trip in lane.round_trips():
+            # No percentile lies above the highest sample: most need not be worked out.
+            if trip.highest > MIN_PATIENCE_NS:
+                slow = max(slow, trip.percentile(0.95) or 0.0)
+    return int(max(slow * 1e6, MIN_PATIENCE_NS))
 
 
 def _silent_close(connection: Connection, end_ns: int) -> int | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from netdissect.model.intervals import Interval
@@ -40,20 +39,22 @@ LATE_NS = 120_000_000_000
 """Copies of a unit that come later than this after its first one are not counted."""
 
 
-@dataclass(slots=True)
 class _Either:
     """What one span of a lane counts, as long as nobody knows where the capture was made."""
 
-    decided: int = 0
-    """Units whose fate is known, from elsewhere than next to the receiver."""
-    lost: int = 0
-    rtts: list[tuple[int, float]] = field(default_factory=list)
-    arrived: int = 0
-    """Numbers of which it is known whether they came, next to the receiver."""
-    each: int = 0
-    """The same where numbers are skipped in normal operation."""
-    skipped: int = 0
-    """Numbers that did not come there."""
+    __slots__ = ("arrived", "decided", "each", "lost", "rtts", "skipped")
+
+    def __init__(self, skipped: int = 0) -> None:
+        self.decided = 0
+        """Units whose fate is known, from elsewhere than next to the receiver."""
+        self.lost = 0
+        self.rtts: list[tuple[int, float]] = []
+        self.arrived = skipped
+        """Numbers of which it is known whether they came, next to the receiver."""
+        self.each = skipped
+        """The same where numbers are skipped in normal operation."""
+        self.skipped = skipped
+        """Numbers that did not come there."""
 
 
 class Intervals:
@@ -231,7 +232,7 @@ class Intervals:
         lost = (last - first) // (step or 1) + 1 - event.came
         # The number after the gap has come: its sight is what told of the gap.
         lane = event.connection, event.direction, event.data["space"]
-        either = _Either(skipped=lost, arrived=lost, each=lost)
+        either = _Either(lost)
         if step is None:
             either.arrived = self._advance(self._newest, lane, last + 1, before=first - 1)
             either.each = self._advance(self._newest_gap, lane, last + 1, before=first - 1)

@@ -27,7 +27,7 @@ MAX_SPACES = 1024
 MAX_COUNTERS = 256
 """Protocol counters kept per direction."""
 _MS: Final = 1_000_000
-_NEVER: Final = 1 << 62
+_NEVER: Final = (1 << 62) - 1
 
 
 class Seen:
@@ -183,8 +183,15 @@ class Lane:
         """Return (time, frame) of the last message of these types; None where there is none."""
         if types is None:
             return (self.last_ns, self.last_frame) if self.datagrams else None
-        cells = [cell for name, cell in self.messages.items() if name in types]
-        return max(((cell.time_ns, cell.frame) for cell in cells), default=None)
+        newest: Seen | None = None
+        for name, cell in self.messages.items():
+            if name in types and (
+                newest is None
+                or cell.time_ns > newest.time_ns
+                or (cell.time_ns == newest.time_ns and cell.frame > newest.frame)
+            ):
+                newest = cell
+        return None if newest is None else (newest.time_ns, newest.frame)
 
     def round_trips(self) -> list[RttReservoir]:
         """Return the measurements of how quickly the peer answered."""
@@ -233,5 +240,7 @@ def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:
         return StridedSpace
     if rule.timeout_ms:
         return CarrierSpace
-    carried = any(other.timeout_ms and other.name == rule.acked_with for other in policy.spaces)
-    return CarriedSpace if carried else Space
+    for other in policy.spaces:
+        if other.name == rule.acked_with and other.timeout_ms:
+            return CarriedSpace
+    return Space

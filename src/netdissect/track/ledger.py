@@ -41,6 +41,10 @@ SETTLED_NS: Final = 1 << 62
 """Later than anything: no acknowledgement is waited for any more."""
 _ROW_BITS: Final = 2
 _ROW: Final = 1 << _ROW_BITS
+_EMPTY: Final = -(1 << 61)
+"""Number of a row without a unit: numbers before the first one of a space are negative."""
+FEW_ROWS: Final = 16
+"""Settled units that a space has room for at first: most have no more."""
 TIME: Final = 1
 CONTENT: Final = 2
 COPIES: Final = 3
@@ -315,17 +319,37 @@ class Ledger:
 
     def remember(self, seq: int, unit: Unit) -> None:
         """Keep time and content of a settled unit in a ring, to judge its late copies."""
-        ring = self._ring
-        if not len(ring):
-            ring = self._ring = vec[i64]([-1] * (_ROW * self.rule.memory))
         number: i64 = seq
         copies: i64 = unit.copies
-        slot = (number << _ROW_BITS) & (len(ring) - 1)
+        ring = self._ring
+        slot: i64 = (number << _ROW_BITS) & (len(ring) - 1)
+        while not len(ring) or (ring[slot] != number and ring[slot] != _EMPTY):
+            if len(ring) >= _ROW * self.rule.memory:
+                break  # what is older is forgotten
+            ring = self._grow()
+            slot = (number << _ROW_BITS) & (len(ring) - 1)
         ring[slot] = number
         ring[slot + TIME] = unit.last_ns
         ring[slot + CONTENT] = unit.content
         ring[slot + COPIES] = copies
         self.max_copies = max(self.max_copies, unit.copies)
+
+    def _grow(self) -> vec[i64]:
+        """Make the ring four times as large, up to what the rule remembers; return it."""
+        before = self._ring
+        rows = min(max(FEW_ROWS, len(before)), self.rule.memory)
+        ring = self._ring = vec[i64]([_EMPTY] * (_ROW * rows))
+        place: i64 = 0
+        while place < len(before):
+            number = before[place]
+            if number != _EMPTY:
+                slot = (number << _ROW_BITS) & (len(ring) - 1)
+                ring[slot] = number
+                ring[slot + TIME] = before[place + TIME]
+                ring[slot + CONTENT] = before[place + CONTENT]
+                ring[slot + COPIES] = before[place + COPIES]
+            place += _ROW
+        return ring
 
     def slot_of(self, seq: i64) -> i64:
         """Return where a settled unit stands in the ring, -1 where it is forgotten."""

@@ -11,7 +11,8 @@ __all__ = ["MAX_SAMPLES", "RttReservoir"]
 
 MAX_SAMPLES = 512
 """Samples kept for the percentiles of one space or probe."""
-_NEVER: Final = 1 << 62
+_NEVER: Final = (1 << 62) - 1
+"""The largest number that a machine integer of mypyc's holds."""
 
 
 class RttReservoir:
@@ -27,7 +28,7 @@ class RttReservoir:
         self.ambiguous = 0
         """Acknowledged units that gave no sample."""
         self.lowest = _NEVER
-        """Smallest sample, ns; 2**62 without samples."""
+        """Smallest sample, ns; 2**62 - 1 without samples."""
         self.highest = -_NEVER
         """Largest sample, ns."""
         self._kept = vec[i64]()
