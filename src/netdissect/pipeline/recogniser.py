@@ -176,12 +176,16 @@ class Recogniser:
         """
         if self._other is not None or self._options.decode_as:
             return False
-        key, payload = packet[3:5]
+        _, _, time_ns, key, payload, _, _ = packet
         able = self._able(self._protocols, payload)
         if able:
             if not self._table.flooded:
                 return False
-            claim = self._best(able, self._made(packet), final=False)
+            claim, fault = None, self._unable
+            for ports in ((0, 0), flow_ports(key)):  # most need no bonus, which takes longer
+                claim = claim or best_claim(
+                    able, [(0, time_ns, payload)], "udp", ports, final=False, on_fault=fault
+                )
             if claim is None:
                 return False
             self._known_alone[key] = claim.protocol
