@@ -187,6 +187,18 @@ def test_days_and_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "findings" / "day=2026-01-01" / "protocol=a%2Fb").is_dir()
 
 
+def test_small_files_are_written_at_little_cost_and_large_ones_compressed(tmp_path: Path) -> None:
+    with Dataset(tmp_path).opened({}) as dataset, Staged(dataset, "k") as staged:
+        staged.add("captures", {"path": "x"})
+        for number in range(folder.FEW_ROWS):
+            staged.add("findings", {"frame": number}, day="2026-01-01", protocol="a")
+        staged.commit()
+    few, many = (pq.ParquetFile(next((tmp_path / table).rglob("k.parquet"))) for table in ("captures", "findings"))
+    columns = [file.metadata.row_group(0).column(1) for file in (few, many)]
+    assert [column.compression for column in columns] == ["UNCOMPRESSED", "ZSTD"]
+    assert [column.is_stats_set for column in columns] == [False, True]
+
+
 def test_columns_have_plain_types_units_and_a_schema(tmp_path: Path) -> None:
     survey(tmp_path, LOSSY)
     for table in TABLES:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 import samples
 from netdissect.model.reports import ConnectionEvent, Copy, SpaceReport, UnitRecord
+from netdissect.track import intervals
 from netdissect.track.intervals import LATE_NS, MAX_INTERVALS, MAX_SAMPLES, Intervals
 
 S = 1_000_000_000
@@ -146,6 +149,32 @@ def test_units_wait_for_late_copies_but_not_for_ever() -> None:
     early.copies.append(Copy(5, samples.START + LATE_NS + 2, "duplicate"))
     counted = [(row.units, row.copies) for row in table.rows() if row.units]
     assert counted == [(1, 2), (2, 2)]
+
+
+def test_so_many_units_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "MAX_WAITING", 3)
+    table = Intervals(S)
+    for number in range(5):
+        table.tell(samples.unit(copies=[Copy(number, samples.START, "original")]))
+    assert sum(row.units for row in table._rows.values()) == 2
+    assert table.early == 2
+    assert table.rows()[0].units == 5
+
+
+def test_what_two_have_counted_is_the_sum_of_both() -> None:
+    units = [
+        samples.unit(rtt_ms=float(number), copies=[Copy(number, samples.START + number * S, "original")])
+        for number in range(1, 7)
+    ]
+    whole, first, second = (Intervals(2 * S) for _ in range(3))
+    for table in (whole, first, second):
+        table.start_ns = samples.START
+    for number, unit in enumerate(units):
+        whole.tell(unit)
+        (first, second)[number % 2].tell(unit)
+    first.add(second.sums())
+    assert first.rows() == whole.rows()
+    assert any(row.rtt_ms for row in whole.rows())
 
 
 def test_units_without_copies_are_passed_over() -> None:

@@ -91,6 +91,7 @@ _LOST = {
     "MAX_LONE": "connections of one datagram are counted only",
     "MAX_ANOMALIES": "of the least severe findings are left out",
     "MAX_UNCOUNTED": "datagrams were counted before it was known what became of all their units",
+    "MAX_WAITING": "units were counted before all of their late copies can have come",
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
 """Bound of the pipeline -> what is missing where it is hit."""

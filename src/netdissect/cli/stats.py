@@ -118,6 +118,8 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
 
     session.count(count, told, lambda report: table.place((report,)))
     list(session.of(connection, ()))  # says where there is no such connection
+    if table.early:
+        session.limits_hit["MAX_WAITING"] = table.early
     return table.rows()
 
 

@@ -87,8 +87,15 @@ def processes_for(path: str) -> int:
 class _Strangers(dict[FlowKey, bool]):
     """Whether a flow belongs to another share, by key; worked out where it is not known."""
 
-    def __init__(self, share: Callable[[FlowKey, int], int], index: int, count: int) -> None:
+    def __init__(
+        self,
+        share: Callable[[FlowKey, int], int],
+        index: int,
+        count: int,
+        but: frozenset[FlowKey] = frozenset(),
+    ) -> None:
         super().__init__()
+        self._but = but
         self._share = share
         self._index = index
         self._count = count
@@ -96,14 +103,17 @@ class _Strangers(dict[FlowKey, bool]):
     def __missing__(self, key: FlowKey) -> bool:
         if len(self) >= MAX_KNOWN:
             self.clear()
-        found = self[key] = self._share(key, self._count) != self._index
+        found = self[key] = key in self._but or self._share(key, self._count) != self._index
         return found
 
 
-def share_of(index: int, count: int) -> Decapsulator:
-    """Return what takes off the headers for share `index` of `count` alone."""
+def share_of(index: int, count: int, elsewhere: Elsewhere | None = None) -> Decapsulator:
+    """Return what takes off the headers for share `index` of `count` alone, without the flows that
+    are known to be read elsewhere: nobody would recognise them, and what waits for that is held.
+    """
+    but = frozenset() if elsewhere is None else elsewhere.keys
     return Decapsulator(
-        skip_udp=_Strangers(_share, index, count).__getitem__,
+        skip_udp=_Strangers(_share, index, count, but).__getitem__,
         skip_tcp=_Strangers(_server_share, index, count).__getitem__,
     )
 

@@ -40,6 +40,11 @@ MAX_SETTINGS_OCTETS = 65_536
 ROW_GROUP = 16_384
 """Rows that are held of one file before they are written."""
 
+FEW_ROWS = 256
+"""Files of fewer rows are neither compressed nor have statistics: for each of forty columns that
+costs more than it saves.
+"""
+
 Drafts = list[tuple[str, str]]
 """(file that is ready, its place in the dataset) of each."""
 
@@ -233,8 +238,13 @@ class Staged(Closing):
         if place not in self._writers:
             names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
             draft = self._drafts[place] = self._folder / str(len(self._drafts))
+            few = len(rows) < FEW_ROWS
             self._writers[place] = pq.ParquetWriter(
-                draft, schema, compression="zstd", use_dictionary=names
+                draft,
+                schema,
+                compression="none" if few else "zstd",
+                use_dictionary=names,
+                write_statistics=not few,
             )
         self._writers[place].write_table(pa.Table.from_pylist(rows, schema=schema))
         rows.clear()
@@ -244,9 +254,9 @@ class Staged(Closing):
         for place, rows in self._rows.items():
             if rows:
                 self._flush(place, rows)
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+            writer = self._writers.pop(place, None)  # one after the other: each holds buffers
+            if writer is not None:
+                writer.close()
         self._sealed = True
         return [
             (str(draft), str(place / f"{self.name}.parquet"))

@@ -90,7 +90,6 @@ class _Told:
     connections: int = 0
     beyond_days: int = 0
     sums: dict[str, Sums] = field(default_factory=dict)
-    overflowed: set[str] = field(default_factory=set)
 
 
 def shares_for(source: Source, workers: int, octets: int) -> int:
@@ -195,13 +194,13 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         if agreed.elsewhere is not None and index == work.count:
             servers, share = agreed.elsewhere.servers(), agreed.elsewhere.share()
         else:
-            servers, share = Servers(weak=False), parallel.share_of(index, work.count)
+            servers = Servers(weak=False)
+            share = parallel.share_of(index, work.count, agreed.elsewhere)
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers
         )
         tell(work.source.path, counted, pipeline, teller(plan, spans, staged, places), share)
         told.sums = {name: table.sums() for name, table in spans.tables.items()}
-        told.overflowed = {name for name, table in spans.tables.items() if table.overflowed}
         told.connections, told.beyond_days = len(reports), staged.beyond_days
         told.drafts = staged.seal()
     return told
@@ -217,7 +216,6 @@ def _finish(work: _Work | Outcome, _agreement: None, told: Sequence[_Told]) -> O
     for each in told:
         for protocol, sums in each.sums.items():
             spans.table(protocol).add(sums)
-            spans.table(protocol).overflowed |= protocol in each.overflowed
     with Staged(dataset, work.key, folder=work.folder) as staged:
         staged.beyond_days = sum(each.beyond_days for each in told)
         findings((each for each in found.anomalies if each.connection is None), staged, {})

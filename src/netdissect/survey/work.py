@@ -208,8 +208,9 @@ class Spans:
         """Write the rows of all spans in which there was something."""
         for protocol, table in sorted(self.tables.items()):
             rows = table.rows()
-            if table.overflowed:
-                found.limits_hit["MAX_INTERVALS"] = found.limits_hit.get("MAX_INTERVALS", 0) + 1
+            for limit, hits in (("MAX_INTERVALS", table.overflowed), ("MAX_WAITING", table.early)):
+                if hits:
+                    found.limits_hit[limit] = found.limits_hit.get(limit, 0) + hits
             for row in rows:
                 if row.datagrams or row.copies or row.units or row.lost:
                     told = {"capture": staged.key, **json.interval(row)}

@@ -12,15 +12,19 @@ from netdissect.model.intervals import Interval
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
-__all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "Intervals", "Sums"]
+__all__ = ["LATE_NS", "MAX_INTERVALS", "MAX_SAMPLES", "MAX_WAITING", "Intervals", "Sums"]
 
 MAX_INTERVALS = 100_000
 """Spans kept; what is later counts into the last one."""
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median: those of the first units."""
+MAX_WAITING = 16_384
+"""Units that wait for late copies; beyond, the oldest count with those that have come."""
 _Lane: TypeAlias = tuple[int, int, str]
 """(connection, direction, space)."""
-Sums: TypeAlias = tuple[list[Interval], dict[tuple[int, int], list[tuple[int, float]]]]
+Sums: TypeAlias = tuple[
+    list[Interval], dict[tuple[int, int], list[tuple[int, float]]], bool, int
+]
 _COUNTS = (
     "datagrams",
     "octets",
@@ -70,6 +74,8 @@ class Intervals:
         """Start of the first span: the time of the first datagram."""
         self.overflowed = False
         """True once something came later than the last span kept."""
+        self.early = 0
+        """Units that were counted before all of their late copies can have come."""
         self._rows: dict[tuple[int, int], Interval] = {}
         self._rtts: dict[tuple[int, int], list[tuple[int, float]]] = {}
         """Round trips in ms, each with the frame of its unit."""
@@ -145,6 +151,9 @@ class Intervals:
         self._waiting.append((item, frames))
         newest_ns = _moment_ns(item)
         while newest_ns - _moment_ns(self._waiting[0][0]) > LATE_NS:
+            self._count(*self._waiting.popleft())
+        if len(self._waiting) > MAX_WAITING:
+            self.early += 1
             self._count(*self._waiting.popleft())
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
@@ -350,11 +359,13 @@ class Intervals:
     def sums(self) -> Sums:
         """Return what was counted, for `add` of another process. Ends the counting."""
         self._end()
-        return list(self._rows.values()), self._rtts
+        return list(self._rows.values()), self._rtts, self.overflowed, self.early
 
     def add(self, sums: Sums) -> None:
         """Add what was counted of other connections, in spans that begin where these do."""
-        rows, rtts = sums
+        rows, rtts, overflowed, early = sums
+        self.overflowed = self.overflowed or overflowed
+        self.early += early
         for row in rows:
             mine = self._row(row.direction, row.start_ns)
             for name in _COUNTS:
