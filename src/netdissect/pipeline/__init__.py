@@ -139,9 +139,7 @@ def look_ahead(
     """
     if options.near is not None:
         return options
-    found = first_look(
-        source, replace(options, on_late=None), processes=processes, most=most
-    )
+    found = first_look(source, replace(options, on_late=None), processes=processes, most=most)
     if found is None:
         return options
     with found.connections:
@@ -201,7 +199,7 @@ def iter_timeline(
         frames = chain.from_iterable(reader.batches())
         packets: Iterator[Packet] = Decapsulator().packets(frames)
         for count, packet in enumerate(packets):
-            pipeline.feed(packet)
+            pipeline.packet(packet)
             if not count % _FLUSH_PACKETS:
                 yield from recorder.ready(pipeline.now_ns)
         pipeline.finish(reader.info.last_time_ns)

@@ -5,6 +5,7 @@ Strings from a capture reach an HTML or SVG document only through `tag` and `tex
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
 from typing import TypeAlias
 
@@ -27,6 +28,8 @@ Child: TypeAlias = "Html | str | int | None"
 
 def text(value: object) -> Html:
     """Return text as markup: what hides or reorders is spelt out, what is markup is escaped."""
+    if isinstance(value, int):
+        return Html(value)
     return Html(escape(safe(str(value)), quote=True))
 
 
@@ -39,6 +42,12 @@ def join(*children: Child) -> Html:
             if child is not None
         )
     )
+
+
+@cache
+def _spelt(key: str) -> str:
+    """Return an attribute as HTML spells it: only our own source names one."""
+    return key.rstrip("_").replace("_", "-")
 
 
 def tag(name: str, /, *children: Child, **attributes: object) -> Html:
@@ -56,9 +65,8 @@ def tag(name: str, /, *children: Child, **attributes: object) -> Html:
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        spelt = key.rstrip("_").replace("_", "-")
         shown = value if isinstance(value, Html) else text(value)
-        head += f" {spelt}" if value is True else f' {spelt}="{shown}"'
+        head += f" {_spelt(key)}" if value is True else f' {_spelt(key)}="{shown}"'
     if name in _VOID:
         return Html(f"<{head}>")
     return Html(f"<{head}>{join(*children)}</{name}>")
