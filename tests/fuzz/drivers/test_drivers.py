@@ -16,6 +16,7 @@ from netdissect.fuzz import (
     CONNECTED,
     Chance,
     Generator,
+    Link,
     Step,
     Target,
     collect_seeds,
@@ -157,6 +158,30 @@ def session() -> Any:
         driver = driver_class("riptide").connect(target)
         yield driver
         driver.close()
+
+
+@pytest.mark.parametrize("dialect", ["riptide-2.2", "riptide-2.1"])
+@pytest.mark.parametrize(
+    ("newest", "step", "ends"),
+    [
+        (0, {"hold": ("ack",)}, True),
+        (0, {}, False),
+        (0, {"shift": (("ack", 3),)}, True),
+        (0, {"shift": (("ack", -3),)}, False),
+        (20_000, {"hold": ("ack",)}, False),
+    ],
+)
+def test_riptide_losses_that_a_notify_claims_would_end_the_session(
+    dialect: str, newest: int, step: dict[str, Any], ends: bool
+) -> None:
+    """Real servers take ids for lost that a Notify skips: one of these goes to a spare session."""
+    driver = RiptideDriver(Link(free_target(), "udp"), dialect)
+    driver._notified.newest = newest
+    notify = Step(bytes(riptide.RiptideNotify(last_received=16_384, sequence_id=1, data=b"a")), **step)
+    assert driver.risks(notify) is ends
+    reliable = Step(bytes(riptide.RiptideReliable(sequence_id=1)), **step)
+    assert not driver.risks(reliable)
+    driver.close()
 
 
 def test_riptide_steps_get_the_next_number_and_may_keep_or_shift_theirs(session: Any) -> None:

@@ -183,10 +183,29 @@ class RiptideDriver(Driver):
         return message_layer(octets, self.dialect).__name__.endswith("Disconnect")
 
     def risks(self, step: Step) -> bool:
-        """Return whether this is a Disconnect, or leaves a gap of sequence ids for which servers
-        end a connection.
+        """Return whether this is a Disconnect, or leaves a gap of sequence ids or claims a loss for
+        which servers end a connection.
         """
-        return self.ends(step.octets) or self._leaves_gap(step)
+        return self.ends(step.octets) or self._breaks(step)
+
+    def _breaks(self, step: Step) -> bool:
+        return self._leaves_gap(step) or self._claims_loss(step)
+
+    def _claims_loss(self, step: Step) -> bool:
+        """Return whether this is a Notify that acknowledges what the server never sent: it takes
+        the ids between for lost, and ends a connection that loses so many.
+        """
+        layer: Any = message_layer(step.octets, self.dialect)
+        slot = bit_slots(layer).get("last_received")
+        if (
+            slot is None
+            or not layer.__name__.endswith("Notify")
+            or sum(slot) > 8 * len(step.octets)
+        ):
+            return False
+        newest = self._notified.newest
+        held = read_bits(step.octets, slot) if "ack" in step.hold else newest
+        return gap((held + dict(step.shift).get("ack", 0)) % SPAN, newest) > 0
 
     def _leaves_gap(self, step: Step) -> bool:
         layer: Any = message_layer(step.octets, self.dialect)

@@ -78,7 +78,7 @@ class RiptideTcpDriver(RiptideDriver):
     def risks(self, step: Step) -> bool:
         """Return whether the stream or the message in it would end the session."""
         inner = step.with_octets(step.octets[self._head :])
-        return self.ends(step.octets) or self._leaves_gap(inner)
+        return self.ends(step.octets) or self._breaks(inner)
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Put the live values into the message behind the length."""
