@@ -26,7 +26,15 @@ from netdissect.fuzz import (
 from netdissect.fuzz.drivers import driven
 from netdissect.fuzz.drivers.knet import Builder, packet_id, put_packet_id, reliable_base
 from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
-from netdissect.fuzz.drivers.riptide import Messages, Received, RiptideDriver, bit_slots, gap, patch
+from netdissect.fuzz.drivers.riptide import (
+    FILL_FROM,
+    Messages,
+    Received,
+    RiptideDriver,
+    bit_slots,
+    gap,
+    patch,
+)
 from netdissect.fuzz.drivers.teeworlds_form import Opened, chunk_heads, number_chunks
 from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.wire import huffman
@@ -199,6 +207,20 @@ def test_riptide_steps_get_the_next_number_and_may_keep_or_shift_theirs(session:
     assert riptide.Riptide(ack).last_received == 4
     assert session.stamp(Step(b"")) == (b"", None)
     assert session.stamp(Step(b"\x07"))[0] == b"\x07"
+
+
+def test_riptide_ids_that_nobody_acknowledged_are_filled(session: Any) -> None:
+    """A mutant that is too large does not arrive: real servers would end the connection for it."""
+    octets = bytes(riptide.RiptideReliable(message_id=1, data=b"x"))
+    lost, key = session.stamp(Step(octets))
+    session._pending[key] = ("mutant", 0)
+    assert lost
+    for _ in range(FILL_FROM + 1):
+        session.send(*session.stamp(Step(octets)), "control")
+        session.pump()
+    assert session.until(lambda: not session._pending, 5.0)
+    assert session.accepted["mutant"] == 0
+    assert session.accepted["control"] == FILL_FROM + 1
 
 
 @pytest.mark.parametrize("family", ["0.6", "0.7"])

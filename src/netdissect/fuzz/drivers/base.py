@@ -252,6 +252,10 @@ class Driver(ABC):
         if waiting is not None:
             self.accepted[waiting[0]] += 1
 
+    def oldest_pending(self) -> Key | None:
+        """Return the unit that waits for an acknowledgement for longest, None where none does."""
+        return next(iter(self._pending), None)
+
     def forget_mutant(self, key: Key) -> bool:
         """Wait for a mutant no longer: something else goes out under its number."""
         if self._pending.get(key, ("", 0))[0] != "mutant":

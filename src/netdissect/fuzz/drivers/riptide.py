@@ -26,6 +26,10 @@ HEARTBEAT_SECONDS = 1.0
 REPEAT_SECONDS = 0.5
 """Between two Connects, or two copies of our Welcome; real clients take 1 s for the former."""
 _ACK_BITS = 16
+FILL_FROM, FILL_SECONDS = 128, 0.1
+"""Distance from which on an id that was never acknowledged is sent again, and the time between two:
+a mutant that is too large does not arrive, and for the id that is missing the server ends the
+connection later."""
 GAP_LIMIT = 900
 """Ids that a session may leave out. The newest servers end a connection when an id that they never
 received is 1,024 behind the newest; what is left out is sent later, and may be overtaken again."""
@@ -166,6 +170,7 @@ class RiptideDriver(Driver):
         self._pongs = 0
         self._repeat_at = 0.0
         self._heartbeat_at = 0.0
+        self._fill_at = 0.0
         self.client_id: int | None = None
         """The number that the server's Welcome gave us."""
 
@@ -255,6 +260,16 @@ class RiptideDriver(Driver):
                 self._confirm()
         elif self.state == CONNECTED and now >= self._heartbeat_at:
             self.probe(now)
+        if self.state == CONNECTED and now >= self._fill_at:
+            self._fill(now)
+
+    def _fill(self, now: float) -> None:
+        """Send something under the oldest id that was never acknowledged, as clients do."""
+        oldest = self.oldest_pending()
+        if isinstance(oldest, int) and gap(self._sequence, oldest) > FILL_FROM:
+            self._fill_at = now + FILL_SECONDS
+            self.forget_mutant(oldest)
+            self._put(self._messages.build("Reliable", sequence_id=oldest))
 
     def probe(self, now: float) -> None:
         """Send a heartbeat; a server answers it at once. Before that, a Connect."""
