@@ -71,7 +71,7 @@ def script(facts: Mapping[str, Any]) -> str:
 def _protocol(name: str, known: Mapping[str, Any]) -> str:
     found = import_module(f"netdissect.layers.{name}.tables")
     made = _Maker(getattr(found, "NAMES", {}))
-    layers = {layer.__name__: made.layer(layer) for layer in layers_of(layer_module(name))}
+    layers = {made.called(layer): made.layer(layer) for layer in layers_of(layer_module(name))}
     return _lua(
         {
             "name": name,
@@ -172,6 +172,16 @@ class _Maker:
         self.names = names or {}
         """Name in a layer -> that in trees and filters, where a finisher gives another."""
         self.kinds: dict[str, str] = {}
+        self._called: dict[type[Layer], str] = {}
+
+    def called(self, layer: type[Layer]) -> str:
+        """Return the name of a layer in the script: its own, unless another one has it."""
+        if layer not in self._called:
+            name = layer.__name__
+            while name in self._called.values():
+                name += "_"
+            self._called[layer] = name
+        return self._called[layer]
 
     def layer(self, layer: type[Layer]) -> _Raw:
         """Return the steps of a layer and its checks."""
@@ -249,7 +259,7 @@ class _Maker:
             how = {"k": "embedded", "choose": getattr(field.choose, "__name__", "choose")}
             return how if field.length is None else {**how, "len": rule(field.length)}  # type: ignore[arg-type]
         if isinstance(field, Items):
-            how = {"k": "items", "item": field.item.__name__, "reserve": field.reserve}
+            how = {"k": "items", "item": self.called(field.item), "reserve": field.reserve}
             return how if field.count is None else {**how, "count": rule(field.count)}  # type: ignore[arg-type]
         return _octets(field) or _fixed(field)
 

@@ -218,7 +218,7 @@ end
 local function raw(r, count)
   local where = r.tvb(octet(r), count)
   r.at = r.at + 8 * count
-  return where:len() > 0 and where:bytes():tohex() or ""
+  return where:len() > 0 and where:bytes():tohex(true) or ""
 end
 
 local function text(r, count)
