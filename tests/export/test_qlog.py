@@ -99,6 +99,17 @@ def test_every_datagram_loss_and_round_trip_is_there(tmp_path: Path) -> None:
     assert set(acked) <= sent
 
 
+def test_only_what_was_sent_is_lost_to_qvis(tmp_path: Path) -> None:
+    path = CAPTURES / "netplay" / "bin1_lossy__client_side.pcap"
+    _, *events = written(path, "qvis", tmp_path, "--connection", "1")
+    packets: dict[str, set[int]] = {"transport:packet_sent": set(), "recovery:packet_lost": set()}
+    for event in events:
+        if event["name"] in packets:
+            packets[event["name"]].add(event["data"]["header"]["packet_number"])
+    sent, gone = packets.values()
+    assert gone <= sent
+
+
 def test_the_draft_tells_losses_and_round_trips_of_both_directions(tmp_path: Path) -> None:
     report = next(iter(analyze(LOSSY).connections))
     _, *events = written(LOSSY, "draft", tmp_path, "--connection", "1")

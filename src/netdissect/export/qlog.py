@@ -73,6 +73,7 @@ def qlog(
                     row_of_ack = (item.acked_frame, item.copies[0].frame)
                     base.execute("insert into ack values (?,?)", row_of_ack)
         base.execute("create index acks on ack (frame)")
+        base.execute("create index frames on event (frame)")
         yield _SEPARATOR + json.dumps(_header(report, flavour)) + "\n"
         yield from _written(base, report, flavour)
     finally:
@@ -83,7 +84,10 @@ def _written(base: sqlite3.Connection, report: ConnectionReport, flavour: str) -
     names = _NAMES[flavour]
     trips: dict[str, tuple[float, float]] = {}
     rows = base.execute("select time, frame, kind, data from event order by time, place")
+    shown = "select 1 from event where frame = ? and kind = 'sent'"
     for time_ns, frame, kind, text in rows:
+        if flavour == QVIS and kind == "lost" and not base.execute(shown, (frame,)).fetchone():
+            continue  # a segment of TCP that carried nothing new is no packet of its own
         data = json.loads(text)
         if kind == "metrics":
             trip = data["latest_rtt"]
