@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,21 @@ settings.load_profile("busy")
 
 # 15,000 tests are a heap that is walked again and again; there is nothing to find in it.
 gc.set_threshold(100_000, 20, 50)
+
+
+TESTS = Path(__file__).parent
+OUTSIDE = {"browse", "capture", "cli", "export", "fuzz", "report", "survey", "system"}
+"""Folders of tests that use what is there once: interfaces, servers, browsers, other programs."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each file of these folders run in one process where there are several."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        folders = item.path.relative_to(TESTS).parts[:-1] if item.path.is_relative_to(TESTS) else ()
+        if folders and folders[0] in OUTSIDE:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 def pytest_collection_finish() -> None:
