@@ -79,7 +79,7 @@ def test_a_kind_is_the_fault_and_the_frames_of_the_target(name: str) -> None:
     assert kinds(b"listening on 7777\n" + octets + b"bye\n") == KINDS[name]
 
 
-@pytest.mark.parametrize("name", GOES_ON | ROUTINE)
+@pytest.mark.parametrize("name", sorted(GOES_ON | ROUTINE))
 def test_what_counts_while_the_process_goes_on(name: str) -> None:
     found = CrashReader().feed((TRACES / f"{name}.txt").read_bytes(), final=True)
     assert all(crash.counts == (name in GOES_ON) for crash in found)
