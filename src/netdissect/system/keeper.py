@@ -18,8 +18,8 @@ __all__ = ["main"]
 
 GRACE_SECONDS = 2.0
 """How long the program has to end after each of the signals below."""
-_NO_HOME = "/nonexistent"
-"""Source: Debian Policy, section 9.2.3."""
+_NO_HOME = "/proc/nonexistent"
+"""Where nobody can ever put a home: tshark ends at one that is there and cannot be read."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -87,16 +87,15 @@ def _become(words: list[str], source: int, account: list[int]) -> None:
 
 
 def _live_as(user: int) -> None:
-    """Make the environment that of this user: root's folders cannot be read any more. A home that
-    is not there has no settings; one that cannot be read ends tshark, so that is none.
+    """Make the environment that of this user: root's folders cannot be read any more, and a home
+    that cannot be read either is none.
     """
     try:
         row = pwd.getpwuid(user)
         name, home = row.pw_name, row.pw_dir
     except KeyError:
         name, home = str(user), ""
-    if not home or (os.access(home, os.F_OK) and not os.access(home, os.R_OK | os.X_OK)):
-        home = _NO_HOME
+    home = home if os.access(home, os.R_OK | os.X_OK) else _NO_HOME
     kept = {key: os.environ[key] for key in ("PATH", "LC_ALL") if key in os.environ}
     os.environ.clear()
     os.environ.update(kept, HOME=home, LOGNAME=name, USER=name)
