@@ -115,8 +115,9 @@ def serve(words: list[str]) -> NoReturn:
         main()
     except SystemExit as ended:
         status = int(ended.code or 0)
-    except BaseException:  # noqa: BLE001 - whatever it is is shown as Python would
-        sys.excepthook(*sys.exc_info())
+    except BaseException as error:  # noqa: BLE001 - whatever it is is shown as Python would
+        # Without the line above: no server is started from here.
+        sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
         status = 1
     finally:
         sys.stdout.flush()
