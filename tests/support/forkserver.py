@@ -117,7 +117,8 @@ def serve(words: list[str]) -> NoReturn:
         status = int(ended.code or 0)
     except BaseException as error:  # noqa: BLE001 - whatever it is is shown as Python would
         # Without the line above: no server is started from here.
-        sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
+        trace = error.__traceback__ and error.__traceback__.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         status = 1
     finally:
         sys.stdout.flush()
