@@ -14,6 +14,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, analyze, anomalies, parallel, processes_for
 from packetbuild import ipv4, link_frame, udp
+from twocaptures import interleaved
 
 NAMES = (
     "riptide/udp_2.2.1_reconnect.pcap",
@@ -31,21 +32,8 @@ NAMES = (
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real captures of one link type one after the other, their frames interleaved."""
-    path = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
-    frames = []
-    for name in NAMES:
-        with open_capture(CAPTURES / name) as capture:
-            own = list(capture)
-        start = own[0][1]
-        frames += [
-            (time - start, link, data, wire) for _, time, link, data, wire in own if link == 1
-        ]
-    with path.open("wb") as file:
-        writer = PcapWriter(file, link_type=1)
-        for time, _, data, wire in sorted(frames, key=lambda frame: frame[0]):
-            writer.write(time + 1_700_000_000_000_000_000, data, wire)
-        writer.flush()
-    return path
+    target = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
+    return interleaved((CAPTURES / name for name in NAMES), target)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

@@ -32,6 +32,19 @@ def on_ethernet(path: Path) -> list[Record]:
     ]
 
 
+def interleaved(paths: Iterable[Path], target: Path, more: Iterable[Record] = ()) -> Path:
+    """Write captures of Ethernet as if all had begun at once, and more records in that time."""
+    found: list[Record] = []
+    for path in paths:
+        with open_capture(path) as reader:
+            own = list(reader)
+        found += [(time - own[0][1], data, wire) for _, time, link, data, wire in own if link == 1]
+    with PcapWriter(target, 1) as writer:
+        for time, data, wire in sorted([*found, *more], key=lambda record: record[0]):
+            writer.write(time + 1_700_000_000_000_000_000, data, wire)
+    return target
+
+
 def rewritten(path: Path, target: Path, *changes: Change, nanosecond: bool = True) -> str:
     """Write a capture as Ethernet after some changes; return its path."""
     found: Iterable[Record] = on_ethernet(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -52,21 +53,25 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def test_a_worker_that_dies_costs_its_capture_another_attempt(
-    folder: Path, tmp_path: Path
-) -> None:
-    died = tmp_path / "died"
+def dying(died: Path, due: Callable[[], bool] = lambda: True) -> Callable[[], Options]:
+    """Return what makes options; one worker that asks for them when it is due dies over it."""
 
-    def dies_once() -> Options:
-        try:
-            died.touch(exist_ok=False)
-        except FileExistsError:
-            return Options()
-        os.kill(os.getpid(), signal.SIGKILL)
+    def made() -> Options:
+        if due():
+            try:
+                died.touch(exist_ok=False)
+            except FileExistsError:
+                return Options()
+            os.kill(os.getpid(), signal.SIGKILL)
         return Options()
 
+    return made
+
+
+def test_a_worker_that_dies_costs_its_capture_another_attempt(folder: Path, tmp_path: Path) -> None:
+    died = tmp_path / "died"
     out = tmp_path / "out"
-    found = run(out, folder, Plan(str(out), dies_once, 10**18))
+    found = run(out, folder, Plan(str(out), dying(died), 10**18))
     assert died.exists()
     assert {Path(each.path).name: each.status for each in found if each.status == "failed"} == {
         "bad.pcap": "failed"
@@ -91,16 +96,7 @@ def test_one_large_capture_is_read_by_all_workers_even_if_one_dies(
 ) -> None:
     monkeypatch.setattr(parallel, "MIN_OCTETS", 1)
     died = tmp_path / "died"
-
-    def dies_later() -> Options:
-        if len(list(tmp_path.rglob("part-*"))) == 2:
-            try:
-                died.touch(exist_ok=False)
-            except FileExistsError:
-                return Options()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return Options()
-
+    dies_later = dying(died, lambda: len(list(tmp_path.rglob("part-*"))) == 2)
     out = tmp_path / "out"
     captures = tmp_path / "captures"
     captures.mkdir()

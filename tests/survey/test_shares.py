@@ -10,8 +10,6 @@ import pytest
 
 import console_docs
 from netdissect import analyze
-from netdissect.capture import open_capture
-from netdissect.capture.writer import PcapWriter
 from netdissect.cli.session import Choices
 from netdissect.model.survey import Outcome
 from netdissect.survey import shares
@@ -21,6 +19,7 @@ from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from packetbuild import ipv4, link_frame, udp
+from twocaptures import interleaved
 
 CAPTURES = console_docs.ROOT / "captures"
 NAMES = (
@@ -33,24 +32,15 @@ NAMES = (
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real captures at the same time, and flows that only another flow's server tells about."""
-    path = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
-    frames = []
-    for name in NAMES:
-        with open_capture(CAPTURES / name) as capture:
-            own = [frame for frame in capture if frame[2] == 1]
-        frames += [(time - own[0][1], data, wire) for _, time, _, data, wire in own]
     known = next(iter(analyze(str(CAPTURES / NAMES[0])).connections)).server
     host = bytes(map(int, known.partition(":")[0].split(".")))
+    more = []
     for place in range(12):
         payload = udp(b"\xee" * 9, 40_000 + place, int(known.partition(":")[2]))
         packet = link_frame("ethernet", ipv4(payload, src=host, dst=host))[1]
-        frames.append((10**11 + place, packet, len(packet)))
-    with path.open("wb") as file:
-        writer = PcapWriter(file, link_type=1)
-        for time, data, wire in sorted(frames, key=lambda frame: frame[0]):
-            writer.write(time + 1_700_000_000_000_000_000, data, wire)
-        writer.flush()
-    return path
+        more.append((10**11 + place, packet, len(packet)))
+    target = tmp_path_factory.mktemp("mixed") / "mixed.pcap"
+    return interleaved((CAPTURES / name for name in NAMES), target, more)
 
 
 def plan_for(out: Path) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +18,13 @@ from netdissect.export.qlog import FLAVOURS, qlog
 from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
+if TYPE_CHECKING:
+    from netdissect.pipeline.reports import Reports
+
 __all__ = ["command"]
 
 _LUA, _ALL = "lua", "all"
+_TWICE = "export reads a capture twice: give a file, not `-`"
 
 
 @click.command("export")
@@ -88,7 +93,7 @@ def command(
     if (notes is None) == (qlog_file is None):
         raise UsageError("what to write? --pcapng-notes FILE or --qlog FILE")
     if file == "-":
-        raise UsageError("export reads a capture twice: give a file, not `-`")
+        raise UsageError(_TWICE)
     if notes is None:
         return _qlog(Session(file, choices, quiet=True), qlog_file or "-", flavour, connection)
     fit_to_write(notes, [file])
@@ -118,8 +123,8 @@ def _lua(protocol: str | None, output: str | None) -> int:
 def _qlog(session: Session, target: str, flavour: str, number: int | None) -> int:
     """Write one connection as qlog."""
     fit_to_write(target, [session.file])
-    with session, session.again() as ahead:
-        reports = ahead.analysis().connections
+    with session:
+        reports = _first_look(session)
         if number is None and len(reports) > 1:
             raise UsageError(f"a qlog file holds one of the {len(reports):,}: --connection N")
         report = reports.by_number(number or 1)
@@ -129,6 +134,13 @@ def _qlog(session: Session, target: str, flavour: str, number: int | None) -> in
             for line in qlog(session.both(), report, flavour):
                 out.write(line)
         return session.status()
+
+
+def _first_look(session: Session) -> Reports:
+    reports = session.look()
+    if reports is None:
+        raise UsageError(_TWICE)
+    return reports
 
 
 def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:
@@ -145,11 +157,10 @@ def _names(session: Session) -> dict[str, str]:
     from netdissect.cli.settings import in_force  # noqa: PLC0415
 
     found: dict[str, set[str]] = {}
-    with session.again(quiet=True) as ahead:
-        for report in ahead.analysis().connections:
-            name = report.identity.get("name")
-            if isinstance(name, str) and name:
-                found.setdefault(_address(report.client), set()).add(name)
+    for report in _first_look(session):
+        name = report.identity.get("name")
+        if isinstance(name, str) and name:
+            found.setdefault(_address(report.client), set()).add(name)
     names = {address: given.pop() for address, given in found.items() if len(given) == 1}
     ends = Counter(_address(end) for end in in_force()["endpoints"])
     for end, name in in_force()["endpoints"].items():

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from netdissect.export.diagnosis import label
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
@@ -34,7 +35,6 @@ _NAMES = {
         "lost": "recovery:packet_lost", "metrics": "recovery:metrics_updated",
     },
 }  # fmt: skip
-_WAYS = ("c2s", "s2c")
 _SMOOTHING = 8
 """RFC 6298: a new round trip counts for so much less than those before."""
 _TABLES = """
@@ -118,7 +118,7 @@ def _events(
         yield item.time_ns, item.frame, kind, json.dumps(data)
     elif isinstance(item, UnitRecord) and (flavour == DRAFT or item.direction == local):
         # qvis draws losses and round trips of what the local side sent.
-        first, way = item.copies[0], {"direction": _WAYS[item.direction]}
+        first, way = item.copies[0], {"direction": label(item.direction)}
         if item.rtt_ms is not None and not item.rtt_ambiguous and item.acked_time_ns is not None:
             trip = {"latest_rtt": round(item.rtt_ms, 3), **way}
             yield item.acked_time_ns, item.acked_frame or first.frame, "metrics", json.dumps(trip)

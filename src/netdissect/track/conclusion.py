@@ -15,7 +15,7 @@ from netdissect.model.reports import (
 )
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
-from netdissect.track.lane import Lane
+from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
@@ -211,13 +211,7 @@ def _spaces(connection: Connection) -> list[Space]:
 
 def _patience_ns(connection: Connection) -> int:
     """Return how long an acknowledgement may take: the longest usual round trip."""
-    slow = 0.0
-    for lane in connection.lanes:
-        for trip in lane.round_trips():
-            # No percentile lies above the highest sample: most need not be worked out.
-            if trip.highest > MIN_PATIENCE_NS:
-                slow = max(slow, trip.percentile(0.95) or 0.0)
-    return int(max(slow * 1e6, MIN_PATIENCE_NS))
+    return int(max(slowest_ms(connection.lanes, MIN_PATIENCE_NS) * 1e6, MIN_PATIENCE_NS))
 
 
 def _silent_close(connection: Connection, end_ns: int) -> int | None:

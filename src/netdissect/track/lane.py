@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,7 +19,7 @@ from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
 from netdissect.track.vantage import MIN_ANSWERS, MIN_STEADY, Sight
 
-__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "Lane", "Seen"]
+__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "Lane", "Seen", "slowest_ms"]
 
 MAX_TYPES = 1024
 """Message types counted per direction; further ones count as `other`."""
@@ -228,6 +229,17 @@ class Lane:
             if not space.in_stream:
                 count += space.disorder
         return count
+
+
+def slowest_ms(lanes: Sequence[Lane], above_ns: int) -> float:
+    """Return the longest usual round trip, ms; 0 where none is longer than `above_ns`."""
+    slow = 0.0
+    for lane in lanes:
+        for trip in lane.round_trips():
+            # No percentile lies above the highest sample: most need not be worked out.
+            if trip.highest > above_ns:
+                slow = max(slow, trip.percentile(0.95) or 0.0)
+    return slow
 
 
 def _kind(rule: SpaceRule, policy: Policy) -> type[Space]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from netdissect.model.native import i64
 from netdissect.model.reports import QuietSpan
-from netdissect.track.lane import Lane
+from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import COPIES, FIRST_NS
@@ -186,12 +186,7 @@ class Quiet:
 
     def _patient_ns(self, least_ns: int) -> int:
         """Return how long an answer is waited for."""
-        slow = 0.0
-        for lane in self._lanes:
-            for trip in lane.round_trips():
-                # No percentile lies above the highest sample: most need not be worked out.
-                if trip.highest > least_ns // PATIENT_TRIPS:
-                    slow = max(slow, trip.percentile(0.95) or 0.0)
+        slow = slowest_ms(self._lanes, least_ns // PATIENT_TRIPS)
         return max(least_ns, PATIENT_TRIPS * int(slow * _MS))
 
     def _last_answered(self, side: int) -> int:
