@@ -324,6 +324,15 @@ def test_weighing_prefers_the_delay_and_not_the_order() -> None:
     assert told.doubtful_sent == (True, True)
 
 
+def test_what_a_relay_held_back_is_no_copy_for_certain() -> None:
+    """The relay copied nothing; it held one datagram back for longer than any other by far, so that
+    it came just before the same octets, sent again."""
+    burst = CAPTURES / "riptide" / "udp_main_burst_gap_clientleg.pcap"
+    with join(str(burst), str(burst.with_name("udp_main_burst_gap_serverleg.pcap"))) as found:
+        rows = [row for capture in (0, 1) for _, row in found.fates(capture)]
+    assert [row for row in rows if row.fate is Fate.COPY and not row.ambiguous] == []
+
+
 def test_three_captures_and_one_file_of_all(tmp_path: Path) -> None:
     middle = rewritten(LOSSY[0], tmp_path / "middle.pcap", shifted(5 * S), jittered(9_000, 3))
     paths = [str(LOSSY[0]), middle, str(LOSSY[1])]

@@ -269,7 +269,8 @@ def _clusters(
     """Return the datagrams of a name, parted where no usual delay reaches across.
 
     What arrived with nobody who sent it just before is put to the latest ones that lack an arrival,
-    else to the latest ones.
+    else to the latest ones. Where more arrived than was sent, and one before was lost, a delay that
+    is not usual may be why: those are weighed together.
     """
     slack = channel.chances.slack_ns
     events = [(sight[0], 0, sight) for sight in sent]
@@ -290,4 +291,8 @@ def _clusters(
         else:
             lacking = [part for part in found if len(part[0]) > len(part[1])]
             (lacking or found)[-1][1].append(sight)
+    for index in range(len(found) - 1, 0, -1):
+        (before, came), (sent, arrived) = found[index - 1 : index + 1]
+        if len(before) > len(came) and len(arrived) > len(sent):
+            found[index - 1 : index + 1] = [(before + sent, came + arrived)]
     return found
