@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,15 @@ def room(path: Path) -> str:
     return first.removesuffix(".py")
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Return all that a file of the source consists of."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path: Path) -> Iterator[str]:
     """Yield every imported module, also those inside functions; relative ones count as faults."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -89,7 +96,7 @@ def test_the_map_has_no_arrow_that_nobody_takes() -> None:
 def test_imports_by_name_follow_the_map() -> None:
     for path in modules():
         here, place = room(path), str(path.relative_to(SOURCE))
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
                 text = ast.unparse(node.args[0])
                 for there in re.findall(r"netdissect\.(\w+)", text):
@@ -107,7 +114,7 @@ def imported_files(path: Path, files: set[str]) -> set[str]:
     function, for type checking alone.
     """
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -150,7 +157,7 @@ def test_programs_are_started_in_one_place() -> None:
         if place in _STARTS:
             continue
         assert not _STARTERS & {name.partition(".")[0] for name in imports(path)}, place
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
                 called = node.func.attr
@@ -188,14 +195,14 @@ NAMES_SOME = {
 """Files that belong to no protocol and yet name some, and why."""
 
 
-def names_in_code(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def names_in_code(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (line, text) of every name and string of a module but its documentation."""
     told = {
         id(node.value)
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    for node in ast.walk(tree):
+    for node in nodes(path):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Name):
             yield line, node.id
@@ -217,7 +224,7 @@ def test_no_shared_file_names_a_protocol(path: Path) -> None:
         return
     found = [
         f"{place}:{line}: {text[:60]}"
-        for line, text in names_in_code(ast.parse(path.read_text()))
+        for line, text in names_in_code(path)
         if OWN.search(text)
     ]
     assert not found
@@ -259,7 +266,7 @@ def test_functions_and_files_stay_readable() -> None:
         assert generated or text.count("\n") <= MAX_LINES, f"{path.relative_to(ROOT)} is too long"
         if generated:
             continue
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 assert length <= 70, f"{path.relative_to(ROOT)}: {node.name} has {length} lines"

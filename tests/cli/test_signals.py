@@ -21,6 +21,7 @@ from threading import Thread
 
 import pytest
 
+import forkserver
 from fuzzing import free_target, server_command
 from livetraffic import needs_capture
 from netdissect.system.programs import find
@@ -69,6 +70,7 @@ def orphans() -> Iterator[None]:
         pytest.skip("only Linux tells whose processes are left")
     library = ctypes.CDLL(None)
     library.prctl(_SUBREAPER, 1, 0, 0, 0)
+    forkserver.python()  # stays with the tests
     before = children()
     yield
     end = time.monotonic() + LIMIT_S / 4

@@ -32,7 +32,7 @@ __all__ = [
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 
-SHARES = [4, pytest.param(1, marks=pytest.mark.slow)]
+SHARES = [8, pytest.param(1, marks=pytest.mark.slow)]
 """Each how manyth datagram of all captures is looked at: what is slow looks at all of them."""
 
 STOPS = frozenset({"truncated", "overlong-varint", "length-beyond-end", "unterminated-string"})
