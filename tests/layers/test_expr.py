@@ -25,7 +25,15 @@ def test_translate_renames_every_name() -> None:
     assert eval(text, {"v_a": 4, "v_b": 1}) == 5  # noqa: S307
 
 
-@pytest.mark.parametrize("text", ["__import__('os')", "a.b", "[a for a in b]", "lambda: 1", "a[0]"])
+def test_a_field_of_the_items_of_a_list_counts_where_any_has_it() -> None:
+    rule = E("odd != items.low")
+    assert rule({"odd": 0, "items": [{"low": 0}, {"low": 7}, {}]})
+    assert not rule({"odd": 0, "items": [{"low": 0}]})
+    assert not rule({"odd": 0, "items": None})
+    assert rule({"odd": 0, "items": [Pair(low=1)]})
+
+
+@pytest.mark.parametrize("text", ["__import__('os')", "a.b.c", "a().b", "[a for a in b]", "lambda: 1", "a[0]"])
 def test_nothing_but_arithmetic_is_accepted(text: str) -> None:
     with pytest.raises((SyntaxError, TypeError)):
         E(text)

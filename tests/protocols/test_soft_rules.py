@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,45 +15,98 @@ from netdissect.layers.expr import E
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.protocols import registry
+from netdissect.protocols.knet.phases import Phase, Progress
 
-SHARED = {"riptide": ("riptide-empty-datagram", "riptide-oversize")}
-"""Codes whose rule is about a datagram as a whole: not of a layer, and shared all the same."""
-DIALECTS = {"riptide": ("riptide-2.0", "riptide-2.1dev", "riptide-2.1", "riptide-2.2")}
+VECTORS = Path(__file__).parents[1] / "vectors"
+
+
+class Rules(NamedTuple):
+    """How a protocol is compared."""
+
+    dialects: tuple[str, ...]
+    shared: tuple[str, ...]
+    """Codes whose rule is about a datagram as a whole: not of a layer, and shared all the same."""
+    stops: tuple[str, ...] = ()
+    """Codes of datagrams that are cut short, beside those of all protocols."""
+    apart: tuple[str, ...] = ()
+    """Root layers of what `scan` knows by its place in a connection alone."""
+    made: tuple[str, ...] = ()
+    """Octets of what no capture and no vector holds."""
+
+
+RULES = {
+    "riptide": Rules(
+        ("riptide-2.0", "riptide-2.1dev", "riptide-2.1", "riptide-2.2"),
+        ("riptide-empty-datagram", "riptide-oversize"),
+    ),
+    "knet": Rules(
+        ("knet-2.x", "knet-2010", "knet-urho3d", "knet-spec"),
+        ("knet-empty-datagram", "knet-header", "knet-no-base", "knet-oversize"),
+        ("knet-zero-content",),
+        ("kNet connect datagram",),
+        (
+            "4000000000 02d000020014ff",  # a fragment of transfer 0
+            "4000000000 051000 ffffffff07",  # a Disconnect with an octet behind it
+            "000000 0240 0001",  # a ping of 2010 with the bit of a fragment
+        ),
+    ),
+}
 
 
 def rules(protocol: str) -> tuple[set[str], set[tuple[str, str]]]:
     """Return the codes of rules that derived readers carry, and the texts of those they do not."""
-    codes, own = set(SHARED[protocol]), set()
-    for layer, _skip in layer_module(protocol).READERS:
-        for check in layer.checks:
-            if isinstance(check.when, E):
-                codes.add(check.code)
-            else:
-                own.add((check.code, check.message))
+    module = layer_module(protocol)
+    layers = [layer for layer, _skip in module.READERS] + getattr(module, "RULES", [])
+    codes, own = set(), set()
+    for check in (check for layer in layers for check in layer.checks):
+        if isinstance(check.when, E) and check.severity is None:
+            codes.add(check.code)
+        else:
+            own.add((check.code, check.message))
     return {code for code in codes if code.startswith(f"{protocol}-")}, own
 
 
+def start(protocol: str, dialect: str) -> Hints:
+    """Return the hints of a connection that is open, where all of a datagram is read."""
+    extra: Any = None
+    if protocol == "knet":
+        extra = Progress(Phase.LEARNING if dialect == "knet-spec" else Phase.OPEN)
+    return Hints((dialect, dialect), extra)
+
+
 def noted(protocol: str, payload: bytes, dialect: str, direction: int) -> set[tuple[str, str]]:
-    events = registry.get(protocol).scan(payload, direction, Hints((dialect, dialect)))
+    events = registry.get(protocol).scan(payload, direction, start(protocol, dialect))
     return {(event[1], event[2]) for event in events if event[0] == Ev.NOTE}
 
 
-@pytest.mark.parametrize("protocol", sorted(SHARED))
+def samples(protocol: str) -> list[bytes]:
+    """Return octets with every odd thing that a vector or a capture holds, and damaged ones."""
+    known = json.loads((VECTORS / f"{protocol}.vectors.json").read_text("utf-8"))
+    rows = known if isinstance(known, list) else known["vectors"]
+    vectors = [bytes.fromhex(row["hex"]) for row in rows]
+    vectors += [bytes.fromhex(text) for text in RULES[protocol].made]
+    sample = vectors + random.Random(3).sample(payloads(protocol), 150)
+    return [b"", b"\5\5", bytes(2000), *sample, *mutations(sample, 400)]
+
+
+@pytest.mark.parametrize("protocol", sorted(RULES))
 def test_scan_notes_what_the_walker_finds(protocol: str) -> None:
     codes, own = rules(protocol)
-    sample = random.Random(3).sample(payloads(protocol), 250)
-    octets = [b"", b"\5\5", bytes(1300), *sample, *mutations(sample, 400)]
+    how = RULES[protocol]
     met = set()
-    for payload in octets:
-        for dialect in DIALECTS[protocol]:
+    for payload in samples(protocol):
+        for dialect in how.dialects:
             for direction in (0, 1):
                 tree = dissect(protocol, payload, Request(dialect, direction), strict=True)
-                if any(each.code in STOPS for each in tree.annotations):
-                    continue  # cut short: its reader gives no values
+                if tree.root.name in how.apart:
+                    continue
                 found = {(each.code, each.message) for each in tree.annotations} - own
-                found = {each for each in found if each[0] in codes}
+                cut = {each.code for each in tree.annotations} & {*STOPS, *how.stops}
+                # Of what is cut short its reader gives no values.
+                wanted = {*how.shared, *(() if cut else codes)}
+                found = {each for each in found if each[0] in wanted}
                 events = noted(protocol, payload, dialect, direction)
-                noted_too = {each for each in events if each[0] in codes}
+                noted_too = {each for each in events if each[0] in wanted}
                 assert noted_too == found, (dialect, direction, payload.hex())
                 met |= {code for code, _text in found}
-    assert met == codes
+    assert met == codes | {*how.shared}

@@ -5,7 +5,8 @@ one) followed by the next offset, or None where the octets do not suffice: then 
 was there. The functions are written into `dissect/readers/<protocol>.py`, so that the hot path
 imports no Scapy; a test regenerates and compares. Rewrite them with
 `python -m netdissect.dissect.derive`. Soft rules that are expressions come with them: `odd_...`
-takes what the reader returned.
+takes what the reader returned. A rule with a severity of its own does not: an event has that of its
+code.
 
 A field class that is not listed here may bring its own snippet: `derive(self, writer)`.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from string import Formatter
@@ -33,6 +34,7 @@ from scapy.fields import (
 
 from netdissect.dissect.derive_bits import lsb_body
 from netdissect.dissect.engine import layer_module
+from netdissect.layers.base import Check
 from netdissect.layers.expr import E
 from netdissect.layers.fields import (
     Embedded,
@@ -53,8 +55,8 @@ __all__ = ["compile_reader", "module_source", "source"]
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` returns a finding for each soft
-rule that such values break.
+the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+rule that such values break, or the values that rules name where there is no reader.
 """
 
 # ruff: noqa
@@ -364,41 +366,83 @@ def _optional(writer: _Writer, field: Any) -> None:
 # -- LSB-first layers: everything comes out of one little-endian number --------------------------
 
 
-def _text(rule: E, names: dict[str, str]) -> str:
+def _text(
+    rule: E, names: dict[str, str], some: Callable[[str, str], str] = "{}.{}".format
+) -> str:
     """Return the source text of an expression over local variables, of which some may be None."""
-    return rule.translate({name: f"({names[name]} or 0)" for name in rule.names}, names)
+    return rule.translate({name: f"({names[name]} or 0)" for name in rule.names}, names, some)
 
 
-def odd_source(layer: type[Any], skip: Iterable[str] = ()) -> str:
-    """Return the text, behind its name, of the function that says which soft rules of a layer the
-    values of its reader break: the checks that are expressions over them. "" = there are none.
+def odd_source(
+    layer: type[Any], skip: Iterable[str], rows: Mapping[type[Any], Iterable[str]]
+) -> str:
+    """Return the text, behind its name, of the function that adds a finding for each soft rule of a
+    layer, and of the items of its lists, that the values of its reader break: of the checks that
+    are expressions over them. "" = there are none.
+
+    Args:
+        layer: the layer class.
+        skip: fields whose values its reader does not return.
+        rows: other layers that have readers, and what those do not return.
+
     """
-    values = _written(layer, skip).values
-    places = {value.removeprefix("v_"): at for at, value in enumerate(values)}
-    names = {name: f"v_{name}" for name in places} | {"_direction": "direction"}
+    return _odd(layer, _returned(layer, skip), rows)
+
+
+def rule_source(layer: type[Any]) -> str:
+    """Return the same for a layer without a reader: the values are those its rules name, in the
+    order of the fields.
+    """
+    used = {name for check in layer.checks for name in _told(check)}
+    return _odd(layer, [field.name for field in layer.fields_desc if field.name in used], {})
+
+
+def _returned(layer: type[Any], skip: Iterable[str]) -> list[str]:
+    """Return the names of the values that a reader returns."""
+    return [value.removeprefix("v_") for value in _written(layer, skip).values]
+
+
+def _told(check: Check) -> set[str]:
+    """Return the fields that a rule and its message name."""
+    shown = {name for _, name, _, _ in Formatter().parse(check.message) if name is not None}
+    return shown | {*check.when.names} if isinstance(check.when, E) else shown
+
+
+def _odd(
+    layer: type[Any], values: list[str], rows: Mapping[type[Any], Iterable[str]]
+) -> str:
+    names = {name: f"v_{name}" for name in values} | {"_direction": "direction"}
+    lists = {
+        field.name: field.item for field in layer.fields_desc
+        if isinstance(field, Items) and field.name in names
+    }  # fmt: skip
+
+    def some(items: str, name: str) -> str:
+        place = _returned(lists[items], rows[lists[items]]).index(name)
+        return f"any(item[{place}] for item in v_{items})"
+
     used: set[str] = set()
     body: list[str] = []
     for check in layer.checks:
-        parts = list(Formatter().parse(check.message))
-        shown = {name for _, name, _, _ in parts if name is not None}
-        if not isinstance(check.when, E) or not names.keys() >= shown | {*check.when.names}:
+        told = _told(check)
+        if not isinstance(check.when, E) or not names.keys() >= told or check.severity is not None:
             continue
-        used |= shown | {*check.when.names}
+        used |= told
         text = "".join(
             literal + ("" if name is None else f"{{{names[name]}{form and ':' + form}}}")
-            for literal, name, form, _ in parts
+            for literal, name, form, _ in Formatter().parse(check.message)
         )
-        how = "f" if shown else ""
-        note = f"(_NOTE, {check.code!r}, {how}{text!r})"
-        body.append(f"    if {_text(check.when, names)}: found.append({note})")
+        note = f"(_NOTE, {check.code!r}, {'f' if '{' in text else ''}{text!r})"
+        body.append(f"    if {_text(check.when, names, some)}: found.append({note})")
+    for name, item in lists.items():
+        if item in rows and odd_source(item, rows[item], rows):
+            used.add(name)
+            body.append(f"    for item in v_{name}: odd_{item.__name__}(item, direction, found)")
     if not body:
         return ""
-    lines = [
-        "(values: tuple[Any, ...], direction: int | None) -> list[Event]:",
-        "    found: list[Event] = []",
-        *(f"    v_{name} = values[{at}]" for name, at in places.items() if name in used),
-    ]
-    return "\n".join([*lines, *body, "    return found"])
+    head = "(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:"
+    told_first = [f"    v_{name} = values[{at}]" for at, name in enumerate(values) if name in used]
+    return "\n".join([head, *told_first, *body])
 
 
 def source(layer: type[Any], skip: Iterable[str] = ()) -> tuple[str, dict[str, str], set[str]]:
@@ -440,25 +484,32 @@ def module_source(protocol: str) -> str:
     """Return the text of `dissect/readers/<protocol>.py`, from the layer module's `READERS` table.
 
     `READERS` is a list of (layer class, names of fields to pass over), items before the lists of
-    them. Layers of one layout share the reader of the first.
+    them. Layers of one layout share the reader of the first. Of the layers in `RULES`, which are
+    read by hand or with others, only the soft rules are written.
     """
-    return _module(protocol, layer_module(protocol).READERS)
+    module = layer_module(protocol)
+    return _module(protocol, module.READERS, getattr(module, "RULES", ()))
 
 
-def _module(title: str, rows: Iterable[tuple[type[Any], Iterable[str]]]) -> str:
+def _module(
+    title: str, rows: list[tuple[type[Any], Iterable[str]]], rules: Iterable[type[Any]] = ()
+) -> str:
     functions: dict[str, str] = {}
     shared: list[str] = []
     structs: dict[str, str] = {}
     imports: set[str] = set()
+    made: list[tuple[str, str]] = []
     for layer, skip in rows:
         text, needed, needs = source(layer, skip)
-        odd = odd_source(layer, skip)
-        for name, made in ((f"read_{layer.__name__}", text), (f"odd_{layer.__name__}", odd)):
-            if made and functions.setdefault(made, name) != name:
-                shared.append(f"{name}: Final = {functions[made]}")
+        made.append((f"read_{layer.__name__}", text))
+        made.append((f"odd_{layer.__name__}", odd_source(layer, skip, dict(rows))))
         structs |= needed
         imports |= needs
-        if odd:
+    made += [(f"odd_{layer.__name__}", rule_source(layer)) for layer in rules]
+    for name, text in made:
+        if text and functions.setdefault(text, name) != name:
+            shared.append(f"{name}: Final = {functions[text]}")
+        if text and name.startswith("odd_"):
             structs["int(Ev.NOTE)"] = "_NOTE"
             imports.add("from netdissect.model.events import Ev, Event")
     constants = "\n".join(

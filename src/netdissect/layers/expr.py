@@ -12,9 +12,10 @@ __all__ = ["E"]
 
 _ALLOWED: Final = (
     ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
-    ast.Compare, ast.IfExp, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple,
+    ast.Compare, ast.IfExp, ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.Tuple, ast.Set,
+    ast.Attribute,
 )  # fmt: skip
-"""What an expression may be made of: arithmetic and comparison, no calls and no attributes."""
+"""What an expression may be made of: arithmetic and comparison, and no calls."""
 
 
 class _Names(Mapping[str, Any]):
@@ -45,11 +46,23 @@ class _Names(Mapping[str, Any]):
 
 
 class _Renaming(ast.NodeTransformer):
-    """Puts a text in the place of each name: another one where it is asked whether it is None."""
+    """Puts a text in the place of each name: another one where it is asked whether it is None, and
+    a third where it is asked for a field of the items of a list.
+    """
 
-    def __init__(self, number: Callable[[str], str], value: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        number: Callable[[str], str],
+        value: Callable[[str], str],
+        some: Callable[[str, str], str],
+    ) -> None:
         self._number = number
         self._value = value
+        self._some = some
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """Write whether any item of a list has a field that counts."""
+        return ast.Name(self._some(ast.unparse(node.value), node.attr))
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """Write a name that counts as a number."""
@@ -72,7 +85,16 @@ class _Renaming(ast.NodeTransformer):
 _LOOKUPS: Final = _Renaming(
     lambda name: f"(0 if (_{name} := _fields[{name!r}]) is None else _{name})",
     lambda name: f"_fields[{name!r}]",
+    lambda items, name: f"_some(_fields[{items!r}], {name!r})",
 )
+
+
+def _some(items: Any, name: str) -> bool:
+    """Return whether a field of any item counts; items may be cut short."""
+    return any(
+        item.get(name) if isinstance(item, Mapping) else item.getfieldval(name)
+        for item in items or ()
+    )
 
 
 def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
@@ -80,7 +102,7 @@ def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
     body = _LOOKUPS.text(source)
     # The text is a constant of this package and was checked before: nothing of a packet is run.
     rule: Callable[[Mapping[str, Any]], Any] = eval(  # noqa: S307
-        f"lambda _fields: {body}", {"__builtins__": {}}
+        f"lambda _fields: {body}", {"__builtins__": {}, "_some": _some}
     )
     return rule
 
@@ -89,7 +111,8 @@ class E:
     """An expression such as `E("size_hi << 6 | size_lo")` over the fields read so far.
 
     Called with a Scapy packet or with a mapping of field values. An absent (None) field counts as
-    0; `name is None` tells the two apart.
+    0; `name is None` tells the two apart. `items.name` is whether any item of a list has a field
+    other than 0.
     Raises SyntaxError or TypeError at definition when it holds anything but arithmetic, comparison
     and names.
     """
@@ -100,7 +123,8 @@ class E:
         self.source = source
         self.tree = ast.parse(source, mode="eval")
         for node in ast.walk(self.tree):
-            if not isinstance(node, _ALLOWED):
+            inner = isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name)
+            if inner or not isinstance(node, _ALLOWED):
                 raise TypeError(f"{type(node).__name__} is not allowed in {source!r}")
         self.names = tuple(
             sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
@@ -117,8 +141,13 @@ class E:
     def __repr__(self) -> str:
         return f"E({self.source!r})"
 
-    def translate(self, numbers: Mapping[str, str], values: Mapping[str, str]) -> str:
+    def translate(
+        self,
+        numbers: Mapping[str, str],
+        values: Mapping[str, str],
+        some: Callable[[str, str], str] = "{}.{}".format,
+    ) -> str:
         """Return Python source of the expression with each name replaced by `numbers[name]`, or by
-        `values[name]` where it is compared with None.
+        `values[name]` where it is compared with None, and `items.name` by `some(items, name)`.
         """
-        return _Renaming(numbers.__getitem__, values.__getitem__).text(self.source)
+        return _Renaming(numbers.__getitem__, values.__getitem__, some).text(self.source)

@@ -21,6 +21,8 @@ from netdissect.wire.knet import (
     SPECIFICATION,
     TUNDRA,
     acknowledged,
+    header_fault,
+    misfit,
 )
 from netdissect.wire.values import Values
 
@@ -30,7 +32,6 @@ SCHEMA_VALUES: tuple[Values, ...] = (VALUES,)
 """What the types of user schemas may be."""
 
 _CONNECT = str(KnetConnect._name)  # noqa: SLF001 - Scapy's own name of a layer
-_HEADER_OCTETS = 3
 _CUT = frozenset({"truncated", "length-beyond-end"})
 _ACKS_SHOWN = 4
 _DROPS = {
@@ -104,7 +105,7 @@ def _connect(root: FieldNode, walker: Walker) -> None:
         return
     _generate(root, "payload_text", text)
     if len(data.value) > SERVER_LIMIT:
-        _oversize(len(data.value), walker)
+        _misfit(len(data.value), walker)
 
 
 def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None:
@@ -114,16 +115,14 @@ def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None
     for node in messages.children if messages is not None else ():
         _flatten(node, payload)
     _recode(dissection, payload, document=document)
-    if not payload:
-        walker.note("knet-empty-datagram", "no octets", 0)
-    if len(payload) > LARGEST_SENT:
-        _oversize(len(payload), walker)
+    _misfit(len(payload), walker)
     _kind(root, walker, "datagram" if payload else "empty", drops=not document)
 
 
-def _oversize(size: int, walker: Walker) -> None:
-    text = f"{size} octets; kNet sends less than {LARGEST_SENT}, a server takes {SERVER_LIMIT}"
-    walker.note("knet-oversize", text, 8 * LARGEST_SENT, 8 * (size - LARGEST_SENT))
+def _misfit(size: int, walker: Walker) -> None:
+    fault = misfit(size)
+    if fault is not None:
+        walker.note(*fault, 8 * min(size, LARGEST_SENT), 8 * max(0, size - LARGEST_SENT))
 
 
 def _flatten(node: FieldNode, payload: bytes) -> None:
@@ -153,11 +152,7 @@ def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
     """Give a cut header its own code: what a receiver does depends on where the cut is."""
     if _child(dissection.root, "messages") is not None:
         return
-    code, text = "knet-header", "header needs 3 octets"
-    if len(payload) >= _HEADER_OCTETS:
-        code, text = "knet-no-base", "reliable base missing"
-        if document:
-            code, text = "knet-header", "the lists of the header are cut short"
+    code, text = header_fault(len(payload), document=document)
     for index, note in enumerate(dissection.annotations):
         if note.code in _CUT:
             dissection.annotations[index] = replace(note, code=code, message=text)

@@ -1,8 +1,8 @@
 """Derived readers of knet: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` returns a finding for each soft
-rule that such values break.
+the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+rule that such values break, or the values that rules name where there is no reader.
 """
 
 # ruff: noqa
@@ -11,10 +11,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from netdissect.model.events import Ev, Event
 from netdissect.wire import varint
 
 _LE_H: Final = Struct("<H").unpack_from
 _LE_I: Final = Struct("<I").unpack_from
+_NOTE: Final = int(Ev.NOTE)
 _read_KNET_15_16: Final = varint.KNET_15_16.read
 _read_KNET_7_7_16: Final = varint.KNET_7_7_16.read
 _read_KNET_7_8: Final = varint.KNET_7_8.read
@@ -82,6 +84,19 @@ def read_KnetMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
+def odd_KnetMessage(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_fragment_start = values[0]
+    v_fragment = values[1]
+    v_reliable = values[3]
+    v_unused = values[4]
+    v_fragment_count = values[6]
+    v_transfer_id = values[7]
+    if (v_unused or 0): found.append((_NOTE, 'knet-unused-bit', 'bit 11 is set'))
+    if ((v_fragment or 0) or (v_fragment_start or 0)) and (not (v_reliable or 0)): found.append((_NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
+    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((_NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+    if v_transfer_id is not None and (v_transfer_id or 0) == 0: found.append((_NOTE, 'knet-transfer-zero', 'transfer 0'))
+
+
 def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
     p = off
@@ -108,6 +123,14 @@ def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
         v_messages.append(item)
         p = item[-1]
     return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
+
+
+def odd_KnetDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_reliable = values[1]
+    v_messages = values[5]
+    if not (v_messages or 0): found.append((_NOTE, 'knet-no-messages', 'a header and no messages'))
+    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((_NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
+    for item in v_messages: odd_KnetMessage(item, direction, found)
 
 
 def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -172,6 +195,18 @@ def read_Knet2010Message(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     return (v_fragment_start, v_fragment, v_in_order, v_reliable, v_unused, v_reliable_delta, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
+def odd_Knet2010Message(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_fragment_start = values[0]
+    v_fragment = values[1]
+    v_reliable = values[3]
+    v_unused = values[4]
+    v_fragment_count = values[6]
+    if (v_unused or 0): found.append((_NOTE, 'knet-unused-bit', 'bit 11 is set'))
+    if (v_fragment_start or 0) and (not (v_reliable or 0)): found.append((_NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
+    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((_NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+    if (v_fragment or 0) and (not (v_reliable or 0)) and (not (v_fragment_start or 0)): found.append((_NOTE, 'knet-stray-fragment-bit', 'left-over Fragment bit; read as a whole message'))
+
+
 def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (in_order, reliable, packet_id_low, packet_id_high, reliable_base, messages, next offset)."""
     p = off
@@ -200,6 +235,14 @@ def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     return (v_in_order, v_reliable, v_packet_id_low, v_packet_id_high, v_reliable_base, v_messages, p,)
 
 
+def odd_Knet2010Datagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_reliable = values[1]
+    v_messages = values[5]
+    if not (v_messages or 0): found.append((_NOTE, 'knet-no-messages', 'a header and no messages'))
+    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((_NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
+    for item in v_messages: odd_Knet2010Message(item, direction, found)
+
+
 def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (message_id, acked_packet_id, sequence_bits, next offset)."""
     p = off
@@ -218,6 +261,11 @@ def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
     v_sequence_bits, = _LE_I(buf, p)
     p += 4
     return (v_message_id, v_acked_packet_id, v_sequence_bits, p,)
+
+
+def odd_KnetPacketAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_acked_packet_id = values[1]
+    if (v_acked_packet_id or 0) >> 22: found.append((_NOTE, 'knet-ack-bits', f'bits 22-23 of {v_acked_packet_id:#x} are set: the base acknowledges nothing'))
 
 
 def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -313,6 +361,11 @@ def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     return (v_fragment_start, v_fragment, v_in_order_code, v_single_in_order_index, v_multi_in_order_index_count, v_multi_in_order_indexes, v_fragment_count, v_transfer_id, v_fragment_number, v_content, p,)
 
 
+def odd_KnetSpecMessage(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_fragment_count = values[6]
+    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((_NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+
+
 def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (packet_id_low, in_order, reliable, packet_id_high, in_order_delta_count, in_order_deltas, in_order_datagram_indexes, next offset)."""
     p = off
@@ -380,3 +433,17 @@ def read_KnetTcpMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     v_content = buf[p:p + k]
     p += k
     return (v_content_length, v_content, p,)
+
+
+def odd_KnetSpecDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_messages = values[0]
+    if not (v_messages or 0): found.append((_NOTE, 'knet-no-messages', 'a header and no messages'))
+
+
+def odd_KnetWrongSize(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    if 1: found.append((_NOTE, 'knet-control-size', 'the payload does not have the size of this control message'))
+
+
+def odd_KnetDisconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_data = values[0]
+    if (v_data or 0): found.append((_NOTE, 'knet-disconnect-payload', 'an empty message with a payload'))

@@ -1,8 +1,8 @@
 """Derived readers of riptide: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` returns a finding for each soft
-rule that such values break.
+the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+rule that such values break, or the values that rules name where there is no reader.
 """
 
 # ruff: noqa
@@ -40,11 +40,9 @@ def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
     return (v_type_id, v_message_id, p,)
 
 
-def odd_Riptide20Unreliable(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20Unreliable(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_message_id = values[1]
     if v_message_id is None: found.append((_NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
-    return found
 
 
 def read_Riptide20Ack(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -85,10 +83,8 @@ def read_Riptide20Reject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
     return (v_type_id, v_reason, p,)
 
 
-def odd_Riptide20Reject(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20Reject(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'Reject is sent by servers only'))
-    return found
 
 
 def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -105,13 +101,11 @@ def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
     return (v_type_id, v_ping_id, v_rtt_ms, p,)
 
 
-def odd_Riptide20Heartbeat(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20Heartbeat(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_rtt_ms = values[2]
     if direction is not None and (direction or 0) == 0 and (v_rtt_ms is None): found.append((_NOTE, 'riptide-heartbeat-form', "a client's heartbeat without RTT field: a real server reads 0"))
     if (direction or 0) == 1 and v_rtt_ms is not None: found.append((_NOTE, 'riptide-heartbeat-form', "a server's heartbeat answer carries no RTT field"))
     if (v_rtt_ms or 0) < -1: found.append((_NOTE, 'riptide-implausible-rtt', f'RTT {v_rtt_ms} ms: only -1 (none yet) is a valid negative value'))
-    return found
 
 
 def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -129,11 +123,9 @@ def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
     return (v_type_id, v_reason, p,)
 
 
-def odd_Riptide20Disconnect(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20Disconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_reason = values[1]
     if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((_NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
-    return found
 
 
 def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -151,11 +143,9 @@ def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     return (v_type_id, v_sequence_id, v_message_id, p,)
 
 
-def odd_Riptide20Reliable(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20Reliable(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_message_id = values[2]
     if v_message_id is None: found.append((_NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
-    return found
 
 
 def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -167,16 +157,12 @@ def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     return (v_type_id, v_sequence_id, v_client_id, p,)
 
 
-def odd_Riptide20ClientConnected(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20ClientConnected(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'ClientConnected is sent by servers only'))
-    return found
 
 
-def odd_Riptide20ClientDisconnected(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20ClientDisconnected(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'ClientDisconnected is sent by servers only'))
-    return found
 
 
 def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -194,11 +180,9 @@ def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
     return (v_type_id, v_sequence_id, p,)
 
 
-def odd_Riptide20Invalid(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_Riptide20Invalid(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_type_id = values[0]
     if True: found.append((_NOTE, 'riptide-invalid-type', f'type {v_type_id} is not defined: a real receiver acknowledges it as reliable, then discards it'))
-    return found
 
 
 def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -264,12 +248,10 @@ def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     return (v_type_id, v_last_received, v_ack_bits, v_extra_flag, v_extra_seq_field, p,)
 
 
-def odd_RiptideAck(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_RiptideAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_extra_flag = values[3]
     v_extra_seq_field = values[4]
     if (v_extra_flag or 0) and v_extra_seq_field is None: found.append((_NOTE, 'truncated', 'flag 1 announces an acked id that is not there: a real receiver reads 0'))
-    return found
 
 
 def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -327,12 +309,10 @@ def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
     return (v_type_id, v_reason, p,)
 
 
-def odd_RiptideDisconnect(values: tuple[Any, ...], direction: int | None) -> list[Event]:
-    found: list[Event] = []
+def odd_RiptideDisconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_reason = values[1]
     if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((_NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
     if (v_reason or 0) == 80: found.append((_NOTE, 'riptide-misencoded-stop', 'reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0'))
-    return found
 
 
 def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

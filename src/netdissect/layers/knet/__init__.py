@@ -117,5 +117,9 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (streams.KnetTcpMessage, ()),
 ]
 """Layers whose derived readers `protocols/knet` calls. The dialects after 2010 share one layout."""
+RULES: list[type[Layer]] = [
+    spec.KnetSpecDatagram, contents.KnetWrongSize, contents.KnetDisconnect,
+]  # fmt: skip
+"""Layers of which it asks for the soft rules alone: it reads them with others."""
 
 explorable("knet", globals(), __all__)

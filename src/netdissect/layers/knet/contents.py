@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from scapy.fields import BitField, ByteField, LEIntField, LEShortField
 
 from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
 from netdissect.layers.knet.fields import U24, PayloadTail, Vle
 from netdissect.wire.knet import (
     APPLICATIONS,
@@ -124,7 +125,7 @@ class KnetWrongSize(KnetContent):
     generated = (_name("knet-2.x"),)
     checks = (
         Check(
-            lambda _fields: True,
+            E("1"),
             "knet-control-size",
             "payload",
             "the payload does not have the size of this control message",
@@ -165,7 +166,7 @@ _ACKNOWLEDGES = Gen(
 )
 _ACK_CHECKS = (
     Check(
-        lambda fields: fields["acked_packet_id"] >> 22,
+        E("acked_packet_id >> 22"),
         "knet-ack-bits",
         "acked_packet_id",
         "bits 22-23 of {acked_packet_id:#x} are set: the base acknowledges nothing",
@@ -237,7 +238,7 @@ class KnetSpecPacketAck(KnetContent):
 
 
 _EMPTY = Check(
-    lambda fields: fields["data"],
+    E("data"),
     "knet-disconnect-payload",
     "payload",
     "an empty message with a payload",

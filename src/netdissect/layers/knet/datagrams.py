@@ -78,11 +78,24 @@ def _number(fields: Any) -> int | None:
 
 
 FRAGMENT_COUNT = Check(
-    lambda f: f["fragment_count"] is not None and f["fragment_count"] < 2,  # noqa: PLR2004
+    E("fragment_count is not None and fragment_count < 2"),
     "knet-fragment-count",
     "fragment_count",
     "fragment count must be at least 2, not {fragment_count}",
 )
+
+
+_UNUSED_BIT = Check(E("unused"), "knet-unused-bit", "unused", "bit 11 is set")
+
+
+def _unreliable(fragment: str) -> Check:
+    """Return the rule that fragments are reliable; `fragment` says what is one."""
+    return Check(
+        E(f"({fragment}) and not reliable"),
+        "knet-unreliable-fragment",
+        "fragment",
+        "a fragment that is not reliable; a receiver without its first fragment discards it",
+    )
 
 
 def _fields(dialect: str, fragment: str, later: str) -> list[Any]:
@@ -129,16 +142,14 @@ class KnetMessage(FragmentBit):
         Gen("reliable_number", _number),
     )
     checks = (
-        Check(lambda f: f["unused"], "knet-unused-bit", "unused", "bit 11 is set"),
-        Check(
-            lambda f: (f["fragment"] or f["fragment_start"]) and not f["reliable"],
-            "knet-unreliable-fragment",
-            "fragment",
-            "a fragment that is not reliable; a receiver without its first fragment discards it",
-        ),
+        _UNUSED_BIT,
+        _unreliable("fragment or fragment_start"),
         FRAGMENT_COUNT,
-        Check(lambda f: f["transfer_id"] == 0, "knet-transfer-zero", "transfer_id", "transfer 0"),
-    )
+        Check(
+            E("transfer_id is not None and transfer_id == 0"),
+            "knet-transfer-zero", "transfer_id", "transfer 0",
+        ),
+    )  # fmt: skip
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
@@ -165,7 +176,8 @@ class KnetMessage(FragmentBit):
 class Knet2010Message(KnetMessage):
     """A message of knet-2010: one that is not reliable is no fragment, whatever the bit says.
 
-    The library leaves the flags of control messages as memory had them. Source: section 4.1.
+    The library leaves the flags of control messages as memory had them, and its transfer numbers
+    begin at 0. Source: section 4.1; kNet of November 2010, `SplitAndQueueMessage`.
     """
 
     dialect = LEGACY
@@ -174,10 +186,11 @@ class Knet2010Message(KnetMessage):
         "fragment and reliable and not fragment_start",
     )  # fmt: skip
     checks = (
-        KnetMessage.checks[0],
-        *KnetMessage.checks[2:],
+        _UNUSED_BIT,
+        _unreliable("fragment_start"),
+        FRAGMENT_COUNT,
         Check(
-            lambda f: f["fragment"] and not f["reliable"] and not f["fragment_start"],
+            E("fragment and not reliable and not fragment_start"),
             "knet-stray-fragment-bit",
             "fragment",
             "left-over Fragment bit; read as a whole message",
@@ -214,21 +227,17 @@ def _header(item: type[KnetMessage]) -> list[Any]:
     ]
 
 
-def _any(fields: Any, name: str) -> bool:
-    return any(message.get(name) for message in fields["messages"])
-
-
-_NO_MESSAGES = Check(
-    lambda f: not f["messages"], "knet-no-messages", "messages", "a header and no messages"
+NO_MESSAGES = Check(
+    E("not messages"), "knet-no-messages", "messages", "a header and no messages"
 )
 _RELIABLE_MISMATCH = Check(
-    lambda f: f["messages"] and bool(f["reliable"]) != _any(f, "reliable"),
+    E("messages and reliable != messages.reliable"),
     "knet-flag-mismatch",
     "reliable",
     "the Reliable flag is not the OR of the messages' Reliable bits",
 )
 _ORDER_MISMATCH = Check(
-    lambda f: f["messages"] and bool(f["in_order"]) != _any(f, "in_order"),
+    E("messages and in_order != messages.in_order"),
     "knet-flag-mismatch",
     "in_order",
     "the InOrder flag is not the OR of the messages' InOrder bits",
@@ -244,7 +253,7 @@ class KnetDatagram(Layer):
     item: ClassVar[type[KnetMessage]] = KnetMessage
     fields_desc = _header(KnetMessage)
     generated = (Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),)
-    checks: ClassVar[tuple[Check, ...]] = (_NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
+    checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -286,7 +295,7 @@ class Knet2010Datagram(KnetDatagram):
     dialect = LEGACY
     item = Knet2010Message
     fields_desc = _header(Knet2010Message)
-    checks = (_NO_MESSAGES, _RELIABLE_MISMATCH)
+    checks = (NO_MESSAGES, _RELIABLE_MISMATCH)
 
 
 class KnetUrho3dDatagram(KnetDatagram):

@@ -24,8 +24,8 @@ from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.datagrams import (
     FRAGMENT_COUNT,
+    NO_MESSAGES,
     FragmentBit,
-    KnetDatagram,
     KnetMessage,
 )
 from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList
@@ -141,7 +141,7 @@ class KnetSpecDatagram(Layer):
         Gen("packet_id", lambda f: f["packet_id_high"] << 16 | f["packet_id_low"]),
         Gen("depends_on_packet_ids", _depended),
     )
-    checks: ClassVar[tuple[Check, ...]] = (KnetDatagram.checks[0],)
+    checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES,)
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

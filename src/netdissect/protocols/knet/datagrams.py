@@ -18,16 +18,18 @@ from netdissect.wire.knet import (
     DIALECTS,
     DISCONNECT,
     DISCONNECT_ACK,
+    EMPTY_DATAGRAM,
     FIRST_IDS,
     FLOW_CONTROL,
-    LARGEST_SENT,
     LEGACY,
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
     acknowledged,
+    header_fault,
     message_type,
+    misfit,
 )
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -71,7 +73,7 @@ Values = tuple[Any, ...]
 class Reader:
     """What reading one dialect takes."""
 
-    __slots__ = ("controls", "datagram", "dialect", "first_id", "legacy", "message", "types")
+    __slots__ = ("controls", "datagram", "dialect", "first_id", "legacy", "message", "odd", "types")
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -81,6 +83,9 @@ class Reader:
         )
         self.message: Callable[[bytes, int, int], Values | None] = (
             read.read_Knet2010Message if legacy else read.read_KnetMessage
+        )
+        self.odd: Callable[[Values, int, list[Event]], None] = (
+            read.odd_Knet2010Datagram if legacy else read.odd_KnetDatagram
         )
         self.controls = CONTROLS[dialect]
         self.types = dict(self.controls)
@@ -95,8 +100,8 @@ READERS: Final = {dialect: Reader(dialect) for dialect in DIALECTS}
 class _Found:
     """What the messages of a datagram have given so far."""
 
-    __slots__ = ("asked", "base", "direction", "events", "hints", "how", "number", "odd", "ordered",
-                 "parts", "reliables")  # fmt: skip
+    __slots__ = ("asked", "base", "direction", "events", "hints", "how", "number", "ordered",
+                 "parts")  # fmt: skip
 
     def __init__(
         self, how: Reader, number: int, base: int | None, direction: int, hints: Hints
@@ -112,20 +117,12 @@ class _Found:
         """Messages of the application with the InOrder bit."""
         self.ordered: list[int] = []
         """Reliable numbers of those that have one."""
-        self.reliables = 0
-        self.odd = False
-        """Something is there that no known sender does."""
 
     def fragment(self, message: Values) -> None:
         """Take a fragment."""
-        start, _, _, is_reliable, _, delta, count, transfer, _, content, _ = message
-        legacy = self.how.legacy
         kind = _part(message, self.base, self.how, self.parts)
         # A fragment of 2010 carries the number 0 of a message that was never queued: all have it.
-        self._add(kind, delta if is_reliable and not legacy else None, content)
-        self.reliables += bool(is_reliable and legacy)
-        odd = not is_reliable or not (transfer or legacy)
-        self.odd |= odd or bool(start and count < _FEWEST)
+        self._add(kind, None if self.how.legacy else message[5], message[9])
 
     def whole(self, message: Values) -> None:
         """Take a message that is no fragment."""
@@ -150,7 +147,6 @@ class _Found:
         if delta is None:
             self.events.append((_MESSAGE, kind))
             return
-        self.reliables += 1
         self.events.append((_UNIT, kind, "reliable", self.base + delta, None, content))
 
 
@@ -167,12 +163,9 @@ def datagram(
         if reliable
         else (_PLAIN, None, "datagram", number, payload)
     )
-    odd = not messages
     for message in messages:
-        start, fragment, _, is_reliable, unused, *_ = message
-        stray = how.legacy and not is_reliable and not start
-        odd = bool(odd or unused or (fragment and stray))
-        if start or (fragment and not stray):
+        # In 2010 what is not reliable is no fragment, but for a first one.
+        if message[0] or (message[1] and (message[3] or not how.legacy)):
             found.fragment(message)
         else:
             found.whole(message)
@@ -180,8 +173,10 @@ def datagram(
         events.insert(1, (_ORDERED, "reliable", found.ordered, found.asked))
     if number == how.first_id and direction:
         _opening(events)
-    if odd or found.odd or (found.reliables > 0) != (reliable > 0) or len(payload) > LARGEST_SENT:
-        _oddities(values, payload, how, events)
+    how.odd(values, direction, events)
+    fault = misfit(len(payload))
+    if fault is not None:
+        events.append((_NOTE, *fault))
     return events + found.parts
 
 
@@ -223,24 +218,24 @@ def control(
     if kind == PACKET_ACK:
         values = _READ_ACK(content, 0, size)
         if values is None or values[3] != size:
-            events.append((_NOTE, "knet-control-size", f"PacketAck of {size} octets"))
+            read.odd_KnetWrongSize((), direction, events)
             return
         _, base, bits, _ = values
         if base >> 22:
-            events.append((_NOTE, "knet-ack-bits", f"PacketAck of {base:#x}"))
+            read.odd_KnetPacketAck(values, direction, events)
             events += [(_ACK, "datagram", named, 0) for named in acknowledged(base, bits)]
         else:
             events.append((_ACK, "datagram", base, bits))
     elif kind in (PING_REQUEST, PING_REPLY):
         identifier_end = _READ_ID(content, 0, size)[1]
         if size - identifier_end != _PING_OCTETS - 1:
-            events.append((_NOTE, "knet-control-size", f"{kind} of {size} octets"))
+            read.odd_KnetWrongSize((), direction, events)
             return
         events.append((_PROBE if kind == PING_REQUEST else _REPLY, "ping", content[-1]))
     elif kind == FLOW_CONTROL:
         _flow_control(content, direction, hints, events)
     else:
-        _end(kind, size, numbers, direction, hints, events)
+        _end(kind, content, numbers, direction, hints, events)
 
 
 def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Event]) -> None:
@@ -283,17 +278,15 @@ def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:
         per_second = int.from_bytes(content[after:], "little")
         events.append((_RATE, per_second, dialect == SPECIFICATION))
     else:
-        text = f"FlowControlRequest of {len(content)} octets"
-        events.append((_NOTE, "knet-control-size", text))
+        read.odd_KnetWrongSize((), None, events)
 
 
 def _end(
-    kind: str, size: int, numbers: tuple[int, int | None], direction: int, hints: Hints,
+    kind: str, content: bytes, numbers: tuple[int, int | None], direction: int, hints: Hints,
     events: list[Event],
 ) -> None:  # fmt: skip
     """Add what Disconnect and DisconnectAck mean."""
-    if size > _ID_OCTETS:
-        events.append((_NOTE, "knet-disconnect-payload", f"{kind} of {size} octets"))
+    read.odd_KnetDisconnect((content[_ID_OCTETS:],), direction, events)
     progress: Progress = hints.extra or Progress()
     if kind == DISCONNECT:
         learnt = progress._replace(phase=Phase.DISCONNECTING, closing=(direction, *numbers))
@@ -317,37 +310,13 @@ def _opening(events: list[Event]) -> None:
         events.insert(0, (_RESTART, "datagram"))
 
 
-# -- what is odd -----------------------------------------------------------------------------------
-
-
-def _oddities(values: Values, payload: bytes, how: Reader, events: list[Event]) -> None:
-    """Add a note for everything that no known sender does."""
-    _, reliable, _, _, _, messages, _ = values
-    notes: dict[str, str] = {}
-    if not messages:
-        notes["knet-no-messages"] = "a header and no messages"
-    elif any(message[3] for message in messages) != bool(reliable):
-        notes["knet-flag-mismatch"] = "the Reliable flag is not the OR of the messages' bits"
-    for start, fragment, _, is_reliable, unused, _, count, transfer, _, _, _ in messages:
-        if start and count < _FEWEST:
-            notes["knet-fragment-count"] = f"FragmentCount {count}"
-        if unused:
-            notes["knet-unused-bit"] = "bit 11 is set"
-        if how.legacy and fragment and not is_reliable and not start:
-            notes["knet-stray-fragment-bit"] = "left-over Fragment bit"
-        elif (fragment or start) and not is_reliable:
-            notes["knet-unreliable-fragment"] = "a fragment that is not reliable"
-        if transfer == 0 and not how.legacy:
-            notes["knet-transfer-zero"] = "transfer 0"
-    if len(payload) > LARGEST_SENT:
-        notes["knet-oversize"] = f"{len(payload)} octets"
-    events += [(_NOTE, code, text) for code, text in notes.items()]
+# -- what is malformed ----------------------------------------------------------------------------
 
 
 def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a malformed datagram: what comes before the fault counts."""
     if not payload:
-        note: Event = (_NOTE, "knet-empty-datagram", "no octets")
+        note: Event = (_NOTE, *EMPTY_DATAGRAM)
         return [note, (_STATE, "empty", None), *_deafened(direction, hints)]
     how = READERS[hints.dialects[direction]]
     size = len(payload)
@@ -381,15 +350,13 @@ def _deafened(direction: int, hints: Hints) -> list[Event]:
 
 def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a datagram whose header is cut."""
+    note: Event = (_NOTE, *header_fault(len(payload)))
     if len(payload) < 3:  # noqa: PLR2004 - the header
-        return [(_NOTE, "knet-header", f"{len(payload)} octets")]
+        return [note]
     head = bytes([payload[0] & 0xBF]) + payload[1:3]
     values: Values = READERS[hints.dialects[direction]].datagram(head, 0, 3) or ()
     number = values[3] << 6 | values[2]
-    return [
-        (_UNIT, None, "datagram", number, None, payload),
-        (_NOTE, "knet-no-base", "ReliableBase is missing"),
-    ]
+    return [(_UNIT, None, "datagram", number, None, payload), note]
 
 
 def fault(rest: bytes) -> str:

@@ -23,6 +23,8 @@ from netdissect.wire.knet import (
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
+    header_fault,
+    misfit,
 )
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -56,8 +58,7 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
     head = read.read_KnetSpecHeader(payload, 0, size)
     if head is None:
-        code = "knet-header" if payload else "knet-empty-datagram"
-        return [(_NOTE, code, f"{size} octets")]
+        return [(_NOTE, *(misfit(size) or header_fault(size, document=True)))]
     low, _, reliable, high, *_, place = head
     number = high << 16 | low
     unit: Event = (_PLAIN, None, "datagram", number, payload)
@@ -65,22 +66,25 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         unit = (_UNIT, None, "datagram", number, None, payload)
     events: list[Event] = [unit]
     parts: list[Event] = []
+    messages = []
     while place < size:
         message = read.read_KnetSpecMessage(payload, place, size)
         if message is None:
             events.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
             break
+        messages.append(message)
         _message(message, events, parts)
         place = message[-1]
     else:
-        if size == head[-1]:
-            events.append((_NOTE, "knet-no-messages", "a header and no messages"))
+        read.odd_KnetSpecDatagram((messages,), direction, events)
+    fault_of_all = misfit(size)
+    if fault_of_all is not None:
+        events.append((_NOTE, *fault_of_all))
     if hints.extra is None or hints.extra.phase == Phase.START:
         if not any(event[0] == _STATE for event in events):
             events.append((_STATE, "speaks", None))
         # Never Phase.OPEN: that is where the layout of the programs is read in haste.
         events.append((_HINTS, Hints(hints.dialects, Progress(Phase.LEARNING))))
-    del direction
     return events + parts
 
 
@@ -95,15 +99,16 @@ def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) 
     kind = kind_of(identifier, _HOW)
     if start:
         events.append((_MESSAGE, f"{kind}(first fragment)"))
+        read.odd_KnetSpecMessage(message, None, events)
         if count >= _FEWEST:
             parts.append((_PART, transfer, None, count, None, content))
-        else:
-            events.append((_NOTE, "knet-fragment-count", f"FragmentCount {count}"))
         return
     events.append((_MESSAGE, kind))
     if kind == FLOW_CONTROL:
         flow_control(content, SPECIFICATION, events)
     elif kind in _INPUTS:
+        if kind in (DISCONNECT, DISCONNECT_ACK):
+            read.odd_KnetDisconnect((content[after:],), None, events)
         events.append((_STATE, _INPUTS[kind], kind))
     elif kind in _PINGS or kind == PACKET_ACK:
         _control(kind, content, after, events)
@@ -113,7 +118,7 @@ def _control(kind: str, content: bytes, after: int, events: list[Event]) -> None
     """Add what a ping, its reply or a PacketAck means."""
     size = len(content) - after
     if size != (_ACK_OCTETS if kind == PACKET_ACK else _PING_OCTETS):
-        events.append((_NOTE, "knet-control-size", f"{kind} of {len(content)} octets"))
+        read.odd_KnetWrongSize((), None, events)
     elif kind == PACKET_ACK:
         _, low, bits, high, more, _ = _READ_ACK(content, 0, len(content))
         events.append((_ACK, "datagram", high << 16 | low, more << 2 | bits))

@@ -41,7 +41,7 @@ _NOTE: Final = int(Ev.NOTE)
 _HINTS: Final = int(Ev.HINTS)
 
 _Reader: TypeAlias = Callable[[bytes, int, int], Any]
-_Odd: TypeAlias = Callable[[Any, int], list[Event]]
+_Odd: TypeAlias = Callable[[Any, int, list[Event]], None]
 _READ_RELIABLE: _Reader = read.read_RiptideReliable
 _READ_ACK: _Reader = read.read_RiptideAck
 _READ_NOTIFY: _Reader = read.read_RiptideNotify
@@ -114,7 +114,7 @@ def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> l
         if full is None:
             events.append(_truncated("message id"))
         else:
-            events += read.odd_RiptideReliable(full, direction)
+            read.odd_RiptideReliable(full, direction, events)
     return events + _misfit(size, SIZE_LIMIT_21 if bits else SIZE_LIMIT_20)
 
 
@@ -128,7 +128,7 @@ def _ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         events: list[Event] = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
     elif named is None:
         events = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
-        events += read.odd_RiptideAck(values, direction)
+        read.odd_RiptideAck(values, direction, events)
     else:
         events = [
             (_MESSAGE, "Ack"), (_ACK, "reliable", named, 0), (_ACK, "reliable", newest, bits),
@@ -176,7 +176,7 @@ def _unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if values is None:
         events.append(_truncated("message id"))
     else:
-        events += read.odd_RiptideUnreliable(values, direction)
+        read.odd_RiptideUnreliable(values, direction, events)
     return events
 
 
@@ -298,7 +298,8 @@ def _disconnect(
 def _invalid(payload: bytes, number: int, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a type that no release defines; it is acknowledged all the same."""
     events = _odd_reliable(payload, f"Invalid{number}", direction, hints)
-    return events + read.odd_RiptideInvalid((number,), direction)
+    read.odd_RiptideInvalid((number,), direction, events)
+    return events
 
 
 def _reason(number: int, names: tuple[str, ...]) -> str:
@@ -339,7 +340,7 @@ def _byte_unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event
     values = read.read_Riptide20Unreliable(payload, 0, size)
     events: list[Event] = [(_MESSAGE, "Unreliable")]
     if values is not None and values[1] is None:
-        events += read.odd_RiptideUnreliable(values, direction)
+        read.odd_RiptideUnreliable(values, direction, events)
     return events + _misfit(size, SIZE_LIMIT_20) if size > SIZE_LIMIT_20 else events
 
 
@@ -410,7 +411,9 @@ def _with(name: str, kind: str, names: tuple[str, ...]) -> Scanner:
     def scan_one(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         size = len(payload)
         values = reader(payload, 0, size)
-        odd = [] if rules is None or values is None else rules(values, direction)
+        odd: list[Event] = []
+        if rules is not None and values is not None:
+            rules(values, direction, odd)
         if kind == "Heartbeat":
             return _heartbeat(values, size, odd, direction, hints)
         if kind == "Welcome":
