@@ -157,8 +157,8 @@ server, kept = make_server("riptide"), []
 handle = server.handle
 def watched(data, peer, now):
     if len(data) > 1300:
-        kept.append(bytearray(64 << 20))
         print("PANIC: large message", flush=True)
+        kept.append(bytearray(64 << 20))
     return handle(data, peer, now)
 server.handle = watched
 with open_listener(server, int(sys.argv[1])) as listener:
