@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from scapy.fields import RawVal
 from scapy.packet import Packet
+from scapy.volatile import VolatileValue
 
-from netdissect.layers.fields import FieldFault
+from netdissect.layers.fields import FieldFault, innermost
 from netdissect.model.annotations import Severity
 
 __all__ = ["READ_FAULTS", "Check", "Gen", "Knowledge", "Layer"]
@@ -68,6 +70,46 @@ class Knowledge:
     """The whole `DatagramRecord`."""
 
 
+def _check_kind(pkt: Any, name: str, value: Any) -> None:
+    """Refuse what a field of a packet can never write; how large a number may be, building says.
+
+    Several values for one field are a set of packets in Scapy.
+
+    Raises:
+        TypeError: it is of another kind.
+    """
+    known = pkt.fieldtype.get(name)
+    if known is None or isinstance(value, (VolatileValue, RawVal)):
+        return
+    field = innermost(known)
+    if value is None and not (field.holds_packets and field.islist):
+        return
+    several = isinstance(value, (list, tuple)) and (field.holds_packets or not field.islist)
+    for one in value if several else (value,):
+        if isinstance(one, VolatileValue):
+            continue
+        if field.holds_packets:
+            wanted, right = "packets", isinstance(one, (Packet, bytes)[: 1 if field.islist else 2])
+        elif isinstance(field.default, bytes):
+            made = one if isinstance(one, (bytearray, Packet)) else field.any2i(pkt, one)
+            wanted, right = "octets", isinstance(made, (bytes, bytearray, Packet))
+        elif field.islist:
+            wanted = "a list"
+            right = isinstance(one, (list, tuple)) and _is_written(pkt, field, one)
+        else:
+            wanted, right = "a number", isinstance(one, int) or _is_written(pkt, field, one)
+        if not right:
+            raise TypeError(f"{name} takes {wanted}, not {type(one).__name__}")
+
+
+def _is_written(pkt: Any, field: Any, value: Any) -> bool:
+    try:
+        field.addfield(pkt, b"", field.any2i(pkt, value))
+    except (TypeError, AttributeError, ValueError, struct.error):
+        return False
+    return True
+
+
 class Layer(Packet):  # type: ignore[misc]
     """A Scapy layer whose first failing field ends the layer instead of losing it.
 
@@ -89,10 +131,26 @@ class Layer(Packet):  # type: ignore[misc]
         self.fault: FieldFault | None = None
         self.knowledge: Knowledge | None = None
         super().__init__(*args, **kwargs)
+        for name, value in kwargs.items():
+            _check_kind(self, name, value)
 
     def __getattr__(self, attr: str) -> Any:
         """Return a field; the layers below ask here for `netdissect`, which is no field."""
         return self.knowledge if attr == "netdissect" else super().__getattr__(attr)
+
+    def number_in(self, name: str) -> int | None:
+        """Return the number in a field, None where it holds nothing, several or a random one."""
+        value = self.getfieldval(name) if name in self.fieldtype else None
+        return value if isinstance(value, int) else None
+
+    def setfieldval(self, attr: str, val: Any) -> None:
+        """Set a field.
+
+        Raises:
+            TypeError: it cannot hold a value of this kind.
+        """
+        _check_kind(self, attr, val)
+        super().setfieldval(attr, val)
 
     @classmethod
     def message_type(cls, _fields: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ from netdissect.layers.base import Layer
 from netdissect.model.packets import Direction
 from netdissect.model.text import quoted
 
-__all__ = ["PortReader", "StreamLayer", "bind_port", "explorable", "is_reader"]
+__all__ = ["PortReader", "StreamLayer", "bind_port", "explorable", "is_reader", "layer_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,28 @@ class StreamLayer(Layer):
         return packet / conf.padding_layer(rest) if rest else packet
 
 
+def layer_of(
+    protocol: str,
+    data: bytes,
+    dialects: Sequence[str] = (),
+    transport: str = "udp",
+    direction: int | None = None,
+) -> type[Layer]:
+    """Return the layer of the dialect in which octets make most sense, by default of all there are;
+    without octets that of the usual dialect.
+    """
+    module = import_module(f"netdissect.layers.{protocol}")
+    known = dialects or module.DIALECTS
+    dialect = known[0]
+    if data and len(known) > 1:
+        # Reading in every dialect is the business of a room above this one.
+        choice = import_module("netdissect.dissect.choice")
+        dialect = choice.choose(protocol, data, known, transport, direction)
+    asked = _Asked(dialect, transport, direction)
+    found: type[Layer] = getattr(module, "reader", module.root)(data, asked)
+    return found
+
+
 class PortReader(StreamLayer):
     """Reads what comes from or goes to one port."""
 
@@ -70,15 +92,7 @@ class PortReader(StreamLayer):
     @classmethod
     def reads(cls, data: bytes, direction: int | None = None) -> type[Layer]:
         """Return the layer of some octets."""
-        dialect = cls.dialects[0]
-        if len(cls.dialects) > 1:
-            # Reading in every dialect is the business of a room above this one.
-            choice = import_module("netdissect.dissect.choice")
-            dialect = choice.choose(cls.protocol, data, cls.dialects, cls.transport, direction)
-        module = import_module(f"netdissect.layers.{cls.protocol}")
-        asked = _Asked(dialect, cls.transport, direction)
-        found: type[Layer] = getattr(module, "reader", module.root)(data, asked)
-        return found
+        return layer_of(cls.protocol, data, cls.dialects, cls.transport, direction)
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **kwargs: Any) -> type[Layer]:

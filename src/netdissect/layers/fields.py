@@ -7,6 +7,7 @@ cannot be read raises `FieldFault`; `Layer.do_dissect` and the walker keep what 
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 from scapy.config import conf
@@ -109,7 +110,7 @@ class _Enum:
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         """Return the value with its name, for people."""
-        name = None if self.names is None or x is None else self.names.get(x)
+        name = self.names.get(x) if self.names is not None and isinstance(x, int) else None
         return f"{name} ({x})" if name is not None else repr(x)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
@@ -234,6 +235,10 @@ class LsbTail(Field):  # type: ignore[misc]
         """Append the bits (8 for each octet of a plain `bytes`), then fill the octet with zeros."""
         return _close(_append(s, *insert(val or b"")), 0)
 
+    def any2i(self, pkt: Any, x: Any) -> Any:
+        """Accept text for its octets."""
+        return x.encode() if isinstance(x, str) else x
+
     def i2len(self, pkt: Any, x: Any) -> float:
         """Return the length in octets."""
         return insert(x or b"")[1] / 8
@@ -269,7 +274,7 @@ class LsbPad(Field):  # type: ignore[misc]
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> bytes:
         """Fill the octet."""
-        return _close(s, val or 0)
+        return _close(s, index(val or 0))
 
     def i2len(self, pkt: Any, x: Any) -> float:
         """Return 0: padding has no length of its own."""
@@ -332,6 +337,10 @@ class IfLeft(Field):  # type: ignore[misc]
         self.fld = fld
         self.bits = bits
         Field.__init__(self, fld.name, fld.default)
+
+    # Scapy takes a list in a field that is none for several values, hence for several packets.
+    islist = property(lambda self: self.fld.islist)
+    ismutable = property(lambda self: self.fld.ismutable)
 
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
         """Read the inner field, or nothing."""

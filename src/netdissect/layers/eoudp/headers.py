@@ -26,6 +26,7 @@ from scapy.packet import NoPayload
 from scapy.volatile import RandFloat
 
 from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.binding import layer_of
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.fields import Flag, Zeros
 from netdissect.layers.fields import UserTail
@@ -85,7 +86,11 @@ def _foreign(fields: Mapping[str, Any], dialect: str) -> bool:
 
 
 class EoudpHeader(Layer):
-    """What all headers have in common. Not a dialect: use its subclasses."""
+    """What all headers have in common.
+
+    `EoudpHeader(octets)` gives the class of the dialect that the octets are of, `EoudpHeader()`
+    that of the last releases.
+    """
 
     name = "EOUDP"
     dialect: ClassVar[str] = ""
@@ -107,6 +112,11 @@ class EoudpHeader(Layer):
             Gen("header_length", lambda _f: cls.length),
         )
         cls.checks = _checks(dialect)
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
+        """Return the header of the dialect in which the octets make most sense."""
+        return layer_of("eoudp", bytes(_pkt))
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
@@ -141,8 +151,11 @@ class EoudpHeader(Layer):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        size = len(self.payload) if self.size is None else self.size
-        return f"EOUDP {command_name(self.dialect, self.cmd or 0, size)} {self.id}"
+        size = self.number_in("size")
+        command = command_name(
+            self.dialect, self.command_number, len(self.payload) if size is None else size
+        )
+        return f"EOUDP {command} {self.id}"
 
     def hashret(self) -> bytes:
         """Return a constant: an answer names the id in its content, not in its header."""
@@ -160,8 +173,9 @@ class EoudpHeader(Layer):
     @property
     def command_number(self) -> int:
         """Return the command's number, also one that is filled in when the message is built."""
-        if self.cmd is not None:
-            return int(self.cmd)
+        told = self.number_in("cmd")
+        if told is not None:
+            return told
         names = getattr(self.payload, "commands", {})
         number = names.get(self.dialect, names.get(""))
         if number is None:

@@ -286,7 +286,9 @@ class KnetDatagram(Layer):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        return f"{self.name} #{self.packet_id}, {len(self.messages or ())} messages"
+        parts = self.number_in("packet_id_low"), self.number_in("packet_id_high")
+        shown = "" if None in parts else f"#{self.packet_id}, "
+        return f"{self.name} {shown}{len(self.messages)} messages"
 
 
 class Knet2010Datagram(KnetDatagram):

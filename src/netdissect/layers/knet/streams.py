@@ -91,26 +91,17 @@ class KnetStream(StreamLayer):
 def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
     """Return the layers of a dialect whose application messages have names."""
     dialect = f"knet-{name}"
-    names = {"dialect": dialect}
-    message = type(
-        f"Knet{name.title()}TcpMessage",
-        (KnetTcpMessage,),
-        {
-            **names,
-            "fields_desc": [
-                KnetTcpMessage.fields_desc[0], Content(chooser(dialect), E("content_length")),
-            ],
-        },
-    )  # fmt: skip
-    stream = type(
-        f"Knet{name.title()}Stream", (KnetStream,), {"fields_desc": [Items("messages", message)]}
-    )
-    body = type(
-        f"Knet{name.title()}TcpBody",
-        (KnetTcpBody,),
-        {**names, "fields_desc": [Content(chooser(dialect), None)]},
-    )
-    return stream, body
+
+    def made(base: Any, *fields: Any, **more: Any) -> Any:
+        title = base.__name__.replace("Knet", f"Knet{name.capitalize()}")
+        body = {"__doc__": base.__doc__, "__module__": __name__, "fields_desc": [*fields], **more}
+        globals()[title] = type(title, (base,), body)
+        return globals()[title]
+
+    length, content = KnetTcpMessage.fields_desc[0], Content(chooser(dialect), E("content_length"))
+    message = made(KnetTcpMessage, length, content, dialect=dialect)
+    body = made(KnetTcpBody, Content(chooser(dialect), None), dialect=dialect)
+    return made(KnetStream, Items("messages", message)), body
 
 
 STREAMS: dict[str, tuple[type[KnetStream], type[KnetTcpBody]]] = {
@@ -118,3 +109,4 @@ STREAMS: dict[str, tuple[type[KnetStream], type[KnetTcpBody]]] = {
     **{f"knet-{name}": _named(name) for name in ("tundra", "urho3d")},
 }
 """Dialect -> (layer of its streams, layer of one message out of its framing)."""
+__all__ += [name for name in globals() if name.startswith(("KnetTundra", "KnetUrho3d"))]

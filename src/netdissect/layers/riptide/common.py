@@ -53,13 +53,13 @@ class RiptideMessage(Layer):
         """
         if not isinstance(other, RiptideMessage):
             return False
-        kind = type_name(self.type_id or 0, self.type_names)
-        asked = type_name(other.type_id or 0, other.type_names)
+        kind, asked = self.kind(), other.kind()
         if kind in ("Ack", "AckExtra"):
             numbered = asked not in _NOT_ACKNOWLEDGED and "sequence_id" in _values(other)
             return numbered and self._acked() == _values(other)["sequence_id"]
         if kind == "Heartbeat":
-            return asked == kind and _values(self)["ping_id"] == _values(other)["ping_id"]
+            number = _values(self).get("ping_id")
+            return asked == kind and number is not None and number == _values(other).get("ping_id")
         return asked in _REPLIES.get(kind, ())
 
     def _acked(self) -> int | None:
@@ -69,7 +69,12 @@ class RiptideMessage(Layer):
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
-        return f"{self.family} {type_name(self.type_id or 0, self.type_names)}"
+        return f"{self.family} {self.kind()}"
+
+    def kind(self) -> str:
+        """Return the type by name."""
+        number = self.number_in("type_id")
+        return "of no type" if number is None else str(type_name(number, self.type_names))
 
 
 _REPLIES = {"Welcome": ("Connect", "Welcome"), "Reject": ("Connect",)}

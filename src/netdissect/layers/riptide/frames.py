@@ -64,7 +64,7 @@ class _Frame(StreamLayer):
     @property
     def message(self) -> Any:
         """Return the message as a packet."""
-        data = self.data or b""
+        data = bytes(self.data or b"")
         return self.messages.get(data[0] & self.type_mask if data else -1, RiptideMessage)(data)
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:

@@ -29,7 +29,10 @@ _GROUPS: tuple[dict[Any, Any], ...] = (
     *controls.CONTROLS.values(),
 )
 _MADE: dict[str, type[Layer]] = {
-    layer.__name__: layer for group in _GROUPS for layer in group.values()
+    made.__name__: made
+    for group in _GROUPS
+    for layer in group.values()
+    for made in (layer, *messages.items_of(layer))
 }
 """Classes made from tables, by name."""
 globals().update(_MADE)

@@ -290,7 +290,8 @@ class ArrayOf(Field):  # type: ignore[misc]
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Accept what the item accepts."""
-        return [self.item.any2i(pkt, value) for value in x or ()]
+        known = isinstance(x, (list, tuple))
+        return [self.item.any2i(pkt, value) for value in x] if known else x or []
 
     def i2len(self, pkt: Any, x: Any) -> int:
         """Return the number of values."""

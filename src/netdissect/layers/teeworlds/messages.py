@@ -37,7 +37,18 @@ from netdissect.wire.teeworlds import (
 from netdissect.wire.teeworlds_forms import FAMILIES, MAGIC_OCTETS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
-__all__ = ["CONNLESS", "MESSAGES", "UUID_MESSAGES", "TwMessage", "connless_layer", "message_layer"]
+__all__ = [
+    "CONNLESS",
+    "MESSAGES",
+    "UUID_MESSAGES",
+    "TwEmpty",
+    "TwMessage",
+    "TwOpaque",
+    "TwUnknown",
+    "TwUnknownUuid",
+    "connless_layer",
+    "message_layer",
+]
 
 UUID_OCTETS = 16
 _WIDEST_CLIENT = {"0.6": 127, "0.7": 63}
@@ -191,7 +202,7 @@ def _raw(row: dict[str, Any], name: str) -> Any:
 def _list(row: dict[str, Any], name: str, family: str) -> Items:
     """Return the list of the objects that fill the rest of a message."""
     item = type(
-        f"Tw{family.replace('.', '')}{_camel(row['name'])}Item",
+        "TwItem",
         (Layer,),
         {
             "__doc__": f"One entry of `{row['name']}`.",
@@ -366,7 +377,15 @@ def _make(row: MessageRow, family: str, prefix: str, head: list[Any]) -> type[Tw
         "checks": _BASE_CHECKS if row.kind == "connless" else _checks(row),
         "generated": _gens(row, family),
     }
-    return type(name, (TwMessage,), body)
+    made = type(name, (TwMessage,), body)
+    for item in items_of(made):
+        item.__name__ = item.__qualname__ = f"{name}{_camel(item().name)}Item"
+    return made
+
+
+def items_of(layer: type[Layer]) -> list[type[Layer]]:
+    """Return the layers of the lists of a message."""
+    return [field.item for field in layer.fields_desc if isinstance(field, Items)]
 
 
 def _numbered(family: str) -> dict[int, type[TwMessage]]:

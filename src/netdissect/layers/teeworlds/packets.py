@@ -14,6 +14,7 @@ from scapy.fields import BitField, ByteField, ConditionalField
 from scapy.packet import Raw
 
 from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.binding import layer_of
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Items
 from netdissect.layers.teeworlds.controls import control_layer
@@ -252,6 +253,9 @@ _HEADER_CHECKS = (
 class TwPacket(Layer):
     """What packets of all dialects have in common: flags, ack, the number of chunks, a payload.
 
+    `TwPacket(octets)` gives the class of the dialect that the octets are of, `TwPacket()` that of
+    0.7.
+
     Building fills in the number of chunks and compresses where that is shorter, as senders do, each
     unless it was given. A compressed packet is opened when it is dissected.
     """
@@ -267,6 +271,11 @@ class TwPacket(Layer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.packed: tuple[bytes, bytes] | None = None
         super().__init__(*args, **kwargs)
+
+    @classmethod
+    def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
+        """Return the layer of the dialect in which the octets make most sense."""
+        return layer_of("teeworlds", bytes(_pkt))
 
     def hashret(self) -> bytes:
         """Return a constant: answers are told by their messages."""
