@@ -6,21 +6,26 @@ Source: docs/protocols/eoudp.md; RFC_01, RFC_02 and RFC_03; the Exodia engine's
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 __all__ = [
     "COMMANDS",
     "DIALECTS",
     "DOCUMENTS",
+    "FAR_ID",
     "KEYS",
     "NEVER_HANDLED",
     "RECEIVE_LIMIT",
+    "WALL_CLOCK_MS",
     "canonical",
     "command_name",
     "key_name",
+    "oversize",
     "plausible_timestamp",
+    "size_mismatch",
+    "time_limits",
     "type_name",
+    "wrong_size",
 ]
 
 DOCUMENTS: Final = ("rfc01", "rfc02", "rfc03")
@@ -48,6 +53,9 @@ _SMALLEST_DELETE: Final = 12
 RECEIVE_LIMIT: Final = 1468
 """Octets that a receiver reads of one datagram. Source: engine `UDPSocket`, buffer size."""
 
+FAR_ID: Final = 1 << 31
+"""The programs count in a signed 32-bit number from 0 on: an id from here on is odd."""
+
 KEYS: Final = {
     32: "SPACE", 39: "'", 44: ",", 45: "-", 46: ".", 47: "/", 59: ";", 61: "=", 91: "[", 92: "\\",
     93: "]", 96: "`", 256: "ESCAPE", 257: "ENTER", 258: "TAB", 259: "BACKSPACE", 260: "INSERT",
@@ -63,7 +71,7 @@ KEYS: Final = {
 }  # fmt: skip
 """GLFW key codes. Source: GLFW `glfw3.h`."""
 
-_WALL_CLOCK_MS: Final = (1.0e12, 2.2e12)
+WALL_CLOCK_MS: Final = (1.0e12, 2.2e12)
 """2001 to 2039. Source: docs/protocols/eoudp.md, recognition."""
 _SECONDS: Final = (1e-6, 1e11)
 """What a document's timestamp may be, apart from 0."""
@@ -106,7 +114,25 @@ def plausible_timestamp(dialect: str, value: float) -> bool:
     Programs write Unix milliseconds; the documents leave the origin open, so that any number of
     seconds from 0 up will do. NaN, infinities, negative and denormal numbers never.
     """
-    if not math.isfinite(value):
-        return False
-    low, high = _SECONDS if dialect in DOCUMENTS else _WALL_CLOCK_MS
+    low, high = time_limits(dialect)
     return low <= value < high or (value == 0 and dialect in DOCUMENTS)
+
+
+def time_limits(dialect: str) -> tuple[float, float]:
+    """Return what time stamps of a dialect are not below, and what they are below; 0 apart."""
+    return _SECONDS if dialect in DOCUMENTS else WALL_CLOCK_MS
+
+
+def oversize(size: int) -> tuple[str, str]:
+    """Return (code, message) of a datagram above RECEIVE_LIMIT."""
+    return "eoudp-oversize", f"{size} octets, receivers read {RECEIVE_LIMIT}"
+
+
+def size_mismatch(stated: int, size: int) -> tuple[str, str]:
+    """Return (code, message) of a size field that is not the size of the content."""
+    return "eoudp-size-mismatch", f"size field {stated}, {size} octets of content"
+
+
+def wrong_size(command: str, size: int) -> tuple[str, str]:
+    """Return (code, message) of a content of a size that its command never has."""
+    return "eoudp-content-size", f"{size} octets are no content of {command}"

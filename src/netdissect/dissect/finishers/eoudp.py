@@ -13,7 +13,13 @@ from netdissect.layers.eoudp.values import COMPONENT_VALUES
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
 from netdissect.wire.cursor import Cursor
-from netdissect.wire.eoudp_names import RECEIVE_LIMIT, command_name
+from netdissect.wire.eoudp_names import (
+    RECEIVE_LIMIT,
+    command_name,
+    oversize,
+    size_mismatch,
+    wrong_size,
+)
 from netdissect.wire.values import Values
 
 __all__ = ["finish"]
@@ -32,9 +38,8 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     if "cmd" in fields:
         fields["cmd"].name = "command"
     if len(payload) > RECEIVE_LIMIT:
-        text = f"{len(payload)} octets, receivers read {RECEIVE_LIMIT}"
         excess = 8 * (len(payload) - RECEIVE_LIMIT)
-        walker.note("eoudp-oversize", text, 8 * RECEIVE_LIMIT, excess)
+        walker.note(*oversize(len(payload)), 8 * RECEIVE_LIMIT, excess)
     header = header_layer(request.dialect)
     if header.fields_desc[-1].name not in fields:
         return
@@ -127,8 +132,8 @@ class _Reader:
         Its receiver drops it, so that it counts as no message; what is there is shown twice, as
         octets and, where that can be read, as fields.
         """
-        text = f"size field {size.value}, {len(content)} octets of content"
-        self._walker.note("eoudp-size-mismatch", text, size.bit_offset, size.bit_length)
+        fault = size_mismatch(size.value, len(content))
+        self._walker.note(*fault, size.bit_offset, size.bit_length)
         self._dissection.messages.clear()
         base = 8 * self._start
         node = FieldNode("content", None, base, 8 * len(content))
@@ -153,8 +158,7 @@ class _Reader:
         root = self._dissection.root
         many = how.layer is EoudpPacketInfo and len(content) > _PAIR
         if not how.legal or (many and self._direction == Direction.C2S):
-            text = f"{len(content)} octets are no content of {name}"
-            self._walker.note("eoudp-content-size", text, offset, length)
+            self._walker.note(*wrong_size(name, len(content)), offset, length)
         if how.shown_as is not None:
             text = f"the content is that of a {how.shown_as}"
             self._walker.note("eoudp-game-event-0x0c", text, offset, length)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Any, Final
 
+from netdissect.model.events import Ev, Event
 
 _BE_BdIBI8s: Final = Struct("!BdIBI8s").unpack_from
 _BE_BdQBQ: Final = Struct("!BdQBQ").unpack_from
@@ -22,6 +23,7 @@ _BE_BfQQ: Final = Struct("!BfQQ").unpack_from
 _BE_BfQQ1s: Final = Struct("!BfQQ1s").unpack_from
 _LE_Q: Final = Struct("<Q").unpack_from
 _LE_ii: Final = Struct("<ii").unpack_from
+_NOTE: Final = int(Ev.NOTE)
 
 
 def read_EoudpRfc01(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -33,6 +35,15 @@ def read_EoudpRfc01(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     return (v_cmd, v_timestamp, v_id, v_size, p,)
 
 
+def odd_EoudpRfc01(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_cmd = values[0]
+    v_timestamp = values[1]
+    v_id = values[2]
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+
+
 def read_EoudpRfc03(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
@@ -40,6 +51,17 @@ def read_EoudpRfc03(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     v_cmd, v_timestamp, v_id, v_important, v_size = _BE_BdQBQ(buf, p)
     p += 26
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def odd_EoudpRfc03(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_cmd = values[0]
+    v_timestamp = values[1]
+    v_id = values[2]
+    v_important = values[3]
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (v_important or 0) > 1: found.append((_NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
 
 
 def read_EoudpEarly(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -51,6 +73,16 @@ def read_EoudpEarly(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     return (v_cmd, v_timestamp, v_id, v_size, p,)
 
 
+def odd_EoudpEarly(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_cmd = values[0]
+    v_timestamp = values[1]
+    v_id = values[2]
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if (v_cmd or 0) in {16, 138, 140}: found.append((_NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
+    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+
+
 def read_Eoudp30(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (cmd, timestamp, id, important, size, next offset)."""
     p = off
@@ -58,6 +90,18 @@ def read_Eoudp30(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     v_cmd, v_timestamp, v_id, v_important, v_size, v_padding = _BE_BfQBQ8s(buf, p)
     p += 30
     return (v_cmd, v_timestamp, v_id, v_important, v_size, p,)
+
+
+def odd_Eoudp30(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_cmd = values[0]
+    v_timestamp = values[1]
+    v_id = values[2]
+    v_important = values[3]
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if (v_cmd or 0) in {16, 138, 140}: found.append((_NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
+    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (v_important or 0) > 1: found.append((_NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
 
 
 def read_EoudpMid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -105,6 +149,12 @@ def read_EoudpPair(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     return (v_received, v_sent, p,)
 
 
+def odd_EoudpPair(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_received = values[0]
+    v_sent = values[1]
+    if (v_received or 0) < 0 or (v_sent or 0) < 0: found.append((_NOTE, 'eoudp-negative-count', f'received {v_received}, sent {v_sent}: counters do not go below zero'))
+
+
 def read_EoudpAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     """Return (acked_id, next offset)."""
     p = off
@@ -112,6 +162,11 @@ def read_EoudpAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
     v_acked_id, = _LE_Q(buf, p)
     p += 8
     return (v_acked_id, p,)
+
+
+def odd_EoudpAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_acked_id = values[0]
+    if (v_acked_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'acknowledges id {v_acked_id}: above what a sender can count'))
 
 
 def read_EoudpConnectAccept(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -135,4 +190,10 @@ def read_EoudpConnectAcceptText(buf: bytes, off: int, end: int) -> tuple[Any, ..
 
 
 read_EoudpRfc02: Final = read_EoudpRfc01
+odd_EoudpRfc02: Final = odd_EoudpRfc01
+odd_EoudpMid: Final = odd_Eoudp30
 read_EoudpLate: Final = read_EoudpRfc03
+odd_EoudpLate: Final = odd_Eoudp30
+odd_EoudpEarlyLong32: Final = odd_EoudpEarly
+odd_EoudpMidLong32: Final = odd_Eoudp30
+odd_EoudpLateLong32: Final = odd_Eoudp30

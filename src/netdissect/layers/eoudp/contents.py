@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from scapy.fields import FieldLenField, LEIntField, LELongField, LESignedIntField
 
-from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.base import Gen, Layer
 from netdissect.layers.eoudp import documents
 from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
@@ -70,14 +70,7 @@ class EoudpPair(Layer):
     name = "EOUDP packet counters"
     is_item = True
     fields_desc = [LESignedIntField("received", 0), LESignedIntField("sent", 0)]
-    checks = (
-        Check(
-            lambda f: f["received"] < 0 or f["sent"] < 0,
-            "eoudp-negative-count",
-            "received",
-            "received {received}, sent {sent}: counters do not go below zero",
-        ),
-    )
+    checks = (documents.BELOW_ZERO,)
 
 
 class EoudpPacketInfo(_Content):
@@ -94,6 +87,7 @@ class EoudpAck(_Content):
     name = "EOUDP ACK"
     commands = {"": 0x01}
     fields_desc = [LELongField("acked_id", 0)]
+    checks = (documents.FAR_ACK,)
 
 
 class EoudpConnectAccept(_Content):

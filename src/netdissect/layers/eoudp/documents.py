@@ -14,7 +14,7 @@ from typing import Any
 from scapy.fields import Field, FieldLenField
 from scapy.packet import Packet_metaclass
 
-from netdissect.layers.base import Gen, Layer
+from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes
@@ -33,9 +33,11 @@ from netdissect.wire.eoudp import (
     string_end,
     text_reading,
 )
-from netdissect.wire.eoudp_names import key_name
+from netdissect.wire.eoudp_names import FAR_ID, key_name
 
 __all__ = [
+    "BELOW_ZERO",
+    "FAR_ACK",
     "KNOWN",
     "LAYERS",
     "NO_NUL",
@@ -54,6 +56,20 @@ _DELETED = {"": 0x0F, "rfc01": 0x10}
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
 PRESSED = Gen("pressed_raw", lambda f: f["pressed"] if f["pressed"] > 1 else None)
 """The octet of a truth value that no sender writes."""
+
+
+FAR_ACK = Check(
+    E(f"acked_id >= {FAR_ID}"),
+    "eoudp-far-id",
+    "acked_id",
+    "acknowledges id {acked_id}: above what a sender can count",
+)
+BELOW_ZERO = Check(
+    E("received < 0 or sent < 0"),
+    "eoudp-negative-count",
+    "received",
+    "received {received}, sent {sent}: counters do not go below zero",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +108,7 @@ def _layer(
     command: int | dict[str, int] | None = None,
     item: bool = False,
     gens: tuple[Gen, ...] = (),
+    checks: tuple[Check, ...] = (),
 ) -> type[Layer]:
     """Return a new layer class."""
     body: dict[str, Any] = {
@@ -101,6 +118,7 @@ def _layer(
         "fields_desc": fields,
         "is_item": item,
         "generated": gens,
+        "checks": checks,
         "commands": {"": command} if isinstance(command, int) else command or {},
     }
     made: type[Layer] = Packet_metaclass(f"EoudpDoc{title}{suffix}", (Layer,), body)
@@ -141,7 +159,10 @@ def _make(order: str, form: str) -> DocumentLayers:
     entry = _layer("String", suffix, _string(order, form, "text", "length"), item=True)
     triple = _layer("Component", suffix, [*named(), *_data(order)], item=True)
     entity = _layer("Entity", suffix, [number("entity", "Q")], item=True)
-    pair = _layer("Pair", suffix, [number("received", "i"), number("sent", "i")], item=True)
+    pair = _layer(
+        "Pair", suffix, [number("received", "i"), number("sent", "i")], item=True,
+        checks=(BELOW_ZERO,),
+    )  # fmt: skip
     return DocumentLayers(
         strings=_layer("Strings", suffix, [Items("entries", entry)], command=0x0B, gens=(STRINGS,)),
         components=_layer(
@@ -153,7 +174,7 @@ def _make(order: str, form: str) -> DocumentLayers:
             "Entities", suffix, [number("entity", "Q"), Items("more", entity)], command=0x0E
         ),
         pairs=_layer("PacketInfo", suffix, [Items("pairs", pair)], command=0x00),
-        acked=_layer("Ack", suffix, [number("acked_id", "Q")], command=0x01),
+        acked=_layer("Ack", suffix, [number("acked_id", "Q")], command=0x01, checks=(FAR_ACK,)),
         accept=_layer("Accept", suffix, [number("client_index", "Q")], command=0x02),
         goodbye=_layer("Goodbye", suffix, [number("goodbye_id", "Q")], command=0x82),
         connect=_layer(

@@ -15,7 +15,7 @@ from netdissect.layers.expr import E
 from netdissect.layers.fields import FieldFault, SizedBytes
 from netdissect.model.dissection import TEXT
 
-__all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Zeros", "text"]
+__all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Truth", "Zeros", "text"]
 
 DIGITS_LIMIT = 20
 """Digits of the largest 64-bit number."""
@@ -35,26 +35,28 @@ def _encoding(name: str, octets: bytes) -> list[tuple[str, str]]:
     return []
 
 
-class Flag(Field):  # type: ignore[misc]
-    """One octet read as a truth value; `code` is reported for anything but 0 and 1."""
-
-    __slots__ = ["code"]
-
-    def __init__(self, name: str, default: int, code: str = "eoudp-bool-value") -> None:
-        Field.__init__(self, name, default, "B")
-        self.code = code
+class Truth(Field):  # type: ignore[misc]
+    """One octet read as a truth value."""
 
     def plain(self, value: int) -> bool:
         """Return what a receiver makes of it."""
         return bool(value)
 
-    def findings(self, value: int, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for a value that no sender writes."""
-        return [(self.code, f"{self.name} is {value}, read as true")] if value > 1 else []
-
     def randval(self) -> Any:
         """Return 0 or 1."""
         return RandNum(0, 1)
+
+
+class Flag(Truth):
+    """The same; anything but 0 and 1 is reported."""
+
+    def __init__(self, name: str, default: int) -> None:
+        Field.__init__(self, name, default, "B")
+
+    def findings(self, value: int, _raw: bytes) -> list[tuple[str, str]]:
+        """Return a finding for a value that no sender writes."""
+        text = f"{self.name} is {value}, read as true"
+        return [("eoudp-bool-value", text)] if value > 1 else []
 
 
 class Zeros(Field):  # type: ignore[misc]

@@ -29,12 +29,13 @@ _LONG32_STEP: Final = 1 << 24
 _FIXED: Final[dict[str, frozenset[int]]] = {
     "ACK": frozenset({8}), "CONNECT_ACCEPT": frozenset({8}), "CONNECT_REJECT": frozenset({0}),
     "CONNECT": frozenset({0}), "DISCONNECT": frozenset({0}), "EVENT": frozenset({5}),
-    "IMPORTANT_EVENT": frozenset({5}), "DELETE_ENTITY": frozenset({8}),
+    "IMPORTANT_EVENT": frozenset({5}), "IMPORTANT_EVENT_0x8c": frozenset({5}),
+    "DELETE_ENTITY": frozenset({8}),
 }  # fmt: skip
 _DOCUMENT_FIXED: Final[dict[str, frozenset[int]]] = {
     **_FIXED, "CONNECT_ACCEPT": frozenset({0, 8}), "CONNECT_REJECT": frozenset({0, 8}),
     "CONNECT": frozenset({0, 12}), "DISCONNECT": frozenset({0, 8}), "EVENT_0x8a": frozenset({4}),
-    "EVENT_0x11": frozenset({0, 4, 8}), "IMPORTANT_EVENT_0x8c": frozenset({5}),
+    "EVENT_0x11": frozenset({0, 4, 8}),
 }  # fmt: skip
 """Sizes of the contents that have a fixed one."""
 _TEXTS: Final = {
@@ -46,8 +47,10 @@ _FROM_CLIENT: Final = frozenset({0x8A, 0x8B, 0x8C})
 _FROM_SERVER: Final = frozenset({0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11})
 
 
-def legal(row: Row, command: str, content: bytes) -> bool:
-    """Return whether a content has a size that its command may have."""
+def legal(row: Row, command: str, content: bytes) -> bool | None:
+    """Return whether a content has a size that its command may have; None for a command that the
+    dialect does not have.
+    """
     size = len(content)
     if command == "PACKET_INFO":
         return size > 0 and size % 8 == 0
@@ -59,7 +62,8 @@ def legal(row: Row, command: str, content: bytes) -> bool:
         return size == (4 if row.long32 else 8)
     kind = _TEXTS.get(command)
     if kind is None:
-        return size in _FIXED.get(command, ())
+        sizes = _FIXED.get(command)
+        return None if sizes is None else size in sizes
     return _text_legal(row, kind, content)
 
 
@@ -79,13 +83,14 @@ def _bare_name(content: bytes) -> bool:
     return consumes("strings", content[8:], LITTLE, NO_NUL)
 
 
-def _document_legal(command: str, content: bytes) -> bool:
+def _document_legal(command: str, content: bytes) -> bool | None:
     size = len(content)
     if command == "DELETE_ENTITY":
         return size > 0 and size % 8 == 0
     kind = _TEXTS.get(command)
     if kind is None:
-        return size in _DOCUMENT_FIXED.get(command, ())
+        sizes = _DOCUMENT_FIXED.get(command)
+        return None if sizes is None else size in sizes
     if text_reading(kind, content, None) is not None:
         return True
     # The Usage section of RFC_02 sends game events as 0x0c.
@@ -121,7 +126,7 @@ def _possible(row: Row, payload: bytes) -> bool:
         return False
     content = payload[row.start :]
     command = command_name(row.name, head[0], len(content))
-    return _revision(row, head[0], command) and legal(row, command, content)
+    return _revision(row, head[0], command) and bool(legal(row, command, content))
 
 
 def _revision(row: Row, number: int, command: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.readers import eoudp as read
+from netdissect.model.events import Event
 
 __all__ = ["DIALECT_TITLES", "REAL_COMMANDS", "ROWS", "Learnt", "Row", "row_of"]
 
@@ -43,6 +44,8 @@ class Row:
     name: str
     read: Callable[[bytes, int, int], tuple[Any, ...] | None]
     """Derived reader of the header."""
+    odd: Callable[[Any, int, list[Event]], None]
+    """Its soft rules."""
     start: int
     """Octets before the content."""
     flagged: bool
@@ -82,24 +85,26 @@ _RFC01: Final = frozenset({0x0B, 0x0C, 0x0D, 0x0E, 0x10, 0x81, 0x8C})
 ROWS: Final = {
     row.name: row
     for row in (
-        Row("exodia-late", read.read_EoudpLate, 26, flagged=True, document=False, wide_stamp=True),
-        Row("exodia-mid", read.read_EoudpMid, 22, flagged=True, document=False, acked=_NOBODY),
-        Row("exodia-30", read.read_Eoudp30, 30, flagged=True, document=False, padding=8,
-            acked=_BY_COMMAND),
-        Row("exodia-early", read.read_EoudpEarly, 22, flagged=False, document=False, padding=1,
-            must=_EARLY),
-        Row("exodia-late-long32", read.read_EoudpLateLong32, 26, flagged=True, document=False,
-            long32=True, padding=8, wide_stamp=True),
-        Row("exodia-mid-long32", read.read_EoudpMidLong32, 22, flagged=True, document=False,
-            long32=True, padding=8, acked=_NOBODY),
-        Row("exodia-early-long32", read.read_EoudpEarlyLong32, 22, flagged=False, document=False,
-            long32=True, padding=9, must=_EARLY),
-        Row("rfc02", read.read_EoudpRfc02, 21, flagged=False, document=True, must=_RFC02,
-            first_id=1),
-        Row("rfc01", read.read_EoudpRfc01, 21, flagged=False, document=True, must=_RFC01,
-            first_id=1),
-        Row("rfc03", read.read_EoudpRfc03, 26, flagged=True, document=True, wide_stamp=True,
-            first_id=1),
+        Row("exodia-late", read.read_EoudpLate, read.odd_EoudpLate,
+            26, flagged=True, document=False, wide_stamp=True),
+        Row("exodia-mid", read.read_EoudpMid, read.odd_EoudpMid,
+            22, flagged=True, document=False, acked=_NOBODY),
+        Row("exodia-30", read.read_Eoudp30, read.odd_Eoudp30,
+            30, flagged=True, document=False, padding=8, acked=_BY_COMMAND),
+        Row("exodia-early", read.read_EoudpEarly, read.odd_EoudpEarly,
+            22, flagged=False, document=False, padding=1, must=_EARLY),
+        Row("exodia-late-long32", read.read_EoudpLateLong32, read.odd_EoudpLateLong32,
+            26, flagged=True, document=False, long32=True, padding=8, wide_stamp=True),
+        Row("exodia-mid-long32", read.read_EoudpMidLong32, read.odd_EoudpMidLong32,
+            22, flagged=True, document=False, long32=True, padding=8, acked=_NOBODY),
+        Row("exodia-early-long32", read.read_EoudpEarlyLong32, read.odd_EoudpEarlyLong32,
+            22, flagged=False, document=False, long32=True, padding=9, must=_EARLY),
+        Row("rfc02", read.read_EoudpRfc02, read.odd_EoudpRfc02,
+            21, flagged=False, document=True, must=_RFC02, first_id=1),
+        Row("rfc01", read.read_EoudpRfc01, read.odd_EoudpRfc01,
+            21, flagged=False, document=True, must=_RFC01, first_id=1),
+        Row("rfc03", read.read_EoudpRfc03, read.odd_EoudpRfc03,
+            26, flagged=True, document=True, wide_stamp=True, first_id=1),
     )
 }  # fmt: skip
 """Dialect -> row."""

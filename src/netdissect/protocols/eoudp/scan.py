@@ -14,12 +14,14 @@ from netdissect.protocols.eoudp.rows import ROWS, Learnt, Row, row_of
 from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.wire.eoudp import number_order, text_reading
 from netdissect.wire.eoudp_names import (
-    COMMANDS,
-    NEVER_HANDLED,
+    FAR_ID,
     RECEIVE_LIMIT,
+    WALL_CLOCK_MS,
     command_name,
-    plausible_timestamp,
+    oversize,
+    size_mismatch,
     type_name,
+    wrong_size,
 )
 
 __all__ = ["scan"]
@@ -44,8 +46,6 @@ _READ_ACK: _Reader = read.read_EoudpAck
 _READ_ACCEPT: _Reader = read.read_EoudpConnectAccept
 _READ_DIGITS: _Reader = read.read_EoudpConnectAcceptText
 
-FAR_ID: Final = 1 << 31
-"""The programs count in a signed 32-bit number from 0 on: an id from here on is odd."""
 _LOW: Final = 0xFFFFFFFF
 """What of an id is compared: over the top of a 32-bit counter the low bits go on."""
 _BELOW_ZERO: Final = (1 << 64) - FAR_ID
@@ -55,8 +55,7 @@ _STRAY: Final = -1
 """Stands for an id that goes on from no other: it may be one octet gone wrong."""
 _STRANGERS: Final = 8
 """Datagrams of one other dialect from which on a direction speaks that one."""
-_CLOCK_LOW: Final = 1.0e12
-_CLOCK_HIGH: Final = 2.2e12
+_CLOCK_LOW, _CLOCK_HIGH = WALL_CLOCK_MS
 _PACKET_INFO: Final = 0x00
 _ACKNOWLEDGE: Final = 0x01
 _ACCEPT: Final = 0x02
@@ -77,9 +76,6 @@ _TEXTS: Final = {
 }  # fmt: skip
 
 
-_DOCUMENT_CLOCK: Final = 1e11
-_DOCUMENT_TICK: Final = 1e-6
-"""Seconds that a document's time stamp may be, apart from 0."""
 _RFC01_ONLY: Final = frozenset({_IMPORTANT_EVENT, 0x11, 0x8A, 0x8C})
 """Commands that may show a flow to be RFC_01's."""
 _MEANINGS: Final = frozenset(
@@ -95,34 +91,30 @@ Scanner: TypeAlias = Callable[[list[Event], bytes, int, int, Hints], Hints | Non
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901, PLR0912
     """Return the events of one datagram. One function: a call costs as much as what it would do."""
     dialect = hints.dialects[direction]
-    row, reader, flagged, must, lengths_at = _FAST.get(dialect) or _FAST[row_of(dialect).name]
+    row, reader, odd, flagged, must, lengths_at = _FAST.get(dialect) or _FAST[row_of(dialect).name]
     size = len(payload)
     head = reader(payload, 0, size)
     if head is None:
         text = f"{size} octets, the header of {row.name} has {row.start}"
         return _mismatch(row, [(_NOTE, "truncated", text)], payload, direction, hints)
     if head[-2] + head[-1] != size:
-        text = f"size field {head[-2]}, {size - row.start} octets of content"
-        notes: list[Event] = [(_NOTE, "eoudp-size-mismatch", text)]
+        notes: list[Event] = [(_NOTE, *size_mismatch(head[-2], size - row.start))]
         if size > RECEIVE_LIMIT:
-            notes += _oddities(row, head[1], 0, 0, size)
+            notes.append((_NOTE, *oversize(size)))
         return _mismatch(row, notes, payload, direction, hints)
     if flagged:
-        command, stamp, number, flag, _, start = head
+        command, _, number, flag, _, start = head
     else:
-        command, stamp, number, _, start = head
+        command, _, number, _, start = head
         flag = command in must
     if not lengths_at:
         return _document(row, head, payload, direction, hints)
     events: list[Event] = []
     learnt = None
-    if (
-        flag > 1
-        or number >= FAR_ID
-        or size > RECEIVE_LIMIT
-        or not (_CLOCK_LOW <= stamp < _CLOCK_HIGH)
-    ):
-        events += _oddities(row, stamp, number, flag, size)
+    odd(head, direction, events)
+    if size > RECEIVE_LIMIT:
+        events.append((_NOTE, *oversize(size)))
+    if number >= FAR_ID:
         number, learnt = _counted(number, direction, hints)
     if (number <= 1 or hints.extra.openers[direction] is None) and command != _ACCEPT:
         learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
@@ -143,7 +135,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
             or size < (after := lengths_at + 4 + _U32(payload, lengths_at)[0]) + 4
             or after + 4 + _U32(payload, after)[0] != size
         ):
-            events.append(_illegal(name, size - start))
+            events.append((_NOTE, *wrong_size(name, size - start)))
         if learnt is None:
             return events
     else:
@@ -152,15 +144,16 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
             learnt = handler(events, payload, start, direction, learnt or hints) or learnt
         if size - start != _USUAL_SIZES.get(command):
             name = command_name(row.name, command, size - start)
-            if not legal(row, name, payload[start:]):
-                events += _remark(row, command, size)
+            if legal(row, name, payload[start:]) is False:
+                events.append((_NOTE, *wrong_size(name, size - start)))
     if learnt is not None:
         events.append((_HINTS, learnt))
     return events
 
 
 _FAST: Final = {
-    name: (row, row.read, row.flagged, row.must, row.lengths_at) for name, row in ROWS.items()
+    name: (row, row.read, row.odd, row.flagged, row.must, row.lengths_at)
+    for name, row in ROWS.items()
 }
 """What `scan` needs of a row, in one look."""
 _NAMES: Final = [type_name("exodia-late", command, 0) for command in range(256)]
@@ -168,36 +161,6 @@ _NAMES: Final = [type_name("exodia-late", command, 0) for command in range(256)]
 
 
 # -- findings --------------------------------------------------------------------------------------
-
-
-def _illegal(name: str, size: int) -> Event:
-    return (_NOTE, "eoudp-content-size", f"{size} octets are no content of {name}")
-
-
-def _oddities(row: Row, stamp: float, number: int, flag: int, size: int) -> list[Event]:
-    notes: list[Event] = []
-    if not plausible_timestamp(row.name, stamp):
-        notes.append((_NOTE, "eoudp-timestamp", f"time stamp {stamp} cannot be a sender's clock"))
-    if flag > 1:
-        notes.append((_NOTE, "eoudp-important-value", f"important flag is {flag}, read as true"))
-    if number >= FAR_ID:
-        notes.append((_NOTE, "eoudp-far-id", f"id {number} is above what a sender can count"))
-    if size > RECEIVE_LIMIT:
-        notes.append((_NOTE, "eoudp-oversize", f"{size} octets, receivers read {RECEIVE_LIMIT}"))
-    return notes
-
-
-def _remark(row: Row, command: int, size: int) -> list[Event]:
-    """Return what is wrong with a command or with the size of its content."""
-    name = command_name(row.name, command, size - row.start)
-    if name.startswith("UNKNOWN"):
-        return [(_NOTE, "eoudp-unknown-command", f"command {command:#04x} is not defined")]
-    notes: list[Event] = []
-    if command in NEVER_HANDLED and not row.document:
-        notes.append((_NOTE, "eoudp-unhandled-command", f"{name} has no handler in any release"))
-        if command != _IMPORTANT_EVENT:
-            return notes
-    return [*notes, _illegal(name, size - row.start)]
 
 
 def _mismatch(
@@ -305,18 +268,20 @@ def _packet_info(
     if size < _PAIR:
         return None
     last = len(payload) - size % _PAIR - _PAIR
-    received, sent, _ = _READ_PAIR(payload, last, len(payload))
+    for at in range(start, last + 1, _PAIR):
+        pair = _READ_PAIR(payload, at, len(payload))
+        read.odd_EoudpPair(pair, direction, events)
+    received, sent, _ = pair
     number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
     events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
-    if received < 0 or sent < 0:
-        text = f"received {received}, sent {sent}: counters do not go below zero"
-        events.append((_NOTE, "eoudp-negative-count", text))
-    else:
+    if received >= 0 and sent >= 0:
         # Real receivers take no PACKET_INFO but one of 8 octets.
         events.append((_TALLY, "packet_info", sent, received, size == _PAIR))
-    if size > _PAIR:
-        code = "eoudp-pairs" if direction else "eoudp-content-size"
-        events.append((_NOTE, code, f"counters of {size // _PAIR} clients, its own come last"))
+    if size > _PAIR and direction:
+        text = f"counters of {size // _PAIR} clients, its own come last"
+        events.append((_NOTE, "eoudp-pairs", text))
+    elif size > _PAIR and size % _PAIR == 0:
+        events.append((_NOTE, *wrong_size("PACKET_INFO", size)))
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((_CLOCK, stamp, True))
@@ -333,7 +298,7 @@ def _acknowledge(
 ) -> Hints | None:
     values = _READ_ACK(payload, start, len(payload))
     if values is not None:
-        events += _acks(values[0], direction, hints)
+        events += _acks(values, direction, hints)
     return None
 
 
@@ -349,14 +314,17 @@ def _counted(number: int, direction: int, hints: Hints) -> tuple[int, Hints | No
     return (number & _LOW if near else _STRAY), learnt
 
 
-def _acks(number: int, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of an acknowledged id."""
+def _acks(values: tuple[Any, ...], direction: int, hints: Hints) -> list[Event]:
+    """Return the events of an acknowledged id, the first of the values."""
+    number = values[0]
     if number < FAR_ID:
         return [(_ACK, SPACE, number, 0)]
-    text = f"acknowledges id {number}: above what a sender can count"
+    events: list[Event] = []
+    read.odd_EoudpAck(values, direction, events)
     named, _ = _counted(number, 1 - direction, hints)
-    note: Event = (_NOTE, "eoudp-far-id", text)
-    return [note] if named < 0 else [note, (_ACK, SPACE, named, 0)]
+    if named >= 0:
+        events.append((_ACK, SPACE, named, 0))
+    return events
 
 
 def _accept(
@@ -455,15 +423,15 @@ def _document(
     row: Row, head: tuple[Any, ...], payload: bytes, direction: int, hints: Hints
 ) -> list[Event]:
     """Return the events of a datagram in the form of the texts."""
-    command, stamp, number = head[0], head[1], head[2]
+    command, number = head[0], head[2]
     flag = head[3] if row.flagged else command in row.must
     size = len(payload)
     content = payload[row.start :]
     name = command_name(row.name, command, len(content))
     events: list[Event] = []
-    plausible = 0 <= stamp < _DOCUMENT_CLOCK and (stamp >= _DOCUMENT_TICK or not stamp)
-    if flag > 1 or number >= FAR_ID or size > RECEIVE_LIMIT or not plausible:
-        events += _oddities(row, stamp, number, flag if row.flagged else 0, size)
+    row.odd(head, direction, events)
+    if size > RECEIVE_LIMIT:
+        events.append((_NOTE, *oversize(size)))
     extra = hints.extra
     number, learnt = _counted(number, direction, hints)
     if command in _RFC01_ONLY:
@@ -483,10 +451,8 @@ def _document(
         events.append((_NUMBERED, type_, SPACE, number))
     if name in _MEANINGS:
         learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
-    if len(content) != _USUAL_SIZES.get(command) and (
-        command not in COMMANDS or not legal(row, name, content)
-    ):
-        events += _remark(row, command, size)
+    if len(content) != _USUAL_SIZES.get(command) and legal(row, name, content) is False:
+        events.append((_NOTE, *wrong_size(name, len(content))))
     if learnt is not None:
         events.append((_HINTS, learnt))
     return events
@@ -518,8 +484,7 @@ def _meaning(
     content = payload[row.start :]
     order = hints.extra.order or number_order(name, content, None)
     if name == "ACK" and len(content) == 8:  # noqa: PLR2004
-        named = Struct(f"{order}Q").unpack_from(content)[0]
-        events += _acks(named, direction, hints)
+        events += _acks(Struct(f"{order}Q").unpack_from(content), direction, hints)
     elif name == "CONNECT_ACCEPT" and not direction:
         events.append((_NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
     elif name == "CONNECT_ACCEPT":
@@ -527,12 +492,13 @@ def _meaning(
         return _accepted(events, index, hints)
     elif name == "PACKET_INFO" and len(content) >= _PAIR:
         at = (len(content) // _PAIR - 1) * _PAIR
-        received, sent = Struct(f"{order}ii").unpack_from(content, at)
+        for each in range(0, at + 1, _PAIR):
+            pair = Struct(f"{order}ii").unpack_from(content, each)
+            read.odd_EoudpPair(pair, direction, events)
+        received, sent = pair
         number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
         events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
-        if received < 0 or sent < 0:
-            events.append((_NOTE, "eoudp-negative-count", f"received {received}, sent {sent}"))
-        else:
+        if received >= 0 and sent >= 0:
             # "Since last second" or "since last call": receiving one resets nothing here.
             events.append((_TALLY, "packet_info", sent, received, False))
     elif name == "CONNECT":
