@@ -393,7 +393,8 @@ def rule_source(layer: type[Any]) -> str:
     """Return the same for a layer without a reader: the values are those its rules name, in the
     order of the fields.
     """
-    used = {name for check in layer.checks for name in _told(check)}
+    rules = (check for check in layer.checks if isinstance(check.when, E))
+    used = {name for check in rules for name in _told(check)}
     return _odd(layer, [field.name for field in layer.fields_desc if field.name in used], {})
 
 

@@ -94,4 +94,11 @@ def bind_teeworlds(port: int = DEFAULT_PORT, dialect: str | None = None) -> None
 bind = bind_teeworlds
 
 
+READERS: list[tuple[type[Layer], tuple[str, ...]]] = []
+RULES: list[type[Layer]] = [
+    controls.TwControlEmpty, controls.TwControlUnknown, packets.Tw07Connless,
+    messages.TwEmpty, messages.TwUnknown, messages.TwUnknownUuid,
+]  # fmt: skip
+"""Layers of which `protocols/teeworlds` asks for the soft rules alone: it reads them by hand."""
+
 explorable("teeworlds", globals(), __all__)

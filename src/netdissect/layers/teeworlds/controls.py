@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from scapy.fields import ByteField
 
 from netdissect.layers.base import Check, Gen, Layer
+from netdissect.layers.expr import E
 from netdissect.layers.fields import IfLeft, Tail
 from netdissect.layers.teeworlds.fields import Maybe, Octets, OptionalTail, Text
 from netdissect.wire.teeworlds_forms import (
@@ -65,7 +66,7 @@ class TwControlEmpty(TwControl):
     name = "Teeworlds empty control"
     fields_desc: list[Any] = []
     checks = (
-        Check(lambda _fields: True, "teeworlds-control-missing", "", "no octet names the message"),
+        Check(E("1"), "teeworlds-control-missing", "", "no octet names the message"),
     )
 
 
@@ -76,7 +77,7 @@ class TwControlUnknown(TwControl):
     fields_desc = [ByteField("control_id", 255), Tail("data")]
     checks = (
         Check(
-            lambda fields: fields["control_id"] is not None,
+            E("control_id is not None"),
             "teeworlds-control-unknown",
             "control_id",
             "control message {control_id}",

@@ -80,7 +80,7 @@ class TwUnknown(TwMessage):
     fields_desc = [Number("message_id", 0), Tail("data")]
     checks = (
         Check(
-            lambda fields: fields["message_id"] is not None,
+            E("message_id is not None"),
             "teeworlds-unknown-message",
             "message_id",
             "message id {message_id} (id << 1 | system) is not defined",
@@ -107,7 +107,7 @@ class TwUnknownUuid(TwMessage):
     ]
     checks = (
         Check(
-            lambda fields: fields["message_uuid"] is not None,
+            E("message_uuid is not None"),
             "teeworlds-unknown-uuid",
             "message_uuid",
             "the UUID is not known",
@@ -122,7 +122,7 @@ class TwEmpty(TwMessage):
     name = "Teeworlds empty chunk"
     fields_desc: list[Any] = []
     checks = (
-        Check(lambda _fields: True, "teeworlds-chunk-empty", "", "the chunk holds no message"),
+        Check(E("1"), "teeworlds-chunk-empty", "", "the chunk holds no message"),
     )
     message_type = TwUnknown.message_type
 

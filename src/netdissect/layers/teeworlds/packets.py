@@ -26,7 +26,6 @@ from netdissect.layers.teeworlds.messages import (
     message_layer,
 )
 from netdissect.layers.teeworlds.pairs import HASH, is_answer
-from netdissect.model.annotations import Severity
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_forms import (
     CONNLESS_VERSION,
@@ -479,11 +478,10 @@ class Tw07Connless(Layer):
             "flags beside the connectionless one",
         ),
         Check(
-            lambda fields: fields["version"] != CONNLESS_VERSION,
+            E(f"version != {CONNLESS_VERSION}"),
             "teeworlds-connless-version",
             "version",
             "version {version}",
-            Severity.ERROR,
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.dissect.readers import teeworlds as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.teeworlds.learnt import (
@@ -38,7 +39,9 @@ def outside(payload: bytes, dialect: str) -> list[Event]:
     if not payload or not payload[0] & tw.CONNLESS_FLAG or len(payload) < tw.CONNLESS_HEAD[family]:
         return [(_NOTE, "truncated", "shorter than a header")]
     if dialect == tw.D07 and payload[0] & 3 != tw.CONNLESS_VERSION:
-        return [(_NOTE, "teeworlds-connless-version", f"version {payload[0] & 3}")]
+        odd: list[Event] = []
+        read.odd_Tw07Connless((payload[0] & 3,), None, odd)
+        return odd
     row = connless_row(payload, family)
     return [] if row is None else [(_MESSAGE, row.type)]
 
@@ -56,12 +59,14 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
             body = decompress(body, form.limit)
         except HuffmanError as fault:
             return [(_NOTE, "teeworlds-huffman", str(fault))]
+    odd: list[Event] = []
     if not body:
-        return [(_NOTE, "teeworlds-control-missing", "")]
+        read.odd_TwControlEmpty((), None, odd)
+        return odd
     name = tw.CONTROL_NAMES[form.family].get(body[0])
     if name is None:
-        note = (_NOTE, "teeworlds-control-unknown", f"control message {body[0]}")
-        return [(_MESSAGE, "control.unknown"), note]
+        read.odd_TwControlUnknown((body[0],), None, odd)
+        return [(_MESSAGE, "control.unknown"), *odd]
     step = _Step(direction, hints, (form.dialect, header, body))
     events = step.events
     handler = _HANDLERS.get((name, direction))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from netdissect.dissect.readers import teeworlds as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.teeworlds import control, facts
@@ -325,17 +326,23 @@ def _rare(
     try:
         head, after = read_teeworlds(data, position, end)
     except VarintError:
-        code = "truncated" if position < end else "teeworlds-chunk-empty"
-        events.append((_NOTE, code, "message id"))
+        if position < end:
+            events.append((_NOTE, "truncated", "message id"))
+        else:
+            read.odd_TwEmpty((), None, events)
         return _UNREADABLE, end
     kind = kinds.get(head)
     if kind is not None:
         return kind, after
     if head >> 1:
-        events.append((_NOTE, "teeworlds-unknown-message", f"message id {head >> 1}"))
+        read.odd_TwUnknown((head,), None, events)
         return _NOT_KNOWN[head & 1], after
-    found = uuid_types().get(data[after : min(end, after + _UUID_OCTETS)])
+    uuid = data[after : min(end, after + _UUID_OCTETS)]
+    found = uuid_types().get(uuid)
     if found is not None and found[0] == head:
         return _kind(found[1]), after
-    events.append((_NOTE, "teeworlds-unknown-uuid", ""))
+    if len(uuid) < _UUID_OCTETS:
+        events.append((_NOTE, "truncated", "message UUID"))
+    else:
+        read.odd_TwUnknownUuid((uuid,), None, events)
     return _NOT_KNOWN[head & 1], after

@@ -1,0 +1,44 @@
+"""Derived readers of teeworlds: generated from the layers, do not edit.
+
+Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
+the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+rule that such values break, or the values that rules name where there is no reader.
+"""
+
+# ruff: noqa
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final
+
+from netdissect.model.events import Ev, Event
+
+_NOTE: Final = int(Ev.NOTE)
+
+
+def odd_TwControlEmpty(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    if 1: found.append((_NOTE, 'teeworlds-control-missing', 'no octet names the message'))
+
+
+def odd_TwControlUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_control_id = values[0]
+    if v_control_id is not None: found.append((_NOTE, 'teeworlds-control-unknown', f'control message {v_control_id}'))
+
+
+def odd_Tw07Connless(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_version = values[0]
+    if (v_version or 0) != 1: found.append((_NOTE, 'teeworlds-connless-version', f'version {v_version}'))
+
+
+def odd_TwEmpty(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    if 1: found.append((_NOTE, 'teeworlds-chunk-empty', 'the chunk holds no message'))
+
+
+def odd_TwUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_message_id = values[0]
+    if v_message_id is not None: found.append((_NOTE, 'teeworlds-unknown-message', f'message id {v_message_id} (id << 1 | system) is not defined'))
+
+
+def odd_TwUnknownUuid(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
+    v_message_uuid = values[0]
+    if v_message_uuid is not None: found.append((_NOTE, 'teeworlds-unknown-uuid', 'the UUID is not known'))
