@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from netdissect.model.packets import PacketKind, reverse_key
-from netdissect.pipeline import Options, Pipeline, recogniser
+from netdissect.pipeline import Options, Pipeline, recogniser, servers
 from netdissect.pipeline.servers import SERVER_SCORE
 
 SECOND = 1_000_000_000
@@ -66,6 +66,18 @@ def test_looks_become_rarer() -> None:
     assert pipeline.other_datagrams == 64 * 300
     (stranger,) = {id(one): one for one in pipeline.recogniser._takers.values()}.values()
     assert stranger._looks == 3
+
+
+def test_the_server_without_a_new_flow_for_longest_is_forgotten(monkeypatch) -> None:
+    monkeypatch.setattr(servers, "MAX_SERVERS", 2)
+    made = []
+    for client, server in enumerate((7001, 7002, 7001, 7003), 50000):
+        made += flow(HANDSHAKE, key(client, server), start=len(made) + 1)
+    pipeline = run(made)
+    known = [server for server in (7001, 7002, 7003)
+             if pipeline.recogniser.servers.knows(key(1, server)[4:8] + key(1, server)[10:])]  # fmt: skip
+    assert known == [7001, 7003]
+    assert pipeline.limits_hit == {"MAX_SERVERS": 1}
 
 
 def test_a_flow_to_a_known_server_is_its_protocols() -> None:

@@ -326,7 +326,8 @@ class Recogniser:
         claimer = next(protocol for protocol in mine if protocol.name == claim.protocol)
         flow.protocol = claimer.over(flow.transport)
         flow.client, roles_from = roles(claim, flow.protocol, flow.ports)
-        self.servers.learn(flow, roles_from)
+        if self.servers.learn(flow, roles_from):
+            self._hit("MAX_SERVERS")
         return roles_from
 
     # -- letting go --------------------------------------------------------------------------------

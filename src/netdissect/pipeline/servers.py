@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +16,7 @@ __all__ = ["SERVER_SCORE", "Servers", "with_handshake"]
 MAX_UNTOLD = 256
 """A TCP flow with more octets than this speaks for itself."""
 MAX_SERVERS = 4096
-"""Endpoints of each transport remembered as servers of a protocol."""
+"""Endpoints remembered as servers of a protocol."""
 SERVER_SCORE: Final = 60
 """Score of a claim that rests on what the server spoke on other connections."""
 
@@ -35,27 +36,37 @@ class Servers:
         more servers.
         """
         self._weak = weak
-        self._known: dict[tuple[str, bytes], Claim] = {}
-        """(transport, server) -> the claim by which it was found."""
-        self._spoken: dict[bytes, Protocol] = {}
-        """Server endpoint of a UDP flow -> the protocol that took it."""
+        self._known: OrderedDict[tuple[str, bytes], Claim] = OrderedDict()
+        """(transport, server) -> the claim by which it was found; that of the latest flow last."""
+        self._spoken: OrderedDict[bytes, Protocol] = OrderedDict()
+        """Server endpoint of a UDP flow -> the protocol that took it; the latest last."""
 
-    def learn(self, flow: Flow, roles_from: str) -> None:
-        """Remember what the server of a claimed flow speaks."""
+    def learn(self, flow: Flow, roles_from: str) -> bool:
+        """Remember what the server of a claimed flow speaks; return whether another one, of which
+        no flow has begun for longest, had to be forgotten for it.
+        """
         if flow.claim is None or flow.protocol is None:
-            return
+            return False
         server = flow_sides(flow.key)[1 - flow.client]
-        if flow.transport == "udp" and len(self._spoken) < MAX_SERVERS:
+        if flow.transport == "udp":
             self._spoken.setdefault(server, flow.protocol)
-        if flow.transport == "udp" and roles_from == "first_frame":
-            return  # Who is the server was no more than a guess.
+            self._spoken.move_to_end(server)
+            if len(self._spoken) > MAX_SERVERS:
+                self._spoken.popitem(last=False)
+            if roles_from == "first_frame":
+                return False  # Who is the server was no more than a guess.
         name = (flow.transport, server)
-        if name not in self._known and len(self._known) < 2 * MAX_SERVERS:
+        if name not in self._known:
             self._known[name] = flow.claimed(flow.claim)
+        self._known.move_to_end(name)
+        full = len(self._known) > MAX_SERVERS
+        if full:
+            self._known.popitem(last=False)
+        return full
 
     def merge(self, others: Servers) -> None:
         """Add what others have learnt."""
-        self._known = {**others._known, **self._known}
+        self._known = OrderedDict({**others._known, **self._known})
 
     def likely(self, flow: Flow) -> Protocol | None:
         """Return the protocol that a UDP flow will be of if its server speaks to all alike.
