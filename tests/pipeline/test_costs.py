@@ -13,14 +13,16 @@ import pytest
 
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import Packet, PacketKind, reverse_key
+from netdissect.model.packets import Frame, Packet, PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline, recogniser, table
 from netdissect.track.recorder import Recorder
+from packetbuild import frame, ipv4, tcp
 
 MOST = 10
 """What a datagram may cost, as a multiple of one of ordinary numbers."""
 DATAGRAMS = 1200
 FLOOD = 20_000
+STREAMS_MOST = 3
 FLOOD_MOST = 4
 """What datagrams of as many flows may cost, as a multiple of those of few flows; reading them, which
 costs the same for both, is not counted here.
@@ -179,6 +181,39 @@ def test_flows_of_one_datagram_cost_little_more(
     assert any(ratio < FLOOD_MOST for ratio in measured)
 
 
+@pytest.mark.parametrize(
+    "data",
+    [lambda _: b"", lambda _: b"GET / HTTP/1.0\r\nHost: x\r\n\r\n",
+     lambda at: random.Random(at).randbytes(40)],
+    ids=["a SYN", "text", "any"],
+)  # fmt: skip
+def test_streams_of_one_segment_cost_little_more(
+    data: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
+    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
+    few, many = segments(FLOOD // 1000, data), segments(FLOOD, data)
+    measured = []
+    for _ in range(4):
+        usual = flood(few)
+        measured.append(flood(many) / usual)
+        if measured[-1] < STREAMS_MOST:
+            return
+    pytest.fail(f"{measured}")
+
+
+def segments(flows: int, data: Callable[[int], bytes]) -> list[Packet]:
+    """Return segments, each flow's in turn; without data each opens its connection."""
+    frames: list[Frame] = []
+    for at in range(FLOOD // 4):
+        octets = data(at)
+        seq = at // flows * len(octets)
+        whole = tcp(octets, seq=seq, flags=0x18 if octets else 2, dport=7777)
+        source = bytes([10, *(at % flows).to_bytes(3, "big")])
+        frames.append(frame(at + 1, ipv4(whole, 6, src=source), time_ns=at * 1000))
+    return list(Decapsulator().packets(frames))
+
+
 def flood(packets: list[Packet]) -> float:
     """Return the processor time of an analysis of what belongs to nobody, seconds."""
     times = []
@@ -188,7 +223,8 @@ def flood(packets: list[Packet]) -> float:
         pipeline.run(packets)
         pipeline.finish()
         times.append(time.process_time() - begin)
-        assert pipeline.other_datagrams == len(packets)
+        udp = sum(packet[0] is PacketKind.UDP for packet in packets)
+        assert (pipeline.other_datagrams, pipeline.counts) == (udp, {})
     return min(times)
 
 

@@ -408,6 +408,34 @@ def test_bound_of_connections_of_one_datagram(monkeypatch) -> None:
     assert [each.connection for each in pipeline.reports] == [*range(1, len(pipeline.reports) + 1)]
 
 
+def test_bound_of_streams_of_one_segment(monkeypatch) -> None:
+    """A flood of SYNs to a server that is known: few are reported, all are counted."""
+    for name, value in (("MAX_LONE", 30), ("ADDED_A_LOOK", 10)):
+        monkeypatch.setattr(table, name, value)
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
+    with open_capture(CAPTURES / "netplay" / "bin1_example_chat.pcap") as reader:
+        made = list(Decapsulator().packets(reader))
+    syn = next(packet for packet in made if packet[5].flags == 2)
+    began = len(run(made).reports)
+    flood = [(*syn[:3], bytes([10, 9, n >> 8, n & 255]) + syn[3][4:], *syn[4:]) for n in range(500)]
+    pipeline = run([*made, *flood])
+    assert pipeline.counts["netplay"]["connections"] == 500 + began
+    assert len(pipeline.reports) < 100
+    assert pipeline.limits_hit["MAX_LONE"] == 500 + began - len(pipeline.reports)
+
+
+def test_a_stream_that_goes_on_after_its_first_segment_is_seen(monkeypatch) -> None:
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 50)
+    with open_capture(CAPTURES / "netplay" / "bin1_example_chat.pcap") as reader:
+        made = list(Decapsulator().packets(reader))
+    syn = next(packet for packet in made if packet[5].flags == 2)
+    elsewhere = syn[3][4:8] + bytes([10, 7, 7, 7]) + syn[3][8:]
+    others = [(*syn[:3], bytes([10, 9, 9, n]) + elsewhere[4:], *syn[4:]) for n in range(40)]
+    alone, among = run(made), run([*others, *made])
+    assert alone.counts == among.counts
+    assert list(map(comparable, alone.reports)) == list(map(comparable, among.reports))
+
+
 def test_a_flood_that_has_passed_is_forgotten(monkeypatch) -> None:
     for name, value in (("MAX_LONE", 8), ("ADDED_A_LOOK", 1), ("MAX_QUIET", 0), ("QUIET_ROUNDS", 2)):
         monkeypatch.setattr(table, name, value)

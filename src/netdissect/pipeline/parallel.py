@@ -218,7 +218,7 @@ class Elsewhere:
             way
             for part in parts
             for key in part.strays
-            if any(map(servers.knows, flow_sides(key)))
+            if servers.recalls("udp", key)
             for way in (key, reverse_key(key))
         )
         return replace(made, keys=keys) if keys else None

@@ -13,7 +13,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Final
 
-from netdissect.model.claims import Claim
+from netdissect.model.claims import Claim, Sample
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow, Taker
@@ -85,7 +85,7 @@ class Recogniser:
         servers: Servers,
         *,
         begin: Callable[[Flow, str], None],
-        alone: Callable[[str], None],
+        alone: Callable[[str, int], None],
         other: Callable[[Packet], None] | None,
         hit: Callable[[str], None],
         unable: Callable[[Protocol, Exception], None],
@@ -105,11 +105,11 @@ class Recogniser:
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
         """Under the key of the first datagram, oldest first."""
-        self._lone: OrderedDict[FlowKey, Packet] = OrderedDict()
-        """UDP flows of one datagram so far that no protocol knows alone, oldest first; while the
-        table is flooded, those too that one does.
+        self._lone: OrderedDict[Name, Packet] = OrderedDict()
+        """Flows of one packet so far that no protocol knows alone, oldest first; while the table is
+        flooded, those too that one does.
         """
-        self._known_alone: dict[FlowKey, str] = {}
+        self._known_alone: dict[Name, str] = {}
         """Of these: the protocol."""
         self._others: OrderedDict[Name, None] = OrderedDict()
         """Oldest first, under the key of each direction that was heard. A plain dict leaves a gap
@@ -128,11 +128,12 @@ class Recogniser:
         """Return the flow of this name, in either direction, that waits for recognition."""
         way = _turned(name)
         flow = self._sampled.get(name) or self._sampled.get(way)
-        if flow is None and self._lone and name[0] == "udp":
-            packet = self._lone.pop(name[1], None) or self._lone.pop(way[1], None)
+        if flow is None and self._lone:
+            first = name if name in self._lone else way
+            packet = self._lone.pop(first, None)
             if packet is not None:
-                self._known_alone.pop(packet[3], None)
-                flow = self._sampled["udp", packet[3]] = self._made(packet)
+                self._known_alone.pop(first, None)
+                flow = self._sampled[first] = self._made(first, packet)
         return flow
 
     def is_other(self, name: Name) -> bool:
@@ -169,39 +170,46 @@ class Recogniser:
         self._bound()
         return flow
 
-    def set_aside(self, packet: Packet) -> bool:
-        """Keep the first datagram of a UDP flow, and nothing else until a second one comes, where
-        no protocol knows it alone, or the table is flooded with what one does: a flood is such
-        flows. False where it is to be held as usual.
+    def set_aside(self, name: Name, packet: Packet, pieces: list[bytes]) -> bool:
+        """Keep the first packet of a flow, and nothing else until a second one comes, where no
+        protocol knows it alone, or the table is flooded with what one does: a flood is such flows.
+        False where it is to be held as usual.
         """
-        if self._other is not None or self._options.decode_as:
+        if self._other is not None or self._options.decode_as or len(pieces) > 1:
             return False
-        _, _, time_ns, key, payload, _, _ = packet
-        able = self._able(self._protocols, payload)
+        transport, key = name
+        able = self._able(self._protocols, transport, pieces[0]) if pieces else ()
         if able:
-            if not self._table.flooded:
-                return False
-            claim, fault = None, self._unable
-            for ports in ((0, 0), flow_ports(key)):  # most need no bonus, which takes longer
-                claim = claim or best_claim(
-                    able, [(0, time_ns, payload)], "udp", ports, final=False, on_fault=fault
+            # Most datagrams need no bonus for their ports, which takes longer.
+            claim = None
+            sample = [(0, packet[2], pieces[0])]
+            if transport == "tcp":
+                claim = self._best(able, sample, transport, flow_ports(key), final=True)
+            elif self._table.flooded:
+                claim = self._best(able, sample, transport, (0, 0), final=False) or self._best(
+                    able, sample, transport, flow_ports(key), final=False
                 )
-            if claim is None:
+            if (claim is None) is (transport == "udp"):
                 return False
-            self._known_alone[key] = claim.protocol
-        self._octets += len(payload)
-        self._lone[key] = packet
+            if claim is not None:
+                self._known_alone[name] = claim.protocol
+        self._octets += len(packet[4])
+        self._lone[name] = packet
         self._bound()
         return True
 
-    def _made(self, packet: Packet) -> Flow:
-        """Return the flow of a datagram that was set aside; it is not on the table."""
-        _, _, time_ns, key, payload, _, _ = packet
-        flow = Flow(key, "udp", flow_ports(key), None, time_ns, 0)
+    def _made(self, name: Name, packet: Packet) -> Flow:
+        """Return the flow of a packet that was set aside; it is not on the table."""
+        _, _, time_ns, key, payload, segment, _ = packet
+        flow = Flow(key, name[0], flow_ports(key), None, time_ns, 0)
         flow.packets.append((0, packet))
-        flow.sample.append((0, time_ns, payload))
+        if segment is None:
+            flow.sample.append((0, time_ns, payload))
+        else:
+            flow.ordinal = segment.connection
+            flow.sample += [(0, time_ns, piece.data) for piece in segment.stream]
         flow.octets = len(payload)
-        flow.alone = 1
+        flow.alone = len(flow.sample)
         return flow
 
     def hold(self, flow: Flow, packet: Packet, pieces: list[bytes]) -> None:
@@ -261,7 +269,7 @@ class Recogniser:
             else:
                 claimed.append((flow, self._settle(flow, claim)))
         while self._lone:
-            left = self._left_alone(self._lone.popitem(last=False)[1])
+            left = self._left_alone(*self._lone.popitem(last=False))
             if left is not None:
                 silent.append(left)
         for flow in silent:
@@ -282,32 +290,34 @@ class Recogniser:
         else:
             likely = None if final else self.servers.likely(flow)
             asked = self._protocols if likely is None else (likely,)
-            if len(flow.sample) == 1 and flow.transport == "udp":
-                asked = self._able(asked, flow.sample[0][2])
+            if len(flow.sample) == 1:
+                asked = self._able(asked, flow.transport, flow.sample[0][2])
                 flow.alone = 1 if likely is None and not asked else 0
-            elif len(flow.sample) == 1 and not final:
-                # What the last look would not take either is not looked at again: a flood is such.
-                flow.alone = 0 if self._best(asked, flow, final=True) else 1
             done = flow.alone == len(flow.sample)
-            claim = None if done else self._best(asked, flow, final=final)
+            claim = None
+            if not done:
+                claim = self._best(asked, flow.sample, flow.transport, flow.ports, final=final)
         if claim is not None and claim.client is None and flow.transport == "tcp":
             claim = with_handshake(claim, flow)
         return claim
 
     def _best(
-        self, protocols: tuple[Protocol, ...], flow: Flow, *, final: bool
-    ) -> Claim | None:
-        ports, fault = flow.ports, self._unable
-        return best_claim(
-            protocols, flow.sample, flow.transport, ports, final=final, on_fault=fault
-        )
+        self, protocols: tuple[Protocol, ...], sample: list[Sample], transport: str,
+        ports: tuple[int, int], *, final: bool,
+    ) -> Claim | None:  # fmt: skip
+        fault = self._unable
+        return best_claim(protocols, sample, transport, ports, final=final, on_fault=fault)
 
-    def _able(self, protocols: tuple[Protocol, ...], payload: bytes) -> tuple[Protocol, ...]:
-        """Return those that a datagram may prove alone, and those that cannot tell."""
+    def _able(
+        self, protocols: tuple[Protocol, ...], transport: str, payload: bytes
+    ) -> tuple[Protocol, ...]:
+        """Return those that a datagram or a piece of stream may prove alone, and those that cannot
+        tell.
+        """
         found = []
         for protocol in protocols:
             try:
-                if "udp" not in protocol.transports or not protocol.may_stand_alone(payload):
+                if transport not in protocol.transports or not protocol.may_stand_alone(payload):
                     continue
             except Exception as bug:  # noqa: BLE001 - the others may still know the flow
                 self._unable(protocol, bug)
@@ -347,24 +357,24 @@ class Recogniser:
         flow.packets, flow.sample = [], []
         self._disown(flow.transport, flow.key, flow.looks)
 
-    def _left_alone(self, packet: Packet) -> Flow | None:
-        """Count a datagram that was set aside and stayed alone; return its flow instead where that
+    def _left_alone(self, name: Name, packet: Packet) -> Flow | None:
+        """Count a packet that was set aside and stayed alone; return its flow instead where that
         is to be judged by its server.
         """
-        key = packet[3]
-        protocol = self._known_alone.pop(key, None)
-        if protocol is None and self.servers.recalls(key):
-            flow = self._made(packet)
+        protocol = self._known_alone.pop(name, None)
+        if protocol is None and self.servers.recalls(*name):
+            flow = self._made(name, packet)
             claim = self.servers.weak(flow) if self._table.flooded else None
             if claim is None:
                 return flow
             protocol = claim.protocol
         self._octets -= len(packet[4])
+        udp = packet[0] == _UDP
         if protocol is not None:
-            self._alone(protocol)
+            self._alone(protocol, 1 if udp or packet[4] else 0)
         else:
-            self.other_datagrams += 1
-            self._disown("udp", key, 0)
+            self.other_datagrams += udp
+            self._disown(*name, 0)
         return None
 
     def _disown(self, transport: str, key: FlowKey, looks: int) -> None:
@@ -398,13 +408,13 @@ class Recogniser:
         at = 0
         for _ in range(max(1, (len(flows) + len(self._lone)) // 10)):
             self._hit(limit)
-            packet = next(iter(self._lone.values()), None)
-            if packet is None or (at < len(flows) and flows[at].last_ns < packet[2]):
+            lone = next(iter(self._lone.items()), None)
+            if lone is None or (at < len(flows) and flows[at].last_ns < lone[1][2]):
                 self.judge(flows[at], final=True)
                 at += 1
                 continue
-            del self._lone[packet[3]]
-            left = self._left_alone(packet)
+            del self._lone[lone[0]]
+            left = self._left_alone(*lone)
             if left is not None:
                 self.judge(left, final=True)
 

@@ -87,13 +87,11 @@ class Servers:
         claim = self._recall(flow)
         return None if claim is None else with_handshake(replace(claim, client=None), flow, claim)
 
-    def knows(self, server: bytes) -> bool:
-        """Return whether an endpoint is a UDP server of a known protocol."""
-        return ("udp", server) in self._known
-
-    def recalls(self, key: FlowKey) -> bool:
-        """Return whether an end of a UDP flow that proves nothing is such a server."""
-        return self._weak and bool(self._known) and any(map(self.knows, flow_sides(key)))
+    def recalls(self, transport: str, key: FlowKey) -> bool:
+        """Return whether an end of a flow that proves nothing is a server of a known protocol."""
+        if not self._known or not (self._weak or transport == "tcp"):
+            return False
+        return any((transport, side) in self._known for side in flow_sides(key))
 
     def _recall(self, flow: Flow) -> Claim | None:
         sides = flow_sides(flow.key)

@@ -246,7 +246,7 @@ class Pipeline(Packets):
         if flow is None and self.recogniser.answered(name):
             self._udp(packet)
             return
-        if flow is None and self.recogniser.set_aside(packet):
+        if flow is None and self.recogniser.set_aside(name, packet, pieces):
             return
         flow = flow or self.recogniser.new_flow(name[0], name[1], self.now_ns)
         self.recogniser.hold(flow, packet, pieces)
@@ -259,12 +259,15 @@ class Pipeline(Packets):
             flow = None
         if flow is None and segment.connection == 1 and self.recogniser.is_other(name):
             return
+        if flow is not None and flow.connection is not None:
+            self._streams[packet[3]].segment(packet, segment)
+            return
+        pieces = [piece.data for piece in segment.stream]
+        if flow is None and self.recogniser.set_aside(name, packet, pieces):
+            return
         flow = flow or self.recogniser.new_flow(*name, self.now_ns)
         flow.ordinal = segment.connection
-        if flow.connection is not None:
-            self._streams[packet[3]].segment(packet, segment)
-        else:
-            self.recogniser.hold(flow, packet, [piece.data for piece in segment.stream])
+        self.recogniser.hold(flow, packet, pieces)
 
     def _icmp(self, packet: Packet) -> None:
         """Take an ICMP error that quotes a datagram."""
@@ -355,9 +358,9 @@ class Pipeline(Packets):
         counts["connections"] += 1
         counts["datagrams"] += datagrams
 
-    def _lone(self, protocol: str) -> None:
-        """Count a connection of one datagram, of which there are too many to report them."""
-        self._count(protocol, 1)
+    def _lone(self, protocol: str, datagrams: int) -> None:
+        """Count a connection of one packet, of which there are too many to report them."""
+        self._count(protocol, datagrams)
         self._hit("MAX_LONE")
 
     def _place(self, connection: Connection) -> None:

@@ -23,11 +23,11 @@ QUIET_ROUNDS = 30
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
 """
 MAX_LONE = 4_000
-"""UDP connections on the table of which one datagram was seen; with more, a flood, one begins with
-its second datagram, and what gets none is counted only.
+"""Connections on the table of which one datagram, or one segment with data, was seen; with more, a
+flood, one begins with its second packet, and what gets none is counted only.
 """
 ADDED_A_LOOK = 1024
-"""Flows added after which those of one datagram are counted, as they are in housekeeping."""
+"""Flows added after which those of one packet are counted, as they are in housekeeping."""
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 
@@ -122,8 +122,9 @@ class FlowTable:
         lone = 0
         for flow in flows:
             connection = flow.connection
-            if flow.transport == "udp" and connection is not None:
-                lone += connection.lanes[0].datagrams + connection.lanes[1].datagrams == 1
+            if connection is not None:
+                heard = connection.lanes[0].datagrams + connection.lanes[1].datagrams
+                lone += heard == 1 or (not heard and flow.transport == "tcp")
         self.flooded = lone > MAX_LONE
 
 

@@ -169,8 +169,9 @@ class Protocol(ABC):
         """
 
     def may_stand_alone(self, payload: bytes) -> bool:
-        """Return False where a flow that is this one datagram cannot be claimed: most flows of a
-        scan or an attack are such, so they are not put to `recognise`. Cheap and pure.
+        """Return False where a flow that is this one datagram or piece of stream cannot be claimed:
+        most flows of a scan or an attack are such, so they are not put to `recognise`. Cheap and
+        pure.
         """
         del payload
         return True

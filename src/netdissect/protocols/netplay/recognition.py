@@ -108,8 +108,7 @@ def _text(stream: bytes) -> _Verdict | None:
             name, body = first.decode(), second.decode()
         except UnicodeDecodeError:
             continue
-        read = read_json(body)
-        if read.valid and could_be_class(name):
+        if could_be_class(name) and (read := read_json(body)).valid:
             good += 1
             objects += isinstance(read.value, dict) and bool(read.value)
             if of_class(name, read.value):
@@ -205,7 +204,7 @@ def _middle(stream: bytes) -> _Verdict | None:
         return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} octets")
     for dialect in (BIN3, BIN1, BIN2):
         shape = _SHAPES[dialect]
-        for position in shape.places(stream):
+        for position in shape.places(stream, whole=True):
             if position and shape.starts(stream, position):
                 found = first_frames(stream, position, chunked=shape.chunked, most=MAX_JUDGED)
                 return _found_late(found, dialect, position)

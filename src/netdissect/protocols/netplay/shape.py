@@ -175,11 +175,15 @@ class Shape:
         self._follows = chunk_chain if self.chunked else chain
         self._values: Values = PLAIN_VALUES if dialect == "netplay-bin1" else NULLABLE_VALUES
 
-    def places(self, data: bytes) -> Iterator[int]:
-        """Yield the positions where a message could begin, found at the speed of a search."""
+    def places(self, data: bytes, *, whole: bool = False) -> Iterator[int]:
+        """Yield the positions where a message could begin, found at the speed of a search; where
+        nothing comes behind the octets, a `whole` one.
+        """
         pattern = _CHUNKED if self.chunked else _PLAIN
         for match in pattern.finditer(data):
             yield match.start()
+        if whole:
+            return
         # Too near to the end for the pattern: more octets will tell.
         yield from range(max(0, len(data) - _PATTERN + 1), len(data))
 

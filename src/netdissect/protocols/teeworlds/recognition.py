@@ -47,6 +47,11 @@ _FIRST: Final = (
     (516, bytes.fromhex("10000001"), D065, "0.6.5 connect with a client token"),
 )
 """First packets that no other protocol sends. Source: table of first packets."""
+_UNANSWERED: Final = {
+    (title, side): Claim("teeworlds", REQUEST, (dialect, dialect), side, "handshake", (title,))
+    for _, _, dialect, title in _FIRST for side in (0, 1)
+}  # fmt: skip
+"""Made once: a flood is nothing but first packets."""
 _TOKENS_END: Final = 12
 """Where padding begins at the latest; a capture may have cut it."""
 _TELLING_SIZES: Final = frozenset({_ANSWER_OCTETS, *(length for length, *_ in _FIRST)})
@@ -102,14 +107,14 @@ def _settled(sample: Sequence[Sample], side: int, dialect: str, title: str) -> C
     """Return the claim of a known first packet, with the dialect that the answer settles."""
     answer = next((octets for who, _, octets in sample if who != side), None)
     if answer is None:
-        return Claim("teeworlds", REQUEST, (dialect, dialect), side, "handshake", (title,))
+        return _UNANSWERED[title, side]
     reasons = [title]
     if accepts(answer, dialect):
         reasons.append("the answer is of the same dialect")
     elif dialect != D07 and accepts(answer, D06):
         reasons.append("the server declines the token: 0.6")
     else:
-        return Claim("teeworlds", REQUEST, (dialect, dialect), side, "handshake", (title,))
+        return _UNANSWERED[title, side]
     return Claim("teeworlds", ANSWERED, (dialect, dialect), side, "handshake", tuple(reasons))
 
 
