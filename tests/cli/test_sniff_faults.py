@@ -103,7 +103,8 @@ def test_its_time_being_over_ends_a_capture_under_traffic(backend: str, tmp_path
             select.select([sniff.process.stdout], [], [], 0.01)
             os.read(sniff.process.stdout.fileno(), 1 << 16)
         status, _, said = sniff.ended()
-    assert status == 0
+    # A busy machine may lose what came last, and is told so.
+    assert status == (6 if "not complete: " in said else 0), said
     assert f"{frames(path):,} packet" in said
 
 
