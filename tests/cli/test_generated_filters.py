@@ -27,7 +27,7 @@ from netdissect.pipeline.records import iter_records
 
 CAPTURES = console_docs.ROOT / "captures"
 EACH = 200
-FRAMES = 160
+FRAMES = 90
 """Datagrams of each capture that are looked at."""
 
 Row = dict[str, Any]
