@@ -142,51 +142,63 @@ def is_length(place: Place) -> bool:
     return False
 
 
+def _number(
+    packet: Any, chance: Chance, wanted: Callable[[Place], bool] = lambda _place: True
+) -> tuple[Place, int, int] | None:
+    """Return a number among the fields, and its range."""
+    place = _some(packet, lambda place: number_range(place) is not None and wanted(place), chance)
+    return None if place is None else (place, *(number_range(place) or (0, 0)))
+
+
+def _one_of(
+    packet: Any, number: tuple[Place, int, int], values: set[int], chance: Chance, note: str
+) -> Edit | None:
+    """Put one of the values that fit, but for the one that is there."""
+    place, low, high = number
+    fitting = sorted(value for value in values if low <= value <= high and value != place.value)
+    if not fitting:
+        return None
+    place.put(chance.choice(fitting))
+    return _done(packet, note, place)
+
+
 def _done(packet: Any, note: str, place: Place) -> Edit:
     return Edit(bytes(packet), f"{note} {place.name}", (place.name,))
 
 
 def boundary(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Put a boundary value into a number: ends of the range, powers of two, signs."""
-    place = _some(packet, lambda place: number_range(place) is not None, chance)
-    if place is None:
+    number = _number(packet, chance)
+    if number is None:
         return None
-    low, high = number_range(place) or (0, 0)
+    _, low, high = number
     edges = {low, low + 1, high - 1, high, 0, 1, -1}
     edges |= {
         sign * ((1 << bit) + by) for bit in range(6, 65) for by in (-1, 0) for sign in (1, -1)
     }
-    fitting = sorted(edge for edge in edges if low <= edge <= high and edge != place.value)
-    if not fitting:
-        return None
-    place.put(chance.choice(fitting))
-    return _done(packet, "boundary", place)
+    return _one_of(packet, number, edges, chance, "boundary")
 
 
 def neighbour(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Put a neighbour of a name, or another name, into a field of names; else a near number."""
-    place = _some(packet, lambda place: number_range(place) is not None, chance)
-    if place is None:
+    number = _number(packet, chance)
+    if number is None:
         return None
-    low, high = number_range(place) or (0, 0)
+    place = number[0]
     names = getattr(place.field, "names", None) or getattr(place.field, "i2s", None)
     known = sorted(key for key in names if isinstance(key, int)) if isinstance(names, dict) else []
     near = {place.value + by for by in (-2, -1, 1, 2)} | {
         key + by for key in known for by in (-1, 0, 1)
     }
-    fitting = sorted(value for value in near if low <= value <= high and value != place.value)
-    if not fitting:
-        return None
-    place.put(chance.choice(fitting))
-    return _done(packet, "neighbour", place)
+    return _one_of(packet, number, near, chance, "neighbour")
 
 
 def flip_field(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Invert one bit of a number."""
-    place = _some(packet, lambda place: number_range(place) is not None, chance)
-    if place is None:
+    number = _number(packet, chance)
+    if number is None:
         return None
-    low, high = number_range(place) or (0, 0)
+    place, low, high = number
     changed = place.value ^ (1 << chance.below(max(1, (high - low).bit_length())))
     if not low <= changed <= high:
         return None
@@ -216,29 +228,14 @@ def set_flag(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) ->
 
 def length_lie(packet: Any, seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
     """Let a length or count say something else than is there."""
-    place = _some(packet, is_length, chance)
-    if place is None:
+    number = _number(packet, chance, is_length)
+    if number is None:
         return None
-    low, high = number_range(place) or (0, 0)
+    place, low, high = number
     value, whole = place.value, len(seed.octets)
-    lies = {
-        value + 1,
-        value - 1,
-        value * 2,
-        value + 256,
-        0,
-        whole,
-        whole + 1,
-        low,
-        high,
-        high - 1,
-        high // 2,
-    }
-    fitting = sorted(lie for lie in lies if low <= lie <= high and lie != value)
-    if not fitting:
-        return None
-    place.put(chance.choice(fitting))
-    return _done(packet, "length lie", place)
+    lies = {value + by for by in (-1, 1, value, 256)} | {0, whole, whole + 1}
+    lies |= {low, high, high - 1, high // 2}
+    return _one_of(packet, number, lies, chance, "length lie")
 
 
 def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:

@@ -17,6 +17,7 @@ __all__ = [
     "INCLUDES_NUL",
     "LITTLE",
     "NO_NUL",
+    "TEXTS",
     "Order",
     "broken_reading",
     "consumes",
@@ -34,6 +35,11 @@ INCLUDES_NUL: Final = "length_includes_nul"
 """Length of the text with its NUL, the text, a NUL."""
 NO_NUL: Final = "no_nul"
 """Length of the text, the text: what programs send."""
+TEXTS: Final = {
+    "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
+    "DELETE_COMPONENT": "deleted",
+}  # fmt: skip
+"""Command whose content has strings -> how they stand in it."""
 FORMS: Final = (EXCLUDES_NUL, INCLUDES_NUL, NO_NUL)
 """In the order in which they are tried: the first is the default where several fit."""
 

@@ -12,10 +12,12 @@ __all__ = [
     "COMMANDS",
     "DIALECTS",
     "DOCUMENTS",
+    "DOCUMENT_SIZES",
     "FAR_ID",
     "KEYS",
     "NEVER_HANDLED",
     "RECEIVE_LIMIT",
+    "SIZES",
     "WALL_CLOCK_MS",
     "canonical",
     "command_name",
@@ -49,6 +51,21 @@ NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
 """Commands of the documents that no release of the engine handles: they end the receiver."""
 _EVENT_SIZE: Final = 5
 _SMALLEST_DELETE: Final = 12
+
+SIZES: Final[dict[str, frozenset[int]]] = {
+    "ACK": frozenset({8}), "CONNECT_ACCEPT": frozenset({8}), "CONNECT_REJECT": frozenset({0}),
+    "CONNECT": frozenset({0}), "DISCONNECT": frozenset({0}), "EVENT": frozenset({5}),
+    "IMPORTANT_EVENT": frozenset({5}), "IMPORTANT_EVENT_0x8c": frozenset({5}),
+    "DELETE_ENTITY": frozenset({8}),
+}  # fmt: skip
+"""Octets of the programs' contents that have a fixed size; an entity of long32 has 4."""
+DOCUMENT_SIZES: Final[dict[str, frozenset[int]]] = {
+    **{name: sizes for name, sizes in SIZES.items() if name != "DELETE_ENTITY"},
+    "CONNECT_ACCEPT": frozenset({0, 8}), "CONNECT_REJECT": frozenset({0, 8}),
+    "CONNECT": frozenset({0, 12}), "DISCONNECT": frozenset({0, 8}), "EVENT_0x8a": frozenset({4}),
+    "EVENT_0x11": frozenset({0, 4, 8}),
+}  # fmt: skip
+"""The same of the documents, whose `Usage` gives the second sizes."""
 
 RECEIVE_LIMIT: Final = 1468
 """Octets that a receiver reads of one datagram. Source: engine `UDPSocket`, buffer size."""

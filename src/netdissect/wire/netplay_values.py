@@ -10,21 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import ValueRow
+from netdissect.wire.values import BareValues, ValueRow, number
 
 __all__ = ["NULLABLE_VALUES", "PLAIN_VALUES", "TYPES"]
-
-
-def _number(layout: str) -> ValueRow:
-    row = struct.Struct(">" + layout)
-
-    def read(cursor: Cursor, _size: int | None) -> Any:
-        return row.unpack(cursor.take(row.size))[0]
-
-    def write(sink: Sink, value: Any, _size: int | None) -> None:
-        sink.put(row.pack(value or 0))
-
-    return ValueRow(read, write)
 
 
 def _write_float(sink: Sink, value: Any, _size: int | None) -> None:
@@ -52,21 +40,21 @@ def _put_count(sink: Sink, count: int) -> None:
 
 
 TYPES: Mapping[str, ValueRow] = {
-    "byte": _number("b"),
+    "byte": number("b", ">"),
     "boolean": ValueRow(
         lambda cursor, _size: cursor.take(1) != b"\0",
         lambda sink, value, _size: sink.put(b"\1" if value else b"\0"),
     ),
-    "short": _number("h"),
-    "int": _number("i"),
-    "long": _number("q"),
-    "float": ValueRow(_number("f").read, _write_float),
+    "short": number("h", ">"),
+    "int": number("i", ">"),
+    "long": number("q", ">"),
+    "float": ValueRow(number("f", ">").read, _write_float),
     "string": ValueRow(_read_string, _write_string),
 }
 """Type names of a schema. `byte` is signed, as in Java."""
 
 
-class _PlainValues:
+class _PlainValues(BareValues):
     """bin1: nothing precedes a value; an object has a has-object byte and its size."""
 
     scalars: Mapping[str, ValueRow] = TYPES
@@ -79,16 +67,6 @@ class _PlainValues:
     def put_count(self, sink: Sink, count: int) -> None:
         """Append the u16 length of an array."""
         _put_count(sink, count)
-
-    def present(self, cursor: Cursor) -> bool:
-        """Every value is there."""
-        del cursor
-        return True
-
-    def put_present(self, sink: Sink, *, present: bool) -> bool:
-        """Nothing precedes a value; a missing one is written as zero."""
-        del sink, present
-        return True
 
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Read has-object and the size; has-object 00 is null with nothing after it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from netdissect.wire.cursor import Cursor, Sink
 
-__all__ = ["ValueRow", "Values"]
+__all__ = ["BITS", "BareValues", "ValueRow", "Values", "number", "string", "write_octets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,64 @@ class Values(Protocol):
 
     def wrap(self, sink: Sink, body: Sink) -> None:
         """Append the head of an object and its fields."""
+
+
+class BareValues:
+    """Values that follow each other: nothing precedes one, objects have no head, none is null."""
+
+    def present(self, cursor: Cursor) -> bool:
+        """Every value is there."""
+        del cursor
+        return True
+
+    def put_present(self, sink: Sink, *, present: bool) -> bool:
+        """Nothing precedes a value; a missing one is written as zero."""
+        del sink, present
+        return True
+
+    def enter(self, cursor: Cursor) -> Cursor | None:
+        """Objects are their fields."""
+        return cursor
+
+    def wrap(self, sink: Sink, body: Sink) -> None:
+        """Objects are their fields."""
+        sink.put(body.getvalue())
+
+
+def number(letter: str, order: str = "<") -> ValueRow:
+    """Return the row of a number by its letter in `struct`; None is written as 0."""
+    layout = struct.Struct(order + letter)
+
+    def read(cursor: Cursor, _size: int | None) -> Any:
+        return layout.unpack(cursor.take(layout.size))[0]
+
+    def write(sink: Sink, value: Any, _size: int | None) -> None:
+        sink.put(layout.pack(value or 0))
+
+    return ValueRow(read, write)
+
+
+def string(count: Callable[[Cursor], int], put_count: Callable[[Sink, int], None]) -> ValueRow:
+    """Return the row of a text behind its octets' number; what is no UTF-8 is kept."""
+
+    def read(cursor: Cursor, _size: int | None) -> str:
+        return cursor.take(count(cursor)).decode("utf-8", "surrogateescape")
+
+    def write(sink: Sink, value: Any, _size: int | None) -> None:
+        octets = (value or "").encode("utf-8", "surrogateescape")
+        put_count(sink, len(octets))
+        sink.put(octets)
+
+    return ValueRow(read, write)
+
+
+def write_octets(sink: Sink, value: Any, _count: int | None) -> None:
+    """Append octets, also where they are given as hexadecimal digits."""
+    sink.put(bytes.fromhex(value) if isinstance(value, str) else bytes(value or b""))
+
+
+BITS = ValueRow(
+    lambda cursor, size: cursor.bits(size or 1),
+    lambda sink, value, size: sink.bits(value or 0, size or 1),
+)
+"""So many bits, one where no number is given."""

@@ -202,7 +202,34 @@ class Child:
             self._source.close()
 
 
-class ProcessSource:
+class ChildSource:
+    """What a source asks of the program whose output it reads."""
+
+    _child: Child
+
+    def stop(self) -> None:
+        """Have the program hand over what it has and end."""
+        self._child.stop()
+
+    def end(self) -> None:
+        """End the program."""
+        self._child.wake.set = True
+        self._child.input.finish()
+
+    def hand_over(self) -> None:
+        """Leave the program to a copy of this process."""
+        self._child.hand_over()
+
+    def take_over(self) -> None:
+        """Be that copy."""
+        self._child.wake.leave()
+
+    def close(self) -> None:
+        """Let go of the program."""
+        self._child.close()
+
+
+class ProcessSource(ChildSource):
     """The frames that dumpcap or tcpdump captures."""
 
     live = True
@@ -251,27 +278,6 @@ class ProcessSource:
         if not stopped:
             what = message(said, self.backend) or f"{self.backend} has ended"
             self.fault = f"capture on {self._interface} ended: {what}"
-
-    def stop(self) -> None:
-        """Have the program hand over what it has and end."""
-        self._child.stop()
-
-    def end(self) -> None:
-        """End the program."""
-        self._child.wake.set = True
-        self._child.input.finish()
-
-    def hand_over(self) -> None:
-        """Leave the program to a copy of this process."""
-        self._child.hand_over()
-
-    def take_over(self) -> None:
-        """Be that copy."""
-        self._child.wake.leave()
-
-    def close(self) -> None:
-        """Let go of the program."""
-        self._child.close()
 
 
 def failure(backend: Verdict, interface: str, request: LiveRequest, said: str) -> NetdissectError:

@@ -20,6 +20,7 @@ from netdissect.capture.live.process import (
     DROPS,
     SETTLE_S,
     Child,
+    ChildSource,
     capture_words,
     failure,
     message,
@@ -46,7 +47,7 @@ _MAX_LINE = 1 << 20
 """Octets of one line; a longer one is no datagram."""
 
 
-class TsharkSource:
+class TsharkSource(ChildSource):
     """The frames that tshark prints."""
 
     backend = "tshark"
@@ -132,26 +133,6 @@ class TsharkSource:
             if len(rest) > _MAX_LINE:
                 rest = b""
 
-    def stop(self) -> None:
-        """Have tshark hand over what it has and end."""
-        self._child.stop()
-
-    def end(self) -> None:
-        """End tshark."""
-        self._child.wake.set = True
-        self._child.input.finish()
-
-    def hand_over(self) -> None:
-        """Leave tshark to a copy of this process."""
-        self._child.hand_over()
-
-    def take_over(self) -> None:
-        """Be that copy."""
-        self._child.wake.leave()
-
-    def close(self) -> None:
-        """Let go of tshark."""
-        self._child.close()
 
 
 def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> list[str]:

@@ -6,7 +6,6 @@ The forms of the documents, which leave byte order and string form open, stand i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,7 +17,7 @@ from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, UserTail
 from netdissect.model.dissection import OCTETS
-from netdissect.wire.eoudp_names import DOCUMENTS, key_name
+from netdissect.wire.eoudp_names import DOCUMENTS, SIZES, key_name
 
 __all__ = [
     "Content",
@@ -216,35 +215,18 @@ class Content:
 
 
 _ILLEGAL = Content(EoudpRaw, legal=False)
-_Rule = tuple[type[Layer], Callable[[int], bool]]
-
-
-def _exactly(*sizes: int) -> Callable[[int], bool]:
-    return lambda size: size in sizes
-
-
-_ANY = range(1 << 16).__contains__
-_RULES: dict[str, _Rule] = {
-    "PACKET_INFO": (EoudpPacketInfo, lambda size: size > 0 and size % 8 == 0),
-    "ACK": (EoudpAck, _exactly(8)),
-    "CONNECT_ACCEPT": (EoudpConnectAccept, _exactly(8)),
-    "CONNECT_REJECT": (EoudpNothing, _exactly(0)),
-    "CONNECT": (EoudpNothing, _exactly(0)),
-    "DISCONNECT": (EoudpNothing, _exactly(0)),
-    "COMPONENT_OF": (EoudpComponentOf, _ANY),
-    "DELETE_ENTITY": (EoudpDeleteEntity, _exactly(8)),
-    "DELETE_COMPONENT": (EoudpDeleteComponent, _ANY),
-    "EVENT": (EoudpEvent, _exactly(5)),
-    "IMPORTANT_EVENT": (EoudpEvent, _exactly(5)),
-    "IMPORTANT_EVENT_0x8c": (EoudpEvent, _exactly(5)),
-}
-"""Command -> (layer, rule of the content's size) of the programs."""
-_RULES_32: dict[str, _Rule] = {
-    **_RULES,
-    "COMPONENT_OF": (EoudpComponentOf32, _ANY),
-    "DELETE_ENTITY": (EoudpDeleteEntity32, _exactly(4)),
-    "DELETE_COMPONENT": (EoudpDeleteComponent32, _ANY),
-}
+_LAYERS: dict[str, type[Layer]] = {
+    "PACKET_INFO": EoudpPacketInfo, "ACK": EoudpAck, "CONNECT_ACCEPT": EoudpConnectAccept,
+    "CONNECT_REJECT": EoudpNothing, "CONNECT": EoudpNothing, "DISCONNECT": EoudpNothing,
+    "COMPONENT_OF": EoudpComponentOf, "DELETE_ENTITY": EoudpDeleteEntity,
+    "DELETE_COMPONENT": EoudpDeleteComponent, "EVENT": EoudpEvent, "IMPORTANT_EVENT": EoudpEvent,
+    "IMPORTANT_EVENT_0x8c": EoudpEvent,
+}  # fmt: skip
+"""Command -> layer of the programs."""
+_LAYERS_32: dict[str, type[Layer]] = {
+    **_LAYERS, "COMPONENT_OF": EoudpComponentOf32, "DELETE_ENTITY": EoudpDeleteEntity32,
+    "DELETE_COMPONENT": EoudpDeleteComponent32,
+}  # fmt: skip
 """The same where C `long` has four octets."""
 _STRINGS = {"SYSTEM_LOAD": EoudpSystemLoad, "GAME_EVENT": EoudpGameEvent}
 
@@ -265,15 +247,26 @@ def content_layer(dialect: str, command: str, data: bytes, order: str | None = N
         return _strings(command, data)
     if command == "CONNECT_ACCEPT" and dialect.startswith("exodia-early") and len(data) != 8:  # noqa: PLR2004
         return Content(EoudpConnectAcceptText)
-    rule = (_RULES_32 if dialect.endswith("long32") else _RULES).get(command)
-    if rule is None:
+    long32 = dialect.endswith("long32")
+    layer = (_LAYERS_32 if long32 else _LAYERS).get(command)
+    if layer is None:
         return Content(EoudpRaw)
-    layer, legal = rule
-    if legal(len(data)):
+    if _fits(command, len(data), long32=long32):
         return Content(layer)
     # Counters of a ragged PACKET_INFO and the id of an overlong ACK are read; the rest is trailing.
     readable = command == "PACKET_INFO" or (command == "ACK" and len(data) > 8)  # noqa: PLR2004
     return Content(layer, legal=False) if readable else _ILLEGAL
+
+
+def _fits(command: str, size: int, *, long32: bool) -> bool:
+    """Return whether a content of a program has a size that its command may have; what is wrong
+    with lengths inside it, its fields say.
+    """
+    if command == "PACKET_INFO":
+        return size > 0 and size % 8 == 0
+    if long32 and command == "DELETE_ENTITY":
+        return size == 4  # noqa: PLR2004
+    return command not in SIZES or size in SIZES[command]
 
 
 def _strings(command: str, data: bytes) -> Content:

@@ -26,6 +26,7 @@ from netdissect.wire.eoudp import (
     INCLUDES_NUL,
     LITTLE,
     NO_NUL,
+    TEXTS,
     Order,
     broken_reading,
     consumes,
@@ -211,11 +212,7 @@ _NUMBERS: Mapping[str, Mapping[int, str | None]] = {
 """Command -> size of the content -> the set's layer; None = no content. `Usage` gives the second
 sizes.
 """
-_TEXTS = {
-    "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
-    "DELETE_COMPONENT": "deleted",
-}  # fmt: skip
-KNOWN = frozenset({*_NUMBERS, *_TEXTS, "PACKET_INFO", "DELETE_ENTITY"})
+KNOWN = frozenset({*_NUMBERS, *TEXTS, "PACKET_INFO", "DELETE_ENTITY"})
 """Commands whose content the documents describe."""
 
 
@@ -235,7 +232,7 @@ class Reading:
 def reading(command: str, data: bytes, order: str | None) -> Reading | None:
     """Return how to read a content, None where its size is illegal or the command unknown."""
     known: Order | None = "<" if order == LITTLE else ">" if order == BIG else None
-    if command in _TEXTS:
+    if command in TEXTS:
         return _text(command, data, known)
     size = len(data)
     chosen = number_order(command, data, known)
@@ -254,7 +251,7 @@ def _text(command: str, data: bytes, order: Order | None) -> Reading:
     """Return the reading that consumes `data`; else the one with most whole strings: its walk says
     what is broken.
     """
-    kind = _TEXTS[command]
+    kind = TEXTS[command]
     found = text_reading(kind, data, order)
     shown_as = None
     if found is None and kind == "components":

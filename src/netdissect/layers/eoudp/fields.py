@@ -135,8 +135,11 @@ class Floats(Field):  # type: ignore[misc]
         return list(self.default)
 
 
-class Text(SizedBytes):
-    """`length` octets of text without terminator."""
+class _Utf8:
+    """Octets that are text."""
+
+    __slots__ = ()
+    name: str
 
     def plain(self, value: bytes) -> str:
         """Return the text."""
@@ -151,7 +154,11 @@ class Text(SizedBytes):
         return _encoding(self.name, value)
 
 
-class Head(StrField):  # type: ignore[misc]
+class Text(_Utf8, SizedBytes):
+    """`length` octets of text without terminator."""
+
+
+class Head(_Utf8, StrField):  # type: ignore[misc]
     """Text: all octets but the last `keep`; FieldFault when not even those are left."""
 
     __slots__ = ["keep"]
@@ -172,18 +179,6 @@ class Head(StrField):  # type: ignore[misc]
         if size < 0:
             raise FieldFault("truncated", f"{self.name}: {len(s)} of {self.keep} octets are left")
         return s[size:], s[:size]
-
-    def plain(self, value: bytes) -> str:
-        """Return the text."""
-        return text(value)
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the text as Python would write it."""
-        return repr(text(bytes(x or b"")))
-
-    def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for octets that are not UTF-8."""
-        return _encoding(self.name, value)
 
     def randval(self) -> Any:
         """Return random octets."""

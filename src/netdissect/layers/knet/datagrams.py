@@ -28,7 +28,7 @@ from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.fields import Content, Flag, PayloadTail, Vle
 from netdissect.layers.knet.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
-from netdissect.wire.knet import LEGACY, NULL_CONNECT, message_type
+from netdissect.wire.knet import LEGACY, NULL_CONNECT, PACKET_ID_BITS, message_type
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
 
 __all__ = [
@@ -141,7 +141,7 @@ class KnetMessage(FragmentBit):
         ),
         Gen("reliable_number", _number),
     )
-    checks = (
+    checks: ClassVar[tuple[Check, ...]] = (
         _UNUSED_BIT,
         _unreliable("fragment or fragment_start"),
         FRAGMENT_COUNT,
@@ -245,15 +245,11 @@ _ORDER_MISMATCH = Check(
 )
 
 
-class KnetDatagram(Layer):
-    """A datagram of knet-2.x; `packet_id` may be given instead of its two parts."""
+class NumberedDatagram(Layer):
+    """What has a PacketID in two parts; it may be given whole."""
 
-    name = "kNet datagram"
-    dialect: ClassVar[str] = "knet-2.x"
-    item: ClassVar[type[KnetMessage]] = KnetMessage
-    fields_desc = _header(KnetMessage)
-    generated = (Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),)
-    checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
+    low_bits: ClassVar[int] = 6
+    """Bits of the lower part."""
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -263,12 +259,24 @@ class KnetDatagram(Layer):
     @property
     def packet_id(self) -> int:
         """Return the PacketID, 22 bits."""
-        return int((self.packet_id_high or 0) << 6 | (self.packet_id_low or 0))
+        return int((self.packet_id_high or 0) << self.low_bits | (self.packet_id_low or 0))
 
     @packet_id.setter
     def packet_id(self, value: int) -> None:
-        self.setfieldval("packet_id_low", value & 0x3F)
-        self.setfieldval("packet_id_high", value >> 6 & 0xFFFF)
+        self.setfieldval("packet_id_low", value & (1 << self.low_bits) - 1)
+        high = value >> self.low_bits & (1 << PACKET_ID_BITS - self.low_bits) - 1
+        self.setfieldval("packet_id_high", high)
+
+
+class KnetDatagram(NumberedDatagram):
+    """A datagram of knet-2.x; `packet_id` may be given instead of its two parts."""
+
+    name = "kNet datagram"
+    dialect: ClassVar[str] = "knet-2.x"
+    item: ClassVar[type[KnetMessage]] = KnetMessage
+    fields_desc = _header(KnetMessage)
+    generated = (Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),)
+    checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
 
     def hashret(self) -> bytes:
         """Return a constant: answers are told by their messages."""

@@ -13,7 +13,6 @@ docs/protocols/knet.md section 11 lists where implementations differ.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
@@ -25,8 +24,8 @@ from netdissect.layers.knet.contents import chooser
 from netdissect.layers.knet.datagrams import (
     FRAGMENT_COUNT,
     NO_MESSAGES,
-    FragmentBit,
     KnetMessage,
+    NumberedDatagram,
 )
 from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList
 from netdissect.wire.knet import SPECIFICATION
@@ -61,11 +60,11 @@ def _depends_on(fields: Any) -> list[int] | None:
     return [known[index] for index in wanted if index < len(known)]
 
 
-class KnetSpecMessage(FragmentBit):
+class KnetSpecMessage(KnetMessage):
     """A message block of the document: an InOrder code instead of the two flags."""
 
     name = "kNet message (specification)"
-    is_item = True
+    dialect = SPECIFICATION
     fields_desc = [
         ByteField("content_length_low", None),
         Flag("fragment_start"),
@@ -94,20 +93,6 @@ class KnetSpecMessage(FragmentBit):
     )
     checks = (FRAGMENT_COUNT,)
 
-    @classmethod
-    def message_type(cls, fields: Mapping[str, Any]) -> str | None:
-        """Return the type by name, as for the implementation's messages."""
-        return KnetMessage.message_type.__func__(cls, fields)  # type: ignore[attr-defined,no-any-return]
-
-    dialect = SPECIFICATION
-
-    def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Fill in the content length unless it was given."""
-        if self.fields.get("content_length_low") is None and self.content is not None:
-            size = len(bytes(self.content))
-            pkt = bytes([size & 0xFF, pkt[1] & 0xF8 | size >> 8 & 7]) + pkt[2:]
-        return pkt + pay
-
 
 _HEADER = [
     LEShortField("packet_id_low", 0),
@@ -131,7 +116,7 @@ class KnetSpecHeader(Layer):
     fields_desc = _HEADER
 
 
-class KnetSpecDatagram(Layer):
+class KnetSpecDatagram(NumberedDatagram):
     """A datagram of the document; `packet_id` may be given instead of its two parts."""
 
     name = "kNet datagram (specification)"
@@ -142,18 +127,4 @@ class KnetSpecDatagram(Layer):
         Gen("depends_on_packet_ids", _depended),
     )
     checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES,)
-
-    def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        if packet_id is not None:
-            self.packet_id = packet_id
-
-    @property
-    def packet_id(self) -> int:
-        """Return the PacketID, 22 bits."""
-        return int((self.packet_id_high or 0) << 16 | (self.packet_id_low or 0))
-
-    @packet_id.setter
-    def packet_id(self, value: int) -> None:
-        self.setfieldval("packet_id_low", value & 0xFFFF)
-        self.setfieldval("packet_id_high", value >> 16 & 0x3F)
+    low_bits = 16

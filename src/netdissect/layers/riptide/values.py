@@ -5,12 +5,11 @@ Source: docs/protocols/riptide.md section 4; Riptide `Message.Add*`/`Get*`.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
-from netdissect.wire.values import ValueRow
+from netdissect.wire.values import BITS, BareValues, ValueRow, number, string, write_octets
 from netdissect.wire.varint import read_varulong_bits, unzigzag, varulong_groups, zigzag
 
 __all__ = ["BIT_VALUES", "BYTE_VALUES"]
@@ -28,66 +27,22 @@ LONG_LENGTH = 0x80
 """
 
 
-def _number(fmt: str) -> ValueRow:
-    layout = struct.Struct("<" + fmt)
-
-    def read(cursor: Cursor, _size: int | None) -> Any:
-        return layout.unpack(cursor.take(layout.size))[0]
-
-    def write(sink: Sink, value: Any, _size: int | None) -> None:
-        sink.put(layout.pack(value or 0))
-
-    return ValueRow(read, write)
-
-
 def _read_octets(cursor: Cursor, count: int | None) -> bytes:
     return cursor.take(count or 0)
 
 
-def _write_octets(sink: Sink, value: Any, _count: int | None) -> None:
-    sink.put(bytes.fromhex(value) if isinstance(value, str) else bytes(value))
-
-
-def _string(count: Callable[[Cursor], int], put_count: Callable[[Sink, int], None]) -> ValueRow:
-    def read(cursor: Cursor, _size: int | None) -> str:
-        return cursor.take(count(cursor)).decode("utf-8", "surrogateescape")
-
-    def write(sink: Sink, value: Any, _size: int | None) -> None:
-        octets = (value or "").encode("utf-8", "surrogateescape")
-        put_count(sink, len(octets))
-        sink.put(octets)
-
-    return ValueRow(read, write)
-
-
 _NUMBERS: Mapping[str, ValueRow] = {
-    "byte": _number("B"), "sbyte": _number("b"), "short": _number("h"), "ushort": _number("H"),
-    "int": _number("i"), "uint": _number("I"), "long": _number("q"), "ulong": _number("Q"),
-    "float": _number("f"), "double": _number("d"), "byte[]": ValueRow(_read_octets, _write_octets),
+    "byte": number("B"), "sbyte": number("b"), "short": number("h"), "ushort": number("H"),
+    "int": number("i"), "uint": number("I"), "long": number("q"), "ulong": number("Q"),
+    "float": number("f"), "double": number("d"), "byte[]": ValueRow(_read_octets, write_octets),
 }  # fmt: skip
 
 
-class _Values:
-    """What both layouts share: values follow each other, objects have no head, nothing is null."""
+class _Values(BareValues):
+    """What both layouts share."""
 
     aliases: Mapping[str, str] = ALIASES
     scalars: Mapping[str, ValueRow]
-
-    def present(self, cursor: Cursor) -> bool:
-        """Every value is there."""
-        return True
-
-    def put_present(self, sink: Sink, *, present: bool) -> bool:
-        """Nothing precedes a value; a missing one is written as zero."""
-        return True
-
-    def enter(self, cursor: Cursor) -> Cursor | None:
-        """Objects are their fields."""
-        return cursor
-
-    def wrap(self, sink: Sink, body: Sink) -> None:
-        """Objects are their fields."""
-        sink.put(body.getvalue())
 
 
 # --- whole octets -----------------------------------------------------------------------------
@@ -120,7 +75,7 @@ class _ByteValues(_Values):
             lambda sink, value, _size: sink.put(b"\x01" if value else b"\x00"),
         ),
         "bool[]": ValueRow(_read_packed_bools, _write_packed_bools),
-        "string": _string(_byte_count, _put_byte_count),
+        "string": string(_byte_count, _put_byte_count),
     }
 
     def count(self, cursor: Cursor) -> int:
@@ -150,13 +105,6 @@ def _put_varulong(sink: Sink, value: int) -> None:
     sink.bits(*varulong_groups(value))
 
 
-def _bits_row() -> ValueRow:
-    return ValueRow(
-        lambda cursor, size: cursor.bits(size or 1),
-        lambda sink, value, size: sink.bits(value or 0, size or 1),
-    )
-
-
 class _BitValues(_Values):
     scalars = {
         **_NUMBERS,
@@ -164,7 +112,7 @@ class _BitValues(_Values):
             lambda cursor, _size: bool(cursor.bits(1)),
             lambda sink, value, _size: sink.bits(1 if value else 0, 1),
         ),
-        "string": _string(_varulong, _put_varulong),
+        "string": string(_varulong, _put_varulong),
         "varulong": ValueRow(
             lambda cursor, _size: _varulong(cursor),
             lambda sink, value, _size: _put_varulong(sink, value or 0),
@@ -173,7 +121,7 @@ class _BitValues(_Values):
             lambda cursor, _size: unzigzag(_varulong(cursor)),
             lambda sink, value, _size: _put_varulong(sink, zigzag(value or 0)),
         ),
-        "bits": _bits_row(),
+        "bits": BITS,
     }
 
     def count(self, cursor: Cursor) -> int:

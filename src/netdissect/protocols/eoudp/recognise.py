@@ -13,8 +13,14 @@ from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
-from netdissect.wire.eoudp import LITTLE, NO_NUL, consumes, text_reading
-from netdissect.wire.eoudp_names import COMMANDS, command_name, plausible_timestamp
+from netdissect.wire.eoudp import LITTLE, NO_NUL, TEXTS, consumes, text_reading
+from netdissect.wire.eoudp_names import (
+    COMMANDS,
+    DOCUMENT_SIZES,
+    SIZES,
+    command_name,
+    plausible_timestamp,
+)
 
 __all__ = ["candidates", "claim", "decided", "legal"]
 
@@ -25,23 +31,6 @@ _STARTS: Final = tuple(sorted({row.start for row in ROWS.values()}))
 _SHORTEST: Final = _STARTS[0]
 _LONG32_STEP: Final = 1 << 24
 """An id of long32 read as one of exodia-late is a multiple of this."""
-
-_FIXED: Final[dict[str, frozenset[int]]] = {
-    "ACK": frozenset({8}), "CONNECT_ACCEPT": frozenset({8}), "CONNECT_REJECT": frozenset({0}),
-    "CONNECT": frozenset({0}), "DISCONNECT": frozenset({0}), "EVENT": frozenset({5}),
-    "IMPORTANT_EVENT": frozenset({5}), "IMPORTANT_EVENT_0x8c": frozenset({5}),
-    "DELETE_ENTITY": frozenset({8}),
-}  # fmt: skip
-_DOCUMENT_FIXED: Final[dict[str, frozenset[int]]] = {
-    **_FIXED, "CONNECT_ACCEPT": frozenset({0, 8}), "CONNECT_REJECT": frozenset({0, 8}),
-    "CONNECT": frozenset({0, 12}), "DISCONNECT": frozenset({0, 8}), "EVENT_0x8a": frozenset({4}),
-    "EVENT_0x11": frozenset({0, 4, 8}),
-}  # fmt: skip
-"""Sizes of the contents that have a fixed one."""
-_TEXTS: Final = {
-    "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
-    "DELETE_COMPONENT": "deleted",
-}  # fmt: skip
 
 _FROM_CLIENT: Final = frozenset({0x8A, 0x8B, 0x8C})
 _FROM_SERVER: Final = frozenset({0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11})
@@ -60,9 +49,9 @@ def legal(row: Row, command: str, content: bytes) -> bool | None:
         return 1 <= size <= _DIGITS and content.isascii() and content.isdigit()
     if command == "DELETE_ENTITY":
         return size == (4 if row.long32 else 8)
-    kind = _TEXTS.get(command)
+    kind = TEXTS.get(command)
     if kind is None:
-        sizes = _FIXED.get(command)
+        sizes = SIZES.get(command)
         return None if sizes is None else size in sizes
     return _text_legal(row, kind, content)
 
@@ -87,9 +76,9 @@ def _document_legal(command: str, content: bytes) -> bool | None:
     size = len(content)
     if command == "DELETE_ENTITY":
         return size > 0 and size % 8 == 0
-    kind = _TEXTS.get(command)
+    kind = TEXTS.get(command)
     if kind is None:
-        sizes = _DOCUMENT_FIXED.get(command)
+        sizes = DOCUMENT_SIZES.get(command)
         return None if sizes is None else size in sizes
     if text_reading(kind, content, None) is not None:
         return True

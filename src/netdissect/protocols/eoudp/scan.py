@@ -12,7 +12,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.protocols.eoudp.recognise import decided, legal
 from netdissect.protocols.eoudp.rows import ROWS, Learnt, Row, row_of
 from netdissect.protocols.eoudp.rules import SPACE
-from netdissect.wire.eoudp import number_order, text_reading
+from netdissect.wire.eoudp import TEXTS, number_order, text_reading
 from netdissect.wire.eoudp_names import (
     FAR_ID,
     RECEIVE_LIMIT,
@@ -70,10 +70,6 @@ _USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, 0x8B: 5}
 _LOST: Final = b""
 """Stands for the first message of an epoch where that is not in the capture."""
 _U32: Final = Struct("<I").unpack_from
-_TEXTS: Final = {
-    "SYSTEM_LOAD": "strings", "GAME_EVENT": "strings", "COMPONENT_OF": "components",
-    "DELETE_COMPONENT": "deleted",
-}  # fmt: skip
 
 
 _RFC01_ONLY: Final = frozenset({_IMPORTANT_EVENT, 0x11, 0x8A, 0x8C})
@@ -436,7 +432,7 @@ def _document(
     number, learnt = _counted(number, direction, hints)
     if command in _RFC01_ONLY:
         learnt = _revision(row, command, name, learnt or hints) or learnt
-    if extra.order is None and name in _TEXTS:
+    if extra.order is None and name in TEXTS:
         learnt = _order(name, content, learnt or hints) or learnt
     if number <= row.first_id + 1 or extra.openers[direction] is None:
         learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
@@ -470,7 +466,7 @@ def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
 
 def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
     """Learn the byte order of a flow from a content that has strings."""
-    kind = _TEXTS.get(name)
+    kind = TEXTS.get(name)
     if kind is None or hints.extra.order is not None:
         return None
     found = text_reading(kind, content, None)

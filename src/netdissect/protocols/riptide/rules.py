@@ -94,14 +94,9 @@ _RELIABLE_20 = SpaceRule(
     first_seq=1,
     duplicate_window_ms=_COPY_MS,
 )
-_RELIABLE_21 = SpaceRule(
-    name="reliable",
-    bits=16,
-    ack=AckRule.BITS_BEFORE,
-    ack_bits=16,
+_RELIABLE_21 = replace(
+    _RELIABLE_20,
     resend=_resend(Exhausted.CLOSE, "PoorConnection"),
-    first_seq=1,
-    duplicate_window_ms=_COPY_MS,
     # Section 7.1: mean attempts of the last 64 acked messages > 5, 64 times in a row.
     quality=QualityRule("attempts", 64, 5.0, 64, "PoorConnection"),
     remarks={
