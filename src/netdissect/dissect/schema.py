@@ -31,6 +31,7 @@ __all__ = [
     "SchemaMismatch",
     "TypeRef",
     "check_types",
+    "decode",
     "encode",
     "load_schema",
     "named_protocol",
@@ -273,6 +274,31 @@ def _dimension(text: str) -> int | None:
     if not text:
         return None
     return -int(text[1:]) if text.startswith(":") else int(text)
+
+
+def decode(
+    schema: Schema, values: Values, message: MessageSchema, data: FieldNode, bits: int
+) -> tuple[FieldNode, SchemaMismatch | None]:
+    """Return the node `decoded` of a user's message, and why it ends early; None where it does not.
+
+    Args:
+        schema: the user's schema.
+        values: how values travel in the protocol.
+        message: what the schema says of the message.
+        data: the node of its octets, which the offsets are moved to.
+        bits: bits of them.
+
+    """
+    cursor = Cursor(bytes(data.value), 0, bits)
+    fault: SchemaMismatch | None = None
+    try:
+        nodes = Decoder(schema, values).fields(message.fields, cursor)
+    except SchemaMismatch as mismatch:
+        nodes, fault = mismatch.nodes, mismatch
+    for node in nodes:
+        node.shift(data.bit_offset)
+    position = cursor.position
+    return FieldNode("decoded", None, data.bit_offset, position, "", nodes, generated=True), fault
 
 
 class Decoder:

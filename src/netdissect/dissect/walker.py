@@ -288,7 +288,7 @@ class Walker:
             )
 
     def _report(self, check: Check, node: FieldNode, scope: Scope) -> None:
-        at = next((child for child in node.children if child.name == check.at), node)
+        at = node.child(check.at) or node
         self.note(
             check.code,
             check.message.format_map(scope),

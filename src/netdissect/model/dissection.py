@@ -105,6 +105,25 @@ class FieldNode:
         self.later = None
         self._children = children
 
+    def child(self, name: str) -> FieldNode | None:
+        """Return the first child of a name; None without one."""
+        for child in self.children:
+            if child.name == name:
+                return child
+        return None
+
+    def conclude(self, name: str, value: Any) -> None:
+        """Add a concluded value."""
+        self.children.append(
+            FieldNode(name, value, self.bit_offset, 0, buffer=self.buffer, generated=True)
+        )
+
+    def shift(self, by: int) -> None:
+        """Move the node and all below it by bits."""
+        self.bit_offset += by
+        for child in self.children:
+            child.shift(by)
+
     def __repr__(self) -> str:
         children = f", {len(self.children)} children" if self.children else ""
         return f"<FieldNode {self.name}={self.value!r} at bit {self.bit_offset}{children}>"

@@ -37,7 +37,7 @@ def masked(record: DatagramRecord) -> DatagramRecord:
 
 
 def _child(node: FieldNode | None, name: str) -> FieldNode | None:
-    return next((child for child in node.children if child.name == name), None) if node else None
+    return node.child(name) if node else None
 
 
 def _blank(tree: Dissection, node: FieldNode) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netdissect.dissect.schema import Decoder, SchemaMismatch
+from netdissect.dissect.schema import decode
 from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.eoudp import header_layer
 from netdissect.layers.eoudp.components import component_layer
@@ -12,7 +12,6 @@ from netdissect.layers.eoudp.contents import Content, EoudpPacketInfo, EoudpRaw,
 from netdissect.layers.eoudp.values import COMPONENT_VALUES
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
-from netdissect.wire.cursor import Cursor
 from netdissect.wire.eoudp_names import (
     RECEIVE_LIMIT,
     command_name,
@@ -44,11 +43,11 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     if header.fields_desc[-1].name not in fields:
         return
     if "important" not in fields:
-        _generate(root, "important", None)
+        root.conclude("important", None)
         fields["important"] = root.children[-1]
     start = header.length
     content = payload[start:]
-    _generate(root, "content_length", len(content))
+    root.conclude("content_length", len(content))
     reader = _Reader(dissection, request, walker, start)
     if fields["size"].value == len(content):
         node = reader.read(fields["cmd"].value, content)
@@ -101,10 +100,6 @@ def _shown(value: Any) -> Any:
 def _whole_pairs(values: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the pairs of which both numbers could be read."""
     return [pair for pair in values["pairs"] if "sent" in pair]
-
-
-def _generate(node: FieldNode, name: str, value: Any) -> None:
-    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
 
 
 class _Reader:
@@ -162,11 +157,11 @@ class _Reader:
         if how.shown_as is not None:
             text = f"the content is that of a {how.shown_as}"
             self._walker.note("eoudp-game-event-0x0c", text, offset, length)
-            _generate(root, "shown_as", how.shown_as)
+            root.conclude("shown_as", how.shown_as)
         if how.form is not None:
-            _generate(root, "string_form", how.form)
+            root.conclude("string_form", how.form)
         if how.order == ">":
-            _generate(root, "content_byte_order", "big")
+            root.conclude("content_byte_order", "big")
             self._walker.note("eoudp-big-endian-content", "read as big-endian", offset, length)
 
     def _node(self, how: Content, content: bytes, walker: Walker) -> FieldNode:
@@ -225,25 +220,14 @@ class _Reader:
         message = None if self._schema is None else self._schema.message(component)
         if message is None:
             return False
-        cursor = Cursor(data.value)
-        try:
-            nodes = Decoder(self._schema, COMPONENT_VALUES).fields(message.fields, cursor)
-        except SchemaMismatch as fault:
-            nodes = fault.nodes
+        decoded, fault = decode(
+            self._schema, COMPONENT_VALUES, message, data, 8 * len(data.value)
+        )
+        if fault is not None:
             at, left = data.bit_offset + fault.position, data.bit_length - fault.position
             self._walker.note("schema-mismatch", str(fault), at, left)
-        _shift(nodes, data.bit_offset)
-        decoded = FieldNode("decoded", None, data.bit_offset, cursor.position, generated=True)
-        decoded.children = nodes
         node.children.append(decoded)
         if node.name == "content":
             # The contract wants the first component's values at the top as well.
             self._dissection.root.children.append(decoded)
         return True
-
-
-def _shift(nodes: list[FieldNode], by: int) -> None:
-    """Move nodes whose offsets count from the start of the data."""
-    for node in nodes:
-        node.bit_offset += by
-        _shift(node.children, by)

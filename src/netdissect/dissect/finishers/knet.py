@@ -6,14 +6,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from netdissect.dissect.schema import Decoder, Schema, SchemaMismatch, parse_schema
+from netdissect.dissect.schema import Schema, decode, parse_schema
 from netdissect.dissect.walker import Walker
 from netdissect.layers.knet import in_stream
 from netdissect.layers.knet.datagrams import KnetConnect
 from netdissect.layers.knet.values import VALUES
 from netdissect.model.annotations import Severity
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
-from netdissect.wire.cursor import Cursor
 from netdissect.wire.knet import (
     LARGEST_SENT,
     PACKET_ACK,
@@ -81,21 +80,10 @@ def _front(node: FieldNode, name: str, value: Any) -> None:
     node.children.insert(0, FieldNode(name, value, node.bit_offset, 0, generated=True))
 
 
-def _generate(node: FieldNode, name: str, value: Any) -> None:
-    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
-
-
-def _child(node: FieldNode, name: str) -> FieldNode | None:
-    for child in node.children:
-        if child.name == name:
-            return child
-    return None
-
-
 def _connect(root: FieldNode, walker: Walker) -> None:
     """Show what an application put into its connect datagram as text where it is text."""
-    data = _child(root, "payload")
-    null = _child(root, "null")
+    data = root.child("payload")
+    null = root.child("null")
     _front(root, "kind", "connect")
     if data is None or null is None or null.value:
         return
@@ -103,7 +91,7 @@ def _connect(root: FieldNode, walker: Walker) -> None:
         text = bytes(data.value).decode("utf-8")
     except UnicodeDecodeError:
         return
-    _generate(root, "payload_text", text)
+    root.conclude("payload_text", text)
     if len(data.value) > SERVER_LIMIT:
         _misfit(len(data.value), walker)
 
@@ -111,7 +99,7 @@ def _connect(root: FieldNode, walker: Walker) -> None:
 def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None:
     """Complete a message datagram, whole or broken."""
     root, payload = dissection.root, dissection.buffers[0].data
-    messages = _child(root, "messages")
+    messages = root.child("messages")
     for node in messages.children if messages is not None else ():
         _flatten(node, payload)
     _recode(dissection, payload, document=document)
@@ -135,8 +123,8 @@ def _flatten(node: FieldNode, payload: bytes) -> None:
     if not content.children:
         return
     node.children[place : place + 1] = content.children
-    number = _child(content, "message_id")
-    if number is not None and _child(content, "payload") is None:
+    number = content.child("message_id")
+    if number is not None and content.child("payload") is None:
         start = (number.bit_offset + number.bit_length) >> 3
         end = (content.bit_offset + content.bit_length) >> 3
         octets = payload[start:end]
@@ -150,7 +138,7 @@ def _flatten(node: FieldNode, payload: bytes) -> None:
 
 def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
     """Give a cut header its own code: what a receiver does depends on where the cut is."""
-    if _child(dissection.root, "messages") is not None:
+    if dissection.root.child("messages") is not None:
         return
     code, text = header_fault(len(payload), document=document)
     for index, note in enumerate(dissection.annotations):
@@ -168,7 +156,7 @@ def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) ->
         _front(root, "kind", whole)
         return
     acks = "knet-control-size" in codes and any(
-        item.value == PACKET_ACK and _child(node, "acked_packet_id") is None
+        item.value == PACKET_ACK and node.child("acked_packet_id") is None
         for holder in root.children
         if holder.is_list
         for node in holder.children
@@ -183,14 +171,14 @@ def _kind(root: FieldNode, walker: Walker, whole: str, *, drops: bool = True) ->
 def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Complete a piece of stream, or one message that was taken out of its framing."""
     root, payload = dissection.root, dissection.buffers[0].data
-    messages = _child(root, "messages")
+    messages = root.child("messages")
     if request.unframed:
         _flatten(root, payload)
-        _generate(root, "content_length", len(payload))
+        root.conclude("content_length", len(payload))
         _kind(root, walker, "tcp_message")
         return
     for node in messages.children if messages is not None else ():
-        _generate(node, "offset", node.bit_offset >> 3)
+        node.conclude("offset", node.bit_offset >> 3)
         _flatten(node, payload)
     if messages is not None and messages.children:
         _incomplete(dissection, messages, walker)
@@ -205,7 +193,7 @@ def _incomplete(dissection: Dissection, messages: FieldNode, walker: Walker) -> 
         for note in walker.annotations
         if note.code not in _CUT or note.bit_offset < last.bit_offset
     ]
-    length = _child(last, "content_length")
+    length = last.child("content_length")
     end = len(dissection.buffers[0].data)
     start = last.bit_offset >> 3
     if length is not None and (length.bit_offset + length.bit_length) // 8 + length.value <= end:
@@ -222,13 +210,13 @@ def _incomplete(dissection: Dissection, messages: FieldNode, walker: Walker) -> 
     root = dissection.root
     root.children.append(FieldNode("incomplete", None, last.bit_offset, 8 * (end - start)))
     root.children[-1].children = [child for child in last.children if not child.is_list]
-    _generate(root, "incomplete_at", start)
-    _generate(root, "incomplete_why", why)
+    root.conclude("incomplete_at", start)
+    root.conclude("incomplete_why", why)
     walker.note("knet-incomplete", why, last.bit_offset, 8 * (end - start))
 
 
 def _value(node: FieldNode, name: str) -> Any:
-    child = _child(node, name)
+    child = node.child(name)
     return None if child is None else child.value
 
 
@@ -282,31 +270,18 @@ def _built_in(dialect: str) -> Schema | None:
 
 def _decode(node: FieldNode, schema: Schema, walker: Walker) -> str | None:
     """Read an application payload by a schema into `decoded`; return its name there."""
-    payload = _child(node, "payload")
+    payload = node.child("payload")
     number = _value(node, "message_id")
     if payload is None or number is None or _value(node, "fragment_start"):
         return None
     message = schema.message(number, _value(node, "application_name"))
     if message is None:
         return None
-    cursor = Cursor(bytes(payload.value), 0, 8 * len(payload.value))
-    try:
-        nodes = Decoder(schema, VALUES).fields(message.fields, cursor)
-    except SchemaMismatch as fault:
-        nodes = fault.nodes
-        at = min(fault.position, 8 * len(payload.value))
-        walker.note(
-            "schema-mismatch", str(fault), payload.bit_offset + at, 8 * len(payload.value) - at
-        )
-    _shift(nodes, payload.bit_offset)
-    decoded = FieldNode("decoded", None, payload.bit_offset, cursor.position, generated=True)
+    bits = 8 * len(payload.value)
+    decoded, fault = decode(schema, VALUES, message, payload, bits)
+    if fault is not None:
+        at = min(fault.position, bits)
+        walker.note("schema-mismatch", str(fault), payload.bit_offset + at, bits - at)
     decoded.display = message.name
-    decoded.children = nodes
     node.children.append(decoded)
     return message.name
-
-
-def _shift(nodes: list[FieldNode], by: int) -> None:
-    for node in nodes:
-        node.bit_offset += by
-        _shift(node.children, by)

@@ -136,7 +136,7 @@ class _Reader:
         cursor = Cursor(octets, body.bit_offset, body.bit_offset + body.bit_length)
         if content.inflated:
             self._budget -= len(content.data)
-            _generate(node, "inflated_len", len(content.data))
+            node.conclude("inflated_len", len(content.data))
             source = (body.bit_offset, body.bit_length)
             body.private = ""
             inner = Buffer("decompressed", content.data, source, buffer, OCTETS)
@@ -152,13 +152,13 @@ class _Reader:
             text = f"type {kind} is not in the schema"
             walker.note("unknown-type", text, node.bit_offset + 24, 16)
         else:
-            _generate(node, "schema_name", row.name)
+            node.conclude("schema_name", row.name)
             sure = content.usable and not options & ENCRYPTED and not codes
             codes += self._decode(node, row, cursor, walker, buffer, sure=sure)
         message.summary = _summary(str(kind), row, node)
         for code in codes:
             if code in _ERRORS:
-                _generate(node, "library_error", _ERRORS[code])
+                node.conclude("library_error", _ERRORS[code])
                 break
 
     def _row(self, key: str) -> MessageSchema | None:
@@ -213,7 +213,7 @@ class _Reader:
             node, scope, _used = walker.walk(
                 NetplayChunk, data[start:end], base=8 * start, name="chunk"
             )
-            _generate(node, "offset", start)
+            node.conclude("offset", start)
             holder.children.append(node)
             frames += scope.get("data", b"")
             head = scope.get("chunk_header")
@@ -251,22 +251,16 @@ class _Reader:
                 place = next(child for child in node.children if child.name == line)
                 walker.note(code, text, place.bit_offset, place.bit_length)
             if verdict.valid:
-                _generate(node, "json", verdict.value)
+                node.conclude("json", verdict.value)
             body = scope["body"][:SUMMARY_OCTETS].decode("utf-8", "replace")
             walker.messages[-1].summary = f"{verdict.class_name} {body}"
-
-
-def _generate(node: FieldNode, name: str, value: Any) -> None:
-    node.children.append(
-        FieldNode(name, value, node.bit_offset, 0, buffer=node.buffer, generated=True)
-    )
 
 
 def _summary(kind: str, row: MessageSchema | None, node: FieldNode) -> str:
     """Return one line for people: the name that the schema has for the type, and the values."""
     if row is None:
         return f"type {kind}"
-    decoded = next((child for child in node.children if child.name == "decoded"), None)
+    decoded = node.child("decoded")
     values = [] if decoded is None else decoded.children[:SUMMARY_VALUES]
     plain = ((child.name, _short(node_value(child))) for child in values)
     shown = (f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in plain)

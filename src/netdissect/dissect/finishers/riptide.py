@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from netdissect.dissect.schema import Decoder, SchemaMismatch
+from netdissect.dissect.schema import SchemaMismatch, decode
 from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.riptide import message_layer, root
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
-from netdissect.wire.cursor import Cursor
 from netdissect.wire.riptide import misfit, size_limit
 from netdissect.wire.values import Values
 
@@ -56,7 +55,7 @@ def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 def _open_frame(dissection: Dissection, frame: FieldNode, request: Any, walker: Walker) -> None:
     """Replace a frame's octets by the message that they hold."""
-    data = _child(frame, "data")
+    data = frame.child("data")
     if data is None or not data.value:
         return
     layer = message_layer(data.value, request.dialect)
@@ -66,33 +65,25 @@ def _open_frame(dissection: Dissection, frame: FieldNode, request: Any, walker: 
     _message(dissection, node, replace(request, unframed=True), walker)
 
 
-def _child(node: FieldNode, name: str) -> FieldNode | None:
-    return next((child for child in node.children if child.name == name), None)
-
-
 def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walker) -> None:
     """Add where the application's data starts, its octets re-aligned, its values by schema."""
-    data = _child(node, "data")
+    data = node.child("data")
     if data is None:
         return
-    kind = _child(node, "type")
+    kind = node.child("type")
     name = None if kind is None else kind.value
     user = name in ("Reliable", "Unreliable")
     label = "payload" if user or name == "Notify" else "data"
-    _generate(node, f"{label}_start_bit", data.bit_offset - node.bit_offset)
+    node.conclude(f"{label}_start_bit", data.bit_offset - node.bit_offset)
     if not user:
-        _generate(node, "remaining_bits_incl_padding", data.bit_length)
-        _generate(node, "data_hex", bytes(data.value).hex())
+        node.conclude("remaining_bits_incl_padding", data.bit_length)
+        node.conclude("data_hex", bytes(data.value).hex())
     if data.bit_offset % 8 and data.value:
         dissection.buffers.append(Buffer("re-aligned", bytes(data.value)))
-    identifier = _child(node, "message_id")
+    identifier = node.child("message_id")
     if request.schema is not None:
         keys = (name,) if identifier is None else (identifier.value, name)
         _decode(node, data, request, walker, keys=keys, label=label)
-
-
-def _generate(node: FieldNode, name: str, value: Any) -> None:
-    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
 
 
 def _decode(
@@ -109,18 +100,12 @@ def _decode(
     if message is None:
         return
     values = BYTE_VALUES if request.dialect in _BYTE_DIALECTS else BIT_VALUES
-    cursor = Cursor(bytes(data.value), 0, data.bit_length)
-    try:
-        nodes = Decoder(request.schema, values).fields(message.fields, cursor)
-    except SchemaMismatch as fault:
-        nodes = fault.nodes
-        _mismatch(
-            fault, message.fields[min(len(nodes), len(message.fields)) - 1], request, walker, data
-        )
-    # The cursor ran over the re-aligned octets; offsets shown are those of the datagram.
-    _shift(nodes, data.bit_offset)
-    decoded = FieldNode("decoded", None, data.bit_offset, cursor.position, generated=True)
-    decoded.children = nodes
+    # Read from the re-aligned octets; offsets shown are those of the datagram.
+    decoded, fault = decode(request.schema, values, message, data, data.bit_length)
+    nodes = decoded.children
+    if fault is not None:
+        last = message.fields[min(len(nodes), len(message.fields)) - 1]
+        _mismatch(fault, last, request, walker, data)
     ordered = [
         {"type": field.type.text.partition("(")[0], "value": node_value(value)}
         for field, value in zip(message.fields, nodes, strict=False)
@@ -137,9 +122,3 @@ def _mismatch(
     code = "riptide-elements-missing" if missing else "schema-mismatch"
     text = f"elements missing (2.1.x): {fault}" if missing else str(fault)
     walker.note(code, text, data.bit_offset + fault.position, data.bit_length - fault.position)
-
-
-def _shift(nodes: list[FieldNode], by: int) -> None:
-    for node in nodes:
-        node.bit_offset += by
-        _shift(node.children, by)

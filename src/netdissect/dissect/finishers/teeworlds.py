@@ -28,10 +28,10 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         excess = 8 * (len(payload) - MAX_PACKET)
         text = f"{len(payload)} octets, packets have {MAX_PACKET} at most"
         walker.note("teeworlds-oversize", text, 8 * MAX_PACKET, excess)
-    _generate(root, "length", len(payload))
+    root.conclude("length", len(payload))
     fields = {node.name: node for node in root.children}
     if "message_fields" in fields:
-        _generate(root, "type", "connless")
+        root.conclude("type", "connless")
         _whole_id(fields["message_fields"], walker)
     elif "flags" in fields and "num_chunks" in fields and ("token" in fields or _tokenless(fields)):
         _body(dissection, request, walker, fields)
@@ -53,10 +53,6 @@ def _tokenless(fields: dict[str, FieldNode]) -> bool:
     return compressed_first and (flag is None or not flag.value)
 
 
-def _generate(node: FieldNode, name: str, value: Any) -> None:
-    node.children.append(FieldNode(name, value, node.bit_offset, 0, generated=True))
-
-
 def _body(
     dissection: Dissection, request: Any, walker: Walker, fields: dict[str, FieldNode]
 ) -> None:
@@ -65,7 +61,7 @@ def _body(
     control = bool(fields["control_flag"].value)
     start = walker.used
     data, reader = payload[start:], walker
-    _generate(root, "type", "control" if control else "chunks")
+    root.conclude("type", "control" if control else "chunks")
     walker.used = len(payload)
     root.bit_length = 8 * len(payload)
     if fields["compressed_flag"].value:
@@ -84,7 +80,7 @@ def _body(
     if control and all(child.name != "reason" for child in node.children):
         close = any(child.name == "control" and child.value == "close" for child in node.children)
         if close:
-            _generate(root, "reason", None)
+            root.conclude("reason", None)
     _contradictions(root, reader)
     if reader is not walker:
         walker.annotations.extend(reader.annotations)
@@ -95,13 +91,13 @@ def _contradictions(root: FieldNode, reader: Walker) -> None:
     """Show the number that receivers read where the two copies of its bits differ."""
     code = "teeworlds-sequence-copies"
     at = [note.bit_offset for note in reader.annotations if note.code == code]
-    chunks = next((child for child in root.children if child.name == "chunks"), None)
+    chunks = root.child("chunks")
     if not at or chunks is None:
         return
     for chunk in chunks.children:
         if chunk.bit_offset <= at[0] < chunk.bit_offset + chunk.bit_length:
             read = next(child.value for child in chunk.children if child.name == "sequence")
-            _generate(root, "sequence_reference", read)
+            root.conclude("sequence_reference", read)
 
 
 def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> bytes | None:
@@ -119,8 +115,8 @@ def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> b
         text = f"{len(packed) - end} octets behind the end symbol"
         walker.note("teeworlds-huffman-tail", text, 8 * (start + end), 8 * (len(packed) - end))
     dissection.buffers.append(Buffer("decompressed", opened, (8 * start, 8 * len(packed))))
-    _generate(dissection.root, "decompressed_hex", opened.hex())
-    _generate(dissection.root, "decompressed_length", len(opened))
+    dissection.root.conclude("decompressed_hex", opened.hex())
+    dissection.root.conclude("decompressed_length", len(opened))
     return opened
 
 

@@ -85,7 +85,7 @@ class SnapshotInspector:
 
 def _sequence(dissection: Dissection, message: MessageView) -> int | None:
     """Return the sequence number of the chunk that holds a message, None where it has none."""
-    chunks = next((child for child in dissection.root.children if child.name == "chunks"), None)
+    chunks = dissection.root.child("chunks")
     for chunk in chunks.children if chunks is not None else ():
         if any(child is message.node for child in chunk.children):
             return next((c.value for c in chunk.children if c.name == "sequence"), None)
