@@ -68,6 +68,21 @@ def _shown(item: DatagramRecord | UnitRecord | ConnectionEvent):
     return json.event(item) if isinstance(item, ConnectionEvent) else json.shown(item)
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    "name",
+    ["teeworlds/ddnet_loss_server_side", "teeworlds/ddnet_mixed", "riptide/tcp_2.2.1_clean"],
+)
+def test_a_look_ahead_places_captures_as_reports_do(name: str, processes: int) -> None:
+    path = str(CAPTURES / f"{name}.pcap")
+    ahead = look_ahead(path, Options(), processes=processes)
+    whole = analyze(path)
+    placed = {report.connection: report.near for report in whole.connections}
+    assert any(near != (None, None) for near in placed.values())
+    assert ahead.near == {number: near for number, near in placed.items() if near != (None, None)}
+    assert ahead.begins == whole.begins
+
+
 @pytest.mark.parametrize("path", SEVERAL, ids=lambda path: path.stem)
 def test_what_is_wanted_of_some_connections_is_what_all_have(path: Path) -> None:
     def read(only: frozenset[int] | None):

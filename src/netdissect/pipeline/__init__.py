@@ -139,11 +139,9 @@ def look_ahead(
     """
     if options.near is not None:
         return options
-    found = first_look(source, replace(options, on_late=None), processes=processes, most=most)
-    if found is None:
-        return options
-    with found.connections:
-        return informed(options, found)
+    placing = replace(options, on_late=None, placing=True)
+    found = first_look(source, placing, processes=processes, most=most)
+    return options if found is None else replace(options, near=found.near, begins=found.begins)
 
 
 def first_look(

@@ -64,6 +64,8 @@ class Options:
     """Told code, severity and frame of what is concluded after its frame has passed."""
     on_report: Callable[[ConnectionReport], None] | None = None
     """Told of every connection as it ends; None = they are collected."""
+    placing: bool = False
+    """Whether only `Analysis.begins` and `near` are wanted: no connection is reported."""
 
 
 @dataclass(slots=True)
@@ -75,6 +77,8 @@ class Analysis:
     """In order of first frame."""
     begins: array[int] = field(default_factory=lambda: array("q"))
     """Frames at which connections begin, in order: see `Options.begins`."""
+    near: dict[int, Near] = field(default_factory=dict)
+    """Connection -> where the capture was taken, of those that tell: see `Options.placing`."""
     anomalies: list[Anomaly] = field(default_factory=list)
     """In order of discovery; of very many the worst, see `MAX_ANOMALIES`."""
     protocols: dict[str, dict[str, int]] = field(default_factory=dict)

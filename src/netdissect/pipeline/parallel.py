@@ -320,6 +320,11 @@ def merged(parts: Sequence[Part], options: Options) -> tuple[Analysis, list[arra
     """
     numbers = common_numbers([part.begun for part in parts])
     whole = parts[0].analysis
+    whole.near = {
+        numbers[share][number - 1]: near
+        for share, part in enumerate(parts)
+        for number, near in part.analysis.near.items()
+    }
     for share, part in enumerate(parts):
         for anomaly in part.analysis.anomalies:
             if anomaly.connection is not None:

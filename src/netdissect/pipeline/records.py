@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import FLOW_CODES, Decapsulator
@@ -86,6 +86,14 @@ class Undecoded(DatagramRecord):
         return getattr(self, name)
 
 
+class _Unwanted(NamedTuple):
+    """A datagram that nobody asked about, for those after it."""
+
+    frame: int
+    dialect: str
+    item: Seen
+
+
 class Records:
     """Makes records from what the pipeline shows: an `Observer`."""
 
@@ -123,8 +131,8 @@ class Records:
         self._lately: dict[tuple[str, str, str, str, str], ConnectionFacts] = {}
         """What was known of connections lately."""
         self._inspectors: dict[int, Inspector | None] = {}
-        self._passed: dict[int, tuple[Connection, deque[DatagramRecord]]] = {}
-        """Records that were not decoded but matter to the inspector, by connection."""
+        self._passed: dict[int, tuple[Connection, deque[DatagramRecord | _Unwanted]]] = {}
+        """What was not decoded but matters to the inspector, by connection."""
         self._passed_count = 0
 
     # -- called by the pipeline --------------------------------------------------------------------
@@ -170,7 +178,8 @@ class Records:
         if item.connection is not None and item.protocol is not None:
             inspector = self._inspector(item.connection, item.protocol)
             if inspector is not None and inspector.wants(item.events):
-                self.record_of(item)  # for the trees of those after it
+                dialect = item.connection.hints.dialects[item.direction]
+                self._pass(item.connection, _Unwanted(item.frame, dialect, item))
         return None
 
     # -- called by who wants the records -----------------------------------------------------------
@@ -245,9 +254,9 @@ class Records:
             self._pass(connection, record)
         return record
 
-    def _pass(self, connection: Connection, record: DatagramRecord) -> None:
-        """Keep a record until one that follows it is decoded; of too many let go of those that
-        none can follow, and decode the others.
+    def _pass(self, connection: Connection, record: DatagramRecord | _Unwanted) -> None:
+        """Keep a datagram until one that follows it is decoded; of too many let go of those that
+        none can follow, and show the others to their inspectors.
         """
         passed = self._passed
         passed.setdefault(connection.number, (connection, deque()))[1].append(record)
@@ -259,21 +268,39 @@ class Records:
             if owner.released and owner not in held:
                 self._passed_count -= len(passed.pop(number)[1])
         while self._passed_count > MAX_PASSED * 7 // 8:
-            _, records = passed[next(iter(passed))]
-            _ = records[-1].messages
+            number, (_, records) = next(iter(passed.items()))
+            last = records[-1]
+            if isinstance(last, _Unwanted):
+                self._catch_up(number, last)
+            else:
+                _ = last.messages
 
-    def _catch_up(self, record: DatagramRecord) -> None:
-        """Decode what the inspector of a connection has to see before a record."""
-        number = record.connection or 0
+    def _catch_up(self, number: int, record: DatagramRecord | _Unwanted) -> None:
+        """Show the inspector of a connection what it has to see before a record, and that itself
+        where nobody asked about it.
+        """
         _, passed = self._passed.get(number, (None, None))
         while passed and passed[0].frame <= record.frame:
             earlier = passed.popleft()
             self._passed_count -= 1
-            if earlier is record:
+            if isinstance(earlier, _Unwanted):
+                self._follow(earlier)
+            elif earlier is record:
                 break
-            _ = earlier.messages
+            else:
+                _ = earlier.messages
         if passed is not None and not passed:
             self._passed.pop(number, None)
+
+    def _follow(self, passed: _Unwanted) -> None:
+        """Show a datagram that nobody asked about to its inspector, decoded where it must be."""
+        item = passed.item
+        if item.connection is None or item.protocol is None:
+            return
+        inspector = self._inspector(item.connection, item.protocol)
+        if inspector is None or inspector.follow(item.payload, passed.dialect, item.events):
+            return
+        self._tree(item, item.connection, item.protocol, passed.dialect)
 
     def _facts_of(self, connection: Connection) -> ConnectionFacts:
         """Return what is known of a connection by now: often what was known a datagram before."""
@@ -292,9 +319,17 @@ class Records:
         if connection is None or protocol is None:
             return
         if follows:
-            self._catch_up(record)
+            self._catch_up(record.connection or 0, record)
+        dialect = record.dialect or ""
+        record.dissection = tree = self._tree(item, connection, protocol, dialect)
+        record.messages = messages_of(item, tree, self._reliable_spaces(protocol, dialect))
+
+    def _tree(
+        self, item: Seen, connection: Connection, protocol: Protocol, dialect: str
+    ) -> Dissection:
+        """Return the tree of a datagram, with what its inspector adds."""
         request = Request(
-            record.dialect or "",
+            dialect,
             item.direction,
             connection.transport,
             unframed=connection.transport == "tcp",
@@ -310,9 +345,7 @@ class Records:
         inspector = self._inspector(connection, protocol)
         if inspector is not None:
             inspector.inspect(tree)
-        record.dissection = tree
-        reliable = self._reliable_spaces(protocol, request.dialect)
-        record.messages = messages_of(item, tree, reliable)
+        return tree
 
     def _inspector(self, connection: Connection, protocol: Protocol) -> Inspector | None:
         """Return the inspector of a connection; of too many the oldest starts anew."""

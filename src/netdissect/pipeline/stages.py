@@ -22,7 +22,7 @@ from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.observer import Observer
-from netdissect.pipeline.options import Analysis, Options
+from netdissect.pipeline.options import Analysis, Near, Options
 from netdissect.pipeline.ports import Flow, Intake, Name
 from netdissect.pipeline.recogniser import Recogniser
 from netdissect.pipeline.reports import Reports
@@ -31,7 +31,7 @@ from netdissect.pipeline.streams import StreamPort
 from netdissect.pipeline.table import FlowTable
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Protocol
-from netdissect.track.conclusion import conclude
+from netdissect.track.conclusion import conclude, place
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
@@ -66,6 +66,8 @@ class Pipeline(Packets):
         self.observer = observer
         self.protocols = registry.protocols(self.options.without)
         self.reports = Reports()
+        self.near: dict[int, Near] = {}
+        """See `Options.placing`."""
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
         self.limits_hit: dict[str, int] = {}
@@ -166,6 +168,7 @@ class Pipeline(Packets):
             info=info,
             connections=self.reports,
             begins=array("q", sorted(self.begun.frames)),
+            near=self.near,
             anomalies=anomalies.listed(),
             protocols=self.counts,
             other_datagrams=self.other_datagrams,
@@ -174,7 +177,7 @@ class Pipeline(Packets):
         )
 
     def renumber(self) -> array[int] | None:
-        """Give the reports the numbers of their first frames, after `finish`.
+        """Give the reports, or places, the numbers of their first frames, after `finish`.
 
         Returns:
             The new number of connection n at n - 1; None where no number has changed.
@@ -184,6 +187,7 @@ class Pipeline(Packets):
             return None
         numbers = common_numbers([self.begun])[0]
         self.reports.renumber(numbers)
+        self.near = {numbers[number - 1]: near for number, near in self.near.items()}
         return numbers
 
     @property
@@ -400,6 +404,11 @@ class Pipeline(Packets):
                 if events:
                     at = connection.last_frame, connection.last_ns
                     connection.further(direction, *at, events)
+        if self.options.placing:
+            near = place(connection)
+            if near != (None, None) and len(self.near) < MAX_REPORTS:
+                self.near[connection.number] = near
+            return
         report = conclude(connection, end_ns)
         told: set[tuple[str, int | None]] = set()
         for each in answer(report, self.options.limits):

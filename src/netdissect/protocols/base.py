@@ -81,6 +81,13 @@ class Inspector(Shape):
         del events
         return True
 
+    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+        """Take the next datagram, which nobody looks at, without its tree; False where `inspect`
+        has to take it.
+        """
+        del payload, dialect, events
+        return False
+
     def inspect(self, dissection: Dissection) -> None:
         """Add nodes, fields of messages and annotations to the tree of the next datagram."""
 

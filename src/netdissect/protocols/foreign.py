@@ -219,6 +219,13 @@ class _Inspector(_Part):
         wants = getattr(self._inner, "wants", None)
         return wants is None or bool(self._owner._safely(True, wants, events))  # noqa: SLF001
 
+    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+        """Take the next datagram without its tree; False where it has to be decoded."""
+        follow = getattr(self._inner, "follow", None)
+        return follow is not None and bool(
+            self._owner._safely(False, follow, payload, dialect, events)  # noqa: SLF001
+        )
+
     def inspect(self, dissection: Any) -> None:
         """Add to the tree of the next datagram."""
         self._owner._safely(None, self._inner.inspect, dissection)  # noqa: SLF001

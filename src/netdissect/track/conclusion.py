@@ -20,7 +20,7 @@ from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.space import Space
 from netdissect.track.timeouts import verdict
 
-__all__ = ["conclude", "standing"]
+__all__ = ["conclude", "place", "standing"]
 
 MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
@@ -66,6 +66,18 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     report = _concluded(connection, end_ns)
     connection.release()
     return report
+
+
+def place(connection: Connection) -> tuple[bool | None, bool | None]:
+    """Return whether the capture was taken next to (client, server) as `conclude` has it, None
+    where that is not known, and release the connection.
+    """
+    connection.judge()
+    stream = connection.stream
+    if stream is not None:
+        connection.vantage.update(stream.sight(0), stream.sight(1))
+    connection.release()
+    return connection.vantage.near
 
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:

@@ -46,6 +46,7 @@ SPAN: Final = 1024
 """Modulus of acks and of the numbers of vital chunks."""
 VITAL: Final = 0x40
 RESEND: Final = 0x80
+SIZE_HIGH: Final = 0x3F
 """Masks in the first octet of a chunk."""
 KEEPALIVE, CONNECT, ACCEPTED, ACCEPT, CLOSE, TOKEN = range(6)
 CONTROL_NAMES: Final = {

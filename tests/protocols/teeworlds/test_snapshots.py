@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
-from agreement import captures
+from agreement import captures, mutations, payloads
 from netdissect.capture import open_capture
+from netdissect.dissect.engine import Request, dissect
 from netdissect.flow import Decapsulator
+from netdissect.model.claims import Hints
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
+from netdissect.protocols.teeworlds.inspector import SnapshotInspector
+from netdissect.protocols.teeworlds.scan import scan
 from netdissect.protocols.teeworlds.snapshots import MAX_PARTIAL, Part, Snapshots
+from netdissect.wire.teeworlds_forms import DIALECTS
 from netdissect.wire.teeworlds_snapshots import Delta
 from netdissect.wire.varint import TEEWORLDS
 
@@ -133,3 +138,24 @@ def test_lost_parts_of_a_capture_are_named() -> None:
     assert len(lost) > 5
     assert all(" did not come" in text for text in lost)
     assert len(set(lost)) == len(lost)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_datagram_that_is_followed_gives_what_its_tree_gives(dialect: str) -> None:
+    def state(inspector: SnapshotInspector) -> Any:
+        known = inspector._snapshots
+        return None if known is None else (known.counts, known._known, known._partial)
+
+    seeds = payloads("teeworlds")[:: len(payloads("teeworlds")) // 300]
+    hints = Hints((dialect, dialect))
+    looked, followed = SnapshotInspector(), SnapshotInspector()
+    certain = 0
+    for payload in (*seeds, *mutations(seeds, 300)):
+        looked.inspect(dissect("teeworlds", payload, Request(dialect, 1)))
+        if followed.follow(payload, dialect, scan(payload, 1, hints)):
+            certain += 1
+        else:
+            followed.inspect(dissect("teeworlds", payload, Request(dialect, 1)))
+        assert state(followed) == state(looked)
+    assert certain > 10
+    assert state(looked) is not None

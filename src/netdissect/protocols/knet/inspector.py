@@ -27,6 +27,11 @@ class TransferInspector:
         """Return whether there is a fragment, or may be one behind a fault."""
         return any(event[0] in _MATTER for event in events)
 
+    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+        """Leave every datagram to `inspect`: fragments are few."""
+        del payload, dialect, events
+        return False
+
     def inspect(self, dissection: Dissection) -> None:
         """Add `reassembled` to the fragment that completes a transfer, with a buffer of its own."""
         direction = dissection.direction or 0

@@ -9,8 +9,19 @@ from netdissect.model.annotations import Annotation, code_rows
 from netdissect.model.dissection import Dissection, FieldNode, MessageView
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
-from netdissect.wire.teeworlds_forms import form_of
+from netdissect.wire.huffman import HuffmanError, decompress
+from netdissect.wire.teeworlds import message_rows
+from netdissect.wire.teeworlds_forms import (
+    CONNLESS_FLAG,
+    MAX_PACKET,
+    SIZE_HIGH,
+    TOKEN_OCTETS,
+    VITAL,
+    Form,
+    form_of,
+)
 from netdissect.wire.teeworlds_snapshots import named
+from netdissect.wire.varint import VarintError, read_teeworlds
 
 __all__ = ["SnapshotInspector"]
 
@@ -41,6 +52,22 @@ class SnapshotInspector:
         return any(
             event[0] == _NOTE or (event[0] in _TYPED and event[1] in _MATTER) for event in events
         )
+
+    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+        """Take the snapshots of a datagram without its tree; False where anything is odd, or the
+        map changes.
+        """
+        for event in events:
+            if event[0] == _NOTE or (event[0] in _TYPED and event[1] == _MAP_CHANGE):
+                return False
+        form = form_of(dialect)
+        parts = _parts(payload, form)
+        for part in parts or ():
+            if self._snapshots is None:
+                self._snapshots = Snapshots(form.family)
+            self._snapshots.given_up(part.tick)
+            self._snapshots.feed(part)
+        return parts is not None
 
     def inspect(self, dissection: Dissection) -> None:
         """Add `base`, `items` or `changes` to every snapshot message of a datagram."""
@@ -81,6 +108,66 @@ class SnapshotInspector:
         message.later = lambda: fields | {
             name: value() if callable(value) else value for name, value in rows.items()
         }
+
+
+@cache
+def _columns(family: str) -> dict[int, tuple[str, tuple[str, ...]]]:
+    """Return type and names of the numbers of each snapshot message, by its first number."""
+    return {
+        head: (row.type, tuple(each["name"] for each in row.fields if each["type"] == "int"))
+        for head, row in message_rows(family).items()
+        if row.type in _SNAPSHOTS
+    }
+
+
+def _parts(payload: bytes, form: Form) -> list[Part] | None:
+    """Return the snapshot messages of a datagram; None where it is not a whole packet of chunks."""
+    start = form.head
+    if not start <= len(payload) <= MAX_PACKET or payload[0] & (CONNLESS_FLAG | form.control):
+        return None
+    first, count = payload[0], payload[2]
+    if first & form.token_flag:
+        start += TOKEN_OCTETS
+    found: list[Part] = []
+    try:
+        data = payload[start:]
+        if first & form.compressed:
+            data = decompress(data, form.limit)
+        at, end = 0, len(data) - form.tail
+        for _ in range(count):
+            head = data[at]
+            size = (head & SIZE_HIGH) << form.size_bits | data[at + 1] & (1 << form.size_bits) - 1
+            at += 3 if head & VITAL else 2
+            if at + size > end:
+                return None
+            part = _read_part(data, at, at + size, form.family)
+            if part is not None:
+                found.append(part)
+            at += size
+    except (HuffmanError, VarintError, IndexError):
+        return None
+    return found
+
+
+def _read_part(data: bytes, at: int, end: int, family: str) -> Part | None:
+    """Return the message data[at:end] where it is one of a snapshot, None for any other.
+
+    Raises:
+        VarintError: it is cut short.
+
+    """
+    head, at = read_teeworlds(data, at, end)
+    kind, names = _columns(family).get(head, ("", ()))
+    if not kind:
+        return None
+    values: dict[str, Any] = {}
+    for name in names:
+        values[name], at = read_teeworlds(data, at, end)
+    size = values.get("part_size", 0)
+    if not 0 <= size <= end - at:
+        raise VarintError("the data of a snapshot")
+    values["data"] = data[at : at + size]
+    return _part(kind, values)
 
 
 def _sequence(dissection: Dissection, message: MessageView) -> int | None:
