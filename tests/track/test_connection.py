@@ -129,8 +129,8 @@ def test_probes_measure_and_rule_the_timer() -> None:
         ],
     )
     # The client measured 40 ms itself; the server was told 100.
-    assert made.lanes[0].smoothed_ms == 40.0
-    assert made.lanes[1].smoothed_ms == 100.0
+    assert made.lanes[0].trip.mean_ms == 40.0
+    assert made.lanes[1].trip.mean_ms == 100.0
     assert made.lanes[0].spaces["things"].delay_ns == 80 * MS
     assert made.lanes[1].spaces["things"].delay_ns == 200 * MS
     report = conclude(made, 100 * MS)

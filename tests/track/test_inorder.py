@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule
+from netdissect.track import repeats
+from netdissect.track.conclusion import conclude
 from tracking import MS, connection, rule
 
 
@@ -20,8 +24,36 @@ def send(link, direction, at_ms, ack, *numbers):
     link.datagram(direction, at_ms, at_ms * MS, b"x", events)
 
 
+@pytest.mark.parametrize(
+    ("near", "told"), [((None, True), 2), ((False, True), 2), ((True, False), 0), ((None, None), 0)]
+)
+def test_what_a_receiver_throws_away_is_told_next_to_it_alone(near, told) -> None:
+    for known_first in (True, False):
+        link, found = made()
+        if known_first:
+            link.place(near)
+        send(link, 0, 1, 0, 1)
+        send(link, 0, 2, 0, 3, 4)
+        if not known_first:
+            for seemed in ((False, True), near):
+                link.vantage.settle(seemed)
+                link._place()
+        conclude(link, 3 * MS)
+        assert link.findings.repeats.get("behind-gap", 0) == told
+        assert [item.frame for item in found if item.code == "behind-gap"] == [2] * bool(told)
+
+
+def test_bound_of_what_waits_for_the_place(monkeypatch) -> None:
+    monkeypatch.setattr(repeats, "MAX_BESIDE", 2)
+    link, _ = made()
+    send(link, 0, 1, 0, 1)
+    send(link, 0, 2, 0, 3, 4, 5)
+    assert link.findings.limits() == {"MAX_BESIDE": 1}
+
+
 def test_what_comes_behind_a_gap_is_thrown_away() -> None:
     link, found = made()
+    link.place((None, True))
     send(link, 0, 1, 0, 1)
     send(link, 0, 2, 0, 3, 4)
     send(link, 0, 3, 0, 2)
@@ -38,6 +70,7 @@ def test_what_comes_behind_a_gap_is_thrown_away() -> None:
 
 def test_an_overtaken_acknowledgement_drops_the_datagram() -> None:
     link, found = made()
+    link.place((None, True))
     for number in (1, 2, 3):
         send(link, 1, number, 0, number)
     send(link, 0, 10, 3, 1)

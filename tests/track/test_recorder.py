@@ -82,3 +82,29 @@ def test_gaps_are_events() -> None:
     gaps = [item for item in recorder.rest() if hasattr(item, "event")]
     assert [(g.data["first_seq"], g.data["last_seq"]) for g in gaps] == [(2, 4), (7, 7)]
     assert gaps[1].text == "things 7 not seen"
+
+
+def test_what_has_not_left_says_only_what_holds_where_the_capture_stands() -> None:
+    """As though it had been known from the start where that is, however many units there are."""
+    for sender, receiver in ((True, False), (False, True), (None, None), (True, True)):
+        told = []
+        for seemed in ((False, True), (True, False), (None, None)):
+            recorder = Recorder()
+            made, _ = space(recorder.of(1), memory=4)
+            made.place(*seemed)
+            for number in range(1, 40):
+                made.unit(number, None, b"", "Thing", number, number * 100 * MS)
+                made.unit(number, None, b"", "Thing", number, (number * 100 + 50) * MS)
+            made.place(sender, receiver)
+            told.append(
+                [
+                    (unit.delivered_order and receiver, copy.kind, copy.basis, copy.attempts_left)
+                    for unit in recorder.rest()
+                    for copy in unit.copies
+                ]
+            )
+        for facts in zip(*told, strict=True):
+            orders, kinds, bases, _ = zip(*facts, strict=True)
+            assert len(set(kinds)) == len(set(bases)) == 1
+            assert receiver or set(orders) == {None}
+            assert sender is not False or {fact[3] for fact in facts} == {None}

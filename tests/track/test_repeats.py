@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from netdissect.track import repeats as module
-from tracking import MS, space
+from tracking import MS, RESEND, space
 
 
 def send(made, wire, at_ms, content=b"x", labelled=None):
@@ -38,6 +40,67 @@ def test_a_quick_repeat_is_a_duplicate_next_to_the_receiver() -> None:
     send(made, 1, 100)
     assert (made.retransmissions, made.duplicates) == (1, 1)
     assert finish(made).max_copies == 2
+
+
+@pytest.mark.parametrize(
+    ("held_ms", "gap_ms", "again"), [(9, 2, True), (7, 4, True), (4, 3, False), (0, 2, False)]
+)
+def test_what_was_held_back_comes_just_before_the_resend(held_ms, gap_ms, again) -> None:
+    """A sender that sends nothing again within 10 ms can have made the second copy of a unit only
+    where the first one was that late."""
+    made, _ = space(duplicate_window_ms=5.0)
+    made.place(sender_near=False, receiver_near=True)
+    send(made, 1, 0)
+    if held_ms:
+        send(made, 3, 100)
+    send(made, 2, 100 + held_ms)
+    made.ack(2, 0, 1, (100 + held_ms) * MS)
+    send(made, 2, 100 + held_ms + gap_ms)
+    assert (made.retransmissions, made.duplicates) == (again, not again)
+
+
+@pytest.mark.parametrize(
+    ("near", "gap_ms", "copied"),
+    [
+        ((False, True), 6, True),
+        ((None, True), 6, True),
+        ((False, True), 7, False),
+        ((None, None), 6, False),
+        ((True, True), 6, False),
+        ((None, None), 4, True),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("bound", [0, 256])
+def test_much_sooner_than_its_sender_could(near, gap_ms, copied, late, bound, monkeypatch) -> None:
+    """A third of what the sender waits at least counts only where that is known to be far."""
+    monkeypatch.setattr(module, "MAX_DOUBTFUL", bound)
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    if not late:
+        made.place(*near)
+    send(made, 1, 0)
+    send(made, 1, gap_ms)
+    if late:
+        for seemed in ((True, None), (None, True), near):
+            made.place(*seemed)
+    assert (made.duplicates, made.retransmissions) == (copied, not copied)
+
+
+@pytest.mark.parametrize(("at_ms", "copied"), [(100, True), (98, True), (210, True), (130, False)])
+def test_a_resend_that_came_late_may_have_the_next_one_close_behind(at_ms, copied) -> None:
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
+    made.place(sender_near=False, receiver_near=True)
+    for moment in (0, at_ms, at_ms + 6):
+        send(made, 1, moment)
+    assert (made.duplicates, made.retransmissions) == (copied, 2 - copied)
+
+
+def test_bound_of_what_was_held_back(monkeypatch) -> None:
+    monkeypatch.setattr(module, "MAX_HELD", 2)
+    made, _ = space(duplicate_window_ms=5.0)
+    for at_ms, wire in enumerate((1, 5, 2, 3, 4)):
+        send(made, wire, at_ms)
+    assert made.findings.limits() == {"MAX_HELD": 1}
 
 
 def test_doubtful_copies_are_judged_again_when_the_vantage_is_known() -> None:

@@ -86,6 +86,15 @@ def test_each_segment_is_judged_once() -> None:
     assert report.extra["missing_octets"] == 0
 
 
+@pytest.mark.parametrize("record", [False, True])
+def test_an_acknowledgement_that_the_capture_has_before_its_octets(record: bool) -> None:
+    wire = Wire(record=record).open()
+    wire.send(0, 0, 10, 40)
+    wire.send(1, 0, 0, 50.4, ack=20)
+    wire.send(0, 10, 10, 50)
+    assert wire.report(0).acked == 2
+
+
 @pytest.mark.parametrize("isn", [1000, (1 << 32) - 5, (1 << 31) - 5])
 def test_sequence_numbers_wrap(isn: int) -> None:
     wire = Wire(isn=(isn, isn)).open()

@@ -6,6 +6,7 @@ from typing import Final
 
 from netdissect.model.policy import AckRule
 from netdissect.track.feedback import Feedback
+from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS, Ledger, Unit
 from netdissect.track.recorder import note_acked
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
@@ -147,6 +148,14 @@ class Acknowledged(Ledger):
         if unit.carried is not None:
             for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)
+
+    def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
+        """Take the acknowledgement of a unit that was sent more than once."""
+        if self.lateness is None:
+            self.lateness = Lateness(self.rule.name, self.findings.late_ms)
+        usual_ns = self.rtt.lowest if self.rtt.samples else 0
+        first = (unit.frame, unit.first_ns)
+        self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
     def delivered(self, first: int, count: int, frame: int, time_ns: int) -> None:
         """Take the acknowledgement of what carried these units."""

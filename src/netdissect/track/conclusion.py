@@ -34,6 +34,8 @@ LOST_BY: Final = {
     "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",
     "MAX_STRAYS": "acknowledgements of the oldest numbers that stand alone are not told",
     "MAX_DOUBTFUL": "further copies keep the kind that they had before the vantage was known",
+    "MAX_BESIDE": "further findings that hold only next to the receiver are not told",
+    "MAX_HELD": "a resend just behind the oldest copies held back counts as a duplicate",
     "MAX_LATE": "transmissions after the acknowledgement are counted of some units only",
     "MAX_AGAIN": "copies of the oldest messages sent again are not counted",
     "MAX_RANGES": "some numbers never seen count as seen",
@@ -82,6 +84,7 @@ def place(connection: Connection) -> tuple[bool | None, bool | None]:
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
+    connection.place_for_good()
     patience = _patience_ns(connection)
     silent = connection.quiet.end(end_ns)
     for lane in connection.lanes:

@@ -289,8 +289,7 @@ class Connection:
                 "probe", time_ns, frame, lane.direction, f"{event[1]} {event[2]} answered",
                 {"kind": event[1], "id": event[2], "rtt_ms": sample / 1e6},
             )  # fmt: skip
-        if self.vantage.near[asker.direction] is not False:
-            asker.measured(max(1.0, sample / 1e6))
+        asker.measured(max(1.0, sample / 1e6), here=True)
         if sample < lowest > NEAR_NS or track.rtt.samples <= MIN_ANSWERS:
             self.judge()
 
@@ -301,9 +300,7 @@ class Connection:
         if track is not None and value >= 0:
             track.declared.add(int(value * 1e6))
         self.lanes[1 - lane.direction].measured(value)
-        if self.vantage.near[lane.direction] is False:
-            # Its own measurement happened out of sight; this is the first that the capture sees.
-            lane.measured(value)
+        lane.measured(value, own=True)
 
     def _state(self, event: Event, lane: Lane, frame: int, time_ns: int) -> None:
         self._step_in_time(event[1], event[2], lane.direction, frame, time_ns)
@@ -463,12 +460,18 @@ class Connection:
         """Take from an earlier look at the whole capture where it was taken."""
         self.vantage.settle(near)
         self._place()
+        self.place_for_good()
 
     def _place(self) -> None:
         near = self.vantage.near
         for lane in self.lanes:
+            lane.place(near[lane.direction], near[1 - lane.direction])
+
+    def place_for_good(self) -> None:
+        """Take that nothing more will be known about where the capture was taken."""
+        for lane in self.lanes:
             for space in lane.spaces.values():
-                space.place(near[lane.direction], near[1 - lane.direction])
+                space.place_for_good()
 
     def timeout_rules(self) -> tuple[TimeoutRule | None, TimeoutRule | None]:
         """Return the rules (of the client, of the server) in the present state."""

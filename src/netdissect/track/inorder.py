@@ -74,11 +74,10 @@ class InOrderSpace(Space):
             self.acknowledged = base
         else:
             self.stale += 1
-            if self.receiver_near is not False:
-                self.find(
-                    "ack-out-of-window", frame, time_ns, self.direction,
-                    f"ack {base} outside of {before} to {sent}", ack=base, low=before, high=sent,
-                )  # fmt: skip
+            self.find_beside(
+                "ack-out-of-window", frame, time_ns,
+                f"ack {base} outside of {before} to {sent}", ack=base, low=before, high=sent,
+            )  # fmt: skip
 
     def unit(
         self,
@@ -107,11 +106,10 @@ class InOrderSpace(Space):
                 self.old += 1
             else:
                 self.gaps += 1
-                if self.receiver_near is not False:
-                    self.find(
-                        "behind-gap", frame, time_ns, self.direction,
-                        f"{wire_seq} thrown away, {(self.accepted + 1) & self._mask} is missing",
-                    )  # fmt: skip
+                self.find_beside(
+                    "behind-gap", frame, time_ns,
+                    f"{wire_seq} thrown away, {(self.accepted + 1) & self._mask} is missing",
+                )  # fmt: skip
         Space.unit(self, wire_seq, labelled, content, type_, frame, time_ns)
 
     def restart(self) -> None:

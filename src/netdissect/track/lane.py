@@ -31,6 +31,27 @@ _MS: Final = 1_000_000
 _NEVER: Final = (1 << 62) - 1
 
 
+class Smoothed:
+    """A round trip as the sender of a direction smooths it, ms; None before the first one."""
+
+    __slots__ = ("mean_ms", "variance_ms")
+
+    def __init__(self) -> None:
+        self.mean_ms: float | None = None
+        self.variance_ms = 0.0
+
+    def take(self, sample_ms: float, policy: Policy) -> None:
+        """Take one that it has learnt."""
+        weight, share, before = policy.rtt_smoothing, policy.variance_smoothing, self.mean_ms
+        mean = sample_ms
+        if before is None:
+            self.variance_ms = sample_ms / 2 if share else 0.0
+        else:
+            mean = float(int((1 - weight) * before + weight * sample_ms))
+            self.variance_ms += share * (abs(sample_ms - before) - self.variance_ms)
+        self.mean_ms = max(1.0, mean)
+
+
 class Seen:
     """The messages of one type: how many there were, and the newest one."""
 
@@ -49,9 +70,9 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("_findings", "_recorder", "carrier", "counters", "datagrams", "direction",
-                 "last_frame", "last_ns", "messages", "octets", "policy", "probes", "silent",
-                 "smoothed_ms", "spaces", "timings", "variance_ms")  # fmt: skip
+    __slots__ = ("_findings", "_here", "_recorder", "_stated", "carrier", "counters", "datagrams",
+                 "direction", "last_frame", "last_ns", "messages", "octets", "policy", "probes",
+                 "silent", "spaces", "timings", "trip")  # fmt: skip
 
     def __init__(
         self, policy: Policy, direction: int, findings: Findings, recorder: Scribe | None
@@ -70,10 +91,11 @@ class Lane:
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
         """Times that its sender states, by name."""
-        self.smoothed_ms: float | None = None
-        """Smoothed round trip that the sender of this direction works with."""
-        self.variance_ms = 0.0
-        """Its smoothed variance."""
+        self._here = self.trip = Smoothed()
+        """The round trip that the sender of this direction works with: as answers to it take here,
+        unless it is known to be elsewhere ..."""
+        self._stated = Smoothed()
+        """... or as the sides state it."""
         self._findings = findings
         self.spaces: dict[str, Space] = {
             rule.name: _kind(rule, policy)(rule, direction, findings, recorder)
@@ -101,7 +123,8 @@ class Lane:
         space.started, space.peer_seen = template.started, template.peer_seen
         space.in_stream, space.on_sight = template.in_stream, template.on_sight
         space.place(template.sender_near, template.receiver_near)
-        space.retime(self.smoothed_ms, self.variance_ms)
+        space.placed_for_good = template.placed_for_good
+        space.retime(self.trip.mean_ms, self.trip.variance_ms, self._stated.mean_ms)
         self.spaces[name] = space
         return space
 
@@ -129,25 +152,37 @@ class Lane:
             rule = rules.get(name.partition("[")[0])
             if rule is not None and space.rule is not rule and space.rule.ack is rule.ack:
                 rule = rule if rule.name == name else replace(rule, name=name)
-                space.obey(rule, self.smoothed_ms, self.variance_ms)
+                trip = self.trip
+                space.obey(rule, trip.mean_ms, trip.variance_ms, self._stated.mean_ms)
 
-    def measured(self, sample_ms: float) -> None:
-        """Take a round trip that the sender of this direction has learnt."""
-        weight = self.policy.rtt_smoothing
-        if not weight:
+    def measured(self, sample_ms: float, *, here: bool = False, own: bool = False) -> None:
+        """Take a round trip that the sender of this direction has learnt.
+
+        Args:
+            sample_ms: how long it took.
+            here: it is the time of an answer in the capture, which it knew where it is next to it.
+            own: it states itself what it has measured.
+
+        """
+        if not self.policy.rtt_smoothing:
             return
-        before = self.smoothed_ms
-        smoothed = sample_ms
-        if before is not None:
-            smoothed = float(int((1 - weight) * before + weight * sample_ms))
-        share = self.policy.variance_smoothing
-        if share and before is None:
-            self.variance_ms = sample_ms / 2
-        elif share and before is not None:
-            self.variance_ms += share * (abs(sample_ms - before) - self.variance_ms)
-        self.smoothed_ms = max(1.0, smoothed)
+        if not own:
+            self._here.take(sample_ms, self.policy)
+        if not here:
+            self._stated.take(sample_ms, self.policy)
+        self._retime()
+
+    def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
+        """Take what is known now about where the capture was taken: more than before, or less."""
+        far = sender_near is False or (receiver_near and not sender_near)
+        self.trip = self._stated if far else self._here
+        self._retime()
         for space in self.spaces.values():
-            space.retime(self.smoothed_ms, self.variance_ms)
+            space.place(sender_near, receiver_near)
+
+    def _retime(self) -> None:
+        for space in self.spaces.values():
+            space.retime(self.trip.mean_ms, self.trip.variance_ms, self._stated.mean_ms)
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""

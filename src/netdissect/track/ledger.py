@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import i64, vec
-from netdissect.model.policy import AckRule, Exhausted, SpaceRule
+from netdissect.model.policy import AckRule, Exhausted, ResendRule, SpaceRule
 from netdissect.model.reports import Copy, Parting, SoFar, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
@@ -110,15 +110,16 @@ class Ledger:
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
-        "_by_place", "_counted", "_doubtful", "_half", "_keeps", "_late",
-        "_limit", "_loss_quality", "_mask", "_modulus", "_never_before", "_placed", "_ring",
-        "_spans", "_stray", "_strays", "_try_quality", "ack_rule", "acked", "answered_ns",
-        "apart", "bursts", "carrier", "current", "delay_ns", "direction", "disorder", "duplicates",
-        "feedback", "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns",
-        "held_ns", "in_stream", "last", "lateness", "max_copies", "missing", "on_answer",
-        "on_sight", "out_of_order", "outstanding", "peer", "peer_seen", "plain",
-        "reach", "receiver_near", "recorder", "renewed", "retransmissions", "rtt",
-        "rule", "sender_near", "skipped", "spent_ns", "started", "unacked", "units",
+        "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held",
+        "_keeps", "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_never_before",
+        "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays", "_try_quality",
+        "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier", "current",
+        "delay_ns", "direction", "disorder", "duplicates", "far_delay_ns", "feedback",
+        "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "held_ns",
+        "in_stream", "last", "lateness", "max_copies", "missing", "on_answer", "on_sight",
+        "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain",
+        "reach", "receiver_near", "recorder", "renewed", "retransmissions", "rtt", "rule",
+        "sender_near", "skipped", "soonest_ns", "spent_ns", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -175,6 +176,8 @@ class Ledger:
         """Resend delay that the sender works with now; 0 without a timer."""
         self.guard_ns = 0
         """Copies closer than this are the network's."""
+        self.soonest_ns = self.far_delay_ns = 0
+        """Guard and timer of a sender that is far; 0 where they judge nothing."""
         self.bursts: list[Burst] = []
         """The longest runs of numbers that were missing."""
         self.apart = 0
@@ -199,6 +202,10 @@ class Ledger:
         """True: no network lies between the sender and the capture; None: not known."""
         self.receiver_near: bool | None = None
         """True: no network lies between the capture and the receiver; None: not known."""
+        self._beside: list[tuple[str, int, int, str, dict[str, Any]]] = []
+        """Findings that hold only next to the receiver, while that may still turn out."""
+        self.placed_for_good = False
+        """True once nothing more will be known about where the capture was taken."""
         self.on_sight: Callable[[], None] | None = None
         """Called where something new is known that tells where the capture was taken."""
 
@@ -212,21 +219,28 @@ class Ledger:
         """The newest number far from all before, while nothing confirms it."""
         self._strays: dict[int, Stray] = {}
         """Wire number -> those that stood alone."""
-        self._doubtful: list[tuple[int, Copy | None]] = []
-        """Copies whose kind depends on where the capture was taken."""
-        self._placed = 0
-        """How many there are."""
-        self._by_place = False
-        """Whether the kind of the copy at hand depends on that."""
+        self._doubtful: list[tuple[int, Copy | None, bool]] = []
+        """Copies whose kind depends on where the capture was taken; True: those that are the
+        network's only where it is known to be next to their receiver."""
+        self._placed = [0, 0]
+        """How many more there are, of both sorts."""
+        self._by_place = self._beside_only = False
+        """Whether the kind of the copy at hand depends on that, and of which sort it is."""
         self._counted: CountedCopies | None = None
         """Copies since the newest number, which the next number judges."""
+        self._held: dict[int, int] = {}
+        """Number -> how late its newest copy came, as later numbers or its sender's timer show."""
         self._late: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
         self._ring = vec[i64]()
         """Settled units in rows of four: number, time, content, copies; empty without one."""
 
     def obey(
-        self, rule: SpaceRule, smoothed_ms: float | None = None, variance_ms: float = 0.0
+        self,
+        rule: SpaceRule,
+        smoothed_ms: float | None = None,
+        variance_ms: float = 0.0,
+        stated_ms: float | None = None,
     ) -> None:
         """Take the rules of a dialect, now that it is known."""
         self.rule = rule
@@ -253,26 +267,27 @@ class Ledger:
             made = Quality(quality)
             self._loss_quality = made if quality.measure == "loss" else None
             self._try_quality = made if quality.measure == "attempts" else None
-        self.retime(smoothed_ms, variance_ms)
+        self.retime(smoothed_ms, variance_ms, stated_ms)
 
     @property
     def quality(self) -> Quality | None:
         """Return the state of the quality rule, None where there is none."""
         return self._loss_quality or self._try_quality
 
-    def retime(self, smoothed_ms: float | None, variance_ms: float = 0.0) -> None:
-        """Recompute delay and guard for the round trip that the sender knows."""
+    def retime(
+        self, smoothed_ms: float | None, variance_ms: float = 0.0, stated_ms: float | None = None
+    ) -> None:
+        """Recompute delay and guard for the round trip that the sender knows; `stated_ms`: the one
+        that it knows wherever the capture stands.
+        """
         resend = self.rule.resend
         window_ms = self.rule.duplicate_window_ms
         if resend is not None:
-            delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
-            if smoothed_ms is not None and resend.rtt_factor:
-                delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
-                delay_ms = max(resend.floor_ms, delay_ms)
-            if smoothed_ms is not None and resend.guard_rtt_factor:
-                guard_ms = resend.guard_rtt_factor * smoothed_ms
-            self.delay_ns = int(delay_ms * _MS)
-            window_ms = window_ms or guard_ms
+            self.delay_ns, guard_ns = _waits(resend, smoothed_ms, variance_ms)
+            if not window_ms:
+                self.guard_ns = guard_ns
+                return
+            self.far_delay_ns, self.soonest_ns = _waits(resend, stated_ms, 0.0)
         self.guard_ns = int(window_ms * _MS)
 
     def extend(self, wire_seq: int) -> int:
@@ -371,14 +386,6 @@ class Ledger:
             ring = self._ring
             ring[slot + COPIES] += step
             self.max_copies = max(self.max_copies, ring[slot + COPIES])
-
-    def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
-        """Take the acknowledgement of a unit that was sent more than once."""
-        if self.lateness is None:
-            self.lateness = Lateness(self.rule.name, self.findings.late_ms)
-        usual_ns = self.rtt.lowest if self.rtt.samples else 0
-        first = (unit.frame, unit.first_ns)
-        self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
 
     def exhausted(self, unit: Unit) -> bool:
         """Return True where the unit was sent exactly as often as its sender permits.
@@ -540,3 +547,14 @@ class Ledger:
         if self.quality is not None and self.quality.peak:
             extra["poor_quality_run"] = self.quality.peak
         return extra
+
+
+def _waits(resend: ResendRule, smoothed_ms: float | None, variance_ms: float) -> tuple[int, int]:
+    """Return delay and guard of a sender that knows this round trip, ns."""
+    delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
+    if smoothed_ms is not None and resend.rtt_factor:
+        delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
+        delay_ms = max(resend.floor_ms, delay_ms)
+    if smoothed_ms is not None and resend.guard_rtt_factor:
+        guard_ms = resend.guard_rtt_factor * smoothed_ms
+    return int(delay_ms * _MS), int(guard_ms * _MS)

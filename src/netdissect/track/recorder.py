@@ -164,13 +164,15 @@ class Placed(Protocol):
 class SpaceScribe:
     """Records the units of one space in one direction."""
 
-    __slots__ = ("_gaps", "_order", "_parent", "_records")
+    __slots__ = ("_gaps", "_order", "_parent", "_records", "_untold")
 
     def __init__(self, parent: Scribe) -> None:
         self._parent = parent
         self._records: dict[int, UnitRecord] = {}
         self._order = 0
         self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
+        self._untold: deque[UnitRecord] = deque()
+        """Those that have not left, in order; and behind one of them some that have."""
 
     def first(
         self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
@@ -196,7 +198,7 @@ class SpaceScribe:
         copy = Copy(frame, time_ns, "original")
         if resend is not None and resend.attempts is not None and space.sender_near is not False:
             copy.attempts_left = resend.attempts - 1
-        record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
+        record = self._open(space, wire_seq, seq, type_, copy)
         record.next_resend_due_ns = time_ns + space.delay_ns if space.delay_ns else None
         self._parent.touched.append((record, copy))
         return record
@@ -236,6 +238,7 @@ class SpaceScribe:
         if _full(record):
             known = self._records.get(record.seq, record)
             record = self._records[record.seq] = self._parent.open_for(known)
+            self._untold.append(record)
         self._parent.touched.append((record, copy))
         add_copy(record, copy)
         return copy
@@ -253,16 +256,33 @@ class SpaceScribe:
         """Add a copy of a unit that is settled already; return it."""
         record = self._records.get(seq)
         if record is None:
-            wire_seq = seq & (1 << space.rule.bits) - 1
-            name = space.rule.name
-            record = self._parent.open(space.direction, name, wire_seq, seq, None, None)
+            record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
             self._records[seq] = record
         return self.again(space, record, copied, labelled, frame, time_ns, due_ns)
 
-    def withdraw(self) -> None:
-        """Take back in which order units came: that shows only next to their receiver."""
-        for record in self._records.values():
-            record.delivered_order = None
+    def _open(
+        self, space: Placed, wire_seq: int, seq: int, type_: str | None, copy: Copy | None
+    ) -> UnitRecord:
+        """Open a record, and remember it until it has left."""
+        untold = self._untold
+        while untold and untold[0].told:
+            untold.popleft()
+        record = self._parent.open(space.direction, space.rule.name, wire_seq, seq, type_, copy)
+        untold.append(record)
+        return record
+
+    def place(self, space: Placed) -> None:
+        """Say of what has not left yet only what holds where the capture is now known to be."""
+        for record in self._untold:
+            if space.receiver_near:
+                record.lost = None  # it has come
+            else:
+                record.delivered_order = None
+            for copy in record.copies:
+                if space.sender_near is False:
+                    copy.attempts_left = None
+                if copy.kind != "original" and copy.basis != "declared":
+                    copy.basis = "observed" if space.sender_near else "inferred"
 
     def gap(
         self, space: Placed, low: int, high: int, frame: int, time_ns: int, stride: int = 1

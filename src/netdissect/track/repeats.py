@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from netdissect.model.native import i64
 from netdissect.model.reports import Copy
@@ -10,12 +10,19 @@ from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import CONTENT, COPIES, TIME, Unit
 from netdissect.track.recorder import note_dropped
 
-__all__ = ["LATE_COPIES", "MAX_DOUBTFUL", "MAX_LATE", "Repeated"]
+__all__ = ["LATE_COPIES", "MAX_BESIDE", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "Repeated"]
 
+MAX_BESIDE = 256
+"""Findings per space that wait until it is known where the capture was taken."""
 MAX_DOUBTFUL = 256
 """Copies per space that are judged one by one when it is known where the capture was taken."""
 LATE_COPIES: Final = 3
 """A unit sent again so often after its acknowledgement is reported: its sender does not take it."""
+MUCH_SOONER: Final = 3
+"""A copy this many times as soon as its sender may send again is the network's. In captures of real
+programs those came within a quarter of that time, resends in order after two fifths of it."""
+MAX_HELD = 256
+"""Units per space remembered of which the network has held the newest copy back."""
 MAX_LATE = 256
 """Units per space whose transmissions after the acknowledgement are counted."""
 
@@ -41,13 +48,14 @@ class Repeated(Acknowledged):
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(labelled, same, gap_ns, unit.copies)
+        copied = self._is_copy(seq, labelled, same, gap_ns, unit.copies)
         copy = None
         if self.recorder is not None and unit.record is not None:
             due = unit.due_ns
             copy = self.recorder.again(self, unit.record, copied, labelled, frame, time_ns, due)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same or bool(labelled))
         if not copied:
+            self._hold(seq, self._late_by(gap_ns))
             unit.copies += 1
             unit.last_ns = time_ns
             unit.content = content
@@ -73,7 +81,7 @@ class Repeated(Acknowledged):
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(labelled, same, gap_ns, ring[slot + COPIES])
+        copied = self._is_copy(seq, labelled, same, gap_ns, ring[slot + COPIES])
         copy = None
         if self.recorder is not None:
             due = ring[slot + TIME] + self.delay_ns
@@ -82,6 +90,7 @@ class Repeated(Acknowledged):
         self.current = None
         if copied:
             return
+        self._hold(seq, self._late_by(gap_ns))
         ring[slot + TIME] = time_ns
         ring[slot + CONTENT] = content
         self.recount(seq, 1)
@@ -89,12 +98,29 @@ class Repeated(Acknowledged):
         if 0 < self._limit <= ring[slot + COPIES]:
             self.spent_ns = time_ns + self.delay_ns
 
+    def _late_by(self, gap_ns: int) -> int:
+        """Return how much later than its sender's timer a resend came."""
+        return (gap_ns + self.guard_ns) % (self.far_delay_ns or 1) - self.guard_ns
+
+    def _hold(self, seq: int, held_ns: int) -> None:
+        """Remember how long the network may have held the newest copy of a unit back."""
+        if not self.soonest_ns:
+            return
+        held = self._held
+        held[seq] = held_ns = max(0, held_ns)
+        if not held_ns:
+            del held[seq]
+        elif len(held) > MAX_HELD:
+            self.hit("MAX_HELD")
+            del held[next(iter(held))]
+
     def _repeats_nothing(self) -> bool:
         """Return True where the sender never sends a unit again."""
         return self.rule.resend is None and not self.in_stream
 
     def _is_copy(
         self,
+        seq: int,
         labelled: bool | None,  # noqa: FBT001 - as in `unit`
         same: bool,  # noqa: FBT001 - private
         gap_ns: int,
@@ -102,17 +128,29 @@ class Repeated(Acknowledged):
     ) -> bool:
         """Return True where a further copy was made by the network, not by the sender.
 
-        The network copies a datagram as it is: other octets are never its work.
+        The network copies a datagram as it is: other octets are never its work. A copy that the
+        network held back comes just before the one that its sender has made since. Next to the
+        receiver, what else comes much sooner than its sender could make it is the network's, too.
         """
         self._by_place = False
         if self.in_stream or not same:
             return False
         if self.rule.resend is None or labelled is False:
             return True  # its sender sends nothing again, or marks what it does
-        if copies < self.rule.burst or gap_ns >= self.guard_ns:
+        self._beside_only = gap_ns >= self.guard_ns
+        if copies < self.rule.burst or (
+            self._beside_only and gap_ns * MUCH_SOONER >= self.soonest_ns
+        ):
+            return False
+        held_ns = self._held.get(seq, 0)
+        if held_ns and gap_ns + held_ns >= self.soonest_ns and (copies == 1 or self._beside_only):
             return False
         self._by_place = True
-        return not self.sender_near
+        return self._copied_here(beside_only=self._beside_only)
+
+    def _copied_here(self, *, beside_only: bool) -> bool:
+        """Return whether a copy that came so soon is the network's where the capture was taken."""
+        return not self.sender_near and (bool(self.receiver_near) or not beside_only)
 
     def _count(
         self,
@@ -142,10 +180,10 @@ class Repeated(Acknowledged):
             ):
                 self.hit("MAX_COUNTED")
         elif self._by_place:
-            self._placed += 1
             if len(self._doubtful) < MAX_DOUBTFUL:
-                self._doubtful.append((seq, copy))
+                self._doubtful.append((seq, copy, self._beside_only))
             else:
+                self._placed[self._beside_only] += 1
                 self.hit("MAX_DOUBTFUL")
 
     def _other_content(self, seq: int, frame: int, time_ns: int) -> None:
@@ -210,18 +248,38 @@ class Repeated(Acknowledged):
 
     def place(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
         """Take what is known now about where the capture was taken: more than before, or less."""
-        if self.receiver_near and not receiver_near and self.recorder is not None:
-            self.recorder.withdraw()
-        before = bool(self.sender_near)
+        before = [self._copied_here(beside_only=only) for only in (False, True)]
         self.sender_near, self.receiver_near = sender_near, receiver_near
-        if before is bool(sender_near):
-            return
-        copied = before
-        for seq, copy in self._doubtful:
-            self._turn(seq, copy, copied=copied)
-        left = self._placed - len(self._doubtful)
-        if left:
-            self._count_turned(left, copied=copied)
+        now = [self._copied_here(beside_only=only) for only in (False, True)]
+        if now != before:
+            for seq, copy, only in self._doubtful:
+                if now[only] is not before[only]:
+                    self._turn(seq, copy, copied=now[only])
+            for sort, left in enumerate(self._placed):
+                if left and now[sort] is not before[sort]:
+                    self._count_turned(left, copied=now[sort])
+        if self.recorder is not None:
+            self.recorder.place(self)
+
+    def find_beside(
+        self, code: str, frame: int, time_ns: int, text: str, **evidence: Any
+    ) -> None:
+        """Report what holds only next to the receiver, once the capture is known to be there for
+        good; else it is not told.
+        """
+        self._beside.append((code, frame, time_ns, text, evidence))
+        if len(self._beside) > MAX_BESIDE:
+            self._beside.pop()
+            self.hit("MAX_BESIDE")
+        if self.placed_for_good:
+            self.place_for_good()
+
+    def place_for_good(self) -> None:
+        """Take that nothing more will be known about where the capture was taken."""
+        self.placed_for_good = True
+        held, self._beside = self._beside, []
+        for code, frame, time_ns, text, evidence in held if self.receiver_near else ():
+            self.find(code, frame, time_ns, self.direction, text, **evidence)
 
     def _load(self, first: int, count: int) -> None:
         """Note with the unit of the datagram at hand that it carries units of this space."""

@@ -19,6 +19,8 @@ __all__ = ["MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
 
 MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
+OVERTAKEN_BY: Final = 32
+"""Later numbers that are looked at to tell how late a unit is."""
 MAX_STRAYS = 64
 """Numbers per space that stand alone, remembered for their acknowledgements."""
 LEAST_BURST: Final = 2
@@ -318,7 +320,20 @@ class Space(Repeated):
                 self._sight()
         self.out_of_order += 1
         self.findings.add("out-of-order", frame, time_ns, self.direction)
+        if self.soonest_ns:
+            self._late_first(seq, time_ns)
         return False
+
+    def _late_first(self, seq: int, time_ns: int) -> None:
+        """Remember how late a first copy is, as those show that were sent later and came before."""
+        held_ns = 0
+        for later in range(seq + 1, min(seq + OVERTAKEN_BY, self.last or 0) + 1):
+            unit, slot = self.outstanding.get(later), self.slot_of(later)
+            if unit is not None:
+                held_ns = max(held_ns, time_ns - unit.first_ns)
+            elif slot >= 0:
+                held_ns = max(held_ns, time_ns - self._ring[slot + TIME])
+        self._hold(seq, held_ns)
 
 
 def _by_count(burst: Burst) -> int:

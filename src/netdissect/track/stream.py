@@ -157,7 +157,7 @@ class StreamTrack:
                 self._settle(messages, message, frame, time_ns)
                 continue
             messages.acked += 1
-            messages.rtt.add(time_ns - message[_TIME])
+            messages.rtt.add(max(0, time_ns - message[_TIME]))
 
     def _handshake(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         stamps = segment.timestamps

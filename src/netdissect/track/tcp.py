@@ -153,7 +153,8 @@ class StreamHalf:
                 self.pure_acks += 1
                 return
             start = segment.stream_start
-            if start == self.highest and self.recorder is None and self.first is not None:
+            usual = self.recorder is None and self.first is not None
+            if usual and self.acked <= start == self.highest:
                 self.octets_on_wire += length
                 self._next(start, start + length, segment.ip_id, frame, time_ns)
                 return
