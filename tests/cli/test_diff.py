@@ -39,7 +39,7 @@ def test_a_capture_that_lost_a_datagram_differs_in_its_figures(tmp_path: Path) -
     changed = {row["field"]: (row.get("before"), row.get("after")) for row in rows}
     before, after = changed["datagrams.s2c"]
     assert before == after + 1
-    assert all(row["where"].startswith("#1 riptide 127.0.0.1") for row in rows)
+    assert all(row["where"].startswith("connection 1 riptide 127.0.0.1") for row in rows)
 
 
 def test_connections_are_paired_in_order_where_their_endpoints_differ() -> None:

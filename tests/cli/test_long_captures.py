@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,20 @@ def test_each_direction_has_its_own_figure() -> None:
     arrows = {"c2s": "→ high-loss", "s2c": "← high-loss"}
     assert all(arrows[item["direction"]] in line for item, line in zip(both, told, strict=True))
     assert "more)" not in "".join(told)
+
+
+def test_counters_of_nothing_are_shown_when_they_are_asked_for() -> None:
+    assert "assumed lost" not in run("connections", LOSSY, "1")
+    assert "assumed lost" in run("connections", LOSSY, "1", "--all")
+
+
+def test_one_sign_stands_for_one_kind_of_number() -> None:
+    for command in (("connections", "1"), ("timeline", "1"), ("diagnose", "1"), ("read",)):
+        shown = run(command[0], LOSSY, *command[1:], "--width", "80")
+        assert "connection 1" in shown or "c1→" in shown
+        assert not re.search(r"#\d+ (riptide|→|←)|#\d+[→←]", shown)
+    legend = next(line for line in run("timeline", LOSSY, "1").splitlines() if "frame 5" in line)
+    assert "reliable 5: the unit" in legend
 
 
 def test_rows_of_nothing_are_shown_when_they_are_asked_for() -> None:

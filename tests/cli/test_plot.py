@@ -60,8 +60,8 @@ def test_of_several_connections_one_is_named_and_others_can_be_compared() -> Non
     alone = invoke("acks", TWO, "--width", "80").stdout
     assert alone.rstrip().splitlines()[-1].strip() == "connection 1 of 2"
     both = invoke("acks", TWO, "1,2", "--width", "80").stdout
-    assert "#1  Time until acknowledged" in both
-    assert "#2  Time until acknowledged" in both
+    assert "connection 1  Time until acknowledged" in both
+    assert "connection 2  Time until acknowledged" in both
 
 
 def test_ascii_alone_where_it_is_asked_for() -> None:

@@ -156,4 +156,4 @@ def _kind(report: ConnectionReport) -> tuple[str, ...]:
 
 
 def _name(report: ConnectionReport) -> str:
-    return f"#{report.connection} {report.protocol} {report.client} → {report.server}"
+    return f"connection {report.connection} {report.protocol} {report.client} → {report.server}"

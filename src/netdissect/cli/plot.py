@@ -210,6 +210,6 @@ def _on_screen(screen: Screen, drawn: Sequence[Chart], height: int | None, *, pl
         if index:
             screen.text()
         if len(numbers) > 1:
-            chart.title = f"#{chart.connection}  {chart.title}"
+            chart.title = f"connection {chart.connection}  {chart.title}"
         for line in draw(chart, width=width, height=height or HEIGHT, plain=plain):
             screen.line(*line)

@@ -41,7 +41,7 @@ _VALUE_COLUMNS = 16
 """What a space's column holds; a longer value, such as the hash of a stream, stands below."""
 
 _HEADS = (
-    "#",
+    "c",
     "dialect",
     "client",
     "server",
@@ -60,7 +60,7 @@ _HEADS = (
     "RTT",
     "found",
 )
-_NUMBERS = frozenset(_HEADS[6:14]) | {"#", "←", "loss →", "late", "RTT"}
+_NUMBERS = frozenset(_HEADS[6:14]) | {"c", "←", "loss →", "late", "RTT"}
 
 _STATE_STYLES = {
     "open": "good",
@@ -84,7 +84,7 @@ def show_connections(
                 screen.line(*line, cut=True)
     for report in reports if explain else ():
         screen.line(
-            (f"#{report.connection} is {report.protocol}: ", "title"),
+            (f"connection {report.connection} is {report.protocol}: ", "title"),
             ("; ".join(report.explain), ""),
         )
 
@@ -217,7 +217,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
     """Yield a connection in a few lines that fit 80 columns."""
     lasted = duration((report.last_time_ns - report.first_time_ns) / 1e6)
     yield [
-        (f"#{report.connection} ", "title"),
+        (f"connection {report.connection}  ", "title"),
         (dialect_text(report.dialects), "protocol"),
         (f"  {screen.name(report.client)} → {screen.name(report.server)} {report.transport}", ""),
     ]
@@ -402,11 +402,13 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) 
                 table.add_row(
                     label, *("-" if value is None else duration(value) for value in values)
                 )
-        table.add_row(
-            "RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group)
-        )
+        if everything or any(space.rtt.samples + space.rtt.ambiguous for space in group):
+            table.add_row(
+                "RTT samples", *(f"{space.rtt.samples} + {space.rtt.ambiguous}?" for space in group)
+            )
         below: list[Line] = []
-        for key in sorted({key for space in group for key in space.extra}):
+        extras = [one for space in group for one in space.extra.items()]
+        for key in sorted({key for key, value in extras if everything or value}):
             name = key.replace("_", " ")
             values = [_fact(space.extra[key]) if key in space.extra else "" for space in group]
             if max(map(cells, values)) > _VALUE_COLUMNS:

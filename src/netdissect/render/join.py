@@ -103,7 +103,7 @@ def _conversation(screen: Screen, one: JoinedConnection, letters: tuple[str, str
         (f"  {KINDS[one.kind]}", "dim"),
     )
     for capture, letter in enumerate(letters):
-        numbers = ", ".join(f"#{number}" for number in one.connections[capture]) or "-"
+        numbers = ", ".join(f"c{number}" for number in one.connections[capture]) or "-"
         ends = "; ".join(
             f"{screen.name(client)} → {screen.name(server)}" for client, server in one.ends[capture]
         )

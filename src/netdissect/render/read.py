@@ -84,7 +84,7 @@ class ReadView:
             self._introduced.add(record.connection)
             self._introduce(record)
         arrow = "-" if record.direction is None else "→←"[record.direction]
-        return [(f"#{record.connection}{arrow} ", style)]
+        return [(f"c{record.connection}{arrow} ", style)]
 
     def _introduce(self, record: DatagramRecord) -> None:
         left, right = self.screen.name(record.src), self.screen.name(record.dst)
@@ -92,7 +92,7 @@ class ReadView:
             left, right = right, left
         name = record.dialect or record.protocol or ""
         self.screen.line(
-            (f"   #{record.connection}  {left} → {right} {record.transport}  ", "dim"),
+            (f"   c{record.connection}  {left} → {right} {record.transport}  ", "dim"),
             (name, "protocol"),
             cut=True,
         )
@@ -139,7 +139,7 @@ def _again(facts: Reliability, *, several: bool) -> str:
 def frame_note(record: DatagramRecord) -> str:
     """Return what is known of a datagram in one line of plain text, for a comment in a capture."""
     way = "" if record.direction is None else f" {Direction(record.direction).label}"
-    whose = "" if record.connection is None else f"#{record.connection}{way} "
+    whose = "" if record.connection is None else f"c{record.connection}{way} "
     name = record.dialect or record.protocol or record.transport
     marks = "".join(text for text, _ in _marks(record, record.messages))
     acked = [
@@ -153,7 +153,7 @@ def frame_note(record: DatagramRecord) -> str:
 
 def record_title(record: DatagramRecord, clock: Clock) -> Line:
     """Return the head of `show`: which frame this is and where it travelled."""
-    who = f"#{record.connection} " if record.connection is not None else ""
+    who = f"c{record.connection} " if record.connection is not None else ""
     direction = "" if record.direction is None else f" {Direction(record.direction).label}"
     line: Line = [
         (f"Frame {record.frame}", "title"),

@@ -33,15 +33,18 @@ _TYPE_COLUMNS = 18
 _TICK_COLUMNS = 12
 
 _LEGEND_OF_TWO = "· sent  » again  ○ copy  ✗ lost on the way, observed  ! event"
-LEGEND = (
-    "· sent  » again  ○ copy  ? unknown  ✗ never acked  x lost, not repeated by design  ! event\n"
+_SIGNS = (
+    "#5 frame 5  reliable 5: the unit with number 5 of that space\n"
     "~ since the first copy: which one was answered is not known"
+)
+LEGEND = (
+    "· sent  » again  ○ copy  ? unknown  ✗ never acked  ! event\n"
+    f"x lost, not repeated by design  {_SIGNS}"
 )
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _LEGEND_OF_LEVELS = (
-    f"· all once  {_LEVELS} share of a cell sent again or never acked, █ all of it  ! event\n"
-    "~ since the first copy: which one was answered is not known"
+    f"· all once  {_LEVELS} share of a cell sent again or never acked  ! event\n{_SIGNS}"
 )
 _DENSE = 6
 """Copies in a cell from which on a mark for the worst of them would say too much."""
@@ -198,7 +201,7 @@ def show_items(
     for item in items:
         if not shown:
             screen.line((_header(several=several), "dim"), cut=True)
-        who = f"#{item.connection:<3} " if several else ""
+        who = f"c{item.connection:<3} " if several else ""
         if isinstance(item, UnitRecord):
             for line in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
                 screen.line(*line, cut=True)
