@@ -32,7 +32,7 @@ def fields_of(protocol: str) -> list[Any]:
     """Return the fields of all layers of a protocol, a layout once."""
     found: dict[tuple[Any, ...], Any] = {}
     for layer in layers_of(layer_module(protocol)):
-        for step in steps.steps_of(layer)[1]:
+        for step in steps.plan_of(layer).steps:
             if step.kind == steps.LEAF:
                 field = step.field
                 inner = getattr(field, "item", getattr(field, "fld", field))

@@ -18,14 +18,17 @@ class Scope(dict[str, Any]):
     __slots__ = ("layer", "outer")
 
     def __init__(self, outer: Scope | None = None, layer: type[Layer] | None = None) -> None:
-        super().__init__()
         self.outer = outer
         self.layer = layer
 
     def __missing__(self, name: str) -> Any:
-        if self.outer is None:
-            raise KeyError(name)
-        return self.outer[name]
+        around = self.outer
+        while around is not None:
+            value = around.get(name, around)
+            if value is not around:
+                return value
+            around = around.outer
+        raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (self.outer is not None and name in self.outer)

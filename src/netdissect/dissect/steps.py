@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
 
+from netdissect.layers.base import Check, Layer
+from netdissect.layers.expr import E
 from netdissect.layers.fields import (
     Embedded,
     FieldFault,
@@ -25,7 +27,7 @@ from netdissect.layers.fields import (
 )
 from netdissect.wire.varint import VarintError
 
-__all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Step", "steps_of"]
+__all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Plan", "Step", "plan_of"]
 
 _OURS: Final = ("netdissect.", "scapy.")
 MAX_LAYERS = 4096
@@ -44,13 +46,15 @@ PACKET: Final = 4
 
 _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
 """(octets of the layer, bit position, fields read so far) -> (value, bit behind it)."""
+_Rule: TypeAlias = Callable[[Any], Any]
+"""Fields read so far -> what follows from them."""
 
 
 class Step:
     """One field of a layer, ready to be read."""
 
     __slots__ = ("condition", "display", "field", "findings", "kind", "late", "name", "plain",
-                 "private", "read", "shown")  # fmt: skip
+                 "private", "read", "short", "shown")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -58,7 +62,7 @@ class Step:
         self.condition: Callable[[Any], Any] | None = None
         """Says from the fields read so far whether it is there; None: always."""
         if isinstance(inner, ConditionalField):
-            self.condition = inner.cond
+            self.condition = _rule(inner.cond)
             inner = inner.fld
         self.field = inner
         self.kind = _kind(inner)
@@ -75,15 +79,43 @@ class Step:
             inner, "findings", None
         )
         """Says what is wrong with a value and its octets."""
+        usual = isinstance(inner, Varint) and type(inner).findings is Varint.findings
+        self.short: bool = usual or getattr(inner, "one_octet_is_fine", False)
+        """Whether nothing is where it takes one octet."""
         self.private: str = getattr(innermost(inner), "private", "")
         """What it holds that a shared capture should not."""
 
 
+class Plan:
+    """A layer, ready to be read."""
+
+    __slots__ = ("checks", "generated", "kind", "steps", "title")
+
+    def __init__(self, layer: Any) -> None:
+        self.title = str(layer._name or layer.__name__)  # noqa: SLF001 - `name` is Scapy's slot
+        self.steps = [Step(field) for field in layer.fields_desc]
+        self.generated: list[tuple[str, _Rule, bool]] = [
+            (gen.name, _rule(gen.value), gen.keeps_none) for gen in layer.generated
+        ]
+        """(name, value, whether None is shown) of what is concluded."""
+        self.checks: list[tuple[_Rule, Check]] = [
+            (_rule(check.when), check) for check in layer.checks
+        ]
+        told = layer.message_type
+        usual = getattr(told, "__func__", None) is Layer.message_type.__func__  # type: ignore[attr-defined]
+        self.kind: _Rule | None = None if usual else told
+        """Returns the type of the message that it is; None = it is never one."""
+
+
 @lru_cache(maxsize=MAX_LAYERS)
-def steps_of(layer: Any) -> tuple[str, tuple[Step, ...]]:
-    """Return the title of a layer and the steps in which it is read."""
-    title = layer._name or layer.__name__  # noqa: SLF001 - `name` is Scapy's slot
-    return str(title), tuple(Step(field) for field in layer.fields_desc)
+def plan_of(layer: Any) -> Plan:
+    """Return how a layer is read."""
+    return Plan(layer)
+
+
+def _rule(rule: _Rule) -> _Rule:
+    """Return a rule over the fields read so far, by the shortest way."""
+    return rule.rule if isinstance(rule, E) else rule
 
 
 def _kind(field: Any) -> int:
@@ -128,7 +160,11 @@ def _bits(size: int, convert: Callable[[Any, Any], Any] | None) -> _Read:
         end = position + size
         if end > 8 * len(data):
             raise struct.error(f"{size} bits wanted, {8 * len(data) - position} left")
-        octets = data[position >> 3 : (end + 7) >> 3]
+        at = position >> 3
+        if (end - 1) >> 3 == at:
+            value = data[at] >> (-end & 7) & mask
+            return (value if convert is None else convert(scope, value)), end
+        octets = data[at : (end + 7) >> 3]
         value = int.from_bytes(octets, "big") >> (-end & 7) & mask
         return (value if convert is None else convert(scope, value)), end
 

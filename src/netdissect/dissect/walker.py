@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.scope import Scope
-from netdissect.dissect.steps import EMBEDDED, ITEMS, PADDING, Step, steps_of
+from netdissect.dissect.steps import EMBEDDED, ITEMS, PADDING, Plan, Step, plan_of
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
@@ -79,13 +79,13 @@ class Walker:
         Returns its node, its scope and the number of octets that it took.
         """
         # A class can be hashed, whatever its instances are.
-        title, steps = steps_of(layer)  # type: ignore[arg-type]
-        node = FieldNode(name or title, None, base, 0, buffer=self._buffer)
+        plan = plan_of(layer)  # type: ignore[arg-type]
+        node = FieldNode(name or plan.title, None, base, 0, buffer=self._buffer)
         scope = Scope(outer, layer)
         total = 8 * len(data)
         position = 0
         faulty = False
-        for step in steps:
+        for step in plan.steps:
             if step.condition is not None and not step.condition(scope):
                 scope[step.name] = None
                 continue
@@ -96,7 +96,7 @@ class Walker:
                 faulty = True
                 break
         node.bit_length = total if faulty else position
-        self._conclude(layer, node, scope)
+        self._conclude(plan, node, scope)
         return node, scope, len(data) if faulty else (position + 7) >> 3
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:
@@ -167,7 +167,7 @@ class Walker:
         else:
             leaf.display = step.display(value)
         node.children.append(leaf)
-        if step.findings is not None:
+        if step.findings is not None and not (step.short and length == 8):  # noqa: PLR2004 - bits
             for code, message in step.findings(value, data[position >> 3 : end >> 3]):
                 self.note(code, message, offset, length)
         return end
@@ -261,20 +261,20 @@ class Walker:
             node.children[-1].private = OCTETS
         self.note(code, text, offset, length)
 
-    def _conclude(self, layer: type[Layer], node: FieldNode, scope: Scope) -> None:
+    def _conclude(self, plan: Plan, node: FieldNode, scope: Scope) -> None:
         """Add generated values, apply the soft rules, record the message."""
-        for gen in layer.generated:
-            value = _try(gen.value, scope)
-            if value is None and not gen.keeps_none:
+        for name, value_of, keeps_none in plan.generated:
+            value = _try(value_of, scope)
+            if value is None and not keeps_none:
                 continue
-            scope[gen.name] = value
+            scope[name] = value
             node.children.append(
-                FieldNode(gen.name, value, node.bit_offset, 0, buffer=self._buffer, generated=True)
+                FieldNode(name, value, node.bit_offset, 0, buffer=self._buffer, generated=True)
             )
-        for check in layer.checks:
-            if _try(check.when, scope):
+        for when, check in plan.checks:
+            if _try(when, scope):
                 self._report(check, node, scope)
-        kind = _try(layer.message_type, scope)
+        kind = None if plan.kind is None else _try(plan.kind, scope)
         if kind is not None:
             self.messages.append(
                 MessageView(

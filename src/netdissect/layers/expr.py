@@ -117,7 +117,7 @@ class E:
     and names.
     """
 
-    __slots__ = ("_rule", "names", "source", "tree")
+    __slots__ = ("names", "rule", "source", "tree")
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -129,12 +129,13 @@ class E:
         self.names = tuple(
             sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
         )
-        self._rule = _function(source)
+        self.rule = _function(source)
+        """The same for a mapping alone; raises KeyError where a name is not in it."""
 
     def __call__(self, packet: Any) -> Any:
         """Return the value of the expression for `packet`."""
         try:
-            return self._rule(packet if isinstance(packet, dict) else _Names(packet))
+            return self.rule(packet if isinstance(packet, dict) else _Names(packet))
         except KeyError as missing:
             raise NameError(f"{self.source!r} asks for {missing}") from None
 

@@ -51,9 +51,7 @@ class Flag(BitField):  # type: ignore[misc]
     def __init__(self, name: str, default: int | None = 0) -> None:
         BitField.__init__(self, name, default, 1)
 
-    def plain(self, value: int) -> bool:
-        """Return the bit as a truth value."""
-        return bool(value)
+    plain = staticmethod(bool)
 
 
 class Octets(Field):  # type: ignore[misc]
@@ -127,6 +125,11 @@ class Number(Varint):
             return str(Varint.i2repr(self, pkt, x))
         set_bits = [name for bit, name in self.flags.items() if x & bit]
         return f"{'|'.join(set_bits)} ({x:#x})" if set_bits else repr(x)
+
+    @property
+    def one_octet_is_fine(self) -> bool:
+        """Return whether the table states no range."""
+        return self.lowest is None and self.highest is None
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
         """Return the soft findings: overlong, or outside the range of the table."""

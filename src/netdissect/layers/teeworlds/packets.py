@@ -141,8 +141,8 @@ def _gens(form: Form) -> tuple[Gen, ...]:
         Gen("kind", lambda fields: _row(fields, "kind")),
         Gen("id", lambda fields: fields["body"]["message_id"] >> 1),
         Gen("message", lambda fields: _row(fields, "name")),
-        Gen("uuid", lambda fields: fields["body"]["message_uuid"]),
-        Gen("trailing_hex", lambda fields: fields["body"]["trailing"]),
+        Gen("uuid", lambda fields: fields["body"].get("message_uuid")),
+        Gen("trailing_hex", lambda fields: fields["body"].get("trailing")),
     )
 
 
