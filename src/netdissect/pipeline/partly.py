@@ -9,6 +9,7 @@ from netdissect.model.events import Ev, Event
 __all__ = ["messages_alone", "no_faults", "nothing_new"]
 
 _NOTE: Final = int(Ev.NOTE)
+_RESTART: Final = int(Ev.RESTART)
 _MESSAGE: Final = int(Ev.MESSAGE)
 _TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
 """Events that count as a message, their type second."""
@@ -21,9 +22,9 @@ def messages_alone(events: list[Event]) -> list[Event]:
 
 def nothing_new(events: list[Event]) -> list[Event]:
     """Return the events of a datagram that began no connection after all."""
-    return [event for event in events if event[:2] != (Ev.RESTART, "?")]
+    return [event for event in events if event[0] != _RESTART or event[1] != "?"]
 
 
 def no_faults(events: list[Event]) -> list[Event]:
     """Return the events of a datagram that the capture has cut: what is missing is no fault."""
-    return [event for event in events if event[0] not in (_NOTE, Ev.RESTART)]
+    return [event for event in events if event[0] not in (_NOTE, _RESTART)]

@@ -333,7 +333,7 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         place = message[-1]
     values = (*header[:5], messages, place)
     events = datagram(values, payload, direction, hints, how)
-    kept = [event for event in events if event[:2] != (_NOTE, "knet-no-messages")]
+    kept = [event for event in events if event[0] != _NOTE or event[1] != "knet-no-messages"]
     kept.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
     if not any(event[0] == _HINTS for event in kept):
         kept += _deafened(direction, hints)

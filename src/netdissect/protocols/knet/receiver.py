@@ -6,6 +6,7 @@ Source: docs/protocols/knet.md, "Fragments"; kNet `FragmentedReceiveManager` and
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 __all__ = ["MAX_NUMBERS", "SHARED", "Receiver"]
@@ -40,7 +41,10 @@ class Receiver:
 
     def __init__(self) -> None:
         self._heard: dict[int, int] = {}
-        self._numbers: dict[int, None] = {}
+        self._numbers: OrderedDict[int, None] = OrderedDict()
+        """A plain dict leaves a gap for what is taken from its front, and the next look at its
+        front walks over all of them.
+        """
         self._open: dict[int, _Filling] = {}
         self._shared = False
         """Whether the number that fragments of 2010 share has come."""
@@ -66,7 +70,7 @@ class Receiver:
             return False
         self._numbers[number] = None
         if len(self._numbers) > MAX_NUMBERS:
-            del self._numbers[next(iter(self._numbers))]
+            self._numbers.popitem(last=False)
         return True
 
     def begin(self, name: int, count: int, number: int, owner: int) -> None:

@@ -55,12 +55,13 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if direction or not payload:
         return broken(payload, direction, hints)
     progress: Progress = hints.extra
-    learnt = Hints(hints.dialects, progress._replace(phase=Phase.KNOCKING))
     if payload == NULL_CONNECT:
         note: list[Event] = [(_NOTE, "knet-connect-again", "eight zero octets")]
     else:
         note = broken(payload, direction, hints)
-    return parts_last([(_RESTART, "?"), *note, (_HINTS, learnt)])
+    if progress.phase != Phase.KNOCKING:
+        note.append((_HINTS, Hints(hints.dialects, progress._replace(phase=Phase.KNOCKING))))
+    return parts_last([(_RESTART, "?"), *note])
 
 
 def _unsettled(payload: bytes, direction: int, hints: Hints) -> list[Event]:

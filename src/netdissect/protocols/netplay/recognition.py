@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from re import compile as compile_
 from typing import Final
 
 from netdissect.model.claims import STRONG, Claim, Sample
@@ -40,6 +41,8 @@ _PER_CHUNKED: Final = (0, 50, 70, 85)
 _FITTING: Final = 80
 """Score of a message that the schema decodes to its last octet, with text in it."""
 _SHAPES: Final = {dialect: Shape(dialect) for dialect in (BIN1, BIN2, BIN3)}
+_OPTIONS: Final = compile_(rb"[\0-\3]")
+"""What every binary message has: options without reserved bits."""
 _AGREE: Final = 10
 """Added where both directions speak the same dialect."""
 
@@ -202,6 +205,8 @@ def _middle(stream: bytes) -> _Verdict | None:
     pair = find_pair(stream, first) if first else None
     if pair is not None and _names_an_object(stream[pair[0] : pair[1]]):
         return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} octets")
+    if _OPTIONS.search(stream) is None:
+        return None
     for dialect in (BIN3, BIN1, BIN2):
         shape = _SHAPES[dialect]
         for position in shape.places(stream, whole=True):
