@@ -131,7 +131,7 @@ def test_notes_leave_frames_as_they_are_and_say_what_is_known(tmp_path: Path) ->
     with open_capture(target) as reader:
         list(reader)
     assert any(
-        text.startswith("frame 5: #1 s2c") and "resend of #2, +0.093 s" in text
+        text.startswith("frame 5: c1 s2c") and "resend of #2, +0.093 s" in text
         for text in reader.info.comments
     )
 
@@ -150,7 +150,7 @@ def test_notes_come_behind_the_comments_that_are_there(tmp_path: Path, order: st
     with open_capture(target) as reader:
         list(reader)
     assert reader.info.comments[0] == "frame 1: mine"
-    assert reader.info.comments[1].startswith("frame 1: #1 c2s riptide")
+    assert reader.info.comments[1].startswith("frame 1: c1 c2s riptide")
 
 
 def writing(source: Path) -> list[list[object]]:

@@ -71,7 +71,7 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
         for address, name in zip((report.client, report.server), found.names, strict=True)
     )
     return [
-        (f"connection {report.connection}  ", "title"),
+        (f"c{report.connection}  ", "title"),
         (dialect_text(report.dialects), "protocol"),
         (f"  {client} → {server} {report.transport}", ""),
         (f", seen at {report.vantage}", "dim"),
