@@ -12,18 +12,13 @@ except FileNotFoundError:  # a folder that was deleted
 if sys.path and sys.path[0] in {"", _HERE}:
     del sys.path[0]
 
-import gc
 import signal
-
-_ALLOCATIONS = 100_000
-"""Between two looks for cyclic garbage: 700 of them would be a tenth of what starting takes."""
 
 
 def run() -> None:
     """Run the command; until it looks for signals itself, one ends it without a word."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: os._exit(128 + number))
-    gc.set_threshold(_ALLOCATIONS, *gc.get_threshold()[1:])
     from netdissect.cli import main  # noqa: PLC0415 - takes a tenth of a second
     from netdissect.system.sandbox import permit  # noqa: PLC0415
 
