@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,18 @@ def test_our_own_files_run_with_this_python_and_no_foreign_modules(tmp_path: Pat
     process = programs.start_script(str(script), ["a"], stdout=-1)
     said, _ = process.communicate()
     assert said == b"1 1 ['a']\n"
+
+
+def test_output_ends_when_the_program_has_said_everything(tmp_path: Path) -> None:
+    """dumpcap closes its output before it says what was dropped."""
+    tool = make(tmp_path / "bin", text="#!/bin/sh\necho early\nexec >&-\nsleep 0.3\necho late >&2\n")
+    said = (tmp_path / "said").open("w+b")
+    process = programs.start_script(
+        keeper.__file__, [str(tool)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
+    )
+    assert process.stdout is not None
+    assert process.stdout.read() == b"early\n"
+    said.seek(0)
+    assert said.read() == b"late\n"
+    process.communicate()
+    said.close()

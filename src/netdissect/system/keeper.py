@@ -42,7 +42,8 @@ def main(words: list[str]) -> int:
         _become(words, null if source is None else source, account)
     if source is not None:
         os.close(source)
-    os.dup2(null, 1)
+    # Its output stays open here too: who has read all of it knows that the program has ended, and
+    # has said on standard error what it had to say.
     select.select([0, woken], [], [])
     for number in SIGNALS:
         status = _ended(child)
