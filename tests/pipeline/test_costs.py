@@ -169,6 +169,13 @@ def test_time_that_jumps_costs_no_walk_over_the_table() -> None:
     compare(*runs, MOST)
 
 
+@pytest.fixture
+def small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a flood come to the bounds of the tables, as a million do in earnest."""
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
+    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
+
+
 def strangers(flows: int, payload: Callable[[int], bytes]) -> list[Packet]:
     """Return datagrams of no protocol, each flow's in turn."""
     keys = [bytes([10, *at.to_bytes(3, "big"), 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
@@ -184,12 +191,8 @@ def strangers(flows: int, payload: Callable[[int], bytes]) -> list[Packet]:
     [lambda at: random.Random(at).randbytes(40), lambda _: bytes(40), lambda _: reliable(5)],
     ids=["any", "zeros", "a game's"],
 )
-def test_flows_of_one_datagram_cost_little_more(
-    payload: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They come to the bounds of the tables, as a million do in earnest."""
-    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
-    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
+@pytest.mark.usefixtures("small_tables")
+def test_flows_of_one_datagram_cost_little_more(payload: Callable[[int], bytes]) -> None:
     few, many = strangers(FLOOD // 1000, payload), strangers(FLOOD, payload)
     compare(partial(flood, few), partial(flood, many), FLOOD_MOST)
 
@@ -200,11 +203,8 @@ def test_flows_of_one_datagram_cost_little_more(
      lambda at: random.Random(at).randbytes(40)],
     ids=["a SYN", "text", "any"],
 )  # fmt: skip
-def test_streams_of_one_segment_cost_little_more(
-    data: Callable[[int], bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
-    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
+@pytest.mark.usefixtures("small_tables")
+def test_streams_of_one_segment_cost_little_more(data: Callable[[int], bytes]) -> None:
     few, many = segments(FLOOD // 1000, data), segments(FLOOD, data)
     compare(partial(flood, few), partial(flood, many), STREAMS_MOST)
 
@@ -234,10 +234,9 @@ TOKEN = b"\x10\x00\x00\x01TKEN" + b"\xff" * 4
 """What begins a connection of Teeworlds, known alone."""
 
 
+@pytest.mark.usefixtures("small_tables")
 def test_a_flood_of_connections_costs_little_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their first datagrams alone, from forged addresses: what a million cost in earnest."""
-    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 400)
-    monkeypatch.setattr(recogniser, "MAX_OTHER", 1000)
     monkeypatch.setattr(table, "MAX_LONE", 40)
     monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
     few, many = strangers(FLOOD // 1000, lambda _: bytes(40)), strangers(FLOOD, lambda _: TOKEN)

@@ -180,18 +180,18 @@ class Recogniser:
         transport, key = name
         able = self._able(self._protocols, transport, pieces[0]) if pieces else ()
         if able:
-            # Most datagrams need no bonus for their ports, which takes longer.
-            claim = None
-            sample = [(0, packet[2], pieces[0])]
+            sample, ports = [(0, packet[2], pieces[0])], flow_ports(key)
             if transport == "tcp":
-                claim = self._best(able, sample, transport, flow_ports(key), final=True)
-            elif self._table.flooded:
-                claim = self._best(able, sample, transport, (0, 0), final=False) or self._best(
-                    able, sample, transport, flow_ports(key), final=False
-                )
-            if (claim is None) is (transport == "udp"):
-                return False
-            if claim is not None:
+                if self._best(able, sample, transport, ports, final=True) is not None:
+                    return False
+            else:
+                claim = None
+                if self._table.flooded:
+                    # Most datagrams need no bonus for their ports, which takes longer.
+                    claim = self._best(able, sample, transport, (0, 0), final=False)
+                    claim = claim or self._best(able, sample, transport, ports, final=False)
+                if claim is None:
+                    return False
                 self._known_alone[name] = claim.protocol
         self._octets += len(packet[4])
         self._lone[name] = packet

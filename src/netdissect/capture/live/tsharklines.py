@@ -134,7 +134,6 @@ class TsharkSource(ChildSource):
                 rest = b""
 
 
-
 def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> list[str]:
     words = [str(backend.path), "-l", "-n", "-T", "fields", "-E", "occurrence=a"]
     for column in _COLUMNS:
