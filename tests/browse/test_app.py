@@ -225,16 +225,18 @@ def test_a_signal_ends_it(
     terminal.until_seen(f"left {status + number if status else 0}")
 
 
+@pytest.mark.parametrize("keys", [0, 100], ids=["idle", "busy"])
 @pytest.mark.parametrize(("words", "text", "status"), RUNNING)
 def test_it_ends_with_its_terminal(
-    opened: Callable[[str], Terminal], words: str, text: str, status: int
+    opened: Callable[[str], Terminal], words: str, text: str, status: int, keys: int
 ) -> None:
     del status
     terminal = opened(words)
     terminal.until_seen(text)
     (program,) = terminal.programs()
+    terminal.press(*["j", "Tab", "v"] * keys)  # what is drawn next is more than may wait
     terminal.close()
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while os.path.exists(f"/proc/{program}"):  # noqa: PTH110 - a process
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -6,7 +6,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from io import TextIOWrapper
 
 import click
 
@@ -96,26 +97,45 @@ def command(
         if look.color == "never":
             os.environ["NO_COLOR"] = "1"
         browser = Browser(backend, plain=plain, expression=display_filter or "")
-        with _screen_on_stderr():
+        with _screen():
             BrowserApp(browser).run(mouse=not no_mouse)
         interrupt.check()
     return backend.status()
 
 
+class _Screen(TextIOWrapper):
+    """A terminal that may go at any time: what is then drawn is seen by nobody.
+
+    Textual draws in a thread that an error would end; who draws would then wait for it for ever.
+    """
+
+    def write(self, text: str, /) -> int:
+        """Write as far as there is a terminal."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is kept as far as there is a terminal."""
+        with suppress(OSError):
+            super().flush()
+
+    def close(self) -> None:
+        """Close it, written or not."""
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
-def _screen_on_stderr() -> Iterator[None]:
-    """Have standard error be the terminal, where Textual draws, also after `2>FILE`."""
-    if sys.stderr.isatty():
-        yield
-        return
-    sys.stderr.flush()
-    before = os.dup(2)
-    os.dup2(1, 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
+def _screen() -> Iterator[None]:
+    """Have Textual draw on the terminal of standard output, also after `2>FILE`."""
+    before = sys.__stderr__
+    with _Screen(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as screen:
+        sys.__stderr__ = screen  # type: ignore[misc] # what Textual takes
+        try:
+            yield
+        finally:
+            sys.__stderr__ = before  # type: ignore[misc]
 
 
 def _printed(file: str, display_filter: str | None, choices: Choices, look: Look) -> int:
