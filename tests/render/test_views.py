@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,12 +29,12 @@ from netdissect.render.catalogs import (
     show_settings,
 )
 from netdissect.render.connections import show_connection, show_connections
-from netdissect.render.console import Screen, cells
+from netdissect.render.console import Screen, cells, wrapped
 from netdissect.render.findings import show_anomalies, show_catalogue, show_code
 from netdissect.render.follow import FollowView
 from netdissect.render.read import ReadView, record_title
 from netdissect.render.show import show_record
-from netdissect.render.timeline import Item, Overview, show_items, show_timeouts
+from netdissect.render.timeline import Item, Overview, show_items, show_timeline, show_timeouts
 from netdissect.render.tree import find_node, hex_views, tree_lines
 from netdissect.render.units import Clock
 
@@ -217,12 +218,35 @@ def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
     (report,) = analyze(console_docs.ROOT / "captures" / "netplay" / "bin1_lossy__client_side.pcap").connections
     stream = io.StringIO()
     show_connection(Screen(stream, width=width), report, clock())
-    lines = stream.getvalue().split("\n")
+    lines = re.sub(r"\n {3}\b", " ", stream.getvalue()).split("\n")
     assert any(line.startswith("copies seen ") for line in lines)
     assert any(line.startswith("with retransmitted octets ") for line in lines)
     digests = [line for line in lines if line.startswith("stream sha256 ")]
     assert [line.split(": ")[0] for line in digests] == ["stream sha256 tcp →", "stream sha256 tcp ←"]
     assert all(len(line.split(": ")[1]) == 64 for line in digests)
+
+
+def test_words_that_do_not_fit_begin_a_row() -> None:
+    line = [("c1  ", "title"), ("who speaks", ""), (", and ", "dim"), ("what", "good")]
+    rows = ["".join(part for part, _ in row) for row in wrapped(line, 13, 2)]
+    assert rows == ["c1  who", "  speaks, and", "  what"]
+    assert [*wrapped(line, 80, 2)] == [
+        [("c1", "title"), ("  ", "title"), ("who", ""), (" speaks", ""), (",", "dim"),
+         (" and", "dim"), (" ", "dim"), ("what", "good")]
+    ]  # fmt: skip
+    assert [*wrapped([("x" * 30, "")], 20, 2)] == [[("x" * 30, "")]], "nothing is lost"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_no_verdict_is_cut(width: int) -> None:
+    reports = analyze(console_docs.ROOT / "captures" / "teeworlds" / "ddnet_blackout_client_side.pcap").connections
+    verdicts = [report.diagnosis.verdict for report in reports if report.diagnosis]
+    assert verdicts
+    for view in (show_connections, partial(show_timeline, items=[], shown=[])):
+        stream = io.StringIO()
+        view(Screen(stream, width=width), reports, clock=clock())
+        said = " ".join(stream.getvalue().split())
+        assert all(verdict in said for verdict in verdicts)
 
 
 def test_a_connection_without_a_reliable_unit_has_no_lanes() -> None:
@@ -253,8 +277,10 @@ def test_a_fact_of_a_connection_goes_on_below_itself() -> None:
     report = samples.connection(vantage_basis=basis)
     show_connection(Screen(stream, width=80), report, clock())
     lines = stream.getvalue().split("\n")
-    (at,) = (i for i, line in enumerate(lines) if line.startswith("         seen at  "))
-    assert lines[at + 1].startswith(" " * 18)
+    (at,) = (i for i, line in enumerate(lines) if line.lstrip().startswith("seen at  "))
+    beside = lines[at].index("seen at  ") + len("seen at  ")
+    assert lines[at + 1][:beside].isspace()
+    assert not lines[at + 1][beside].isspace()
     assert max(map(len, lines[at : at + 2])) <= 80
     assert " ".join(f"{lines[at]} {lines[at + 1]}".split()).endswith(basis)
 

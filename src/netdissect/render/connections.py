@@ -4,7 +4,6 @@ full.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Any
@@ -27,14 +26,14 @@ from netdissect.render.units import (
     share,
 )
 
-__all__ = ["best_rtt", "connection_brief", "show_connection", "show_connections"]
+__all__ = ["HANG", "best_rtt", "connection_brief", "show_connection", "show_connections"]
 
 _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits."""
 _REASON_COLUMNS = 16
 """Columns in the table of the reason why a connection ended."""
-_FACT_INDENT = 18
-"""Columns before a fact of a connection."""
+HANG = 3
+"""Columns before what is said of a connection."""
 _FEW = 4
 """A space with less than this part of another's samples does not stand for the connection."""
 _VALUE_COLUMNS = 16
@@ -81,7 +80,7 @@ def show_connections(
     elif screen.width < _TABLE_FROM or not _table(screen, reports, clock):
         for report in reports:
             for line in connection_brief(screen, report, clock):
-                screen.line(*line, cut=True)
+                screen.line(*line, hang=HANG)
     for report in reports if explain else ():
         screen.line(
             (f"connection {report.connection} is {report.protocol}: ", "title"),
@@ -225,7 +224,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
     yield [
         ("   ", ""),
         (report.state, _STATE_STYLES.get(report.state, "")),
-        (f"  {_ending(report)}", ""),
+        (f"  {_ending(report).removeprefix(f'{report.state}, ')}", ""),
         (f"  from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
         (f", seen at {report.vantage}{incomplete}", "dim"),
     ]
@@ -272,13 +271,13 @@ def show_connection(
 ) -> None:
     """Print what is known about one connection; `everything`: rows of nothing but 0 as well."""
     for line in connection_brief(screen, report, clock):
-        screen.line(*line)
+        screen.line(*line, hang=HANG)
     screen.text()
-    for name, value in _facts(report, clock):
-        first, *more = _rows(safe(value), screen.width - _FACT_INDENT)
-        screen.line((f"{name:>16}  ", "dim"), (first, ""))
-        for row in more:
-            screen.line((" " * _FACT_INDENT + row, ""))
+    facts = [*_facts(report, clock)]
+    columns = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        head = f"{name:>{columns}}  "
+        screen.line((head, "dim"), (value, ""), hang=len(head))
     _messages(screen, report)
     _spaces(screen, report.spaces, everything=everything)
     _probes(screen, report.probes)
@@ -286,14 +285,6 @@ def show_connection(
         screen.text("Why this protocol", "title")
         for reason in report.explain:
             screen.line(("  ", ""), (reason, ""))
-
-
-def _rows(text: str, width: int) -> list[str]:
-    """Return a text in rows between words, of which none is longer than need be."""
-    if cells(text) <= width:
-        return [text]
-    width = max(20, width)
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [text]
 
 
 def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
@@ -308,7 +299,8 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
         "handshake",
         report.handshake + (f": {report.reject_reason}" if report.reject_reason else ""),
     )
-    yield "state", f"{report.state} ({report.state_name})"
+    named = "" if report.state_name == report.state else f" ({report.state_name})"
+    yield "state", report.state + named
     if report.close:
         yield (
             "closed",
@@ -423,7 +415,7 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) 
                 )
         screen.print(table)
         for line in below:
-            screen.line(*line)
+            screen.line(*line, hang=HANG)
         screen.text()
 
 

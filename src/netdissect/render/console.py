@@ -8,9 +8,10 @@ forget it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from netdissect.render.safe import safe
@@ -29,7 +30,9 @@ __all__ = [
     "fit",
     "line_plain",
     "line_text",
+    "narrowed",
     "wants_color",
+    "wrapped",
 ]
 
 Line: TypeAlias = "list[tuple[str, str]]"
@@ -63,6 +66,9 @@ STYLES: Mapping[str, str] = {
 """Style name -> SGR parameters. Only the sixteen colours of the terminal's own theme; "" =
 plain. The client is cyan and the server magenta, as in pictures; what was sent or copied again is
 yellow, what is bad red: these mean the same everywhere, and each has its sign beside it."""
+
+
+_WORD = re.compile(" *[^ ]+| +")
 
 
 def wants_color(mode: str, stream: IO[str], environ: Mapping[str, str] | None = None) -> bool:
@@ -189,12 +195,20 @@ class Screen:
         """Return True where a row may be longer than a person's window."""
         return self.width >= UNLIMITED
 
-    def line(self, *segments: tuple[str, str], cut: bool = False) -> None:
-        """Print one line; with `cut`, no longer than the screen is wide."""
+    def line(
+        self, *segments: tuple[str, str], cut: bool = False, hang: int | None = None
+    ) -> None:
+        """Print one line; where the screen is less wide, with `cut` no more of it, with `hang`
+        several rows, broken between words, those after the first indented by so many columns.
+        """
+        if hang is not None:
+            for row in wrapped(segments, self.width, hang):
+                self.line(*row)
+            return
         check()
         parts: Iterable[tuple[str, str]] = segments
         if cut and (width := self.width) < UNLIMITED:
-            parts = _cut(segments, width)
+            parts = narrowed(segments, width)
         if self.color:
             text = "".join(self._painted(part, style) for part, style in parts)
         else:
@@ -281,7 +295,33 @@ class Screen:
         return table
 
 
-def _cut(segments: Iterable[tuple[str, str]], width: int) -> Line:
+def wrapped(segments: Iterable[tuple[str, str]], width: int, hang: int) -> Iterator[Line]:
+    """Yield a line in rows of at most `width` columns, broken between words; only a longer word is
+    a longer row. Rows after the first are indented by `hang` columns.
+    """
+    words: list[Line] = []
+    for part, style in segments:
+        for piece in _WORD.findall(safe(part)):
+            if not words or piece.startswith(" "):
+                words.append([])
+            words[-1].append((piece, style))
+    row: Line = []
+    used = 0
+    for word in words:
+        size = sum(cells(piece) for piece, _ in word)
+        if used + size > width and used > hang:
+            yield row
+            row, used = [(" " * hang, "")], hang
+            first, style = word[0]
+            size -= len(first) - len(first.lstrip(" "))
+            word[0] = first.lstrip(" "), style
+        row += word
+        used += size
+    yield row
+
+
+def narrowed(segments: Iterable[tuple[str, str]], width: int) -> Line:
+    """Return as much of a line as `width` columns hold."""
     line: Line = []
     left = width
     for part, style in segments:

@@ -20,7 +20,17 @@ from netdissect.model.closing import Closing
 from netdissect.model.live import ORDERS, Glimpse, LiveView, Wish
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render import guard
-from netdissect.render.console import Line, Screen, cells, fit, line_text, wants_color
+from netdissect.render.connections import HANG
+from netdissect.render.console import (
+    Line,
+    Screen,
+    cells,
+    fit,
+    line_text,
+    narrowed,
+    wants_color,
+    wrapped,
+)
 from netdissect.render.diagnose import brief_lines, loss_text, style_of
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
@@ -255,7 +265,7 @@ def compose(
     one = next((one for one in view.connections if one.connection == asked.selected), None)
     if asked.detail and one is not None:
         lines += _table([one], width, rates, screen, asked)
-        lines += _detail(one)
+        lines += _detail(one, width)
     else:
         lines += _table(view.connections, width, rates, screen, asked)
     types = _NARROW_TYPE_COLUMNS if width < _WIDE_FROM else _TYPE_COLUMNS
@@ -269,7 +279,7 @@ def compose(
     lines = lines[: height - 1]
     lines += [[]] * (height - 1 - len(lines))
     lines.append(_foot(view, wanted))
-    return [_cut(line, width) for line in lines]
+    return [narrowed(line, width) for line in lines]
 
 
 def _foot(view: LiveView, wanted: Wanted | None) -> Line:
@@ -418,15 +428,16 @@ def _words(text: str, room: int) -> str:
     return kept.rstrip() + "…"
 
 
-def _detail(one: Glimpse) -> list[Line]:
+def _detail(one: Glimpse, width: int) -> list[Line]:
     """Return what is known of the selected connection."""
     lines: list[Line] = [[]]
     found = one.diagnosis
     if found is not None:
-        lines += brief_lines(found)
+        for line in brief_lines(found):
+            lines += wrapped(line, width, HANG)
         for way, part in enumerate(found.loss):
             late = found.lag.added[way]
-            line: Line = [(f"   {arrow_of(way)} ", direction_style(way)), ("loss ", "dim")]
+            line = [(f"   {arrow_of(way)} ", direction_style(way)), ("loss ", "dim")]
             line += [(loss_text(part), ""), (f" of {part.sent:,} ({part.basis})", "dim")]
             if late.p95 is not None:
                 line += [("  sent again, 95% late by at most ", "dim"), (duration(late.p95), "")]
@@ -482,18 +493,6 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, type_columns: int)
         (f"{len(item.copies):>6} {took:>10}  ", "resend" if again else ""),
         (outcome, style),
     ]
-
-
-def _cut(line: Line, width: int) -> Line:
-    kept: Line = []
-    left = width
-    for text, style in line:
-        shown = fit(safe(text), left)
-        kept.append((shown, style))
-        left -= len(shown)
-        if left <= 0:
-            break
-    return kept
 
 
 def _group(lines: list[Line]) -> Group:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from netdissect.model.diagnosis import Cause, Diagnosis, Late, Loss
@@ -16,7 +15,6 @@ from netdissect.render.units import Clock, arrow_of, dialect_text, duration, per
 __all__ = ["brief_lines", "loss_text", "show_diagnoses"]
 
 _NAME_COLUMNS = 10
-_INDENT = 3 + _NAME_COLUMNS + 2
 _BAD = 600
 _DOUBTFUL = 400
 
@@ -32,16 +30,12 @@ def show_diagnoses(
             continue
         if number:
             screen.text()
-        screen.line(*_title(screen, report, report.diagnosis))
-        screen.line(("   ", ""), (report.diagnosis.verdict, style_of(report.diagnosis)))
-        for name, text in _facts(report, report.diagnosis, clock, file):
-            rows = textwrap.wrap(
-                safe(text, 600), max(20, screen.width - _INDENT), break_long_words=False,
-                break_on_hyphens=False,
-            ) or [""]  # fmt: skip
-            screen.line((f"   {name:<{_NAME_COLUMNS}}  ", "dim"), (rows[0], ""))
-            for row in rows[1:]:
-                screen.line((" " * _INDENT + row, ""))
+        found = report.diagnosis
+        screen.line(*_title(screen, report, found), hang=3)
+        screen.line(("   ", ""), (found.verdict, style_of(found)), hang=3)
+        for name, text in _facts(report, found, clock, file):
+            head = f"   {name:<{_NAME_COLUMNS}}  "
+            screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))
 
 
 def style_of(found: Diagnosis) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from netdissect.model.annotations import CodeRow
 from netdissect.model.reports import Anomaly
-from netdissect.render.console import Screen, cells, line_text
+from netdissect.render.console import Screen, cells, line_text, wrapped
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of
@@ -140,8 +139,7 @@ def _finding(screen: Screen, item: Anomaly, clock: Clock, way: str, again: str) 
         screen.line(*head, (f": {message}", ""))
         return
     screen.line(*head, cut=True)
-    for row in textwrap.wrap(message, max(12, screen.width - _INDENT)):
-        screen.line((" " * _INDENT + row, ""))
+    screen.line((" " * _INDENT + message, ""), hang=_INDENT)
 
 
 def show_code(screen: Screen, row: CodeRow) -> None:
@@ -150,8 +148,8 @@ def show_code(screen: Screen, row: CodeRow) -> None:
     screen.line((row.code, "title"), (f"  {label}", label), (f", {row.group}", "dim"))
     screen.text(row.title)
     screen.text()
-    for line in textwrap.wrap(row.meaning, min(_TEXT_COLUMNS, screen.width)):
-        screen.text(line)
+    for line in wrapped([(row.meaning, "")], min(_TEXT_COLUMNS, screen.width), 0):
+        screen.line(*line)
 
 
 def show_catalogue(screen: Screen, rows: Iterable[CodeRow]) -> None:

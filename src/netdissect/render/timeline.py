@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
-from netdissect.render.connections import connection_brief, timeout_text
+from netdissect.render.connections import HANG, connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, fit
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
@@ -130,7 +130,7 @@ class Overview:
             lost = "lost on the way, observed" if self._observed else "never acked"
             legend = _LEGEND_OF_LEVELS.replace("never acked", lost)
         for text in legend.splitlines():
-            screen.line((text, "dim"), cut=True)
+            screen.line((text, "dim"), hang=2)
 
 
 def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
@@ -355,7 +355,7 @@ def show_timeline(
         lanes[item.connection].add(item)
     for report in reports:
         for line in connection_brief(screen, report, clock):
-            screen.line(*line, cut=True)
+            screen.line(*line, hang=HANG)
         lanes[report.connection].show(screen)
         show_timeouts(screen, report, clock)
         screen.text()
