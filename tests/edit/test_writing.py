@@ -131,7 +131,7 @@ def test_notes_leave_frames_as_they_are_and_say_what_is_known(tmp_path: Path) ->
     with open_capture(target) as reader:
         list(reader)
     assert any(
-        text.startswith("frame 5: c1 s2c") and "resend of #2, +0.093 s" in text
+        text.startswith("frame 5: c1 s2c") and "resend of #2, +92.5 ms" in text
         for text in reader.info.comments
     )
 

@@ -12,7 +12,7 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import SEVERITY_LETTERS, hex_views, tree_lines
-from netdissect.render.units import Clock, direction_style
+from netdissect.render.units import Clock, direction_style, duration
 
 __all__ = ["ReadView", "frame_note", "record_title"]
 
@@ -132,7 +132,7 @@ def _again(facts: Reliability, *, several: bool) -> str:
     verb = "resend" if facts.kind == "retransmission" else "duplicate"
     which = f" {facts.space} {facts.seq}" if several else ""
     origin = f" of #{facts.of_frame}" if facts.of_frame is not None else ""
-    since = f", +{facts.since_ms / 1000:.3f} s" if facts.since_ms is not None else ""
+    since = f", +{duration(facts.since_ms)}" if facts.since_ms is not None else ""
     return f"  [{verb}{which}{origin}{since}]"
 
 

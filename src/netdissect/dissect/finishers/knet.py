@@ -234,7 +234,8 @@ def _summary(view: MessageView, name: str | None = None) -> str:
     if (acked := value("acked_packet_id")) is not None:
         named = acknowledged(acked, value("sequence_bits") or 0)
         more = f" and {len(named) - _ACKS_SHOWN} more" if len(named) > _ACKS_SHOWN else ""
-        facts.append("of " + ", ".join(f"#{number}" for number in named[:_ACKS_SHOWN]) + more)
+        shown = ", ".join(map(str, named[:_ACKS_SHOWN]))
+        facts.append(f"of datagram{'s' * (len(named) > 1)} {shown}{more}")
     elif value("ping_id") is not None:
         facts.append(str(value("ping_id")))
     elif isinstance(payload, bytes) and payload:
@@ -257,7 +258,8 @@ def _datagram_summary(dissection: Dissection) -> str:
         return "empty datagram" if not dissection.buffers[0].data else "malformed datagram"
     facts = [view.summary or _summary(view) for view in dissection.messages]
     broken = any(note.severity is Severity.ERROR for note in dissection.annotations)
-    return f"#{number} " + ("; ".join(facts) or "no messages") + (" [malformed]" if broken else "")
+    malformed = " [malformed]" if broken else ""
+    return f"{'; '.join(facts) or 'no messages'} [datagram {number}]{malformed}"
 
 
 @cache
