@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from netdissect.pipeline import Options, parallel
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.run import survey
 from netdissect.survey.sources import sources_of
+from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 
 RIPTIDE = console_docs.ROOT / "captures" / "riptide"
@@ -39,6 +44,13 @@ def run(out: Path, folder: Path, plan: Plan, workers: int = 2) -> list[Outcome]:
 def rows(out: Path, table: str) -> list[str]:
     files = (out / table).rglob("*.parquet")
     return sorted(str(row) for file in files for row in pq.ParquetFile(file).read().to_pylist())
+
+
+def alone(out: Path, folder: Path) -> None:
+    """Survey without anybody's help."""
+    with Dataset(out).opened({}):
+        for source in sources_of([str(folder)]):
+            survey_one(source, Plan(str(out), Options, 10**18))
 
 
 @pytest.fixture
@@ -133,3 +145,93 @@ def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path, folder: Path) -> 
     plan = Plan(str(tmp_path / "out"), Options, 10**18)
     with Dataset(plan.dataset).opened({}), pytest.raises(AccessError, match="no Dask scheduler"):
         survey(sources_of([str(folder)]), plan, scheduler="tcp://127.0.0.1:9")
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """Many captures of content of their own, so that several are one task."""
+    made = tmp_path / "fleet"
+    made.mkdir()
+    octets = (RIPTIDE / "udp_2.2.1_reject_custom.pcap").read_bytes()
+    for number in range(40):
+        (made / f"{number:02}.pcap").write_bytes(octets[:-1] + bytes([number]))
+    (made / "bad.pcap").write_bytes(b"nothing")
+    return made
+
+
+def test_a_worker_that_dies_amid_small_captures_costs_none_of_them(fleet: Path, tmp_path: Path) -> None:
+    died, out, whole = tmp_path / "died", tmp_path / "out", tmp_path / "whole"
+    dies_later = dying(died, lambda: len(list((out / "captures").glob("*"))) >= 5)
+    found = run(out, fleet, Plan(str(out), dies_later, 10**18))
+    assert died.exists()
+    assert len(found) == 41
+    assert [Path(each.path).name for each in found if each.status == "failed"] == ["bad.pcap"]
+    alone(whole, fleet)
+    for table in TABLES:
+        assert rows(out, table) == rows(whole, table)
+
+
+@pytest.mark.slow
+def test_what_kills_every_worker_takes_no_small_capture_along(fleet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def dies() -> Options:
+        """Die while there is one capture left to read."""
+        if len(list((out / "captures").glob("*"))) >= 40:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Options()
+
+    found = run(out, fleet, Plan(str(out), dies, 10**18), workers=1)
+    (lost,) = (each.error for each in found if each.status == "failed" and not each.path.endswith("bad.pcap"))
+    assert lost == "3 workers died of it"
+
+
+class Program:
+    """A program of Dask's."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", *words]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def scheduler(port: int) -> Program:
+    here = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard")
+    return Program("distributed.cli.dask_scheduler", *here)
+
+
+def worker(address: str) -> Program:
+    return Program("distributed.cli.dask_worker", address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_started_again_gets_the_rest(fleet: Path, tmp_path: Path) -> None:
+    out, whole = tmp_path / "out", tmp_path / "whole"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"tcp://127.0.0.1:{port}"
+    words = ["survey", str(fleet), "--out", str(out), "--scheduler", address, "--interval", "999999999"]
+    running = [scheduler(port), worker(address)]
+    try:
+        command = [sys.executable, "-m", "netdissect", *words]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as survey_of_fleet:
+            until = time.monotonic() + 120
+            while len(list((out / "captures").glob("*"))) < 5 and time.monotonic() < until:
+                time.sleep(0.01)
+            for program in running:
+                program.kill()
+            assert len(list((out / "captures").glob("*"))) < 41
+            running += [scheduler(port), worker(address)]
+            said = survey_of_fleet.communicate(timeout=180)[1]
+        assert survey_of_fleet.returncode == 0, said
+        assert "1 failed" in said
+    finally:
+        for program in running:
+            program.kill()
+    alone(whole, fleet)
+    for table in ("captures", "connections", "findings"):
+        assert rows(out, table) == rows(whole, table)

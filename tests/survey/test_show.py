@@ -163,8 +163,7 @@ def test_the_questions_of_the_page_have_answers(fleet: Path) -> None:
     with duckdb.connect(":memory:") as base:
         base.execute(QUESTIONS[0].replace("fleet/", f"{fleet}/".replace("'", "''")))
         for question in QUESTIONS[1:]:
-            counted = f"SELECT count(*) FROM ({question.strip().rstrip(';')})"  # noqa: S608 - ours
-            assert base.execute(counted).fetchall() > [(0,)], question
+            assert base.execute(question).fetchall(), question
 
 
 def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,12 +18,12 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
+from uuid import uuid4
 
 from netdissect._version import __version__
 from netdissect.model.closing import Closing
@@ -184,7 +184,7 @@ class Staged(Closing):
 
     def __enter__(self) -> Self:
         self._staging.mkdir(exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"{self.name}-", dir=self._staging))
+        self._draft = str(self._staging / f"{self.name}-{uuid4().hex}")
         self._sealed = False
         return self
 
@@ -193,7 +193,8 @@ class Staged(Closing):
         for writer in self._writers.values():
             writer.close()
         if not self._sealed:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            for draft in self._drafts.values():
+                draft.unlink(missing_ok=True)
 
     def add(
         self,
@@ -237,7 +238,7 @@ class Staged(Closing):
         schema = arrow_schema(place.parts[0])
         if place not in self._writers:
             names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
-            draft = self._drafts[place] = self._folder / str(len(self._drafts))
+            draft = self._drafts[place] = Path(f"{self._draft}-{len(self._drafts)}")
             few = len(rows) < FEW_ROWS
             self._writers[place] = pq.ParquetWriter(
                 draft,

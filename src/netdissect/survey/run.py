@@ -9,6 +9,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,13 +18,15 @@ from netdissect.model.survey import Outcome
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.shares import shares_for, split
 from netdissect.survey.sources import Source
-from netdissect.survey.work import Plan, survey_one
+from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system.interrupt import at_once
 
 __all__ = ["MAX_ATTEMPTS", "survey"]
 
 MAX_ATTEMPTS = 3
 """Attempts at a source that cannot be read; what kills so many workers is given up."""
+MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20
+"""Small captures that are one task, and their bytes: a task costs as much as one of them."""
 _PATIENCE_S = "20s"
 """How long a scheduler may take to answer."""
 
@@ -49,43 +52,98 @@ def survey(
 
     Raises:
         AccessError: no such scheduler.
-        NetdissectError: the scheduler has gone; what is done is done.
+        NetdissectError: the scheduler has gone and does not come back; what is done is done.
+
+    """
+    dataset = Dataset(plan.dataset)
+    known = {file.stem for file in dataset.path.glob("captures/*")}
+    done: list[Outcome] = []
+    # The largest first, so that no worker is left with one of them at the end.
+    left = {each.name: each for each in sorted(sources, key=lambda it: (-it.octets, it.name))}
+    gone = NetdissectError(
+        "the scheduler has gone; what is done is kept, the same command goes on"
+    )
+    with at_once():
+        for attempt in range(MAX_ATTEMPTS):
+            try:
+                with _client(scheduler, workers) as client:
+                    if dashboard is not None:
+                        dashboard(str(client.dashboard_link))
+                    for source, outcome in _outcomes(client, list(left.values()), plan, dataset):
+                        del left[source.name]
+                        done.append(outcome)
+                        if told is not None:
+                            told(outcome, len(done))
+                break
+            except CancelledError:
+                if scheduler is None or attempt == MAX_ATTEMPTS - 1:
+                    raise gone from None
+            except AccessError:
+                if attempt:
+                    raise gone from None
+                raise
+    shutil.rmtree(dataset.staging, ignore_errors=True)
+    _name_alike([each for each in done if each.capture not in known], dataset)
+    return sorted(done, key=lambda outcome: outcome.path)
+
+
+def _batches(sources: Sequence[Source], workers: int) -> Iterator[list[Source]]:
+    """Yield what becomes one task each: one source, or some small ones."""
+    most = min(MAX_BATCH, -(-len(sources) // (4 * workers)))
+    batch: list[Source] = []
+    room = 0
+    for source in sources:
+        octets = source.octets or MAX_BATCH_OCTETS  # not known
+        if batch and (len(batch) >= most or octets > room):
+            yield batch
+            batch, room = [], 0
+        room = (room or MAX_BATCH_OCTETS) - octets
+        batch.append(source)
+    if batch:
+        yield batch
+
+
+def _outcomes(
+    client: Any, sources: Sequence[Source], plan: Plan, dataset: Dataset
+) -> Iterator[tuple[Source, Outcome]]:
+    """Have sources read, and yield what became of each.
+
+    Raises:
+        CancelledError: the scheduler has gone.
 
     """
     from distributed import as_completed  # noqa: PLC0415 - an extra
 
-    dataset = Dataset(plan.dataset)
-    done: list[Outcome] = []
-    with at_once(), _client(scheduler, workers) as client:
-        if dashboard is not None:
-            dashboard(str(client.dashboard_link))
-        # The largest first, so that no worker is left with one of them at the end.
-        ordered = sorted(sources, key=lambda source: (-source.octets, source.name))
-        octets, threads = sum(source.octets for source in sources), sum(client.nthreads().values())
-        how = {"pure": False, "retries": MAX_ATTEMPTS - 1}
-        futures = {}
-        for source in ordered:
-            shares = shares_for(source, max(1, threads), octets)
-            future = (
-                split(client, source, plan, shares, **how)
-                if shares > 1
-                else client.submit(survey_one, source, plan, **how)
-            )
-            futures[future] = source
-        for future in as_completed(list(futures)):
-            source = futures.pop(future)
-            if future.status in ("cancelled", "lost"):
-                raise NetdissectError(
-                    "the scheduler has gone; what is done is kept, the same command goes on"
-                )
-            outcome = _outcome(future, source, dataset)
-            future.release()
-            done.append(outcome)
-            if told is not None:
-                told(outcome, len(done))
-    shutil.rmtree(dataset.staging, ignore_errors=True)
-    _name_alike(done, dataset)
-    return sorted(done, key=lambda outcome: outcome.path)
+    octets, threads = sum(each.octets for each in sources), max(1, sum(client.nthreads().values()))
+    how = {"pure": False, "retries": MAX_ATTEMPTS - 1}
+    futures: dict[Any, list[Source]] = {}
+    for batch in _batches(sources, threads):
+        shares = shares_for(batch[0], threads, octets)
+        if len(batch) > 1:
+            future = client.submit(survey_many, batch, plan, **how)
+        elif shares > 1:
+            future = split(client, batch[0], plan, shares, **how)
+        else:
+            future = client.submit(survey_one, batch[0], plan, **how)
+        futures[future] = batch
+    coming = as_completed(list(futures))
+    for future in coming:
+        batch = futures.pop(future)
+        if future.status in ("cancelled", "lost"):
+            raise CancelledError
+        found: list[Outcome | None] = [None] * len(batch)
+        if len(batch) == 1:
+            found = [_outcome(future, batch[0], dataset)]
+        elif future.exception() is None:
+            found = future.result()
+        future.release()
+        for source, outcome in zip(batch, found, strict=True):
+            if outcome is not None:
+                yield source, outcome
+            else:  # what failed among others is tried alone: they are not to blame
+                again = client.submit(survey_one, source, plan, **how)
+                futures[again] = [source]
+                coming.add(again)
 
 
 def _outcome(future: Any, source: Source, dataset: Dataset) -> Outcome:
@@ -106,14 +164,13 @@ def _outcome(future: Any, source: Source, dataset: Dataset) -> Outcome:
     return outcome
 
 
-def _name_alike(done: Sequence[Outcome], dataset: Dataset) -> None:
+def _name_alike(new: Sequence[Outcome], dataset: Dataset) -> None:
     """Call a capture that came from several sources by the first of their names, whichever was
     done first; but one that was in the dataset before keeps its name.
     """
     names: dict[str, list[str]] = {}
-    new = {each.capture for each in done if each.status in ("done", "cut-short")}
-    for each in done:
-        if each.capture in new and each.capture is not None:
+    for each in new:
+        if each.capture is not None and each.status != "failed":
             names.setdefault(each.capture, []).append(each.path)
     for key, paths in names.items():
         if len(paths) > 1:
@@ -150,6 +207,7 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             stack.enter_context(cluster)
             yield stack.enter_context(Client(cluster))
             return
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it is said here
         try:
             client = stack.enter_context(Client(scheduler, timeout=_PATIENCE_S))
         except (OSError, TimeoutError, ValueError) as error:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from netdissect.capture import open_capture
 from netdissect.model.errors import CaptureFileError, UsageError
@@ -62,7 +63,7 @@ class _Work:
 
     def leave(self, file: Path, *values: Any, reports: Reports | None = None) -> None:
         """Write a file; it appears when it is whole."""
-        draft = file.with_suffix(".new")
+        draft = file.with_suffix(f".{uuid4().hex}")  # another worker may be at the same
         with draft.open("wb") as out:
             for value in values:
                 pickle.dump(value, out, pickle.HIGHEST_PROTOCOL)

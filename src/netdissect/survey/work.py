@@ -26,6 +26,7 @@ __all__ = [
     "connection_rows",
     "failed",
     "findings",
+    "survey_many",
     "survey_one",
     "teller",
 ]
@@ -68,6 +69,17 @@ def survey_one(source: Source, plan: Plan) -> Outcome:
         return failed(source, plan, key, str(error).replace(path, source.name))
     dataset.failure_file(source.name).unlink(missing_ok=True)
     return outcome
+
+
+def survey_many(sources: Sequence[Source], plan: Plan) -> list[Outcome | None]:
+    """Put several captures into the dataset; None = worth another attempt."""
+    found: list[Outcome | None] = []
+    for source in sources:
+        try:
+            found.append(survey_one(source, plan))
+        except Exception:  # noqa: BLE001 - the attempt alone says it
+            found.append(None)
+    return found
 
 
 def failed(source: Source, plan: Plan, key: str | None, text: str) -> Outcome:
