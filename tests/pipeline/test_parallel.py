@@ -12,8 +12,16 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.export import json
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import PacketKind, reverse_key
-from netdissect.pipeline import Options, analyze, anomalies, parallel, processes_for
-from packetbuild import ipv4, link_frame, udp
+from netdissect.pipeline import (
+    Options,
+    analyze,
+    anomalies,
+    parallel,
+    processes_for,
+    recogniser,
+    table,
+)
+from packetbuild import A4, ipv4, link_frame, udp
 from twocaptures import interleaved
 
 NAMES = (
@@ -27,6 +35,7 @@ NAMES = (
     "eoudp/decoys.pcap",
     "knet/udp_two_clients.pcap",
 )
+WELCOME = bytes.fromhex("1800100000")
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +76,36 @@ def test_flows_to_a_server_that_another_share_knows(mixed: Path, tmp_path: Path)
         writer.flush()
     one, many = analyze(str(path)), analyze(str(path), processes=3)
     assert len(one.connections) == len(analyze(str(mixed)).connections) + 12
+    assert [json.connection(report) for report in many.connections] == [
+        json.connection(report) for report in one.connections
+    ]
+    assert (many.other_datagrams, many.protocols) == (one.other_datagrams, one.protocols)
+
+
+def test_flows_that_are_forgotten_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some go to a server that another share knows, and one talks again."""
+    monkeypatch.setattr(recogniser, "MAX_QUIET_SAMPLED", 0)
+    monkeypatch.setattr(table, "QUIET_ROUNDS", 2)
+    server, other, noise = bytes([10, 1, 1, 1]), bytes([10, 1, 1, 2]), b"\xee" * 9
+    talk = [(0, b"\x02"), (1, WELCOME), (0, bytes.fromhex("1100100000")), (1, WELCOME)]
+    rows = [(server, 50_000, at, side, octets) for at, (side, octets) in enumerate(talk)]
+    rows += [(server, 50_001 + n, 10 + n, 0, noise) for n in range(12)]
+    rows += [(other, 50_002, 30, 0, noise)]
+    rows += [(bytes(4), 49_000, 50 + 10 * n, 0, noise) for n in range(20)]
+    rows += [(other, 50_002, 300 + at, side, octets) for at, (side, octets) in enumerate(talk)]
+    path = tmp_path / "quiet.pcap"
+    with PcapWriter(str(path), 1) as writer:
+        for to, port, at, side, octets in rows:
+            ports, ends = (port, 7777)[:: 1 - 2 * side], (A4, to)[:: 1 - 2 * side]
+            packet = ipv4(udp(octets, *ports), src=ends[0], dst=ends[1])
+            writer.write(at * 1_000_000_000, link_frame("ethernet", packet)[1])
+    one, many = analyze(str(path)), analyze(str(path), processes=3)
+    assert len(one.connections) == 1 + 12 + 1
+    assert one.connections[-1].first_frame == len(rows) - 3
+    assert one.other_datagrams == 1 + 20
+    assert one.limits_hit["MAX_QUIET_SAMPLED"] == 13
     assert [json.connection(report) for report in many.connections] == [
         json.connection(report) for report in one.connections
     ]

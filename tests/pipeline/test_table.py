@@ -383,6 +383,28 @@ def test_bound_of_sampled_and_other_flows(monkeypatch) -> None:
     assert len(pipeline.recogniser._others) <= 40
 
 
+def test_unknown_flows_that_fell_silent_are_forgotten(monkeypatch) -> None:
+    """What is held of them would grow as long as a capture runs; their ports are free again."""
+    monkeypatch.setattr(recogniser, "MAX_QUIET_SAMPLED", 3)
+    monkeypatch.setattr(table, "QUIET_ROUNDS", 2)
+    pipeline = Pipeline(Options(strict=True))
+    for n in range(8):
+        rows = [(0, n, b"\xee" * 9)] * (1 + n % 2)
+        pipeline.run(packets(rows, key=key(n), start=2 * n + 1))
+    pipeline.run(packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=key(99), start=100))
+    waiting = pipeline.recogniser
+    assert len(waiting._sampled) + len(waiting._lone) == 3 + 1
+    assert pipeline.limits_hit == {"MAX_QUIET_SAMPLED": 5}
+    assert pipeline.other_datagrams == 1 + 2 + 1 + 2 + 1
+    assert not waiting._others
+    pipeline.run(packets([(d, 200 + at, octets) for d, at, octets in HANDSHAKE], key=key(0),
+                         start=200))  # fmt: skip
+    pipeline.finish()
+    # Those that were still held go to a server that is known now.
+    assert [report.first_frame for report in pipeline.reports] == [11, 13, 15, 100, 200]
+    assert pipeline.other_datagrams == 7
+
+
 TOKEN = b"\x10\x00\x00\x01TKEN" + b"\xff" * 4
 """A Teeworlds connect with a token request, known alone."""
 ACCEPT = b"\x10\x00\x00\x02TKEN" + b"abcd" + b"\xff" * 4

@@ -18,7 +18,7 @@ from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, re
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.ports import Flow, Taker
 from netdissect.pipeline.servers import Servers, with_handshake
-from netdissect.pipeline.table import FlowTable
+from netdissect.pipeline.table import KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 
@@ -26,6 +26,10 @@ __all__ = ["Recogniser", "Stranger"]
 
 MAX_SAMPLED = 20_000
 """Flows held for recognition at once; beyond, those idle longest are judged and let go."""
+MAX_QUIET_SAMPLED = 256
+"""Quiet flows (`FlowTable.quiet_since`) that are held; beyond, those quiet longest are judged and
+forgotten, so that what comes on their ports later is looked at anew.
+"""
 MAX_OTHER = 100_000
 """Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
 MAX_SAMPLE_OCTETS = 64 * 1024
@@ -116,6 +120,8 @@ class Recogniser:
         for what is taken from its front, and the next look at its front walks over all of them.
         """
         self._octets = 0
+        self._looked_at = 0
+        """Frame of the last look for quiet flows."""
 
     @property
     def oldest(self) -> int | None:
@@ -336,6 +342,8 @@ class Recogniser:
         claimer = next(protocol for protocol in mine if protocol.name == claim.protocol)
         flow.protocol = claimer.over(flow.transport)
         flow.client, roles_from = roles(claim, flow.protocol, flow.ports)
+        for way in (flow.key, reverse_key(flow.key)):
+            self._others.pop((flow.transport, way), None)
         if self.servers.learn(flow, roles_from):
             self._hit("MAX_SERVERS")
         return roles_from
@@ -395,28 +403,55 @@ class Recogniser:
             self._others.pop(("udp", way), None)
         self.new_flow("udp", key, time_ns, looks)
 
+    def forget_quiet(self, frame: int) -> None:
+        """Let the flows go that have been quiet longest, where too many are quiet."""
+        waiting = len(self._sampled) + len(self._lone)
+        if waiting <= MAX_QUIET_SAMPLED or frame - self._looked_at < waiting // KEYS_A_FRAME:
+            return
+        self._looked_at = frame
+        since = self._table.quiet_since
+        quiet = -MAX_QUIET_SAMPLED
+        for flow in self._sampled.values():
+            quiet += flow.last_ns < since
+        for packet in self._lone.values():
+            quiet += packet[2] < since
+        for name in self._evict("MAX_QUIET_SAMPLED", quiet):
+            if name[0] == "udp" and name in self._others:
+                self._takers.pop(name[1], None)
+                if not self.servers.partial:
+                    del self._others[name]
+
     def _bound(self) -> None:
         """Let flows go where too many wait, or too many octets of theirs."""
-        if len(self._sampled) + len(self._lone) > MAX_SAMPLED:
-            self._evict("MAX_SAMPLED")
+        waiting = len(self._sampled) + len(self._lone)
+        if waiting > MAX_SAMPLED:
+            self._evict("MAX_SAMPLED", max(1, waiting // 10))
         elif self._octets > MAX_SAMPLED_OCTETS:
-            self._evict("MAX_SAMPLED_OCTETS")
+            self._evict("MAX_SAMPLED_OCTETS", max(1, waiting // 10))
 
-    def _evict(self, limit: str) -> None:
-        """Judge the tenth of the sampled flows that has been idle longest, and let it go."""
+    def _evict(self, limit: str, count: int) -> list[Name]:
+        """Judge so many of the sampled flows, those idle longest, and let them go; return their
+        names.
+        """
+        if count <= 0:
+            return []
+        names = []
         flows = sorted(self._sampled.values(), key=_last_ns)
         at = 0
-        for _ in range(max(1, (len(flows) + len(self._lone)) // 10)):
+        for _ in range(count):
             self._hit(limit)
             lone = next(iter(self._lone.items()), None)
             if lone is None or (at < len(flows) and flows[at].last_ns < lone[1][2]):
+                names.append((flows[at].transport, flows[at].key))
                 self.judge(flows[at], final=True)
                 at += 1
                 continue
+            names.append(lone[0])
             del self._lone[lone[0]]
             left = self._left_alone(*lone)
             if left is not None:
                 self.judge(left, final=True)
+        return names
 
 
 _last_ns: Final = attrgetter("last_ns")

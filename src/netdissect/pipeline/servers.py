@@ -35,7 +35,8 @@ class Servers:
         """Make one; `weak` False: it claims no UDP flow, which then stays for somebody who knows
         more servers.
         """
-        self._weak = weak
+        self.partial = not weak
+        """Whether somebody knows more servers."""
         self._known: OrderedDict[tuple[str, bytes], Claim] = OrderedDict()
         """(transport, server) -> the claim by which it was found; that of the latest flow last."""
         self._spoken: OrderedDict[bytes, Protocol] = OrderedDict()
@@ -81,7 +82,7 @@ class Servers:
         if flow.rule is not None:
             return None
         if flow.transport == "udp":
-            return self._recall(flow) if self._weak else None
+            return None if self.partial else self._recall(flow)
         if flow.octets > MAX_UNTOLD:
             return None
         claim = self._recall(flow)
@@ -89,7 +90,7 @@ class Servers:
 
     def recalls(self, transport: str, key: FlowKey) -> bool:
         """Return whether an end of a flow that proves nothing is a server of a known protocol."""
-        if not self._known or not (self._weak or transport == "tcp"):
+        if not self._known or (self.partial and transport != "tcp"):
             return False
         return any((transport, side) in self._known for side in flow_sides(key))
 

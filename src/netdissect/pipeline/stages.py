@@ -448,6 +448,7 @@ class Pipeline(Packets):
         self.now_ns = max(self.now_ns, now_ns)
         for flow in self._table.leaving(frame, now_ns):
             self._end(flow, now_ns)
+        self.recogniser.forget_quiet(frame)
 
     def _hit(self, limit: str) -> None:
         self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1

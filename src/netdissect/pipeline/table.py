@@ -8,7 +8,7 @@ from typing import Final
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.ports import Flow, Name, Taker
 
-__all__ = ["FlowTable"]
+__all__ = ["KEYS_A_FRAME", "FlowTable"]
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once; beyond, those idle longest are reported as they stand."""
@@ -43,6 +43,8 @@ class FlowTable:
         """UDP key -> what takes its datagrams; flows under recognition have nothing here."""
         self.due_ns = 0
         """From when on `leaving` is to be asked."""
+        self.quiet_since = 0
+        """What was last heard before this is quiet; 0 before there were so many rounds."""
         self.flooded = False
         """Whether there are more than MAX_LONE connections of one datagram."""
         self._added = 0
@@ -86,6 +88,7 @@ class FlowTable:
         self.due_ns = now_ns + HOUSEKEEPING_NS
         self._rounds.append(now_ns)
         since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
+        self.quiet_since = since
         ended: list[Flow] = []
         quiet: list[Flow] = []
         flows = self.flows()
