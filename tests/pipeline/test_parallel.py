@@ -21,6 +21,7 @@ from netdissect.pipeline import (
     recogniser,
     table,
 )
+from netdissect.pipeline.share import Share
 from packetbuild import A4, ipv4, link_frame, udp
 from twocaptures import interleaved
 
@@ -160,11 +161,25 @@ def test_every_packet_belongs_to_one_share_both_ways(mixed: Path) -> None:
             assert not {reverse_key(key) for key in mine} & set().union(*keys) - mine
 
 
-def test_a_share_forgets_keys_beyond_its_bound(
-    mixed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parallel, "MAX_KNOWN", 2)
-    test_every_packet_belongs_to_one_share_both_ways(mixed)
+@pytest.mark.parametrize("size", [4, 16])
+def test_shares_are_of_like_size(size: int) -> None:
+    """Both ways alike, whether addresses or ports follow each other; a server's streams together."""
+    ends = [(n.to_bytes(size, "big"), 50_000) for n in range(400)]
+    ends += [(bytes(range(size)), 50_000 + n) for n in range(400)]
+    server = bytes(size)
+    keys = [address + server + port.to_bytes(2, "big") + b"\x1e\x61" for address, port in ends]
+    shares = [Share(index, 3) for index in range(3)]
+    for part in (keys[:400], keys[400:]):
+        for key in part:
+            mine = [not share.leaves_udp(key) for share in shares]
+            assert mine == [not share.leaves_udp(reverse_key(key)) for share in shares]
+            assert sum(mine) == 1
+        for share in shares:
+            assert 100 < sum(not share.leaves_udp(key) for key in part) < 170
+    ways = [*keys, *map(reverse_key, keys)]
+    assert sorted({share.leaves_tcp(key) for key in ways} == {True} for share in shares) == [
+        False, True, True,
+    ]  # fmt: skip
 
 
 def test_a_failing_process_is_told(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ import pickle
 import signal
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -29,13 +29,14 @@ from netdissect.capture import CaptureReader, open_capture
 from netdissect.dissect.foreign import disable, faults
 from netdissect.flow import Decapsulator
 from netdissect.flow.stats import FlowStats
-from netdissect.model.packets import FlowKey, flow_sides, reverse_key
+from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
+from netdissect.pipeline.share import Share
 from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline
@@ -56,11 +57,6 @@ MIN_OCTETS = 24_000_000
 """Captures below this size are done before a second process would help, octets."""
 MAX_SHARES = 8
 """Processes at most: every one of them reads the whole file."""
-MAX_KNOWN = 8192
-"""Flow keys per process whose share is remembered; beyond, all are forgotten and asked anew."""
-
-_SPREAD = 2_654_435_761
-"""Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
 
 
 @dataclass(slots=True)
@@ -84,53 +80,12 @@ def processes_for(path: str) -> int:
     return max(1, min(MAX_SHARES, len(os.sched_getaffinity(0))))
 
 
-class _Strangers(dict[FlowKey, bool]):
-    """Whether a flow belongs to another share, by key; worked out where it is not known."""
-
-    def __init__(
-        self,
-        share: Callable[[FlowKey, int], int],
-        index: int,
-        count: int,
-        but: frozenset[FlowKey] = frozenset(),
-    ) -> None:
-        super().__init__()
-        self._but = but
-        self._share = share
-        self._index = index
-        self._count = count
-
-    def __missing__(self, key: FlowKey) -> bool:
-        if len(self) >= MAX_KNOWN:
-            self.clear()
-        found = self[key] = key in self._but or self._share(key, self._count) != self._index
-        return found
-
-
 def share_of(index: int, count: int, elsewhere: Elsewhere | None = None) -> Decapsulator:
     """Return what takes off the headers for share `index` of `count` alone, without the flows that
     are known to be read elsewhere: nobody would recognise them, and what waits for that is held.
     """
-    but = frozenset() if elsewhere is None else elsewhere.keys
-    return Decapsulator(
-        skip_udp=_Strangers(_share, index, count, but).__getitem__,
-        skip_tcp=_Strangers(_server_share, index, count).__getitem__,
-    )
-
-
-def _share(key: FlowKey, count: int) -> int:
-    """Return the share of a flow: the same for both of its directions."""
-    total = sum(int.from_bytes(side, "big") for side in flow_sides(key))
-    return (total * _SPREAD >> 16 & 0xFFFF) % count
-
-
-def _server_share(key: FlowKey, count: int) -> int:
-    """Return the share of a TCP flow: that of its server, the end with the lower port.
-
-    So what one connection tells about its server is known to all others of the same server.
-    """
-    server = min(flow_sides(key), key=lambda side: (side[-2:], side))
-    return (int.from_bytes(server, "big") * _SPREAD >> 16 & 0xFFFF) % count
+    mine = Share(index, count, frozenset() if elsewhere is None else elsewhere.keys)
+    return Decapsulator(skip_udp=mine.leaves_udp, skip_tcp=mine.leaves_tcp)
 
 
 def analyze_shares(

@@ -1,0 +1,59 @@
+"""Which of several processes a flow belongs to. Worked out for each packet: that costs less than to
+remember it, and a flood of flows costs no more than few.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from netdissect.model.native import read_i64_be
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+    from netdissect.model.packets import FlowKey
+
+__all__ = ["Share"]
+
+_SPREAD: Final = 2_654_435_761
+"""Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
+_WORD: Final = 0x7FFF_FFFF
+_IPV6_KEY: Final = 36
+
+
+class Share:
+    """One share of the flows of a capture, by their addresses and ports: both directions alike."""
+
+    def __init__(self, index: int, count: int, but: frozenset[FlowKey] = frozenset()) -> None:
+        """Take which share of how many it is, and the keys of UDP flows that are in none."""
+        self._index: i64 = index
+        self._count: i64 = count
+        self._but = but
+
+    def leaves_udp(self, key: FlowKey) -> bool:
+        """Return whether a UDP flow belongs to another share."""
+        if self._but and key in self._but:
+            return True
+        total = (_source(key) + _destination(key)) & _WORD
+        return (total * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
+
+    def leaves_tcp(self, key: FlowKey) -> bool:
+        """Return whether a TCP flow belongs to another share: it is in that of its server, the end
+        with the lower port, as what one connection tells about it is for all others.
+        """
+        source, destination = _source(key), _destination(key)
+        ports = (source & 0xFFFF) - (destination & 0xFFFF)
+        server = source if ports < 0 or (not ports and source < destination) else destination
+        return ((server & _WORD) * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
+
+
+def _source(key: FlowKey) -> i64:
+    """Return the last two octets of the source address, and the port behind them."""
+    at: i64 = 0 if len(key) < _IPV6_KEY else 12
+    ports = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
+    return read_i64_be(key, at) >> 16 & 0xFFFF_0000 | ports >> 16 & 0xFFFF
+
+
+def _destination(key: FlowKey) -> i64:
+    tail = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
+    return tail >> 16 & 0xFFFF_0000 | tail & 0xFFFF
