@@ -149,11 +149,13 @@ WORDS: list[Case] = [
     (["read", "/dev/null"], 3, "file is empty"),
     (["read", __file__], 3, "not a capture file"),
     (["connections", LOSSY, "0"], 2, "not in the range"),
-    (["connections", LOSSY, "9"], 2, "there is no connection 9; there are 1 to 1"),
-    (["connections", LOSSY, "x"], 2, "not a valid integer"),
+    (["connections", "1", LOSSY], 2, "is not a number; FILE comes first, then CONNECTION"),
+    (["explain", "zzz"], 2, "`netdissect explain` lists all"),
+    (["connections", LOSSY, "9"], 2, "there is no connection 9; there is only 1"),
+    (["connections", LOSSY, "x"], 2, "is not a number; FILE comes first"),
     (["connections", LOSSY, "--sort", "x"], 2, "is not one of"),
     (["connections", LOSSY, "--processes", "0"], 2, "not in the range"),
-    *(([name, LOSSY, "9"], 2, "there is no connection 9; there are 1 to 1")
+    *(([name, LOSSY, "9"], 2, "there is no connection 9; there is only 1")
       for name in ("timeline", "ladder", "stats", "follow")),
     (["show", LOSSY], 2, "Missing argument FRAME"),
     (["show", LOSSY, "0"], 2, "not in the range"),

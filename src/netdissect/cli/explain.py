@@ -32,7 +32,8 @@ def command(code: str | None, as_json: bool, look: Look) -> None:
 
     rows = lookup.catalogue()
     if code is not None and code not in rows:
-        raise UsageError(f"no finding is called {quoted(code)}{did_you_mean(code, rows)}")
+        hint = did_you_mean(code, rows) or "; `netdissect explain` lists all"
+        raise UsageError(f"no finding is called {quoted(code)}{hint}")
     chosen = list(rows.values()) if code is None else [rows[code]]
     if as_json:
         print_json(json.code(row) for row in chosen)

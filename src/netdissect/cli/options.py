@@ -13,6 +13,7 @@ import click
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.settings import KEYS
 from netdissect.cli.spans import AROUND_TYPE, SPAN
+from netdissect.model.text import quoted
 
 __all__ = [
     "analysis",
@@ -115,10 +116,14 @@ def capture(
 
 def _converted(kind: click.ParamType[Any], name: str, given: str) -> Any:
     """Return an operand's value; a wrong one is named."""
+    hint = name.upper()
+    if isinstance(kind, click.IntRange) and not given.isdecimal():
+        text = f"{quoted(given)} is not a number; FILE comes first, then {hint}."
+        raise click.BadParameter(text, param_hint=hint)
     try:
         return kind.convert(given, None, click.get_current_context())
     except click.BadParameter as error:
-        error.param_hint = name.upper()
+        error.param_hint = hint
         raise
 
 

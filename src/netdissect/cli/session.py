@@ -378,7 +378,9 @@ def missing(number: int, reports: Reports) -> UsageError:
     known = reports.numbers()
     if not known:
         return UsageError(f"there is no connection {number}: the capture has none")
-    return UsageError(f"there is no connection {number}; there are {min(known)} to {max(known)}")
+    first, last = min(known), max(known)
+    there = f"are {first} to {last}" if first < last else f"is only {last}"
+    return UsageError(f"there is no connection {number}; there {there}")
 
 
 MAX_LATE = 100_000
