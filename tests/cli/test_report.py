@@ -43,9 +43,9 @@ def test_standard_input_is_enough(tmp_path: Path) -> None:
     assert "Why reliable 17 took 257 ms" in (tmp_path / "pipe.html").read_text()
 
 
-def test_a_folder_that_is_not_there_is_a_fault_of_the_command_line() -> None:
+def test_a_folder_that_is_not_there_is_a_missing_file() -> None:
     result = invoke(gallery.path(gallery.LOSSY), "-o", "nowhere/report.html")
-    assert result.exit_code == 2, result.output
+    assert result.exit_code == 3, result.output
     assert "nowhere" in result.output
 
 

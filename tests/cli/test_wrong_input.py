@@ -62,6 +62,18 @@ SCHEMAS: dict[str, tuple[object, str]] = {
         {"protocol": "riptide", "objects": {"O": [["x", "P"]]}}, "objects.O.x: no type is called 'P'",
     ),
     "a list": ([], "no schema"),
+    "many bits": (_schema({"fields": [["x", "bits(65)"]]}), "bits must be 1 to 64, not 65"),
+    "no bits": (_schema({"fields": [["x", "bits(0)"]]}), "bits must be 1 to 64, not 0"),
+    "long length": (_schema({"fields": [["x", "int[:65]"]]}), "a length has 1 to 64 bits"),
+    "one name twice": (
+        _schema({"fields": [["x", "int"], ["y", "int"], ["x", "byte"]]}),
+        "messages.1.fields[2]: there is a field 'x' before",
+    ),
+    "name of message": (_schema({"name": 5, "fields": []}), "messages.1: name must be a text"),
+    "direction": (
+        _schema({"direction": "up", "fields": []}), "messages.1: direction must be c2s or s2c",
+    ),
+    "direction of list": (_schema({"direction": [], "fields": []}), "direction must be c2s or"),
 }  # fmt: skip
 
 FILTERS: dict[str, str] = {
@@ -97,6 +109,19 @@ FILTERS: dict[str, str] = {
     "all msg.seq": "all needs a comparison",
     "(" * 200 + "udp" + ")" * 200: "nested too deeply",
     "x" * 10_001: "at most 10000 characters",
+    "ip.addr == 5": "ip.addr is an address, and this is none",
+    "ip.src in {300.1.1.1}": "ip.src is an address",
+    "ip.dst >= 10.0.0.0/99": "ip.dst is an address",
+    "msg.resend == maybe": "msg.resend is true or false",
+    "riptide == yes": "riptide is true or false",
+    "msg.type > 5": 'msg.type is a text, and this is a number; write "5"',
+    "msg.seq in {5..1}": "the range runs backwards",
+    "frame.number == ٣": "frame.number is a number, and this is none",
+    "protocol == riptid": "protocol is never 'riptid'; did you mean 'riptide'",
+    "dialect == riptide-2.9": "did you mean 'riptide-2.",
+    'anomaly == "retransmision"': "did you mean 'retransmission'",
+    "direction in {c2s s2s}": "direction is never 's2s'; did you mean 's2c'",
+    "conn.state != opne": "did you mean 'open'",
     "msg.seq == {1}": "",
     "§": "unexpected character",
 }
@@ -212,8 +237,8 @@ WORDS: list[Case] = [
     (["plot", "acks", LOSSY, "٣"], 2, "is no connection"),
     (["plot", "acks", LOSSY, "--from", "nan"], 2, "is no time"),
     (["plot", "acks", LOSSY, "--to", MANY], 2, "is no time"),
-    (["plot", "acks", LOSSY, "-o", "nosuch/x.svg"], 2, "nosuch/x.svg: No such file"),
-    (["report", LOSSY, "-o", "nosuch/x.html"], 2, "nosuch/x.html: No such file"),
+    (["plot", "acks", LOSSY, "-o", "nosuch/x.svg"], 3, "nosuch/x.svg: No such file"),
+    (["report", LOSSY, "-o", "nosuch/x.html"], 3, "nosuch/x.html: No such file"),
     (["report", "missing.pcap"], 3, "missing.pcap: No such file"),
     (["browse", "missing.pcap"], 3, "missing.pcap: No such file"),
     (["diagnose", LOSSY, "--fail-on", "loss>nan%"], 2, "--fail-on wants"),
@@ -234,6 +259,18 @@ WORDS: list[Case] = [
     (["fuzz", "riptide", "--target", "127.0.0.1:9", "--rate", "inf"], 2, "is no number"),
     (["minimise", "x", "--answer", "nan"], 2, "is no number"),
     (["minimise", "x"], 2, "x is no failure folder: No such file or directory"),
+    (["DIAGNOSE", LOSSY], 2, "did you mean 'diagnose'"),
+    (["protocols", "RIPTIDE"], 2, "did you mean 'riptide'"),
+    (["plot", "acks", LOSSY, "5"], 2, "there is no connection 5; there are 1 to 1"),
+    (["plot", "rate", LOSSY, "--interval", "0s"], 2, "longer than nothing"),
+    (["survey", LOSSY, "--out", "x", "--interval", "0"], 2, "longer than nothing"),
+    (["survey", LOSSY, "--out", "/proc/x"], 3, "/proc/x: No such file"),
+    (["slice", LOSSY, "-w", "x.pcap", "--around", "#2000"], 2, "there is no frame 2000; there are 1 to 1073"),
+    (["anonymise", LOSSY, "-w", "x.pcap", "--key-file", "nosuch"], 2, "makes a key"),
+    (["encode", "riptide", "Reliable", "sequence_id=1", "sequence_id=2"], 2, "is given twice"),
+    (["sniff", "-i", "lo", "-o", "x:y"], 2, "--backend tshark"),
+    (["sniff", "-i", "lo", "--backend", "tshark", "-o", "x"], 2, "-o wants NAME:VALUE, not 'x'"),
+    (["sniff", "-i", "lo", "-Y", "nosuch", "-w", "nosuch/x"], 4, "no field is called 'nosuch'"),
     *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", "run", "--monitor", monitor], 2, said)
       for monitor, said in (("exec:'", "No closing quotation"), (f"pid:{MANY}", "is no monitor"),
                             ("memory:٣", "is no monitor"))),
@@ -259,6 +296,8 @@ STDIN: list[tuple[list[str], str | bytes, str]] = [
      "sequence_id: is no number"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": 1.5}, "type": "Reliable"}',
      "sequence_id: is no whole number"),
+    (["encode", "riptide", "-"], '{"fields": {"data": [999]}, "type": "Reliable"}',
+     "Reliable: data: is no text of hexadecimal digits"),
     (["encode", "teeworlds", "-"], '{"fields": {"chunks": 5}}', "teeworlds"),
     (["encode", "teeworlds", "-"], '{"fields": {"chunks": [5]}}', "teeworlds"),
     (["decode", "riptide", "-"], "xyz", "hexadecimal"),
@@ -321,6 +360,20 @@ def test_wrong_schemas(name: str) -> None:
 def test_wrong_schema_files(name: str, content: str | bytes, said: str) -> None:
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     check(["read", LOSSY, "--schema", name], 2, said)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("x = " + "[" * 3000 + "]" * 3000, "plan.toml: nested too deeply"),
+        ("protocol = 'riptide'\ntarget = '127.0.0.1:9'\ncases = 'many'", "plan.toml: cases: 'many' is"),
+        ("protocol = ['riptide']", "plan.toml: protocol takes one value"),
+        (f"cases = {MANY}", "plan.toml: a number has too many digits"),
+    ],
+)
+def test_wrong_plans(content: str, said: str) -> None:
+    Path("plan.toml").write_text(content)
+    check(["fuzz", "--plan", "plan.toml"], 2, said)
 
 
 def test_a_schema_is_no_pipe() -> None:

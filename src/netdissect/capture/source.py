@@ -53,6 +53,7 @@ _UNREADABLE: Final = (
     ("a file compressed by lzop", b"\x89LZO"),
     ("a file compressed by compress", b"\x1f\x9d"),
     ("a file compressed by snappy", b"\xff\x06\x00\x00sNaPpY"),
+    ("a file compressed by lzma, the format before xz,", b"\x5d\x00\x00"),
 )
 """What captures come in besides, and the bytes it starts with."""
 

@@ -35,7 +35,8 @@ def fit_to_write(target: str, sources: Sequence[str]) -> None:
 
     """
     for source in sources:
-        if target != "-" and os.path.exists(target) and os.path.samefile(source, target):  # noqa: PTH110, PTH121 - as given
+        there = os.path.exists(target) and os.path.exists(source)  # noqa: PTH110 - as given
+        if target != "-" and there and os.path.samefile(source, target):  # noqa: PTH121 - as above
             raise UsageError(f"{target} is read from: write to another file")
 
 

@@ -67,6 +67,8 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
         name, equals, text = word.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{quoted(word)} is not FIELD=VALUE.")
+        if name in values:
+            raise click.BadParameter(f"{quoted(name)} is given twice.")
         values[name] = text
     return values
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from netdissect.model.errors import UsageError, did_you_mean
+from netdissect.model.errors import UsageError, did_you_mean, reason
 from netdissect.model.files import read_text
 from netdissect.model.text import quoted
 
@@ -42,8 +42,10 @@ def read_plan(path: str, command: click.Command) -> dict[str, Any]:
         data = tomllib.loads(read_text(path, MAX_PLAN_OCTETS))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise UsageError(f"{path}: {reason(error)}") from error
+    except RecursionError:
+        raise UsageError(f"{path}: nested too deeply") from None
     known = _keys(command)
     oracles = data.pop("oracles", {})
     values: dict[str, Any] = {}
@@ -78,11 +80,16 @@ def _value(where: str, param: click.Parameter, value: Any) -> Any:
     texts = value if isinstance(value, list) else [value]
     if any(isinstance(each, bool) or not isinstance(each, str | int | float) for each in texts):
         raise UsageError(f"{where} must be a text or a number, or a list of them")
-    if getattr(param, "multiple", False):
-        return [str(each) for each in texts]
-    if isinstance(value, list):
+    several = getattr(param, "multiple", False)
+    if isinstance(value, list) and not several:
         raise UsageError(f"{where} takes one value")
-    return str(value)
+    given = [str(each) for each in texts]
+    try:
+        for each in given:
+            param.type.convert(each, param, None)
+    except click.BadParameter as error:
+        raise UsageError(f"{where}: {error.message}") from None
+    return given if several else given[0]
 
 
 def _monitors(path: str, oracles: Any) -> list[str]:

@@ -24,4 +24,14 @@ def names() -> Names:
     """Return the names; the table is read once."""
     from netdissect import lookup  # noqa: PLC0415
 
-    return Names(lookup.field_table(), {**_ALIASES, **lookup.field_aliases()})
+    return Names(
+        lookup.field_table(),
+        {**_ALIASES, **lookup.field_aliases()},
+        {"protocol": lookup.protocol_names, "dialect": _dialects, "anomaly": lookup.catalogue},
+    )
+
+
+def _dialects() -> list[str]:
+    from netdissect import lookup  # noqa: PLC0415
+
+    return [one.name for protocol in lookup.loaded_protocols() for one in protocol.dialects]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import CaptureFileError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
@@ -40,14 +40,14 @@ def write_file(path: str, text: str) -> int:
     """Write a file that the user named and return its size in bytes.
 
     Raises:
-        UsageError: there can be no such file.
+        CaptureFileError: there can be no such file.
 
     """
     octets = text.encode("utf-8", "backslashreplace")
     try:
         Path(path).write_bytes(octets)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        raise CaptureFileError(f"{path}: {error.strerror or error}") from error
     return len(octets)
 
 

@@ -10,8 +10,8 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json, write_file
-from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import SPAN
+from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.spans import LENGTH, SPAN
 from netdissect.model.errors import UsageError
 from netdissect.model.text import number, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, level
@@ -65,7 +65,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
 @click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
 @click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
 @click.option("--space", metavar="NAME", help="The units of one space alone: reliable, notify ...")
-@click.option("--interval", type=SPAN, metavar="TIME", help="Width of the spans of a rate.")
+@click.option("--interval", type=LENGTH, metavar="TIME", help="Width of the spans of a rate.")
 @click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
 @click.option("--height", type=click.IntRange(4, 100), metavar="N", help="Rows of a picture.")
 @click.option("--ascii", "plain", is_flag=True, help="Only ASCII characters.")
@@ -118,7 +118,7 @@ def command(
                 screen.text("No connection of a known protocol.")
             return session.status()
         numbers = connections or worst(session.reports)[:1]
-        histories = [_history(found.gallery.histories, number) for number in numbers]
+        histories = [_history(found.gallery.histories, number, session) for number in numbers]
         asked = Wanted(space, start, end, interval, octets)
         drawn = [chart for history in histories for chart in charts(kind, history, asked)]
         if not drawn:
@@ -137,10 +137,10 @@ def _span(start: int | None, end: int | None) -> tuple[int, int] | None:
     return None if start is None and end is None else (start or 0, 1 << 62 if end is None else end)
 
 
-def _history(histories: dict[int, History], number: int) -> History:
+def _history(histories: dict[int, History], number: int, session: Session) -> History:
     history = histories.get(number)
     if history is None or history.report is None:
-        raise UsageError(f"there is no connection {number}")
+        raise missing(number, session.reports)
     return history
 
 

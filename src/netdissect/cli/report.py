@@ -12,7 +12,7 @@ from netdissect._version import __version__
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.output import Look, write_file
-from netdissect.cli.session import Choices, Session
+from netdissect.cli.session import Choices, Session, missing
 from netdissect.model.errors import UsageError
 from netdissect.render.safe import safe
 
@@ -149,7 +149,7 @@ def _subject(session: Session, found: Gathered, number: int, *, told: bool) -> S
 
     report = session.reports.by_number(number)
     if report is None:
-        raise UsageError(f"there is no connection {number}")
+        raise missing(number, session.reports)
     subject = Subject(report, report.diagnosis or diagnose(report))
     if not told:
         return subject

@@ -84,6 +84,8 @@ def command(
 
     with BlockReader(file) as reader:
         read, written = slice_capture(reader, target, wanted)
+    if around is not None and by_frame and int(around[1:]) > read:
+        raise UsageError(f"--around: there is no frame {around[1:]}; there are 1 to {read}")
     return say(f"{written:,} of {read:,} frames written to {target}", [reader], quiet=look.quiet)
 
 

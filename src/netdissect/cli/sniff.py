@@ -14,6 +14,7 @@ from netdissect.cli.live import LiveSession, load
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
+from netdissect.model.text import quoted
 from netdissect.render.console import Screen
 
 if TYPE_CHECKING:
@@ -150,6 +151,11 @@ def command(
         )
     written_only = look.quiet and write is not None and not live
     show = metrics is not None or (write != "-" and not written_only)
+    if display_filter is not None:  # what is wrong with it is said before anything is captured
+        from netdissect.cli.naming import names as known  # noqa: PLC0415
+        from netdissect.filters import compile_filter  # noqa: PLC0415
+
+        compile_filter(display_filter, known())
     # Read now: the user that this process becomes may not read the files of root.
     where, names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
@@ -194,6 +200,10 @@ def _session(
         raise click.UsageError("-b, -a filesize: and -a files: want a file to write: -w FILE.")
     if autostop.files and ring is None:
         raise click.UsageError("-a files: wants -b, which says when a file is full.")
+    if rest["preferences"] and rest["backend"] != "tshark":
+        raise click.UsageError("-o is a preference of tshark: --backend tshark.")
+    if unlike := [text for text in rest["preferences"] if not text.partition(":")[1]]:
+        raise click.UsageError(f"-o wants NAME:VALUE, not {quoted(unlike[0])}.")
     request = LiveRequest(
         interface=interface,
         file=file,

@@ -10,7 +10,7 @@ import click
 
 from netdissect.model.text import quoted
 
-__all__ = ["AROUND_TYPE", "SPAN", "Amount"]
+__all__ = ["AROUND_TYPE", "LENGTH", "SPAN", "Amount"]
 
 _UNITS = {
     "ns": 1,
@@ -36,6 +36,10 @@ class _Span(_TextType):
 
     name = "time"
 
+    def __init__(self, least: int = 0) -> None:
+        """Keep the shortest one allowed."""
+        self._least = least
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return nanoseconds."""
         if isinstance(value, int):
@@ -43,10 +47,15 @@ class _Span(_TextType):
         match = _TEXT.match(str(value))
         if match is None:
             self.fail(f"{quoted(value)} is no time; write 3s, 250ms or 1.5m.", param, ctx)
-        return min(_MAX_NS, round(float(match[1]) * _UNITS[match[2]]))
+        found = min(_MAX_NS, round(float(match[1]) * _UNITS[match[2]]))
+        if found < self._least:
+            self.fail("a span is longer than nothing.", param, ctx)
+        return found
 
 
 SPAN = _Span()
+LENGTH = _Span(least=1)
+"""A span that is something's length."""
 
 
 class Amount(click.FloatRange):

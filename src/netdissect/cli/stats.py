@@ -13,7 +13,7 @@ from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
-from netdissect.cli.spans import SPAN
+from netdissect.cli.spans import LENGTH
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.intervals import Interval
 from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
@@ -29,7 +29,7 @@ __all__ = ["command"]
 @options.capture({"connection": click.IntRange(min=1)}, second=True)
 @options.narrowed
 @click.option(
-    "--interval", type=SPAN, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
+    "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
 )
 @click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns for other programs.")
 @options.json_output
@@ -60,8 +60,6 @@ def command(
     netdissect stats game.pcap 1 --interval 500ms
     netdissect -z io,stat,1 game.pcap
     """
-    if interval <= 0:
-        raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
     with Session(file, choices, quiet=look.quiet) as session:
         session.only = None if connection is None else frozenset({connection})
         if second is None:

@@ -14,7 +14,7 @@ from netdissect.cli.complete import FILE, offer_files
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices
-from netdissect.cli.spans import SPAN
+from netdissect.cli.spans import LENGTH
 from netdissect.model.errors import UsageError
 from netdissect.model.survey import Outcome, Section
 
@@ -42,7 +42,7 @@ _NAMED = 10
 )
 @click.option("--units", is_flag=True, help="Keep every reliable unit, not only their counts.")
 @click.option(
-    "--interval", type=SPAN, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
+    "--interval", type=LENGTH, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
 )
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; one per core.")
 @click.option("--scheduler", metavar="URL", help="A Dask scheduler that runs: tcp://host:8786.")

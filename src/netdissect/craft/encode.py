@@ -194,6 +194,8 @@ def _from_json(outer: Any, value: Any) -> Any:
         return _hexadecimal(value)
     if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
         return field.any2i(None, value)
+    if isinstance(value, (list, dict)) and _holds_octets(field):
+        raise TypeError("is no text of hexadecimal digits")
     return _fitting(field, field.any2i(None, value))
 
 

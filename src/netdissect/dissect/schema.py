@@ -172,10 +172,15 @@ def parse_schema(data: Any, *, origin: str = "schema") -> Schema:
         where = f"{origin}: messages.{key}"
         if not isinstance(row, dict):
             raise SchemaError(f"{where}: an object with name and fields is wanted")
+        name, direction = row.get("name", key), row.get("direction")
+        if not isinstance(name, str):
+            raise SchemaError(f"{where}: name must be a text, not {quoted(name)}")
+        if direction not in (None, "c2s", "s2c"):
+            raise SchemaError(f"{where}: direction must be c2s or s2c, not {quoted(direction)}")
         message = MessageSchema(
-            str(row.get("name", key)),
+            name,
             _fields(row.get("fields", []), where),
-            row.get("direction"),
+            direction,
             _names(row.get("dialects", ()), where),
         )
         messages[str(key)] = message
@@ -247,7 +252,13 @@ def _table(data: dict[str, Any], key: str, origin: str) -> dict[str, Any]:
 def _fields(rows: Any, where: str) -> tuple[SchemaField, ...]:
     if not isinstance(rows, list):
         raise SchemaError(f"{where}: fields must be a list of [name, type]")
-    return tuple(_field(row, f"{where}.fields[{index}]") for index, row in enumerate(rows))
+    found: dict[str, SchemaField] = {}
+    for index, row in enumerate(rows):
+        place = f"{where}.fields[{index}]"
+        item = _field(row, place)
+        if found.setdefault(item.name, item) is not item:
+            raise SchemaError(f"{place}: there is a field {quoted(item.name)} before")
+    return tuple(found.values())
 
 
 def _field(row: Any, where: str) -> SchemaField:
@@ -265,7 +276,11 @@ def _field(row: Any, where: str) -> SchemaField:
         raise SchemaError(f"{where}: {quoted(text)} is no type")
     base, size, dimensions = match.groups()
     number = int(size) if size else bits[0] if bits else None
+    if number is not None and not 1 <= number <= MAX_BITS:
+        raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {number}")
     sizes = tuple(_dimension(part) for part in re.findall(r"\[(:?\d*)\]", dimensions))
+    if any(part is not None and part < -MAX_BITS for part in sizes):
+        raise SchemaError(f"{where}: a length has 1 to {MAX_BITS} bits")
     return SchemaField(name, TypeRef(text, base, number, sizes))
 
 

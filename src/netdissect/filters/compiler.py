@@ -278,23 +278,41 @@ class _Compiler:
             for literal in item if isinstance(item, tuple) else (item,):
                 self.fits(test, literal)
             if isinstance(item, tuple):
+                low, high = _number(item[0]), _number(item[1])
+                if low is not None and high is not None and low > high:
+                    raise self.fault("the range runs backwards", item[0].span)
                 checks.append(_range(item[0], item[1]))
             elif isinstance(item, Literal):
                 checks.append(_equal(item))
         return lambda value: any(check(value) for check in checks)
 
     def fits(self, test: Test, value: Literal | Field) -> None:
-        """Refuse what a number is compared with and can never equal: a text."""
+        """Refuse what a field is compared with and can never equal."""
         left = test.left
         if not isinstance(left, Field) or not isinstance(value, Literal):
             return
         number = _number(value)
         if number is not None and abs(number) == math.inf:
             raise self.fault("this number is too large", value.span)
+        if test.operator in {"contains", "matches"}:
+            return
         whole = left.cut is None and left.function == ""
-        counts = bool(left.function) or (whole and self.names.is_number(left.name))
-        if number is None and counts and test.operator not in {"contains", "matches"}:
+        kinds = self.names.kinds(left.name) if whole else frozenset()
+        if number is None and (left.function or (whole and self.names.is_number(left.name))):
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
+        if number is None and kinds and kinds <= {"presence", "bool"}:
+            raise self.fault(f"{left.name} is true or false, and this is neither", value.span)
+        if kinds == {"address"} and _network(value) is None:
+            raise self.fault(f"{left.name} is an address, and this is none", value.span)
+        if number is not None and kinds == {"str"} and test.operator in _ORDER:
+            raise self.fault(
+                f'{left.name} is a text, and this is a number; write "{value.text}"', value.span
+            )
+        known = self.names.texts(left.name) if whole and test.operator not in _ORDER else ()
+        # Dialects that are all still possible are one text: `riptide-2.1/2.2`.
+        if known and value.text not in known and "/" not in value.text:
+            near = did_you_mean(value.text, known)
+            raise self.fault(f"{left.name} is never {quoted(value.text)}{near}", value.span)
 
     def pattern(self, literal: Literal) -> _Check:
         try:
@@ -325,6 +343,8 @@ def _number(literal: Literal) -> float | None:
     if literal.quoted:
         return None
     lowered = literal.text.lower()
+    if not literal.text.isascii():
+        return None  # Python reads the digits of every script
     if lowered in {"true", "false"}:
         return lowered == "true"
     try:

@@ -7,7 +7,7 @@ a datagram.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -48,6 +48,15 @@ Getter: TypeAlias = Callable[[Scope], Sequence[Any]]
 _UDP_HEADER = 8
 _NUMBERS = frozenset({"int", "float"})
 """Kinds of fields that hold numbers."""
+_VALUES: dict[str, tuple[str, ...]] = {
+    "direction": ("c2s", "s2c"),
+    "conn.state": ("open", "closed", "timed_out", "rejected", "silent", "unknown"),
+    "conn.handshake": ("accepted", "rejected", "unanswered", "not_seen"),
+    "conn.vantage": ("client", "server", "middle", "unknown"),
+    "msg.kind": ("original", "retransmission", "duplicate"),
+    "anomaly.severity": ("chat", "note", "warn", "error"),
+}
+"""Texts that are all a field of a few can hold."""
 _DEPTH_LIMIT = 32
 
 
@@ -137,6 +146,11 @@ def _found(attribute: str) -> Getter:
 _Row: TypeAlias = tuple[FieldInfo, Getter]
 
 
+def _listed(name: str) -> str:
+    *rest, last = _VALUES[name]
+    return f"{', '.join(rest)} or {last}"
+
+
 def _row(name: str, kind: str, meaning: str, getter: Getter, unit: str = "") -> tuple[str, _Row]:
     return name, (FieldInfo(name, kind, meaning, unit), getter)
 
@@ -190,25 +204,25 @@ _BUILTIN: dict[str, _Row] = dict(
         _row(
             "direction",
             "str",
-            "c2s or s2c",
+            _listed("direction"),
             lambda s: () if s.record.direction is None else (Direction(s.record.direction).label,),
         ),
         _row("conn.id", "int", "connection number", lambda s: _one(s.record.connection)),
         _row(
             "conn.state",
             "str",
-            "open, closed, timed_out, rejected, silent or unknown",
+            _listed("conn.state"),
             _report("state"),
         ),
         _row(
             "conn.handshake",
             "str",
-            "accepted, rejected, unanswered or not_seen",
+            _listed("conn.handshake"),
             _report("handshake"),
         ),
         _row("conn.client", "str", "client's address and port", _report("client")),
         _row("conn.server", "str", "server's address and port", _report("server")),
-        _row("conn.vantage", "str", "client, server, middle or unknown", _report("vantage")),
+        _row("conn.vantage", "str", _listed("conn.vantage"), _report("vantage")),
         _row("msg.type", "str", "message type", _each(lambda item: item.type)),
         _row(
             "msg.index", "int", "position in the datagram, from 0", _each(lambda item: item.index)
@@ -224,7 +238,7 @@ _BUILTIN: dict[str, _Row] = dict(
         ),
         _row("msg.seq", "int", "full sequence number", _tracked("seq")),
         _row("msg.wire_seq", "int", "sequence number on the wire", _tracked("wire_seq")),
-        _row("msg.kind", "str", "original, retransmission or duplicate", _tracked("kind")),
+        _row("msg.kind", "str", _listed("msg.kind"), _tracked("kind")),
         _row(
             "msg.reliable",
             "presence",
@@ -268,7 +282,7 @@ _BUILTIN: dict[str, _Row] = dict(
         ),
         _row("msg.added_ms", "float", "what resends added to that", _tracked("added_ms"), "ms"),
         _row("anomaly", "str", "codes of findings", _found("code")),
-        _row("anomaly.severity", "str", "chat, note, warn or error", _found("severity")),
+        _row("anomaly.severity", "str", _listed("anomaly.severity"), _found("severity")),
     )
 )
 
@@ -361,6 +375,8 @@ class Names:
     path."""
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Other tools' names -> ours (`tw.chunk.seq` -> `msg.wire_seq`)."""
+    values: Mapping[str, Callable[[], Iterable[str]]] = field(default_factory=dict)
+    """Field -> what returns all texts that it can hold (`protocol`, `anomaly`)."""
 
     def resolve(self, name: str) -> Getter | None:
         """Return the getter of a name; None where no such name exists."""
@@ -382,20 +398,34 @@ class Names:
             return True  # what a user schema decodes has names that only the user knows
         return any(other.endswith("." + path) for other in known)
 
-    def is_number(self, name: str) -> bool:
-        """Return whether all values of an existing name are numbers."""
+    def kinds(self, name: str) -> frozenset[str]:
+        """Return the kinds of values that an existing name has; more than one where it means
+        several fields, none where nothing is known.
+        """
         name = self.aliases.get(name, name)
         if name in _BUILTIN:
-            return _BUILTIN[name][0].kind in _NUMBERS
+            return frozenset({_BUILTIN[name][0].kind})
         head, _, path = name.partition(".")
+        if head in self.protocols and not path:
+            return frozenset({"presence"})
         asked = self.protocols if head == "msg" else {head: self.protocols.get(head, {})}
-        kinds = {
+        return frozenset(
             info.kind
             for known in asked.values()
             for other, info in known.items()
             if other == path or other.endswith("." + path)
-        }
+        )
+
+    def is_number(self, name: str) -> bool:
+        """Return whether all values of an existing name are numbers."""
+        kinds = self.kinds(name)
         return bool(kinds) and kinds <= _NUMBERS
+
+    def texts(self, name: str) -> frozenset[str]:
+        """Return all texts that an existing name can hold; empty where that is not known."""
+        name = self.aliases.get(name, name)
+        known = self.values.get(name)
+        return frozenset(_VALUES.get(name, ()) if known is None else known())
 
     def is_list(self, name: str) -> bool:
         """Return whether some message may have a list of that name."""

@@ -65,5 +65,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'NAME'?` with the name closest to a misspelt word, "" where none is
     close.
     """
-    near = difflib.get_close_matches(word, list(known), 1) if len(word) <= _LONGEST_NAME else []
-    return f"; did you mean {quoted(near[0])}?" if near else ""
+    if len(word) > _LONGEST_NAME:
+        return ""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, 1)
+    return f"; did you mean {quoted(names[near[0]])}?" if near else ""

@@ -27,7 +27,7 @@ from uuid import uuid4
 
 from netdissect._version import __version__
 from netdissect.model.closing import Closing
-from netdissect.model.errors import AccessError, CaptureFileError, UsageError
+from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import read_text
 from netdissect.model.survey import Outcome
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
@@ -66,7 +66,7 @@ class Dataset:
 
         Raises:
             UsageError: it is something else, was made with other settings, or is being written.
-            AccessError: it cannot be made.
+            CaptureFileError: it cannot be made.
 
         """
         try:
@@ -75,7 +75,7 @@ class Dataset:
         except (FileExistsError, NotADirectoryError) as error:
             raise UsageError(f"{self.path} is no folder") from error
         except OSError as error:
-            raise AccessError(f"{self.path}: {error.strerror or error}") from error
+            raise CaptureFileError(f"{self.path}: {error.strerror or error}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._settle(settings)

@@ -116,8 +116,10 @@ class TsharkSource(ChildSource):
                 self._taker.ended()
                 said = self._taker.said() or said
             raise failure(self._backend, self._where, self._request, said)
-        # tshark ends with 0 where its interface has gone.
-        if (status or self.live) and not stopped:
+        # tshark ends with 0 where its interface has gone. One that was ended while it began may
+        # have refused what it was given.
+        refused = status and not info.frames and message(said, "tshark")
+        if refused or ((status or self.live) and not stopped):
             what = message(said, "tshark") or "tshark has ended"
             self.fault = (
                 f"capture on {self._where} ended: {what}"
