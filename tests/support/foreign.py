@@ -148,6 +148,14 @@ def short_lengths(rng: random.Random) -> Iterator[bytes]:
         yield pack(">H", len(body)) + body
 
 
+def counted_answers(rng: random.Random) -> Iterator[bytes]:
+    """A length of one octet, a kind and a counter, and the same counter in the answer."""
+    first = rng.randrange(3, 200)
+    for number in range(first, first + 40):
+        yield bytes([2, 1, number])
+        yield bytes([2, 2, number])
+
+
 def noise(rng: random.Random) -> Iterator[bytes]:
     for _ in range(40):
         yield rng.randbytes(rng.randrange(1, 200))
@@ -155,8 +163,10 @@ def noise(rng: random.Random) -> Iterator[bytes]:
 
 STREAMS: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
-    for make in (json_scalars, words_and_scalars, json_objects, chat, short_lengths, noise)
-}
+    for make in (
+        json_scalars, words_and_scalars, json_objects, chat, short_lengths, counted_answers, noise,
+    )
+}  # fmt: skip
 """Name -> what makes the pieces of one stream."""
 
 

@@ -29,6 +29,7 @@ from agreement import captures
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import Options, analyze, decode_as, iter_timeline
 from netdissect.pipeline.records import iter_records
+from twocaptures import rewritten
 
 PATHS = captures("knet")
 WAYS = ("c2s", "s2c")
@@ -516,6 +517,31 @@ def test_streams(path: Path) -> None:
         tcp, texts = space(report, "tcp", direction), space(report, "message", direction)
         assert tcp.extra["stream_octets"] == stream["stream_bytes"]
         assert texts.units == stream["complete_messages"]
+
+
+@pytest.mark.parametrize(
+    ("stem", "first", "last"),
+    [
+        ("tcp_loss_retransmit", 200, 400), ("tcp_loss_retransmit", 350, 541),
+        ("tcp_rechunked.server", 850, 1050),
+    ],
+)  # fmt: skip
+def test_a_stream_is_known_from_its_middle_by_its_pings(
+    stem: str, first: int, last: int, tmp_path: Path
+) -> None:
+    path = next(path for path in PATHS if path.stem == stem)
+    part = rewritten(path, tmp_path / "part.pcap", lambda found: found[first:last])
+    (report,) = analyze(part, options=Options(strict=True)).connections
+    (whole,) = reports(path)
+    assert (report.client, report.server) == (whole.client, whole.server)
+    assert report.codes.keys() <= {
+        "unknown-start", "retransmission", "head-of-line-blocking", "closed-by", "duplicate"
+    }  # fmt: skip
+    kinds = {(unit.copies[0].frame, unit.direction, unit.type) for unit in units(path)}
+    found = [unit for unit in iter_timeline(Path(part)) if isinstance(unit, UnitRecord)]
+    assert found
+    for unit in found:
+        assert (unit.copies[0].frame + first, unit.direction, unit.type) in kinds
 
 
 @pytest.mark.parametrize("dialect", ["knet-tundra", "knet-2.x", "knet-tcp"])

@@ -44,7 +44,7 @@ SAMPLE_PIECES: Final = 256
 """Pieces of stream held for recognition: a message can be cut into pieces of one octet."""
 SAMPLE_PACKETS: Final = 1024
 """Segments held for recognition, those without data included."""
-SAMPLE_OCTETS: Final = 16 * 1024
+SAMPLE_OCTETS: Final = 128 * 1024
 """Octets of stream held for recognition."""
 
 _SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)

@@ -379,6 +379,17 @@ def test_a_stream_is_taken_up_behind_a_gap() -> None:
     assert found[0][0] == b"\x01\x09"
 
 
+def test_octets_behind_a_gap_that_happen_to_be_a_message_are_none() -> None:
+    framer = VleFramer()
+    framer.feed(Piece(b"\x05\x14ab", 0))  # type: ignore[arg-type]
+    middle = [b"xyz", b"\x03\x14ab", b"qqq", b"\x01\x02", b"\x01\x14", b"\x02\x14c", b"\x01\x15"]
+    found = []
+    for place, octets in enumerate(middle):
+        found += framer.feed(Piece(octets, 100 + place, gap=90 * (place == 0)))  # type: ignore[arg-type]
+    assert [octets for octets, *_ in found] == [b"\x14", b"\x14c", b"\x15"]
+    assert framer.skipped == len(b"".join(middle[:4]))
+
+
 # -- who speaks what -------------------------------------------------------------------------------
 
 
@@ -410,6 +421,18 @@ def test_each_direction_has_its_dialect() -> None:
     claim = PROTOCOL.recognise(sample, "udp", final=True)
     assert claim is not None
     assert (claim.client, claim.dialects) == (0, ("knet-2010", "knet-2.x"))
+
+
+def test_replies_of_a_client_of_2010_alone_are_no_pings_of_a_server() -> None:
+    rows = [bytes(8), built(0, b"\x01\x01", b"\x01\x02")]
+    for size in (1, 2):
+        sample = [(0, n, octets) for n, octets in enumerate(rows[:size])]
+        for final in (False, True):
+            assert PROTOCOL.recognise(sample, "udp", final=final) is None
+    rows += [built(n, b"\x00" + bytes([n]), b"\x03" + bytes([n, 0, 0]) + bytes(4)) for n in (1, 2, 3)]
+    claim = PROTOCOL.recognise([(0, n, octets) for n, octets in enumerate(rows)], "udp", final=False)
+    assert claim is not None
+    assert (claim.client, claim.dialects[0]) == (None, "knet-2010")
 
 
 def test_a_wrong_dialect_is_taken_back() -> None:

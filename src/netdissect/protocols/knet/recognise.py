@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.knet.datagrams import READERS, Reader
 from netdissect.wire.knet import (
@@ -34,6 +33,7 @@ CONVERSATION: Final = 66
 ACKNOWLEDGED: Final = 80
 ATTEMPTS: Final = 62
 TCP_OPENING: Final = 64
+TCP_MIDDLE: Final = 64
 TCP_PINGS: Final = 85
 """Scores of the evidence in section 13; see `model.claims.STRONG`."""
 WEIGHTS: Final = {
@@ -50,7 +50,11 @@ _STEP: Final = 64
 """PacketIDs of one sender advance by less than this from one captured datagram to the next."""
 _PING_STEP: Final = 8
 _ATTEMPTS_NEEDED: Final = 3
-_MAX_STREAM: Final = 64 * 1024
+_MAX_STREAM: Final = 128 * 1024
+_PING_NS: Final = 3_500_000_000
+"""How often a side asks. Section 8."""
+_PINGS: Final = (b"\x02\x01", b"\x02\x02")
+"""Length and ID of a ping and of its reply in a stream."""
 _CONTROL_SIZES: Final = {PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 7, DISCONNECT: 0,
                          DISCONNECT_ACK: 0, FLOW_CONTROL: 2}  # fmt: skip
 _ACK_WINDOW_NS: Final = 1_000_000_000
@@ -278,6 +282,8 @@ def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
         }
         if answers >= {b"\x01", b"\x02"}:
             return OPENING_ANSWERED, "the server's pings 1 and 2 are answered", client
+        if not one.number and not found.hows[one.side].legacy:
+            continue  # In 2010 these are a client's replies to pings 1 and 2.
         return OPENING, f"PacketID {one.number} holds pings 1 and 2", client
     return 0, "", None
 
@@ -380,47 +386,60 @@ def _attempts(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 
 def _stream(sample: Sequence[Sample]) -> Claim | None:
-    """Look for a ping or its reply at the start of both directions, and plausible messages."""
-    if len({side for side, _, _ in sample}) == 1:
-        return None
+    """Look for ping 1 or its reply at the start of both directions; in the middle of a stream for
+    two pings that were answered.
+    """
     streams = (bytearray(), bytearray())
-    for side, _, octets in sample:
-        streams[side].extend(octets[: _MAX_STREAM - len(streams[side])])
-    read_sides = [_tcp_messages(bytes(stream)) for stream in streams]
-    first, second = read_sides
-    if first is None or second is None or not first or not second:
+    pieces: list[tuple[int, int, int, int]] = []
+    for side, time_ns, octets in sample:
+        start = len(streams[side])
+        streams[side].extend(octets[: _MAX_STREAM - start])
+        pieces.append((side, time_ns, start, len(streams[side])))
+    answered, is_timer = _answered(pieces, streams)
+    if all(_pings(stream, 0, 1) in ([(1, 1)], [(2, 1)]) for stream in streams) and answered:
+        score = TCP_PINGS if answered > 1 else TCP_OPENING
+        reason = f"both streams begin with ping 1 or its reply; {answered} pings answered"
+    elif answered > 1 and is_timer:
+        score, reason = TCP_MIDDLE, f"{answered} pings answered"
+    else:
         return None
-    pings = [dict.fromkeys(found, 0) for found in read_sides if found is not None]
-    mutual = sum(
-        (2, payload) in pings[1 - side] for side in (0, 1) for (number, payload) in pings[side]
-        if number == 1
-    )  # fmt: skip
-    openings = all(found[0] in ((1, b"\x01"), (2, b"\x01")) for found in (first, second))
-    if not openings or not mutual:
-        return None
-    score = TCP_PINGS if mutual > 1 else TCP_OPENING
     return Claim(
         protocol="knet",
         score=score,
         dialects=("knet-tcp", "knet-tcp"),
         client=None,
         roles_from="first_frame",
-        reasons=(f"both streams begin with ping 1 or its reply; {mutual} pings answered",),
+        reasons=(reason,),
     )
 
 
-def _tcp_messages(stream: bytes) -> list[tuple[int, bytes]] | None:
-    """Return (message ID, payload) of the whole messages; None where one is no message."""
-    found: list[tuple[int, bytes]] = []
-    place = 0
-    while place < len(stream):
-        values = read.read_KnetTcpMessage(stream, place, len(stream))
-        if values is None:
-            break
-        content = values[1]
-        number, after = KNET_7_7_16.read(content, 0, len(content))
-        if number in (1, 2) and len(content) - after != 1:
-            return None
-        found.append((number, content[after:]))
-        place = values[-1]
+def _answered(
+    pieces: list[tuple[int, int, int, int]], streams: tuple[bytearray, bytearray]
+) -> tuple[int, bool]:
+    """Return how many pings with which pieces begin were answered, and whether each side asks as
+    seldom as a timer does. `pieces`: (side, time, start, end in the stream).
+    """
+    asked: dict[tuple[int, int], int] = {}
+    newest: list[int | None] = [None, None]
+    answered, is_timer = 0, True
+    for side, time_ns, start, end in pieces:
+        for kind, number in _pings(streams[side], start, end):
+            if kind == 1:
+                last = newest[side]
+                is_timer &= last is None or 2 * (time_ns - last) > _PING_NS
+                asked[side, number] = newest[side] = time_ns
+            else:
+                at = asked.pop((1 - side, number), None)
+                answered += at is not None and 0 <= time_ns - at < _PING_NS
+    return answered, is_timer
+
+
+def _pings(stream: bytearray, place: int, end: int) -> list[tuple[int, int]]:
+    """Return (message ID, number) of the pings and replies in a row that begin between two places.
+    Section 8.
+    """
+    found = []
+    while place < end and place + 2 < len(stream) and stream[place : place + 2] in _PINGS:
+        found.append((stream[place + 1], stream[place + 2]))
+        place += 3
     return found
