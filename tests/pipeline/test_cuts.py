@@ -14,6 +14,8 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
+from twocaptures import rewritten
+from windows import BROADER
 
 PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
 TELLING = {
@@ -56,6 +58,58 @@ def stands(path: Path) -> set[str]:
         if any(f"{mark}{side}" in path.stem for mark in ("_", ".")):
             return {side, "unknown"}
     return {"unknown"} | {report.vantage for report in analyze(path).connections}
+
+
+OPENED = (
+    "riptide/udp_2.2.1_clean", "riptide/udp_2.0.0_kick_stop", "riptide/udp_2.2.1_reconnect",
+    "eoudp/late_long32_session", "eoudp/rfc02_kick", "knet/udp_clean_session",
+    "teeworlds/ddnet_client_to_064", "teeworlds/tw065_client_to_064", "teeworlds/tw07_kicked",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_an_answer_that_was_not_captured_is_no_refusal(name: str, tmp_path: Path) -> None:
+    """Any of the first frames is missing: what follows shows that the client was accepted."""
+    path = CAPTURES / f"{name}.pcap"
+    whole = analyze(path).connections
+    for missing in range(8):
+        part = rewritten(
+            path, tmp_path / "part.pcap", lambda found: found[:missing] + found[missing + 1 :]  # noqa: B023
+        )
+        found = analyze(part).connections
+        assert len(found) == len(whole)
+        for cut, report in zip(found, whole, strict=True):
+            assert cut.client == report.client
+            for said, true in zip(cut.dialects, report.dialects, strict=True):
+                assert said in {true, *BROADER.get(true, ())}
+            assert cut.handshake in {report.handshake, "not_seen"}
+            assert cut.state in {report.state, "unknown", "open"}
+            assert (cut.close or {}).get("by") == (report.close or {}).get("by")
+
+
+@pytest.mark.parametrize("name", ["ddnet_client_to_064", "tw065_client_to_064"])
+def test_a_client_heard_alone_shows_that_its_token_was_declined(name: str, tmp_path: Path) -> None:
+    path = CAPTURES / "teeworlds" / f"{name}.pcap"
+    whole = analyze(path).connections[0]
+    port = int(whole.client.rpartition(":")[2]).to_bytes(2, "big")
+    part = rewritten(
+        path, tmp_path / "part.pcap", lambda found: [row for row in found if row[1][34:36] == port]
+    )
+    (report,) = analyze(part).connections
+    assert (report.client, report.dialects) == (whole.client, ("teeworlds-0.6",) * 2)
+    assert not {"length-beyond-end", "list-short"} & report.codes.keys()
+    assert report.handshake == "accepted"
+
+
+def test_a_server_heard_alone_is_known_by_its_accept(tmp_path: Path) -> None:
+    path = CAPTURES / "teeworlds" / "tw07_wrong_version.pcap"
+    whole = analyze(path).connections[0]
+    port = int(whole.server.rpartition(":")[2]).to_bytes(2, "big")
+    part = rewritten(
+        path, tmp_path / "part.pcap", lambda found: [row for row in found if row[1][34:36] == port]
+    )
+    (report,) = analyze(part).connections
+    assert (report.client, report.roles_from) == (whole.client, "protocol")
 
 
 @pytest.mark.parametrize("path", chosen())

@@ -40,6 +40,7 @@ _EXODIA: Final = StateMachine(
         ("IDLE", "alive", 0): "JOINED",
         ("IDLE", "alive", 1): "JOINED",
         **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", *_OVER)},
+        ("CONNECTING", "informs", 0): "CONNECTED",
         ("CONNECTING", "reject", 1): "REJECTED",
         **{(state, "disconnect", 0): "CLOSED" for state in ("IDLE", "CONNECTING", *_OPEN)},
         **{(state, "timeout", 1): "TIMED_OUT" for state in ("CONNECTING", *_OPEN)},

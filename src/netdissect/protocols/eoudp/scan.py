@@ -281,12 +281,24 @@ def _packet_info(
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
         events.append((_CLOCK, stamp, True))
+    learnt = _informed(events, direction, hints)
     if not hints.extra.strangers[direction][1]:
-        return None
+        return learnt
     # What speaks its dialect every second has not been replaced.
     strangers = list(hints.extra.strangers)
     strangers[direction] = ("", 0)
-    return Hints(hints.dialects, hints.extra._replace(strangers=(strangers[0], strangers[1])))
+    extra = (learnt or hints).extra
+    return Hints(hints.dialects, extra._replace(strangers=(strangers[0], strangers[1])))
+
+
+def _informed(events: list[Event], direction: int, hints: Hints) -> Hints | None:
+    """Take a PACKET_INFO: a client that asked sends none before it was accepted, whether or not the
+    capture has that.
+    """
+    if direction or hints.extra.accepted or not hints.extra.connect:
+        return None
+    events.append((_STATE, "informs", None))
+    return Hints(hints.dialects, hints.extra._replace(accepted=True))
 
 
 def _acknowledge(
@@ -497,6 +509,7 @@ def _meaning(
         if received >= 0 and sent >= 0:
             # "Since last second" or "since last call": receiving one resets nothing here.
             events.append((_TALLY, "packet_info", sent, received, False))
+        return _informed(events, direction, hints)
     elif name == "CONNECT":
         return _connect(events, payload, row.start, direction, hints)
     elif name in ("CONNECT_REJECT", "DISCONNECT"):

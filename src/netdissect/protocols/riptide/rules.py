@@ -44,6 +44,10 @@ MACHINE: Final = StateMachine(
         ("connecting", "pending", 1): "pending",
         ("not connected", "pending", 1): "pending",
         **{(state, "welcome", 1): "connected" for state in _HANDSHAKE},
+        # What only a connected client sends: the capture may not have the Welcome.
+        **{(state, "established", 0): "connected" for state in ("connecting", "pending")},
+        **{(state, "alive", side): "connected"
+           for state in ("connecting", "pending") for side in (0, 1)},
         **{(state, "reject", 1): "rejected" for state in _HANDSHAKE},
         ("not connected", "alive", 0): "connected before",
         ("not connected", "alive", 1): "connected before",
@@ -60,7 +64,7 @@ MACHINE: Final = StateMachine(
         "rejected": "rejected",
     },
     begins=frozenset({"connect"}),
-)
+)  # fmt: skip
 """Section 6, seen from the wire. `connected before`: the capture starts mid-connection."""
 
 _COPY_MS: Final = 5.0

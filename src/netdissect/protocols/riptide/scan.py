@@ -223,6 +223,8 @@ def _welcome(
     if not direction:
         if progress.client_id is not None and client_id != progress.client_id:
             tail.append((_NOTE, "riptide-welcome-again", f"client answers with id {client_id}"))
+        if progress.phase in (UNKNOWN, CONNECTING):
+            tail.append((_HINTS, Hints(hints.dialects, Progress(CONNECTED, client_id))))
         return [unit, (_STATE, "established", None), *tail]
     if progress.phase == KNOCKING and sequence == 1:
         return [(_RESTART, "*")]

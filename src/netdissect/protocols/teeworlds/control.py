@@ -84,6 +84,13 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
     return events
 
 
+def declined(offered: str | None) -> list[Event]:
+    """Return what is told of a client whose dialect the server does not take up."""
+    return [
+        (_IDENTITY, "offered_dialect", offered), (_IDENTITY, "token_unsupported_by_server", True)
+    ]  # fmt: skip
+
+
 class _Step:
     """One control packet on its way to events."""
 
@@ -234,8 +241,7 @@ def _connect_accept(step: _Step) -> None:
         dialect, token = _answered(step)
         offered = learnt.offered
         if offered not in (None, dialect):
-            step.identity("offered_dialect", offered)
-            step.identity("token_unsupported_by_server", True)
+            step.events += declined(offered)
         if token is not None:
             step.identity("server_token", token.hex())
         tokens = (token, token)

@@ -15,15 +15,18 @@ from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.teeworlds import control, facts
 from netdissect.protocols.teeworlds.learnt import (
-    ACCEPTED,
+    ASKED,
+    CLOSED,
     ONLINE,
     UNKNOWN,
     Learnt,
 )
 from netdissect.protocols.teeworlds.names import message_types, uuid_types
+from netdissect.protocols.teeworlds.strict import declines
 from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds_forms import (
     CONNLESS_FLAG,
+    D06,
     HEADER,
     NO_TOKEN,
     RESEND,
@@ -189,6 +192,11 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     if len(payload) < start or payload[0] & CONNLESS_FLAG:
         return control.outside(payload, dialect)
     first = payload[0]
+    learnt: Learnt = hints.extra or _NOTHING
+    if learnt.phase == ASKED and learnt.offered == name and declines(payload, name):
+        known = Hints((D06, D06), learnt._replace(offered=None))
+        told: list[Event] = [(_HINTS, known), *control.declined(name)]
+        return told + scan(payload, direction, known)
     if first & control_bit:
         return control.control(payload, direction, hints, compressed=bool(first & packed_bit))
     token: bytes | None = None
@@ -206,7 +214,6 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     if tail:
         token = data[end - tail : end] if end - position >= tail else None
         end = max(position, end - tail)
-    learnt: Learnt = hints.extra or _NOTHING
     count = payload[2]
     wanted = learnt.tokens[direction]
     if wanted is not None and token != wanted:
@@ -229,7 +236,7 @@ def _add_form(dialect: str) -> _Read:
 
 def _begin(events: list[Event], direction: int, hints: Hints, learnt: Learnt) -> None:
     """Note the first data of a connection: the client's after the handshake, then the server's."""
-    if direction == 0 and (learnt.spoken or learnt.phase not in (UNKNOWN, ACCEPTED)):
+    if direction == 0 and (learnt.spoken or learnt.phase == CLOSED):
         return
     if direction == 1 or learnt.phase == UNKNOWN:
         learnt = learnt._replace(phase=ONLINE)

@@ -19,7 +19,7 @@ from netdissect.wire.teeworlds import (
 )
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
-__all__ = ["Accepted", "accepts", "connless"]
+__all__ = ["Accepted", "accepts", "connless", "declines"]
 
 _UUID_OCTETS: Final = 16
 _PADDED: Final = 1 + tw.PADDED_OCTETS
@@ -31,6 +31,10 @@ _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
 }
 """Dialect -> control id -> octets of the body with the id. Close is looked at by `_close`."""
 _CONNLESS_07: Final = bytes([tw.CONNLESS_FLAG | tw.CONNLESS_VERSION])
+_SENDERS: Final = {
+    tw.CONNECT: frozenset({0}), tw.ACCEPTED: frozenset({1}), tw.ACCEPT: frozenset({0})
+}  # fmt: skip
+"""Control id -> who sends it, as far as only one side does."""
 _NO_ACK: Final = {tw.D07: (1, 5), tw.D06: (1,), tw.D065: (1,), tw.DDNET: (1,)}
 """Control messages whose ack is 0."""
 
@@ -103,7 +107,7 @@ def _control(  # noqa: PLR0911 - vetoes
         return None
     if dialect == tw.D07 and len(body) == _PADDED and any(body[5:]):
         return None
-    return Accepted(number, frozenset())
+    return Accepted(number, _SENDERS.get(number, frozenset()))
 
 
 def _close(body: bytes, dialect: str) -> bool:
@@ -199,6 +203,17 @@ def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
         else:
             return position <= end
     return position <= end
+
+
+def declines(payload: bytes, offered: str) -> bool:
+    """Return whether a packet shows that the token which the client offered was declined: as 0.6
+    has none, a sender of 0.6 could have sent it and one of the offered dialect could not.
+    """
+    return (
+        offered != tw.D06
+        and accepts(payload, offered) is None
+        and accepts(payload, tw.D06) is not None
+    )
 
 
 def connless(payload: bytes) -> tuple[str, int | None, str] | None:
