@@ -439,7 +439,7 @@ def _pings(stream: bytearray, place: int, end: int) -> list[tuple[int, int]]:
     Section 8.
     """
     found = []
-    while place < end and place + 2 < len(stream) and stream[place : place + 2] in _PINGS:
+    while place < end and place + 2 < len(stream) and bytes(stream[place : place + 2]) in _PINGS:
         found.append((stream[place + 1], stream[place + 2]))
         place += 3
     return found
