@@ -10,8 +10,11 @@ from __future__ import annotations
 import struct
 from typing import Final, Literal, TypeAlias
 
+from netdissect.wire.eoudp_names import DIALECTS, DOCUMENT_SIZES, DOCUMENTS, SIZES
+
 __all__ = [
     "BIG",
+    "DIGITS_LIMIT",
     "EXCLUDES_NUL",
     "FORMS",
     "INCLUDES_NUL",
@@ -21,6 +24,7 @@ __all__ = [
     "Order",
     "broken_reading",
     "consumes",
+    "legal",
     "number_order",
     "string_end",
     "text_reading",
@@ -43,6 +47,12 @@ TEXTS: Final = {
 FORMS: Final = (EXCLUDES_NUL, INCLUDES_NUL, NO_NUL)
 """In the order in which they are tried: the first is the default where several fit."""
 
+DIGITS_LIMIT: Final = 20
+"""Digits of the largest 64-bit number."""
+
+_LONG32: Final = frozenset(name for name in DIALECTS if name.endswith("long32"))
+_IN_DIGITS: Final = frozenset(name for name in DIALECTS if name.startswith("exodia-early"))
+"""Dialects that write a client's number as text, where it has not eight octets."""
 _ENTITY: Final = 8
 _LENGTH: Final = 4
 _FAIL: Final = -1
@@ -144,3 +154,39 @@ def number_order(command: str, data: bytes, order: Order | None) -> Order:
     big = struct.unpack_from(f">{count}{letter}", data)
     absurd = any(abs(value) >= limit for value in little)
     return ">" if absurd and all(abs(value) < limit for value in big) else "<"
+
+
+def legal(dialect: str, command: str, content: bytes) -> bool | None:
+    """Return whether a content has a size that its command may have, and lengths in it that lead to
+    its end; None for a command that the dialect does not have.
+    """
+    size = len(content)
+    document = dialect in DOCUMENTS
+    if command == "PACKET_INFO" or (document and command == "DELETE_ENTITY"):
+        return size > 0 and size % _ENTITY == 0
+    if command == "CONNECT_ACCEPT" and size != 8 and dialect in _IN_DIGITS:  # noqa: PLR2004
+        return 1 <= size <= DIGITS_LIMIT and content.isascii() and content.isdigit()
+    if command == "DELETE_ENTITY" and dialect in _LONG32:
+        return size == _ENTITY - 4
+    kind = TEXTS.get(command)
+    if kind is None:
+        sizes = (DOCUMENT_SIZES if document else SIZES).get(command)
+        return None if sizes is None else size in sizes
+    if document:
+        # The Usage section of RFC_02 sends game events as 0x0c.
+        kinds = (kind, "strings") if kind == "components" else (kind,)
+        return any(text_reading(each, content, None) is not None for each in kinds)
+    return _program_text(dialect, kind, content)
+
+
+def _program_text(dialect: str, kind: str, content: bytes) -> bool:
+    """Return whether a program's content with names in it ends where it should."""
+    if kind == "strings":
+        return text_reading(kind, content, LITTLE) is not None
+    if dialect in _LONG32:
+        # The entity of a 32-bit build is four octets shorter: nothing else differs.
+        content = bytes(4) + content
+    if kind == "deleted":
+        # Programs send its name and nothing more.
+        return string_end(content, _ENTITY, LITTLE, NO_NUL) == len(content)
+    return consumes(kind, content, LITTLE, NO_NUL)

@@ -25,8 +25,12 @@ __all__ = [
     "Body",
     "chunk_header",
     "chunk_spans",
+    "endless",
     "frame_spans",
+    "incomplete",
     "line_spans",
+    "misplaced",
+    "oversize",
     "split_frame",
     "unpack_body",
 ]
@@ -36,6 +40,7 @@ SHORTEST: Final = 3
 """Smallest legal value of a frame's length: options and type."""
 RECEIVE_BUFFER: Final = 1024
 """Octets that the real receiver of bin1 and bin2 can hold of one frame, length field included."""
+_LONGEST: Final = RECEIVE_BUFFER - 2
 CHUNK_DATA: Final = 1023
 """Frame octets in every chunk but the last. Source: section 4."""
 COMPRESSED: Final = 0x01
@@ -105,6 +110,32 @@ def split_frame(frame: bytes) -> list[bytes]:
         bytes([chunk_header(position, len(frame))]) + frame[position : position + CHUNK_DATA]
         for position in range(0, len(frame), CHUNK_DATA)
     ]
+
+
+def oversize(length: int) -> list[tuple[str, str]]:
+    """Return what is to be said of a frame of bin1 or bin2 by its length field."""
+    if length <= _LONGEST:
+        return []
+    text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
+    return [("frame-above-receiver-buffer", text)]
+
+
+def misplaced(head: int, position: int, need: int) -> list[tuple[str, str]]:
+    """Return what is to be said of a defined chunk header at frame offset `position` of `need`."""
+    if need < 0 or head not in CHUNK_NAMES or head == chunk_header(position, need):
+        return []
+    text = f"chunk header {head:#04x} at octet {position} of a frame of {need}"
+    return [("chunk-header-unexpected", text)]
+
+
+def incomplete(missing: int) -> tuple[str, str]:
+    """Return what is to be said of a frame, or a length, that so many octets are missing from."""
+    return "incomplete-frame-at-close", f"{missing} octets are missing"
+
+
+def endless(line: str, size: int) -> tuple[str, str]:
+    """Return what is to be said of a line, of which there are `size` octets and no end."""
+    return "incomplete-message-at-close", f"{line} has no line feed after {size} octets"
 
 
 def line_spans(data: bytes) -> Iterator[tuple[int, int, bool]]:

@@ -107,7 +107,7 @@ def test_frames_name_the_capture_frames_that_they_came_from() -> None:
         ("bin1", LOGIN[:9], "incomplete-frame-at-close", "2 octets are missing"),
         ("bin1", LOGIN + b"\0", "incomplete-frame-at-close", "1 octets are missing"),
         ("bin3", b"\0" + LOGIN[:5], "incomplete-frame-at-close", "6 octets are missing"),
-        ("text", TEXT[:-3], "incomplete-message-at-close", "37 octets of a message without its end"),
+        ("text", TEXT[:-3], "incomplete-message-at-close", "body has no line feed after 17 octets"),
     ],
 )
 def test_what_is_left_at_the_end(dialect: str, octets: bytes, code: str, text: str) -> None:

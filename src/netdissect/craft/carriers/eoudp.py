@@ -56,7 +56,7 @@ def _layer(dialect: str, fields: Fields, content: Fields) -> type[Layer]:
     size = int(fields.get("content_length", 0))
     order = ">" if fields.get("content_byte_order") == "big" else "<"
     form = fields.get("string_form")
-    found = layers.content_layer(dialect, name, bytes(size), order).layer
+    found = layers.content_layer(dialect, name, b"0" * size, order).layer
     if form is not None and (dialect in DOCUMENTS or form != "no_nul"):
         sets = documents.LAYERS[order, form]
         kind = "components" if "component" in content else "strings"

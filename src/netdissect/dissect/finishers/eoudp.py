@@ -12,6 +12,7 @@ from netdissect.layers.eoudp.contents import Content, EoudpPacketInfo, EoudpRaw,
 from netdissect.layers.eoudp.values import COMPONENT_VALUES
 from netdissect.model.dissection import Dissection, FieldNode
 from netdissect.model.packets import Direction
+from netdissect.wire.eoudp import legal
 from netdissect.wire.eoudp_names import (
     RECEIVE_LIMIT,
     command_name,
@@ -152,7 +153,8 @@ class _Reader:
         offset, length = 8 * self._start, 8 * len(content)
         root = self._dissection.root
         many = how.layer is EoudpPacketInfo and len(content) > _PAIR
-        if not how.legal or (many and self._direction == Direction.C2S):
+        fits = legal(self._dialect, name, content)
+        if fits is False or (many and self._direction == Direction.C2S):
             self._walker.note(*wrong_size(name, len(content)), offset, length)
         if how.shown_as is not None:
             text = f"the content is that of a {how.shown_as}"

@@ -21,14 +21,14 @@ from netdissect.model.dissection import OCTETS, Buffer, Dissection, FieldNode
 from netdissect.wire.cursor import Cursor
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
-    CHUNK_NAMES,
     ENCRYPTED,
-    RECEIVE_BUFFER,
     SHORTEST,
-    chunk_header,
     chunk_spans,
     frame_spans,
+    incomplete,
     line_spans,
+    misplaced,
+    oversize,
     unpack_body,
 )
 from netdissect.wire.netplay_text import judge
@@ -46,6 +46,8 @@ SUMMARY_VALUES = 6
 """Values that the one-line form of a message shows."""
 SUMMARY_OCTETS = 160
 """Octets of a body, or characters of one value, that the one-line form shows."""
+_LENGTH = 2
+"""Octets of a frame's length."""
 _CUT = frozenset({"truncated", "length-beyond-end"})
 """What the walker says of a frame that is cut: said better by `incomplete-frame-at-close`."""
 _ERRORS = {
@@ -113,12 +115,10 @@ class _Reader:
             if end > len(data):
                 kept = [note for note in walker.annotations[before:] if note.code not in _CUT]
                 walker.annotations[before:] = kept
-                missing = end - len(data)
-                text = f"{missing} octets are missing" if length >= 0 else "one octet of a length"
-                walker.note("incomplete-frame-at-close", text, 8 * start, 8 * (len(data) - start))
-            if self._dialect != "bin3" and length + 2 > RECEIVE_BUFFER:
-                text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
-                walker.note("frame-above-receiver-buffer", text, 8 * start, 16)
+                fault = incomplete(end - len(data))
+                walker.note(*fault, 8 * start, 8 * (len(data) - start))
+            for fault in oversize(length) if self._dialect != "bin3" else ():
+                walker.note(*fault, 8 * start, 16)
             if layer is NetplayFrame and "body" in scope:
                 self._body(node, scope, walker, buffer)
 
@@ -143,9 +143,6 @@ class _Reader:
             buffer = len(self._dissection.buffers)
             self._dissection.buffers.append(inner)
             cursor = Cursor(content.data)
-        if options & ENCRYPTED:
-            text = "no release encrypts: the application's own mark"
-            walker.note("encrypted-flag-set", text, node.bit_offset + 16, 8)
         row = self._row(str(kind))
         message = walker.messages[-1]
         if row is None:
@@ -216,10 +213,10 @@ class _Reader:
             node.conclude("offset", start)
             holder.children.append(node)
             frames += scope.get("data", b"")
-            head = scope.get("chunk_header")
-            if need >= 0 and head in CHUNK_NAMES and head != chunk_header(position, need):
-                text = f"chunk header {head:#04x} at octet {position} of a frame of {need}"
-                walker.note("chunk-header-unexpected", text, 8 * start, 8)
+            for fault in misplaced(scope["chunk_header"], position, need):
+                walker.note(*fault, 8 * start, 8)
+            if start + 1 == len(data) and not position:
+                walker.note(*incomplete(_LENGTH), 8 * start, 8)
         whole = bytes(frames)
         self._dissection.buffers.append(Buffer("reassembled", whole))
         inner = Walker(walker.catalogue, buffer=1)

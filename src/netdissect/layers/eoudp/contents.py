@@ -17,7 +17,8 @@ from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes, UserTail
 from netdissect.model.dissection import OCTETS
-from netdissect.wire.eoudp_names import DOCUMENTS, SIZES, key_name
+from netdissect.wire.eoudp import TEXTS, legal
+from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 
 __all__ = [
     "Content",
@@ -205,7 +206,7 @@ class Content:
     layer: type[Layer]
     """Layer to read it with; EoudpRaw where its size is illegal or the command unknown."""
     legal: bool = True
-    """False: the size is none that the command may have."""
+    """False: the size is none that the command may have; where it has names, their walk says so."""
     order: str = "<"
     """Byte order."""
     form: str | None = None
@@ -245,28 +246,15 @@ def content_layer(dialect: str, command: str, data: bytes, order: str | None = N
         return _document(command, data, order)
     if command in _STRINGS:
         return _strings(command, data)
-    if command == "CONNECT_ACCEPT" and dialect.startswith("exodia-early") and len(data) != 8:  # noqa: PLR2004
-        return Content(EoudpConnectAcceptText)
-    long32 = dialect.endswith("long32")
-    layer = (_LAYERS_32 if long32 else _LAYERS).get(command)
+    layer = (_LAYERS_32 if dialect.endswith("long32") else _LAYERS).get(command)
     if layer is None:
         return Content(EoudpRaw)
-    if _fits(command, len(data), long32=long32):
-        return Content(layer)
+    if command in TEXTS or legal(dialect, command, data):
+        digits = command == "CONNECT_ACCEPT" and len(data) != 8  # noqa: PLR2004
+        return Content(EoudpConnectAcceptText if digits else layer)
     # Counters of a ragged PACKET_INFO and the id of an overlong ACK are read; the rest is trailing.
     readable = command == "PACKET_INFO" or (command == "ACK" and len(data) > 8)  # noqa: PLR2004
     return Content(layer, legal=False) if readable else _ILLEGAL
-
-
-def _fits(command: str, size: int, *, long32: bool) -> bool:
-    """Return whether a content of a program has a size that its command may have; what is wrong
-    with lengths inside it, its fields say.
-    """
-    if command == "PACKET_INFO":
-        return size > 0 and size % 8 == 0
-    if long32 and command == "DELETE_ENTITY":
-        return size == 4  # noqa: PLR2004
-    return command not in SIZES or size in SIZES[command]
 
 
 def _strings(command: str, data: bytes) -> Content:

@@ -14,11 +14,10 @@ from scapy.volatile import RandBin, RandFloat, RandNum
 from netdissect.layers.expr import E
 from netdissect.layers.fields import FieldFault, SizedBytes
 from netdissect.model.dissection import TEXT
+from netdissect.wire.eoudp import DIGITS_LIMIT
 
 __all__ = ["AsciiNumber", "Flag", "Floats", "Head", "Nul", "Real", "Text", "Truth", "Zeros", "text"]
 
-DIGITS_LIMIT = 20
-"""Digits of the largest 64-bit number."""
 SHOWN_DECIMALS = 6
 
 

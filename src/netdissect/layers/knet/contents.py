@@ -14,7 +14,7 @@ from scapy.fields import BitField, ByteField, LEIntField, LEShortField
 
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.knet.fields import U24, PayloadTail, Vle
+from netdissect.layers.knet.fields import U24, PayloadTail, Vle, in_parts
 from netdissect.wire.knet import (
     APPLICATIONS,
     CONTROLS,
@@ -225,14 +225,8 @@ class KnetSpecPacketAck(KnetContent):
     ]
     generated = (
         _name(SPECIFICATION),
-        Gen(
-            "acked_packet_id",
-            lambda fields: fields["acked_packet_id_high"] << 16 | fields["acked_packet_id_low"],
-        ),
-        Gen(
-            "sequence_bits",
-            lambda fields: fields["sequence_bits_high"] << 2 | fields["sequence_bits_low"],
-        ),
+        in_parts("acked_packet_id", 16),
+        in_parts("sequence_bits", 2),
         _ACKNOWLEDGES,
     )
 

@@ -25,7 +25,7 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items
 from netdissect.layers.knet.contents import chooser
-from netdissect.layers.knet.fields import Content, Flag, PayloadTail, Vle
+from netdissect.layers.knet.fields import Content, Flag, PayloadTail, Vle, in_parts
 from netdissect.layers.knet.pairs import HASH, is_answer
 from netdissect.model.annotations import Severity
 from netdissect.wire.knet import LEGACY, NULL_CONNECT, PACKET_ID_BITS, message_type
@@ -135,10 +135,7 @@ class KnetMessage(FragmentBit):
         "knet-2.x", "fragment_start or fragment", "fragment and not fragment_start"
     )
     generated = (
-        Gen(
-            "content_length",
-            lambda fields: fields["content_length_high"] << 8 | fields["content_length_low"],
-        ),
+        in_parts("content_length", 8),
         Gen("reliable_number", _number),
     )
     checks: ClassVar[tuple[Check, ...]] = (
@@ -248,7 +245,7 @@ _ORDER_MISMATCH = Check(
 class NumberedDatagram(Layer):
     """What has a PacketID in two parts; it may be given whole."""
 
-    low_bits: ClassVar[int] = 6
+    low_bits: ClassVar[int]
     """Bits of the lower part."""
 
     def __init__(self, *args: Any, packet_id: int | None = None, **kwargs: Any) -> None:
@@ -275,7 +272,8 @@ class KnetDatagram(NumberedDatagram):
     dialect: ClassVar[str] = "knet-2.x"
     item: ClassVar[type[KnetMessage]] = KnetMessage
     fields_desc = _header(KnetMessage)
-    generated = (Gen("packet_id", lambda f: f["packet_id_high"] << 6 | f["packet_id_low"]),)
+    low_bits = 6
+    generated = (in_parts("packet_id", low_bits),)
     checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES, _RELIABLE_MISMATCH, _ORDER_MISMATCH)
 
     def hashret(self) -> bytes:

@@ -8,13 +8,21 @@ from typing import Any
 from scapy.fields import BitField, ByteField, Field, FieldListField
 from scapy.volatile import RandNum
 
+from netdissect.layers.base import Gen
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, FieldFault, UserTail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
 __all__ = [
     "U24", "BoundedVle", "Content", "Flag", "OctetList", "PayloadTail", "Vle", "VleList",
+    "in_parts",
 ]  # fmt: skip
+
+
+def in_parts(name: str, low_bits: int) -> Gen:
+    """Return a number of two fields: its `..._low`, of so many bits, and its `..._high`."""
+    low, high = f"{name}_low", f"{name}_high"
+    return Gen(name, lambda fields: fields[high] << low_bits | fields[low])
 
 
 class Flag(BitField):  # type: ignore[misc]

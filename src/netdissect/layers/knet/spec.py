@@ -27,13 +27,15 @@ from netdissect.layers.knet.datagrams import (
     KnetMessage,
     NumberedDatagram,
 )
-from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList
+from netdissect.layers.knet.fields import Content, Flag, OctetList, Vle, VleList, in_parts
 from netdissect.wire.knet import SPECIFICATION
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
 
 __all__ = ["KnetSpecDatagram", "KnetSpecHeader", "KnetSpecMessage"]
 
 _MASK = (1 << 22) - 1
+_LOW_BITS = 16
+_PACKET_ID = in_parts("packet_id", _LOW_BITS)
 _SINGLE, _MULTIPLE = 6, 7
 """InOrder codes with an index, and with a list of indexes, behind the header."""
 
@@ -43,7 +45,7 @@ def _depended(fields: Any) -> list[int] | None:
     deltas = fields["in_order_deltas"]
     if deltas is None:
         return None
-    number = fields["packet_id_high"] << 16 | fields["packet_id_low"]
+    number = _PACKET_ID.value(fields)
     return [(number - delta - 1) & _MASK for delta in deltas]
 
 
@@ -122,9 +124,6 @@ class KnetSpecDatagram(NumberedDatagram):
     name = "kNet datagram (specification)"
     dialect = SPECIFICATION
     fields_desc: list[Any] = [*_HEADER, Items("messages", KnetSpecMessage)]
-    generated = (
-        Gen("packet_id", lambda f: f["packet_id_high"] << 16 | f["packet_id_low"]),
-        Gen("depends_on_packet_ids", _depended),
-    )
+    generated = (_PACKET_ID, Gen("depends_on_packet_ids", _depended))
     checks: ClassVar[tuple[Check, ...]] = (NO_MESSAGES,)
-    low_bits = 16
+    low_bits = _LOW_BITS

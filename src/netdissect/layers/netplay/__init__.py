@@ -103,5 +103,7 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (NetplayText, ()),
 ]
 """Layers whose derived readers `protocols/netplay` calls."""
+RULES: list[type[Layer]] = [NetplayShortFrame, NetplayChunk]
+"""Layers of which it asks for the soft rules alone."""
 
 explorable("netplay", globals(), __all__)

@@ -63,10 +63,16 @@ class NetplayFrame(_Lengthy):
     )
     checks = (
         Check(
-            lambda fields: fields["options"] & RESERVED,
+            E(f"options & {RESERVED}"),
             "reserved-option-bits",
             "options",
             "options {options:#04x}: bits 2 to 7 are reserved",
+        ),
+        Check(
+            E(f"options & {ENCRYPTED}"),
+            "encrypted-flag-set",
+            "options",
+            "no release encrypts: the application's own mark",
         ),
     )
 
@@ -94,7 +100,7 @@ class NetplayShortFrame(_Lengthy):
     )
     checks = (
         Check(
-            lambda fields: fields["length"] < SHORTEST,
+            E(f"length < {SHORTEST}"),
             "frame-length-below-3",
             "length",
             "length {length}: options and type alone take 3 octets",
@@ -120,7 +126,7 @@ class NetplayChunk(Layer):
     )
     checks = (
         Check(
-            lambda fields: fields["chunk_header"] not in CHUNK_NAMES,
+            E("chunk_header & 0x3f"),
             "chunk-header-invalid",
             "chunk_header",
             "chunk header {chunk_header:#04x}",

@@ -14,7 +14,7 @@ from scapy.volatile import RandBin, RandNum
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import FieldFault
 from netdissect.model.dissection import JSON
-from netdissect.wire.netplay import CLASS_LINE
+from netdissect.wire.netplay import CLASS_LINE, endless
 
 __all__ = ["Line", "NetplayText"]
 
@@ -32,8 +32,7 @@ class Line(StrField):  # type: ignore[misc]
         """Read up to the line feed; FieldFault `incomplete-message-at-close` without one."""
         end = s.find(b"\n")
         if end < 0:
-            text = f"{self.name} has no line feed after {len(s)} octets"
-            raise FieldFault("incomplete-message-at-close", text, self.plain(s))
+            raise FieldFault(*endless(self.name, len(s)), self.plain(s))
         return s[end + 1 :], s[:end]
 
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:

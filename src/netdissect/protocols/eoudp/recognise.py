@@ -13,20 +13,13 @@ from typing import Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
-from netdissect.wire.eoudp import LITTLE, NO_NUL, TEXTS, consumes, text_reading
-from netdissect.wire.eoudp_names import (
-    COMMANDS,
-    DOCUMENT_SIZES,
-    SIZES,
-    command_name,
-    plausible_timestamp,
-)
+from netdissect.wire.eoudp import legal
+from netdissect.wire.eoudp_names import COMMANDS, command_name, plausible_timestamp
 
-__all__ = ["candidates", "claim", "decided", "legal"]
+__all__ = ["candidates", "claim", "decided"]
 
 _LAST_SAMPLE: Final = 16
 """Size of the largest sample that recognition is asked about."""
-_DIGITS: Final = 20
 _STARTS: Final = tuple(sorted({row.start for row in ROWS.values()}))
 _SHORTEST: Final = _STARTS[0]
 _LONG32_STEP: Final = 1 << 24
@@ -34,56 +27,6 @@ _LONG32_STEP: Final = 1 << 24
 
 _FROM_CLIENT: Final = frozenset({0x8A, 0x8B, 0x8C})
 _FROM_SERVER: Final = frozenset({0x03, 0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11})
-
-
-def legal(row: Row, command: str, content: bytes) -> bool | None:
-    """Return whether a content has a size that its command may have; None for a command that the
-    dialect does not have.
-    """
-    size = len(content)
-    if command == "PACKET_INFO":
-        return size > 0 and size % 8 == 0
-    if row.document:
-        return _document_legal(command, content)
-    if command == "CONNECT_ACCEPT" and row.name.startswith("exodia-early") and size != 8:  # noqa: PLR2004
-        return 1 <= size <= _DIGITS and content.isascii() and content.isdigit()
-    if command == "DELETE_ENTITY":
-        return size == (4 if row.long32 else 8)
-    kind = TEXTS.get(command)
-    if kind is None:
-        sizes = SIZES.get(command)
-        return None if sizes is None else size in sizes
-    return _text_legal(row, kind, content)
-
-
-def _text_legal(row: Row, kind: str, content: bytes) -> bool:
-    """Return whether a program's content with names in it ends where it should."""
-    if kind == "strings":
-        return text_reading(kind, content, LITTLE) is not None
-    if row.long32:
-        # The entity of a 32-bit build is four octets shorter: nothing else differs.
-        content = bytes(4) + content
-    exact = consumes(kind, content, LITTLE, NO_NUL)
-    return exact and (kind == "components" or _bare_name(content))
-
-
-def _bare_name(content: bytes) -> bool:
-    """Return whether a deleted component is its name and nothing more."""
-    return consumes("strings", content[8:], LITTLE, NO_NUL)
-
-
-def _document_legal(command: str, content: bytes) -> bool | None:
-    size = len(content)
-    if command == "DELETE_ENTITY":
-        return size > 0 and size % 8 == 0
-    kind = TEXTS.get(command)
-    if kind is None:
-        sizes = DOCUMENT_SIZES.get(command)
-        return None if sizes is None else size in sizes
-    if text_reading(kind, content, None) is not None:
-        return True
-    # The Usage section of RFC_02 sends game events as 0x0c.
-    return kind == "components" and text_reading("strings", content, None) is not None
 
 
 def _known(row: Row, command: int) -> bool:
@@ -115,7 +58,7 @@ def _possible(row: Row, payload: bytes) -> bool:
         return False
     content = payload[row.start :]
     command = command_name(row.name, head[0], len(content))
-    return _revision(row, head[0], command) and bool(legal(row, command, content))
+    return _revision(row, head[0], command) and bool(legal(row.name, command, content))
 
 
 def _revision(row: Row, number: int, command: str) -> bool:

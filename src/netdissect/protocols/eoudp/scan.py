@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 from netdissect.dissect.readers import eoudp as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.protocols.eoudp.recognise import decided, legal
+from netdissect.protocols.eoudp.recognise import decided
 from netdissect.protocols.eoudp.rows import ROWS, Learnt, Row, row_of
 from netdissect.protocols.eoudp.rules import SPACE
-from netdissect.wire.eoudp import TEXTS, number_order, text_reading
+from netdissect.wire.eoudp import TEXTS, legal, number_order, text_reading
 from netdissect.wire.eoudp_names import (
     FAR_ID,
     RECEIVE_LIMIT,
@@ -140,7 +140,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
             learnt = handler(events, payload, start, direction, learnt or hints) or learnt
         if size - start != _USUAL_SIZES.get(command):
             name = command_name(row.name, command, size - start)
-            if legal(row, name, payload[start:]) is False:
+            if legal(row.name, name, payload[start:]) is False:
                 events.append((_NOTE, *wrong_size(name, size - start)))
     if learnt is not None:
         events.append((_HINTS, learnt))
@@ -459,7 +459,7 @@ def _document(
         events.append((_NUMBERED, type_, SPACE, number))
     if name in _MEANINGS:
         learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
-    if len(content) != _USUAL_SIZES.get(command) and legal(row, name, content) is False:
+    if len(content) != _USUAL_SIZES.get(command) and legal(row.name, name, content) is False:
         events.append((_NOTE, *wrong_size(name, len(content))))
     if learnt is not None:
         events.append((_HINTS, learnt))

@@ -12,7 +12,14 @@ from typing import Final, NamedTuple
 from netdissect.model.packets import StreamPiece
 from netdissect.protocols.base import Fault, Framed
 from netdissect.protocols.netplay.shape import Shape, find_pair
-from netdissect.wire.netplay import CHUNK_DATA, RECEIVE_BUFFER, RESERVED, SHORTEST
+from netdissect.wire.netplay import (
+    CHUNK_DATA,
+    RESERVED,
+    SHORTEST,
+    endless,
+    incomplete,
+    oversize,
+)
 
 __all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer"]
 
@@ -81,8 +88,6 @@ class _Held:
 
 class _Framer:
     """What the framers of all dialects share: being lost, and finding back."""
-
-    incomplete = "incomplete-frame-at-close"
 
     def __init__(self) -> None:
         self._held = _Held()
@@ -156,7 +161,8 @@ class _Framer:
         return tuple(faults)
 
     def _left(self) -> list[Fault]:
-        return [(self.incomplete, f"{len(self._held.data)} octets of a message without its end")]
+        """Return what is wrong with the message whose end is not there."""
+        raise NotImplementedError
 
     def _find(self) -> bool:
         """Look for the start of a message in what is held; True where reading can go on."""
@@ -313,12 +319,12 @@ class BinaryFramer(_Framer):
 
     def _left(self) -> list[Fault]:
         held = self._held
-        missing = self._need - len(held.data)
-        faults: list[Fault] = [(self.incomplete, f"{missing} octets are missing")]
-        if not self._chunked and self._need > RECEIVE_BUFFER:
-            text = f"{self._need} octets, the receiver holds {RECEIVE_BUFFER}"
-            faults.append(("frame-above-receiver-buffer", text))
-        return faults
+        need, size = self._need, len(held.data)
+        if not self._chunked:
+            return [incomplete(need - size), *oversize(need - 2)]
+        # Headers of the chunks to come are no octets of the frame.
+        headers = (need + CHUNK_DATA) // (CHUNK_DATA + 1) - (size + CHUNK_DATA) // (CHUNK_DATA + 1)
+        return [incomplete(need - size - headers)]
 
     def _find(self) -> bool:
         data = bytes(self._held.data)
@@ -348,8 +354,6 @@ class BinaryFramer(_Framer):
 
 class TextFramer(_Framer):
     """Class line and body line, each ended by a line feed."""
-
-    incomplete = "incomplete-message-at-close"
 
     def __init__(self) -> None:
         super().__init__()
@@ -381,6 +385,10 @@ class TextFramer(_Framer):
     def _lose(self) -> None:
         super()._lose()
         self._searched, self._first, self._split, self._inside = 0, -1, False, True
+
+    def _left(self) -> list[Fault]:
+        line = "class_name" if self._first < 0 else "body"
+        return [endless(line, len(self._held.data) - self._first - 1)]
 
     def _find(self) -> bool:
         held = self._held

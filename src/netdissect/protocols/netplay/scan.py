@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
-from netdissect.dissect.readers.netplay import read_NetplayFrame, read_NetplayText
+from netdissect.dissect.readers.netplay import (
+    odd_NetplayChunk,
+    odd_NetplayFrame,
+    odd_NetplayShortFrame,
+    read_NetplayFrame,
+    read_NetplayText,
+)
 from netdissect.model.events import Ev, Event
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
     CHUNK_DATA,
-    CHUNK_NAMES,
     COMPRESSED,
-    ENCRYPTED,
     RECEIVE_BUFFER,
-    RESERVED,
-    SHORTEST,
-    chunk_header,
     chunk_spans,
+    endless,
+    incomplete,
+    misplaced,
+    oversize,
     unpack_body,
 )
 from netdissect.wire.netplay_text import is_class_line, judge
@@ -28,6 +33,7 @@ __all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
 _MESSAGE: Final = int(Ev.MESSAGE)
 _NOTE: Final = int(Ev.NOTE)
+_LENGTH: Final = 2
 _HEADER: Final = 5
 _LONGEST_NAME: Final = 4096
 """Characters of a class line that name a message type."""
@@ -40,68 +46,53 @@ def _name(number: int) -> str:
 
 def scan_frame(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one frame of bin1 or bin2."""
-    values = read_NetplayFrame(payload, 0, len(payload))
-    if values is None:
-        return _short(payload)
-    length, options, kind, _ = values
-    events: list[Event] = [(_MESSAGE, _name(kind))]
-    if options:
-        events += _options(options, payload[_HEADER:], bounds)
-    if length + 2 > RECEIVE_BUFFER:
-        text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
-        events.append((_NOTE, "frame-above-receiver-buffer", text))
+    events = _frame(payload, 0, bounds)
+    if len(payload) > RECEIVE_BUFFER:
+        _note(events, oversize(int.from_bytes(payload[:_LENGTH], "big")))
     return events
+
+
+def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
+    values = read_NetplayFrame(payload, start, len(payload))
+    if values is None:
+        return _short(payload[start:])
+    events: list[Event] = [(_MESSAGE, _name(values[2]))]
+    if values[1]:
+        odd_NetplayFrame(values, None, events)
+        if values[1] & COMPRESSED:
+            body = payload[start + _HEADER :]
+            _note(events, unpack_body(values[1], body, bounds).findings)
+    return events
+
+
+def _note(events: list[Event], findings: Iterable[tuple[str, str]]) -> None:
+    events += ((_NOTE, code, text) for code, text in findings)
 
 
 def _short(payload: bytes) -> list[Event]:
     """Return the events of a frame without a type, or of one that is not whole."""
+    size = len(payload)
     length = int.from_bytes(payload[:2], "big")
-    if len(payload) > 1 and length < SHORTEST:
-        return [(_MESSAGE, "?"), (_NOTE, "frame-length-below-3", f"length {length}")]
-    text = f"{len(payload)} octets of a frame of {length + 2}"
-    return [(_NOTE, "incomplete-frame-at-close", text)]
-
-
-def _options(options: int, body: bytes, bounds: Bounds) -> list[Event]:
-    notes: list[Event] = []
-    if options & RESERVED:
-        notes.append((_NOTE, "reserved-option-bits", f"options {options:#04x}"))
-    if options & COMPRESSED:
-        content = unpack_body(options, body, bounds)
-        notes += ((_NOTE, code, text) for code, text in content.findings)
-    if options & ENCRYPTED:
-        notes.append((_NOTE, "encrypted-flag-set", "the application's own mark"))
-    return notes
+    if size < _LENGTH or size < length + _LENGTH:
+        return [(_NOTE, *incomplete(length + _LENGTH - size if size > 1 else _LENGTH - size))]
+    events: list[Event] = [(_MESSAGE, "?")]
+    odd_NetplayShortFrame((length,), None, events)
+    return events
 
 
 def scan_chunks(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one message of bin3, with its chunk headers."""
-    notes: list[Event] = []
-    if len(payload) <= CHUNK_DATA + 1 and payload[:1] == b"\0":
-        frame = payload[1:]
-    else:
-        parts = []
-        for start, end, position, need in chunk_spans(payload):
-            parts.append(payload[start + 1 : end])
-            notes += _header(payload[start], position, need)
-        frame = b"".join(parts)
-    values = read_NetplayFrame(frame, 0, len(frame))
-    if values is None:
-        return _short(frame) + notes
-    _, options, kind, _ = values
-    events: list[Event] = [(_MESSAGE, _name(kind)), *notes]
-    if options:
-        events += _options(options, frame[_HEADER:], bounds)
-    return events
-
-
-def _header(head: int, position: int, need: int) -> list[Event]:
-    if head not in CHUNK_NAMES:
-        return [(_NOTE, "chunk-header-invalid", f"chunk header {head:#04x}")]
-    if head != chunk_header(position, need):
-        text = f"chunk header {head:#04x} at octet {position} of a frame of {need}"
-        return [(_NOTE, "chunk-header-unexpected", text)]
-    return []
+    size = len(payload)
+    alone = size <= CHUNK_DATA + 1 and payload[:1] == b"\0"
+    if alone and int.from_bytes(payload[1 : 1 + _LENGTH], "big") == size - 1 - _LENGTH:
+        return _frame(payload, 1, bounds)
+    parts, notes = [], list[Event]()
+    for start, end, position, need in chunk_spans(payload):
+        parts.append(payload[start + 1 : end])
+        odd_NetplayChunk((payload[start],), None, notes)
+        _note(notes, misplaced(payload[start], position, need))
+    events = _frame(b"".join(parts), 0, bounds)
+    return events[:1] + notes + events[1:]
 
 
 @lru_cache(maxsize=1024)
@@ -118,7 +109,9 @@ def scan_text(payload: bytes, bounds: Bounds) -> list[Event]:
     del bounds
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
-        return [(_NOTE, "incomplete-message-at-close", f"{len(payload)} octets without an end")]
+        class_line, feed, body = payload.partition(b"\n")
+        end = endless("body", len(body)) if feed else endless("class_name", len(class_line))
+        return [(_NOTE, *end)]
     name = _plain_name(values[0])
     if name is not None:
         body = values[1].decode("utf-8", "replace")
