@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from agreement import captures
+from agreement import CAPTURES, captures
 from netdissect.cli import cli
 from netdissect.craft.rebuild import can_rebuild, rebuild
 from netdissect.export import json as shapes
@@ -141,6 +141,43 @@ def test_every_captured_teeworlds_datagram_comes_back() -> None:
             built[record.dialect] += 1
     assert set(built) == set(DIALECTS)
     assert sum(built.values()) > 20_000
+
+
+def assert_all_come_back(step: int, most: int | None) -> None:
+    """Assert that `decode --json | encode -` gives back what each `step`th capture holds: all its
+    datagrams and messages, or the first `most`.
+    """
+    built: Counter[str] = Counter()
+    for path in sorted(CAPTURES.rglob("*.pcap*"))[::step]:
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for record in islice(iter_records(path), most):
+            if record.protocol not in registry.names():
+                continue
+            tree = decode_payload(
+                record.protocol,
+                record.payload,
+                dialect=record.dialect,
+                direction=record.direction,
+                transport=record.transport,
+            )
+            row = shapes.dump(shapes.decoded(tree)), record.payload.hex()
+            rows.setdefault(record.protocol, []).append(row)
+        for protocol, pairs in rows.items():
+            lines = "\n".join(line for line, _ in pairs)
+            result = CliRunner().invoke(cli, ["encode", protocol, "-"], input=lines)
+            assert result.exit_code == 0, (path.name, result.output)
+            assert result.stdout.split("\n")[:-1] == [digits for _, digits in pairs], path.name
+            built[protocol] += len(pairs)
+    assert {*built} == {path.name.split(".")[0] for path in VECTORS.iterdir()}
+
+
+def test_the_first_datagrams_of_all_captures_come_back() -> None:
+    assert_all_come_back(9, 40)
+
+
+@pytest.mark.slow
+def test_all_datagrams_of_all_captures_come_back() -> None:
+    assert_all_come_back(1, None)
 
 
 def teeworlds(name: str) -> tuple[str, dict[str, Any]]:

@@ -274,7 +274,8 @@ def _shared() -> dict[str, Shape]:
             closed(
                 {
                     "protocol": TEXT, "dialect": TEXT, "direction": WAY, "transport": TEXT,
-                    "length": INT, "fields": OBJECT, "annotations": many(ref("annotation")),
+                    "length": INT, "octets": HEX, "fields": OBJECT,
+                    "annotations": many(ref("annotation")),
                     "messages": many(of(MessageRecord, keep="type offset length buffer")),
                     "summary": TEXT,
                 }
@@ -472,7 +473,6 @@ def _commands() -> dict[str, list[Shape]]:
         findings=many(ref("finding")),
         direction=WAY,
     )
-    sent = closed({**_shared()["decoded"]["properties"], "octets": HEX})
     counts = dict.fromkeys(("datagrams", "connections"), INT)
     dialect = of(DialectInfo, rename={"name": "dialect"})
     interval = of(
@@ -563,7 +563,7 @@ def _commands() -> dict[str, list[Shape]]:
         ],
         "read": [message],
         "replay": [printed(replayed)],
-        "send": [sent],
+        "send": [decoded],
         "show": [printed(shown)],
         "sniff": [message, printed(interface)],
         "stats": [printed(interval)],

@@ -13,7 +13,10 @@ from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.model.files import numbered_lines
 
-__all__ = ["command"]
+__all__ = ["DIRECTIONS", "command"]
+
+DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
+"""Name of a direction -> its number."""
 
 
 @click.command("decode")
@@ -74,7 +77,7 @@ def command(
             protocol,
             payload,
             dialect=dialect,
-            direction={"c2s": 0, "s2c": 1, None: None}[direction],
+            direction=DIRECTIONS[direction],
             transport=transport,
             schema=schemas.get(protocol),
             strict=strict,

@@ -11,11 +11,12 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
+from netdissect.cli.decode import DIRECTIONS
 from netdissect.cli.output import print_json
 from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, restored
 
-__all__ = ["command", "fields_of"]
+__all__ = ["command", "fields_of", "unchanged"]
 
 
 @click.command("encode")
@@ -108,16 +109,35 @@ def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json
     for row in _lines():
         name = full_dialect(protocol, dialect or row.get("dialect"))
         carrier = transport or row.get("transport") or _transport(protocol)
-        if can_rebuild(protocol) and "type" not in row:
-            kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
+        kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
+        before = None if "type" in row else unchanged(protocol, name, carrier, row)
+        if before is not None:
+            octets = before
+        elif can_rebuild(protocol) and "type" not in row:
             octets = rebuild(protocol, name, carrier, row["fields"])
         elif not {"type"} & (row.keys() | row["fields"].keys()):
-            kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
             octets = encode_whole(protocol, name, carrier, row["fields"])
         else:
             kind = str(row.get("type") or row["fields"].get("type"))
             octets = encode_decoded(protocol, name, carrier, kind, row["fields"])
         _print(protocol, name, kind, octets, as_json=as_json)
+
+
+def unchanged(protocol: str, dialect: str, transport: str, row: dict[str, Any]) -> bytes | None:
+    """Return the octets that a row of `decode` was made of, as long as its fields are theirs."""
+    from netdissect.export.json import decoded, dump  # noqa: PLC0415
+    from netdissect.lookup import decode_payload  # noqa: PLC0415
+
+    try:
+        octets = bytes.fromhex(row["octets"])
+        direction = DIRECTIONS[row["direction"]]
+    except (KeyError, TypeError, ValueError):
+        return None
+    tree = decode_payload(
+        protocol, octets, dialect=dialect, direction=direction, transport=transport
+    )
+    now = _restored(json.loads(dump(decoded(tree))))["fields"]
+    return octets if now == row["fields"] else None
 
 
 def _print(protocol: str, dialect: str, message: str, octets: bytes, *, as_json: bool) -> None:

@@ -119,7 +119,7 @@ def _show(
         protocol, payload, dialect=dialect, direction=direction, transport=transport
     )
     if as_json:
-        print_json([{**json.decoded(tree), "octets": payload.hex()}])
+        print_json([json.decoded(tree)])
         return
     arrow = ("→ sent", "c2s") if direction == 0 else ("← received", "s2c")
     screen.line(arrow, (f" {len(payload)} octets", "dim"))

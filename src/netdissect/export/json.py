@@ -90,6 +90,7 @@ def decoded(dissection: Dissection) -> dict[str, Any]:
         "direction": label(dissection.direction),
         "transport": dissection.transport,
         "length": len(dissection.buffers[0].data),
+        "octets": dissection.buffers[0].data,
         "fields": dissection.fields,
         "annotations": [annotation(note) for note in dissection.annotations],
         "messages": [
