@@ -12,11 +12,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 __all__ = [
-    "SHARED_BUGS", "Address", "Event", "PlantedBugError", "Replies", "Server", "StreamServer",
-    "open_listener", "serve", "turn",
+    "SHARED_BUGS", "Address", "DatagramServer", "Event", "PlantedBugError", "Replies", "Server",
+    "StreamServer", "open_listener", "serve", "turn",
 ]  # fmt: skip
 
 Address: TypeAlias = tuple[Any, ...]
@@ -153,6 +153,43 @@ class Server(ABC):
     @abstractmethod
     def tick(self, now: float) -> Replies:
         """Return what is due: repetitions."""
+
+
+class _Heard(Protocol):
+    """What a server knows of a client."""
+
+    heard: float
+    """When it last sent something."""
+
+
+P = TypeVar("P", bound=_Heard)
+
+
+class DatagramServer(Server, Generic[P]):
+    """A server whose clients are told apart by their addresses."""
+
+    TIMEOUT_SECONDS: ClassVar[float] = 10.0
+    """Silence after which a client is forgotten."""
+
+    def __init__(self, dialect: str, bugs: frozenset[str] = frozenset()) -> None:
+        super().__init__(dialect, bugs)
+        self._peers: dict[Address, P] = {}
+        self.delivered = 0
+        """Messages of clients that the server took."""
+
+    def _add(self, address: Address, peer: P) -> P:
+        """Take a client in; where there are too many, the one silent for longest goes."""
+        while len(self._peers) >= PEER_LIMIT:
+            del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
+        self._peers[address] = peer
+        return peer
+
+    def _living(self, now: float) -> list[tuple[Address, P]]:
+        """Forget the clients that are silent; return the others."""
+        for address, peer in list(self._peers.items()):
+            if now - peer.heard > self.TIMEOUT_SECONDS:
+                del self._peers[address]
+        return list(self._peers.items())
 
 
 class StreamServer(Server):

@@ -16,20 +16,12 @@ from netdissect.fuzz.drivers.eoudp_form import (
     FORMS,
     PACKET_INFO,
 )
-from netdissect.fuzz.servers.base import (
-    PEER_LIMIT,
-    Address,
-    Event,
-    PlantedBugError,
-    Replies,
-    Server,
-)
+from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
 from netdissect.layers.eoudp import EoudpAck, EoudpConnectAccept, EoudpPacketInfo, EoudpPair
 
 __all__ = ["EoudpServer"]
 
 INFO_SECONDS = 1.0
-TIMEOUT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -43,7 +35,7 @@ class _Peer:
     """Newest id received."""
 
 
-class EoudpServer(Server):
+class EoudpServer(DatagramServer[_Peer]):
     """The state of all connections.
 
     Planted bug: `length` believes the name length of a COMPONENT_OF.
@@ -55,9 +47,6 @@ class EoudpServer(Server):
     def __init__(self, dialect: str = "exodia-late", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._form = FORMS[dialect]
-        self._peers: dict[Address, _Peer] = {}
-        self.delivered = 0
-        """Messages of connected clients that passed the size check."""
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram; one from a stranger must be a CONNECT."""
@@ -89,10 +78,8 @@ class EoudpServer(Server):
     def tick(self, now: float) -> Replies:
         """Send the packet counters every second; forget clients that are silent."""
         replies: Replies = []
-        for address, peer in list(self._peers.items()):
-            if now - peer.heard > TIMEOUT_SECONDS:
-                del self._peers[address]
-            elif now - peer.told >= INFO_SECONDS:
+        for address, peer in self._living(now):
+            if now - peer.told >= INFO_SECONDS:
                 peer.told = now
                 content = EoudpPacketInfo(pairs=[EoudpPair(received=0, sent=0)])
                 replies.append((self._form.build(peer.number, PACKET_INFO, content), address))
@@ -106,12 +93,9 @@ class EoudpServer(Server):
         if form.is_acknowledged(data):
             ack = EoudpAck(acked_id=form.number(data))
             replies.append((form.build(0, ACK, ack), peer))
-        if peer not in self._peers:
-            while len(self._peers) >= PEER_LIMIT:
-                del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
-        index = len(self._peers)
-        self._peers[peer] = _Peer(now)
-        accept = EoudpConnectAccept(client_index=index)
+        self._peers.pop(peer, None)
+        self._add(peer, _Peer(now))
+        accept = EoudpConnectAccept(client_index=len(self._peers) - 1)
         replies.append((form.build(0, CONNECT_ACCEPT, accept), peer))
         return replies
 

@@ -16,19 +16,11 @@ from netdissect.fuzz.drivers.knet import (
     Message,
     packet_id,
 )
-from netdissect.fuzz.servers.base import (
-    PEER_LIMIT,
-    Address,
-    Event,
-    PlantedBugError,
-    Replies,
-    Server,
-)
+from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
 from netdissect.wire.knet import DISCONNECT, DISCONNECT_ACK, PING_REPLY, PING_REQUEST
 
 __all__ = ["KnetServer"]
 
-TIMEOUT_SECONDS = 15.0
 _FRAGMENTS_BUG = 1 << 20
 
 
@@ -42,21 +34,19 @@ class _Peer:
     """Newest PacketID received."""
 
 
-class KnetServer(Server):
+class KnetServer(DatagramServer[_Peer]):
     """The state of all connections.
 
     Planted bug: `length` reserves room for as many fragments as a transfer announces.
     """
 
     DIALECT = "knet-2.x"
+    TIMEOUT_SECONDS = 15.0
     BUGS = ("length", "off-by-one", "number-wrap", "stale-fragment")
 
     def __init__(self, dialect: str = "knet-2.x", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._builder = Builder(dialect)
-        self._peers: dict[Address, _Peer] = {}
-        self.delivered = 0
-        """Messages of connected clients."""
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers; the first datagram of a stranger is a connect datagram."""
@@ -84,15 +74,11 @@ class KnetServer(Server):
 
     def tick(self, now: float) -> Replies:
         """Forget clients that are silent."""
-        for address, peer in list(self._peers.items()):
-            if now - peer.heard > TIMEOUT_SECONDS:
-                del self._peers[address]
+        self._living(now)
         return []
 
     def _accept(self, address: Address, now: float) -> Replies:
-        while len(self._peers) >= PEER_LIMIT:
-            del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
-        peer = self._peers[address] = _Peer(now, self._builder.first)
+        peer = self._add(address, _Peer(now, self._builder.first))
         pings = [(PING_REQUEST, bytes([number])) for number in (1, 2)]
         return [self._reply(peer, address, *pings)]
 

@@ -12,10 +12,10 @@ from netdissect.fuzz.drivers.riptide import RELIABLE_FROM, SPAN, Messages, Recei
 from netdissect.fuzz.servers.base import (
     PEER_LIMIT,
     Address,
+    DatagramServer,
     Event,
     PlantedBugError,
     Replies,
-    Server,
 )
 from netdissect.wire.riptide import size_limit
 
@@ -29,7 +29,6 @@ _WINDOW = 1024
 _FULL, _FULL_20 = 2, 3
 """Numbers of the reason that the server is full."""
 _REJECTS = 3
-TIMEOUT_SECONDS = 10.0
 _GAP_BUG = 4096
 """The planted sequence bug: a gap from here on is believed."""
 
@@ -48,7 +47,7 @@ class _Peer:
     """Ids that were left out so far."""
 
 
-class RiptideServer(Server):
+class RiptideServer(DatagramServer[_Peer]):
     """The state of all connections.
 
     Planted bugs: `length` dies of a message above the size limit in a buffer of that size;
@@ -62,9 +61,6 @@ class RiptideServer(Server):
     def __init__(self, dialect: str = "riptide-2.2", bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._messages = Messages(dialect)
-        self._peers: dict[Address, _Peer] = {}
-        self.delivered = 0
-        """User messages that the application would have seen."""
 
     @property
     def connected(self) -> int:
@@ -103,10 +99,8 @@ class RiptideServer(Server):
     def tick(self, now: float) -> Replies:
         """Repeat Welcomes that are not confirmed; forget clients that are silent."""
         replies: Replies = []
-        for address, peer in list(self._peers.items()):
-            if now - peer.heard > TIMEOUT_SECONDS:
-                del self._peers[address]
-            elif not peer.connected and now >= peer.repeat_at and peer.welcomes < RESEND_LIMIT:
+        for address, peer in self._living(now):
+            if not peer.connected and now >= peer.repeat_at and peer.welcomes < RESEND_LIMIT:
                 replies.append((self._welcome(peer, now), address))
         return replies
 

@@ -14,14 +14,7 @@ from netdissect.fuzz.drivers.teeworlds_form import (
     chunk_heads,
     chunk_of,
 )
-from netdissect.fuzz.servers.base import (
-    PEER_LIMIT,
-    Address,
-    Event,
-    PlantedBugError,
-    Replies,
-    Server,
-)
+from netdissect.fuzz.servers.base import Address, DatagramServer, Event, PlantedBugError, Replies
 from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import message_layer
 from netdissect.wire import teeworlds_forms as tw
@@ -32,7 +25,6 @@ _FORM = tw.FORMS[tw.D07]
 _BACKROOM = 512
 _JUMP_BUG = 128
 SNAP_SECONDS = 0.04
-TIMEOUT_SECONDS = 10.0
 RESEND_SECONDS = 0.2
 _PACKET_LIMIT = 1200
 
@@ -61,7 +53,7 @@ class _Peer:
     outbox: dict[int, bytes] = field(default_factory=dict)
 
 
-class TeeworldsServer(Server):
+class TeeworldsServer(DatagramServer[_Peer]):
     """The state of all connections.
 
     Planted bugs: `length` reads a chunk beyond the end of its packet; `sequence` goes deaf at a
@@ -73,9 +65,6 @@ class TeeworldsServer(Server):
 
     def __init__(self, dialect: str = tw.D07, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
-        self._peers: dict[Address, _Peer] = {}
-        self.delivered = 0
-        """Vital messages taken."""
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one packet."""
@@ -100,10 +89,8 @@ class TeeworldsServer(Server):
     def tick(self, now: float) -> Replies:
         """Send snapshots; repeat what is not acknowledged; forget clients that are silent."""
         replies: Replies = []
-        for address, peer in list(self._peers.items()):
-            if now - peer.heard > TIMEOUT_SECONDS:
-                del self._peers[address]
-            elif peer.playing and now - peer.snapped >= SNAP_SECONDS:
+        for address, peer in self._living(now):
+            if peer.playing and now - peer.snapped >= SNAP_SECONDS:
                 peer.snapped, peer.tick = now, peer.tick + 2
                 snap = _message("SysSnapEmpty", tick=peer.tick, delta=peer.tick + 1)
                 replies.append((self._packet(peer, snap), address))
@@ -120,9 +107,7 @@ class TeeworldsServer(Server):
             return []
         if number == tw.CONNECT and len(body) >= 5:  # noqa: PLR2004
             if peer is None:
-                while len(self._peers) >= PEER_LIMIT:
-                    del self._peers[min(self._peers, key=lambda each: self._peers[each].heard)]
-                peer = self._peers[address] = _Peer(body[1:5], now)
+                peer = self._add(address, _Peer(body[1:5], now))
             return [(_control_packet(peer.token, tw.ACCEPTED, b""), address)]
         if number == tw.CLOSE and peer is not None:
             del self._peers[address]
