@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, Final
 
 __all__ = [
+    "BOTH",
     "AckRule",
     "Exhausted",
     "Policy",
@@ -19,6 +21,8 @@ __all__ = [
     "SpaceRule",
     "StateMachine",
     "TimeoutRule",
+    "by_word",
+    "moves",
 ]
 
 
@@ -220,6 +224,32 @@ class TimeoutRule:
     """A side goes on sending at least this often, milliseconds, until it gives up: one that fell
     silent before was gone for another reason. None = not known.
     """
+
+
+BOTH: Final = (0, 1)
+"""Either direction."""
+
+
+def _each(one: Any) -> tuple[Any, ...]:
+    return one if isinstance(one, tuple) else (one,)
+
+
+def by_word(**states: str | tuple[str, ...]) -> dict[str, str]:
+    """Return state -> word, from the states of each word."""
+    return {state: word for word, found in states.items() for state in _each(found)}
+
+
+def moves(*rows: tuple[Any, Any, Any, str]) -> dict[tuple[str, str, int], str]:
+    """Return transitions from rows (state, input, direction, next state); in the place of one of
+    the first three may stand a tuple of several.
+    """
+    return {
+        (state, name, side): after
+        for states, names, sides, after in rows
+        for state in _each(states)
+        for name in _each(names)
+        for side in _each(sides)
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.model.policy import (
+    BOTH,
     AckRule,
     Policy,
     ProbeRule,
@@ -13,6 +14,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
+    by_word,
+    moves,
 )
 from netdissect.protocols.eoudp.rows import ROWS
 
@@ -26,30 +29,23 @@ _OVER: Final = ("CLOSED", "TIMED_OUT")
 
 _EXODIA: Final = StateMachine(
     initial="IDLE",
-    states={
-        "IDLE": "unknown",
-        "CONNECTING": "unknown",
-        "JOINED": "open",
-        "CONNECTED": "open",
-        "REJECTED": "rejected",
-        "CLOSED": "closed",
-        "TIMED_OUT": "timed_out",
-    },
-    transitions={
-        **{(state, "connect", 0): "CONNECTING" for state in ("IDLE", "REJECTED", *_OVER)},
-        ("IDLE", "alive", 0): "JOINED",
-        ("IDLE", "alive", 1): "JOINED",
-        **{(state, "accept", 1): "CONNECTED" for state in ("IDLE", "CONNECTING", "JOINED", *_OVER)},
-        ("CONNECTING", "informs", 0): "CONNECTED",
-        ("CONNECTING", "reject", 1): "REJECTED",
-        **{(state, "disconnect", 0): "CLOSED" for state in ("IDLE", "CONNECTING", *_OPEN)},
-        **{(state, "timeout", 1): "TIMED_OUT" for state in ("CONNECTING", *_OPEN)},
-    },
-    handshake={
-        "CONNECTING": "unanswered",
-        "CONNECTED": "accepted",
-        "REJECTED": "rejected",
-    },
+    states=by_word(
+        unknown=("IDLE", "CONNECTING"),
+        open=_OPEN,
+        rejected="REJECTED",
+        closed="CLOSED",
+        timed_out="TIMED_OUT",
+    ),
+    transitions=moves(
+        (("IDLE", "REJECTED", *_OVER), "connect", 0, "CONNECTING"),
+        ("IDLE", "alive", BOTH, "JOINED"),
+        (("IDLE", "CONNECTING", "JOINED", *_OVER), "accept", 1, "CONNECTED"),
+        ("CONNECTING", "informs", 0, "CONNECTED"),
+        ("CONNECTING", "reject", 1, "REJECTED"),
+        (("IDLE", "CONNECTING", *_OPEN), "disconnect", 0, "CLOSED"),
+        (("CONNECTING", *_OPEN), "timeout", 1, "TIMED_OUT"),
+    ),
+    handshake=by_word(unanswered="CONNECTING", accepted="CONNECTED", rejected="REJECTED"),
     begins=frozenset({"connect"}),
 )
 """JOINED: the capture starts in the middle of a session. Clients ignore a CONNECT_REJECT once they
@@ -57,11 +53,11 @@ are accepted, and every DISCONNECT of a server.
 """
 _DOCUMENT: Final = replace(
     _EXODIA,
-    transitions={
-        **_EXODIA.transitions,
-        **{(state, "reject", 1): "CLOSED" for state in _OPEN},
-        **{(state, "disconnect", 1): "CLOSED" for state in ("CONNECTING", *_OPEN)},
-    },
+    transitions=_EXODIA.transitions
+    | moves(
+        (_OPEN, "reject", 1, "CLOSED"),
+        (("CONNECTING", *_OPEN), "disconnect", 1, "CLOSED"),
+    ),
 )
 """In the documents a server ends a session with CONNECT_REJECT (Usage) or DISCONNECT."""
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.claims import Claim, Hints
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import (
-    Assembler,
-    DialectRow,
-    Fragment,
-    Framer,
-    Inspector,
-    Protocol,
-)
+from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.knet.brief import brief
 from netdissect.protocols.knet.fragments import fragment
 from netdissect.protocols.knet.framing import VleFramer
@@ -79,9 +71,7 @@ class Knet(Protocol):
             return False
         return b"\x01" in payload[3:] and b"\x02" in payload[3:]
 
-    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow. See `recognise`."""
-        return recognise(sample, transport, final=final)
+    recognise = staticmethod(recognise)
 
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a dialect."""
@@ -102,22 +92,15 @@ class Knet(Protocol):
         """Return what tracks the protocol over a transport, whatever dialect it is said to be."""
         return _OVER_TCP if transport == "tcp" else self
 
-    def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
-        """Return what octets are that are no datagram. See `fragment`."""
-        return fragment(payload, packet=packet)
+    fragment = staticmethod(fragment)
 
     def framer(self, dialect: str, direction: int) -> Framer:
         """Return the framer of a stream; all dialects share it."""
         del dialect, direction
         return VleFramer()
 
-    def inspector(self) -> Inspector:
-        """Return what shows rejoined messages."""
-        return TransferInspector()
-
-    def assembler(self) -> Assembler:
-        """Return what rejoins fragmented transfers."""
-        return Transfers()
+    inspector = staticmethod(TransferInspector)
+    assembler = staticmethod(Transfers)
 
 
 class _KnetOverTcp(Knet):

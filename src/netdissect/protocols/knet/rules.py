@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.policy import (
+    BOTH,
     AckRule,
     Policy,
     ProbeRule,
@@ -12,6 +13,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
+    by_word,
+    moves,
 )
 from netdissect.wire.knet import DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
 
@@ -41,27 +44,24 @@ _LIVE = (OK, PEER_CLOSED)
 
 MACHINE: Final = StateMachine(
     initial=_NEW,
-    states={
-        _NEW: "unknown", PENDING: "unknown", OK: "open", PEER_CLOSED: "open",
-        DISCONNECTING: "closed", CLOSED: "closed",
-    },
-    transitions={
-        (_NEW, "connect", 0): PENDING,
-        **{(_NEW, "speaks", side): OK for side in (0, 1)},
-        **{(state, "accept", 1): OK for state in (_NEW, PENDING)},
-        **{(state, "disconnect", side): DISCONNECTING
-           for state in (PENDING, *_LIVE) for side in (0, 1)},
-        **{(state, "disconnect-ack", side): CLOSED
-           for state in (PENDING, *_LIVE, DISCONNECTING) for side in (0, 1)},
+    states=by_word(
+        unknown=(_NEW, PENDING), open=(OK, PEER_CLOSED), closed=(DISCONNECTING, CLOSED)
+    ),
+    transitions=moves(
+        (_NEW, "connect", 0, PENDING),
+        (_NEW, "speaks", BOTH, OK),
+        ((_NEW, PENDING), "accept", 1, OK),
+        ((PENDING, *_LIVE), "disconnect", BOTH, DISCONNECTING),
+        ((PENDING, *_LIVE, DISCONNECTING), "disconnect-ack", BOTH, CLOSED),
         # An empty datagram is the end of the stream for a client. Section 5.6.
-        (OK, "empty", 1): PEER_CLOSED,
+        (OK, "empty", 1, PEER_CLOSED),
         # Port unreachable closes a client at once, a server ignores it. Sections 5.3 and 5.4.
-        **{(state, "unreachable", 0): CLOSED for state in (PENDING, *_LIVE)},
-    },
-    handshake={PENDING: "unanswered", OK: "accepted"},
+        ((PENDING, *_LIVE), "unreachable", 0, CLOSED),
+    ),
+    handshake=by_word(unanswered=PENDING, accepted=OK),
     answers=frozenset({"disconnect-ack"}),
     begins=frozenset({"connect"}),
-)  # fmt: skip
+)
 """Section 5, seen from the wire: the state of the side that moved last, in the library's words."""
 
 _TIMED_OUT, _REFUSED = "ConnectionClosed (silence)", "refused"
@@ -69,27 +69,27 @@ _STREAMING = (_NEW, PENDING, OK)
 
 TCP_MACHINE: Final = StateMachine(
     initial=_NEW,
-    states={
-        _NEW: "unknown", PENDING: "unknown", OK: "open", DISCONNECTING: "open",
-        PEER_CLOSED: "open", CLOSED: "closed", _TIMED_OUT: "timed_out", _REFUSED: "rejected",
-    },
-    transitions={
-        (_NEW, "syn", 0): PENDING,
-        **{(_NEW, "data", side): OK for side in (0, 1)},
-        **{(state, "established", 0): OK for state in (_NEW, PENDING)},
-        **{(state, name, side): OK
-           for state in (_NEW, PENDING) for name in ("speaks", "message") for side in (0, 1)},
-        **{(state, "fin", side): DISCONNECTING for state in _STREAMING for side in (0, 1)},
-        **{(state, "timeout", side): _TIMED_OUT for state in _STREAMING for side in (0, 1)},
-        **{(DISCONNECTING, name, side): CLOSED for name in ("fin", "timeout") for side in (0, 1)},
-        (PENDING, "reset", 1): _REFUSED,
-        **{(state, "reset", side): CLOSED
-           for state in (_NEW, PENDING, OK, DISCONNECTING) for side in (0, 1)
-           if (state, side) != (PENDING, 1)},
-    },
-    handshake={PENDING: "unanswered", OK: "accepted", _REFUSED: "rejected"},
+    states=by_word(
+        unknown=(_NEW, PENDING),
+        open=(OK, DISCONNECTING, PEER_CLOSED),
+        closed=CLOSED,
+        timed_out=_TIMED_OUT,
+        rejected=_REFUSED,
+    ),
+    transitions=moves(
+        (_NEW, "syn", 0, PENDING),
+        (_NEW, "data", BOTH, OK),
+        ((_NEW, PENDING), "established", 0, OK),
+        ((_NEW, PENDING), ("speaks", "message"), BOTH, OK),
+        (_STREAMING, "fin", BOTH, DISCONNECTING),
+        (_STREAMING, "timeout", BOTH, _TIMED_OUT),
+        (DISCONNECTING, ("fin", "timeout"), BOTH, CLOSED),
+        ((_NEW, PENDING, OK, DISCONNECTING), "reset", BOTH, CLOSED),
+        (PENDING, "reset", 1, _REFUSED),
+    ),
+    handshake=by_word(unanswered=PENDING, accepted=OK, rejected=_REFUSED),
     begins=frozenset({"speaks"}),
-)  # fmt: skip
+)
 """Section 8: there is no Disconnect, the stream is closed half by half: the side that sends FIN is
 in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it closes as well.
 """
@@ -97,24 +97,21 @@ in ConnectionDisconnecting, its peer in ConnectionPeerClosed until it closes as 
 _SYN, _SYN_ACK, _CLOSING = "ConnectionSyn", "ConnectionSynAck", "ConnectionClosing"
 DOCUMENT_MACHINE: Final = StateMachine(
     initial=_NEW,
-    states={
-        _NEW: "unknown", _SYN: "unknown", _SYN_ACK: "unknown", OK: "open", _CLOSING: "closed",
-        CLOSED: "closed", _REFUSED: "rejected",
-    },
-    transitions={
-        **{(_NEW, "speaks", side): OK for side in (0, 1)},
-        (_NEW, "connect-syn", 0): _SYN,
-        **{(state, "connect-syn-ack", 1): _SYN_ACK for state in (_NEW, _SYN)},
-        **{(state, "connect-ack", 0): OK for state in (_NEW, _SYN, _SYN_ACK)},
-        (_SYN, "disconnect-ack", 1): _REFUSED,
-        **{(state, "disconnect", side): _CLOSING
-           for state in (_NEW, _SYN, _SYN_ACK, OK) for side in (0, 1)},
-        **{(state, "disconnect-ack", side): CLOSED
-           for state in (_NEW, _SYN_ACK, OK, _CLOSING) for side in (0, 1)},
-    },
-    handshake={_SYN: "unanswered", _SYN_ACK: "unanswered", OK: "accepted", _REFUSED: "rejected"},
+    states=by_word(
+        unknown=(_NEW, _SYN, _SYN_ACK), open=OK, closed=(_CLOSING, CLOSED), rejected=_REFUSED
+    ),
+    transitions=moves(
+        (_NEW, "speaks", BOTH, OK),
+        (_NEW, "connect-syn", 0, _SYN),
+        ((_NEW, _SYN), "connect-syn-ack", 1, _SYN_ACK),
+        ((_NEW, _SYN, _SYN_ACK), "connect-ack", 0, OK),
+        (_SYN, "disconnect-ack", 1, _REFUSED),
+        ((_NEW, _SYN, _SYN_ACK, OK), "disconnect", BOTH, _CLOSING),
+        ((_NEW, _SYN_ACK, OK, _CLOSING), "disconnect-ack", BOTH, CLOSED),
+    ),
+    handshake=by_word(unanswered=(_SYN, _SYN_ACK), accepted=OK, rejected=_REFUSED),
     begins=frozenset({"connect-syn"}),
-)  # fmt: skip
+)
 """The states of the published document. Section 11, items 8, 10 to 12."""
 
 _SILENCE: Final = TimeoutRule(15000.0, 3500.0, None, pings_ms=3500.0)

@@ -12,12 +12,10 @@ from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.receiver import SHARED, Receiver
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
-__all__ = ["MAX_OCTETS", "MAX_TRANSFERS", "Transfers"]
+__all__ = ["MAX_OCTETS", "Transfers"]
 
-MAX_TRANSFERS: Final = 256
-"""Unfinished transfers per direction: all transfer numbers."""
 MAX_OCTETS: Final = 16 * 1024 * 1024
-"""Octets of unfinished transfers per direction; beyond, the oldest transfer is dropped."""
+"""Octets of unfinished transfers (at most 256) per direction; beyond, the oldest is dropped."""
 MAX_EARLY: Final = 4096
 """Fragments per direction that wait for their first fragment."""
 _LISTED: Final = 12

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.claims import Hints
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol, Reading
@@ -47,9 +46,7 @@ class Netplay(Protocol):
     servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
     codes = code_rows("netplay")
 
-    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow. See `recognition`."""
-        return recognise(sample, transport, final=final)
+    recognise = staticmethod(recognise)
 
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a dialect: they are the same for all."""

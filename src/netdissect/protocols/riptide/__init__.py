@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.claims import Claim, Hints
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.framing import LengthPrefixed
@@ -64,9 +63,7 @@ class Riptide(Protocol):
         del payload
         return False
 
-    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow. See `recognition`."""
-        return recognise(sample, transport, final=final)
+    recognise = staticmethod(recognise)
 
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a dialect."""

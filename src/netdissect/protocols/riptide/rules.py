@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.model.policy import (
+    BOTH,
     AckRule,
     Exhausted,
     Policy,
@@ -15,6 +16,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
+    by_word,
+    moves,
 )
 from netdissect.wire.riptide import (
     BITS,
@@ -30,41 +33,28 @@ _HANDSHAKE: Final = ("not connected", "connecting", "pending")
 
 MACHINE: Final = StateMachine(
     initial="not connected",
-    states={
-        "not connected": "unknown",
-        "connecting": "unknown",
-        "pending": "unknown",
-        "connected": "open",
-        "connected before": "open",
-        "rejected": "rejected",
-        "disconnected": "closed",
-    },
-    transitions={
-        ("not connected", "connect", 0): "connecting",
-        ("connecting", "pending", 1): "pending",
-        ("not connected", "pending", 1): "pending",
-        **{(state, "welcome", 1): "connected" for state in _HANDSHAKE},
+    states=by_word(
+        unknown=_HANDSHAKE,
+        open=("connected", "connected before"),
+        rejected="rejected",
+        closed="disconnected",
+    ),
+    transitions=moves(
+        ("not connected", "connect", 0, "connecting"),
+        (("connecting", "not connected"), "pending", 1, "pending"),
+        (_HANDSHAKE, "welcome", 1, "connected"),
         # What only a connected client sends: the capture may not have the Welcome.
-        **{(state, "established", 0): "connected" for state in ("connecting", "pending")},
-        **{(state, "alive", side): "connected"
-           for state in ("connecting", "pending") for side in (0, 1)},
-        **{(state, "reject", 1): "rejected" for state in _HANDSHAKE},
-        ("not connected", "alive", 0): "connected before",
-        ("not connected", "alive", 1): "connected before",
-        **{
-            (state, "disconnect", side): "disconnected"
-            for state in (*_HANDSHAKE, "connected", "connected before")
-            for side in (0, 1)
-        },
-    },
-    handshake={
-        "connecting": "unanswered",
-        "pending": "unanswered",
-        "connected": "accepted",
-        "rejected": "rejected",
-    },
+        (("connecting", "pending"), "established", 0, "connected"),
+        (("connecting", "pending"), "alive", BOTH, "connected"),
+        (_HANDSHAKE, "reject", 1, "rejected"),
+        ("not connected", "alive", BOTH, "connected before"),
+        ((*_HANDSHAKE, "connected", "connected before"), "disconnect", BOTH, "disconnected"),
+    ),
+    handshake=by_word(
+        unanswered=("connecting", "pending"), accepted="connected", rejected="rejected"
+    ),
     begins=frozenset({"connect"}),
-)  # fmt: skip
+)
 """Section 6, seen from the wire. `connected before`: the capture starts mid-connection."""
 
 _COPY_MS: Final = 5.0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.claims import Claim, Sample
 from netdissect.model.policy import Policy
-from netdissect.protocols.base import DialectRow, Fragment, Protocol
+from netdissect.protocols.base import DialectRow, Protocol
 from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognise
@@ -51,13 +49,8 @@ class Teeworlds(Protocol):
     secrets = MappingProxyType(secrets())
     privacy = "netdissect.protocols.teeworlds.privacy"
 
-    def may_stand_alone(self, payload: bytes) -> bool:
-        """See `recognition.may_stand_alone`."""
-        return may_stand_alone(payload)
-
-    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow. See `recognition`."""
-        return recognise(sample, transport, final=final)
+    may_stand_alone = staticmethod(may_stand_alone)
+    recognise = staticmethod(recognise)
 
     def policy(self, dialect: str) -> Policy:
         """Return the rules of a dialect."""
@@ -65,13 +58,8 @@ class Teeworlds(Protocol):
 
     scan = staticmethod(scan)  # a method would cost a call a datagram
 
-    def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
-        """Return what a number, Huffman code or UUID alone says."""
-        return fragment(payload, packet=packet)
-
-    def inspector(self) -> SnapshotInspector:
-        """Return what rebuilds the snapshots of one connection."""
-        return SnapshotInspector()
+    fragment = staticmethod(fragment)
+    inspector = staticmethod(SnapshotInspector)
 
 
 PROTOCOL = Teeworlds()

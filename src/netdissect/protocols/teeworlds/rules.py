@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.model.policy import (
+    BOTH,
     AckRule,
     Policy,
     ProbeRule,
@@ -13,6 +14,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
+    by_word,
+    moves,
 )
 from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
@@ -23,55 +26,34 @@ _LIVE: Final = ("pending", "joining", "online", "online before")
 
 MACHINE: Final = StateMachine(
     initial="idle",
-    states={
-        "idle": "unknown",
-        "token wait": "unknown",
-        "token known": "unknown",
-        "connecting": "unknown",
-        "pending": "open",
-        "joining": "open",
-        "online": "open",
-        "online before": "open",
-        "refused": "rejected",
-        "closed": "closed",
-        "timed out": "timed_out",
-    },
-    transitions={
-        ("idle", "request", 0): "token wait",
-        ("idle", "token", 1): "token known",
-        ("token wait", "token", 1): "token known",
-        **{(state, "connect", 0): "connecting" for state in ("idle", "token wait", "token known")},
-        **{(state, "accept", 1): "pending" for state in (*_BEFORE, "token known")},
+    states=by_word(
+        unknown=("idle", "token wait", "token known", "connecting"),
+        open=_LIVE,
+        rejected="refused",
+        closed="closed",
+        timed_out="timed out",
+    ),
+    transitions=moves(
+        ("idle", "request", 0, "token wait"),
+        (("idle", "token wait"), "token", 1, "token known"),
+        (("idle", "token wait", "token known"), "connect", 0, "connecting"),
+        ((*_BEFORE, "token known"), "accept", 1, "pending"),
         # Who confirms or sends data was accepted, though the capture may not have that.
-        ("connecting", "confirm", 0): "pending",
-        **{(state, "data", 0): "joining" for state in ("pending", "connecting", "token known")},
-        **{(state, "data", 1): "online" for state in ("connecting", "token known")},
-        ("pending", "data", 1): "online",
-        ("joining", "data", 1): "online",
-        **{("idle", "data", side): "online before" for side in (0, 1)},
+        ("connecting", "confirm", 0, "pending"),
+        (("pending", "connecting", "token known"), "data", 0, "joining"),
+        (("connecting", "token known", "pending", "joining"), "data", 1, "online"),
+        ("idle", "data", BOTH, "online before"),
         # A close of the server before its first data refuses the client.
-        **{
-            (state, "close", 1): "refused"
-            for state in (*_BEFORE, "token known", "pending", "joining")
-        },
-        **{(state, "close", 0): "closed" for state in (*_BEFORE, "token known", *_LIVE)},
-        **{(state, "close", 1): "closed" for state in ("online", "online before")},
-        **{
-            (state, name, side): "timed out"
-            for state in (*_BEFORE, "token known", *_LIVE)
-            for name in ("give_up", "timeout")
-            for side in (0, 1)
-        },
-    },
-    handshake={
-        "token wait": "unanswered",
-        "token known": "unanswered",
-        "connecting": "unanswered",
-        "pending": "accepted",
-        "joining": "accepted",
-        "online": "accepted",
-        "refused": "rejected",
-    },
+        ((*_BEFORE, "token known", "pending", "joining"), "close", 1, "refused"),
+        ((*_BEFORE, "token known", *_LIVE), "close", 0, "closed"),
+        (("online", "online before"), "close", 1, "closed"),
+        ((*_BEFORE, "token known", *_LIVE), ("give_up", "timeout"), BOTH, "timed out"),
+    ),
+    handshake=by_word(
+        unanswered=("token wait", "token known", "connecting"),
+        accepted=("pending", "joining", "online"),
+        rejected="refused",
+    ),
     begins=frozenset({"request", "connect"}),
 )
 """Seen from the wire. `joining`: the client has sent data, the server not yet. `online before`: the
