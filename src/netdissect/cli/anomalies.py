@@ -10,7 +10,6 @@ import click
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
@@ -42,11 +41,7 @@ _LEVELS = {severity.label: severity for severity in Severity}
     type=click.Choice(list(_LEVELS)),
     help="End with status 7 if something this bad, or worse, is found.",
 )
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     display_filter: str | None,

@@ -9,7 +9,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, missing
 
 if TYPE_CHECKING:
@@ -53,11 +52,7 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
     type=click.IntRange(min=1),
     help="Processes that share a large file; without it as many as pay.",
 )
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     connection: int | None,

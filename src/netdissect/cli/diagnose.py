@@ -14,7 +14,6 @@ from netdissect.cli import options
 from netdissect.cli.connections import reports_of
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
@@ -97,11 +96,7 @@ def limit_of(
     help="End with status 7 if a connection is beyond it, such as 'loss>5%' or 'lag.p95>200ms';"
     " may be repeated.",
 )
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     second: str | None,

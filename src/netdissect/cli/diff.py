@@ -12,7 +12,6 @@ from netdissect.cli import options
 from netdissect.cli.complete import offer_files
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Session
 from netdissect.model.compare import ABSENT, Changed, differences
 from netdissect.model.errors import UsageError
@@ -32,10 +31,7 @@ _Row = tuple[str, Changed]
 @click.argument(
     "words", nargs=-1, required=True, metavar="A B | FILE FRAME FRAME", shell_complete=offer_files
 )
-@options.json_output
-@options.analysis
-@paged
-@options.screen
+@options.facts
 def command(
     words: tuple[str, ...],
     as_json: bool,

@@ -8,7 +8,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 
 __all__ = ["command"]
@@ -26,11 +25,7 @@ __all__ = ["command"]
     help="How each is shown.",
 )
 @options.secrets
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     connection: int | None,

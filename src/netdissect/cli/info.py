@@ -10,7 +10,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, select
 
 __all__ = ["command"]
@@ -19,10 +18,7 @@ __all__ = ["command"]
 @click.command("info")
 @options.capture()
 @options.narrowed
-@options.json_output
-@options.analysis
-@paged
-@options.screen
+@options.facts
 def command(
     file: str,
     display_filter: str | None,

@@ -11,7 +11,6 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices
 
 if TYPE_CHECKING:
@@ -31,10 +30,7 @@ __all__ = ["command"]
     help="Write all frames by one clock to a pcapng file, with their fates as comments.",
 )
 @click.option("--datagrams", is_flag=True, help="With --json also an object per frame compared.")
-@options.json_output
-@options.analysis
-@paged
-@options.screen
+@options.facts
 def command(
     files: tuple[str, ...],
     target: str | None,

@@ -11,7 +11,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import SPAN
 from netdissect.cli.twosides import TwoSides
@@ -44,11 +43,7 @@ __all__ = ["command"]
     "--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write an SVG picture instead."
 )
 @click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     second: str | None,

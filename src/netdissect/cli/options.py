@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
+from netdissect.cli.paging import paged
 from netdissect.cli.settings import KEYS
 from netdissect.cli.spans import AROUND_TYPE, SPAN
 from netdissect.model.text import quoted
@@ -20,10 +21,12 @@ __all__ = [
     "capture",
     "count",
     "display_filter",
+    "facts",
     "json_output",
     "narrowed",
     "own_host",
     "reading",
+    "report",
     "screen",
     "secrets",
     "time_style",
@@ -359,3 +362,9 @@ def analysis(function: _F) -> _F:
         reading,
         click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),
     )(wrapper)  # type: ignore[return-value]
+
+
+facts = _all(json_output, analysis, paged, screen)
+"""What a command takes that answers from a capture, long answers through a pager."""
+report = _all(json_output, time_style, analysis, paged, screen)
+"""The same with times in it."""

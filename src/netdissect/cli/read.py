@@ -11,7 +11,6 @@ import click
 from netdissect.cli import options
 from netdissect.cli.complete import FIELD
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
@@ -45,11 +44,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
     help="Hand every line on at once; of standard input also before its units are settled.",
 )
 @options.secrets
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     display_filter: str | None,

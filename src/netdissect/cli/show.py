@@ -8,7 +8,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.model.errors import UsageError
 
@@ -24,11 +23,7 @@ __all__ = ["command"]
 )
 @click.option("--field", metavar="NAME", help="Mark a field in the tree and in the octets.")
 @options.secrets
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     frame: int | None,

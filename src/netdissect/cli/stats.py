@@ -11,7 +11,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.spans import LENGTH
 from netdissect.cli.twosides import TwoSides
@@ -32,11 +31,7 @@ __all__ = ["command"]
     "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
 )
 @click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns for other programs.")
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     second: str | None,

@@ -12,7 +12,6 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.paging import paged
 from netdissect.cli.session import Choices, Match, Session, missing, select
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -61,11 +60,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
     help="The N units that took longest.",
 )
 @click.option("--probes", is_flag=True, help="Pings and heartbeats too; --json has them always.")
-@options.json_output
-@options.time_style
-@options.analysis
-@paged
-@options.screen
+@options.report
 def command(
     file: str,
     second: str | None,
