@@ -22,7 +22,6 @@ from netdissect.render.units import Clock, arrow_of, direction_style, duration
 __all__ = ["Findings", "Plots", "Units", "among", "explained", "ladder"]
 
 _LADDER = 60
-_LABELLED = 30
 
 
 class Units(Pane):

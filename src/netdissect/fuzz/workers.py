@@ -16,9 +16,8 @@ from typing import Any
 from netdissect.fuzz.report import FuzzReport
 from netdissect.model.errors import NetdissectError
 
-__all__ = ["WORKERS_LIMIT", "run_workers"]
+__all__ = ["run_workers"]
 
-WORKERS_LIMIT = 64
 _TELL_SECONDS = 0.5
 """Seconds between two accounts of a worker."""
 _HEAD = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-__all__ = ["ROLES", "SIGNS", "Band", "Chart", "Point", "Series", "Sign"]
+__all__ = ["SIGNS", "Band", "Chart", "Point", "Series", "Sign"]
 
 
 class Sign(NamedTuple):
@@ -36,9 +36,6 @@ SIGNS: Final[dict[str, Sign]] = {
     "outline": Sign("░", "+"),
 }
 """Shape of a series -> its sign. Shapes say what colours say, too."""
-
-ROLES: Final = ("client", "server", "good", "again", "bad", "dim")
-"""Roles of colour; a backend knows the values."""
 
 
 class Point(NamedTuple):

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from netdissect.model.text import escape
 
-__all__ = ["LINE_LIMIT", "safe", "safe_bytes"]
+__all__ = ["LINE_LIMIT", "safe"]
 
 LINE_LIMIT = 4096
 """Characters of one value that are shown at most; the rest is counted, not printed."""
@@ -45,14 +45,6 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
     if not (text.isascii() and text.isprintable()):
         text = _often(text) if len(text) <= _OFTEN else _escaped(text)
     return f"{text}… (+{cut} characters)" if cut > 0 else text
-
-
-def safe_bytes(data: bytes, limit: int = LINE_LIMIT) -> str:
-    r"""Return octets as text: valid UTF-8 as it is, every other octet as `\xNN`, then made safe."""
-    cut = len(data) - 4 * limit
-    text = data[: 4 * limit].decode("utf-8", "surrogateescape")
-    shown = safe(text, limit)
-    return f"{shown}… (+{cut} octets)" if cut > 0 and len(text) <= limit else shown
 
 
 def _escaped(text: str) -> str:

@@ -17,13 +17,9 @@ from typing import Any, Final
 
 from netdissect.model.native import BytesWriter, i64
 
-__all__ = [
-    "MAX_EXPANSION", "HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree",
-]  # fmt: skip
+__all__ = ["HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree"]
 
 _EOF: Final = 256
-MAX_EXPANSION: Final = 8
-"""Octets that one coded octet completes at most: the shortest code has one bit."""
 
 # fmt: off
 _FREQUENCIES: tuple[int, ...] = (
