@@ -433,7 +433,7 @@ def _odd(
             literal + ("" if name is None else f"{{{names[name]}{form and ':' + form}}}")
             for literal, name, form, _ in Formatter().parse(check.message)
         )
-        note = f"(_NOTE, {check.code!r}, {'f' if '{' in text else ''}{text!r})"
+        note = f"(Ev.NOTE, {check.code!r}, {'f' if '{' in text else ''}{text!r})"
         body.append(f"    if {_text(check.when, names, some)}: found.append({note})")
     for name, item in lists.items():
         if item in rows and odd_source(item, rows[item], rows):
@@ -511,7 +511,6 @@ def _module(
         if text and functions.setdefault(text, name) != name:
             shared.append(f"{name}: Final = {functions[text]}")
         if text and name.startswith("odd_"):
-            structs["int(Ev.NOTE)"] = "_NOTE"
             imports.add("from netdissect.model.events import Ev, Event")
     constants = "\n".join(
         f"{local}: Final = {what}"

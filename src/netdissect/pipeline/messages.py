@@ -13,8 +13,8 @@ from netdissect.pipeline.observer import Seen
 
 __all__ = ["messages_of", "records_of", "whole_message"]
 
-_TYPED: Final = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
-_NUMBERED: Final = frozenset({int(Ev.UNIT), int(Ev.PLAIN_UNIT)})
+_TYPED: Final = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT})
+_NUMBERED: Final = frozenset({Ev.UNIT, Ev.PLAIN_UNIT})
 
 
 def messages_of(item: Seen, tree: Dissection, reliable: frozenset[str]) -> list[MessageRecord]:

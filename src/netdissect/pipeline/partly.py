@@ -8,10 +8,10 @@ from netdissect.model.events import Ev, Event
 
 __all__ = ["messages_alone", "no_faults", "nothing_new"]
 
-_NOTE: Final = int(Ev.NOTE)
-_RESTART: Final = int(Ev.RESTART)
-_MESSAGE: Final = int(Ev.MESSAGE)
-_TYPED: Final = frozenset({_MESSAGE, int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
+_NOTE: Final = Ev.NOTE
+_RESTART: Final = Ev.RESTART
+_MESSAGE: Final = Ev.MESSAGE
+_TYPED: Final = frozenset({_MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
 """Events that count as a message, their type second."""
 
 

@@ -23,11 +23,11 @@ __all__ = ["Flow", "Intake", "Name", "Port", "Taker"]
 MAX_HELD = 8
 """Datagrams per flow that wait for whether they begin a new connection."""
 
-_RESTART: Final = int(Ev.RESTART)
-_HINTS: Final = int(Ev.HINTS)
-_PART: Final = int(Ev.PART)
-_UNIT: Final = int(Ev.UNIT)
-_MESSAGE: Final = int(Ev.MESSAGE)
+_RESTART: Final = Ev.RESTART
+_HINTS: Final = Ev.HINTS
+_PART: Final = Ev.PART
+_UNIT: Final = Ev.UNIT
+_MESSAGE: Final = Ev.MESSAGE
 
 _log = logging.getLogger(__name__)
 

@@ -28,16 +28,16 @@ __all__ = ["MAX_IDENTITY", "Connection"]
 MAX_IDENTITY = 64
 """Identity facts kept per connection."""
 
-_UNIT: Final = int(Ev.UNIT)
-_ACK: Final = int(Ev.ACK)
-_NACK: Final = int(Ev.NACK)
+_UNIT: Final = Ev.UNIT
+_ACK: Final = Ev.ACK
+_NACK: Final = Ev.NACK
 """UNIT is 1 and MESSAGE 0: `kind <= _UNIT` are the events that count as a message."""
-_PLAIN_UNIT: Final = int(Ev.PLAIN_UNIT)
-_NUMBER: Final = int(Ev.NUMBER)
-_NUMBERED: Final = int(Ev.NUMBERED)
-_RUN: Final = int(Ev.RUN)
-_COUNTER: Final = int(Ev.COUNTER)
-_TIMING: Final = int(Ev.TIMING)
+_PLAIN_UNIT: Final = Ev.PLAIN_UNIT
+_NUMBER: Final = Ev.NUMBER
+_NUMBERED: Final = Ev.NUMBERED
+_RUN: Final = Ev.RUN
+_COUNTER: Final = Ev.COUNTER
+_TIMING: Final = Ev.TIMING
 
 
 class Connection:
@@ -491,20 +491,20 @@ class Connection:
 
 
 _HANDLERS: dict[int, Callable[[Connection, Event, Lane, int, int], None]] = {
-    int(Ev.PROBE): Connection._probe,
-    int(Ev.REPLY): Connection._reply,
-    int(Ev.RTT): Connection._rtt,
-    int(Ev.STATE): Connection._state,
-    int(Ev.IDENTITY): Connection._identity,
-    int(Ev.RESTART): Connection._restart,
-    int(Ev.NOTE): Connection._note,
-    int(Ev.HINTS): Connection._hints,
-    int(Ev.RESEND_REQUEST): Connection._resend_request,
+    Ev.PROBE: Connection._probe,
+    Ev.REPLY: Connection._reply,
+    Ev.RTT: Connection._rtt,
+    Ev.STATE: Connection._state,
+    Ev.IDENTITY: Connection._identity,
+    Ev.RESTART: Connection._restart,
+    Ev.NOTE: Connection._note,
+    Ev.HINTS: Connection._hints,
+    Ev.RESEND_REQUEST: Connection._resend_request,
     _NUMBER: Connection._number,
-    int(Ev.TALLY): Connection._tally,
-    int(Ev.CLOCK): Connection._clock,
-    int(Ev.PART): Connection._part,
-    int(Ev.RATE): Connection._rate,
-    int(Ev.ORDERED): Connection._ordered,
+    Ev.TALLY: Connection._tally,
+    Ev.CLOCK: Connection._clock,
+    Ev.PART: Connection._part,
+    Ev.RATE: Connection._rate,
+    Ev.ORDERED: Connection._ordered,
 }
 """What takes the rarer events. Beside the class, as a compiled class body holds no methods yet."""

@@ -262,7 +262,7 @@ def test_a_client_started_anew_numbers_afresh() -> None:
     ],
 )
 def test_what_must_be_acknowledged_depends_on_the_dialect(
-    dialect: str, command: int, flag: int, kind: Ev
+    dialect: str, command: int, flag: int, kind: int
 ) -> None:
     from netdissect.layers.eoudp import header_layer
 

@@ -23,7 +23,6 @@ _BE_BfQQ: Final = Struct("!BfQQ").unpack_from
 _BE_BfQQ1s: Final = Struct("!BfQQ1s").unpack_from
 _LE_Q: Final = Struct("<Q").unpack_from
 _LE_ii: Final = Struct("<ii").unpack_from
-_NOTE: Final = int(Ev.NOTE)
 
 
 def read_EoudpRfc01(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -39,9 +38,9 @@ def odd_EoudpRfc01(values: tuple[Any, ...], direction: int | None, found: list[E
     v_cmd = values[0]
     v_timestamp = values[1]
     v_id = values[2]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
 
 
 def read_EoudpRfc03(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -58,10 +57,10 @@ def odd_EoudpRfc03(values: tuple[Any, ...], direction: int | None, found: list[E
     v_timestamp = values[1]
     v_id = values[2]
     v_important = values[3]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
-    if (v_important or 0) > 1: found.append((_NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if not 1e-06 <= (v_timestamp or 0) < 100000000000.0 and (v_timestamp or 0) != 0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (v_important or 0) > 1: found.append((Ev.NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
 
 
 def read_EoudpEarly(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -77,10 +76,10 @@ def odd_EoudpEarly(values: tuple[Any, ...], direction: int | None, found: list[E
     v_cmd = values[0]
     v_timestamp = values[1]
     v_id = values[2]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if (v_cmd or 0) in {16, 138, 140}: found.append((_NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
-    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if (v_cmd or 0) in {16, 138, 140}: found.append((Ev.NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
+    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
 
 
 def read_Eoudp30(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -97,11 +96,11 @@ def odd_Eoudp30(values: tuple[Any, ...], direction: int | None, found: list[Even
     v_timestamp = values[1]
     v_id = values[2]
     v_important = values[3]
-    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((_NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
-    if (v_cmd or 0) in {16, 138, 140}: found.append((_NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
-    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((_NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
-    if (v_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
-    if (v_important or 0) > 1: found.append((_NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
+    if (v_cmd or 0) not in {0, 1, 2, 3, 11, 12, 13, 14, 15, 16, 129, 130, 138, 139, 140}: found.append((Ev.NOTE, 'eoudp-unknown-command', f"command {v_cmd:#04x} is not defined: a connected receiver's process ends"))
+    if (v_cmd or 0) in {16, 138, 140}: found.append((Ev.NOTE, 'eoudp-unhandled-command', f'command {v_cmd:#04x} has no handler in any release: the receiving process ends'))
+    if not 1000000000000.0 <= (v_timestamp or 0) < 2200000000000.0: found.append((Ev.NOTE, 'eoudp-timestamp', f"time stamp {v_timestamp} cannot be a sender's clock"))
+    if (v_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'id {v_id}: senders count from 0 in a signed 32-bit number'))
+    if (v_important or 0) > 1: found.append((Ev.NOTE, 'eoudp-important-value', f'important flag is {v_important}, read as true'))
 
 
 def read_EoudpMid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -152,7 +151,7 @@ def read_EoudpPair(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 def odd_EoudpPair(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_received = values[0]
     v_sent = values[1]
-    if (v_received or 0) < 0 or (v_sent or 0) < 0: found.append((_NOTE, 'eoudp-negative-count', f'received {v_received}, sent {v_sent}: counters do not go below zero'))
+    if (v_received or 0) < 0 or (v_sent or 0) < 0: found.append((Ev.NOTE, 'eoudp-negative-count', f'received {v_received}, sent {v_sent}: counters do not go below zero'))
 
 
 def read_EoudpAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -166,7 +165,7 @@ def read_EoudpAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 
 def odd_EoudpAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_acked_id = values[0]
-    if (v_acked_id or 0) >= 2147483648: found.append((_NOTE, 'eoudp-far-id', f'acknowledges id {v_acked_id}: above what a sender can count'))
+    if (v_acked_id or 0) >= 2147483648: found.append((Ev.NOTE, 'eoudp-far-id', f'acknowledges id {v_acked_id}: above what a sender can count'))
 
 
 def read_EoudpConnectAccept(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

@@ -16,7 +16,6 @@ from netdissect.wire import varint
 
 _LE_H: Final = Struct("<H").unpack_from
 _LE_I: Final = Struct("<I").unpack_from
-_NOTE: Final = int(Ev.NOTE)
 _read_KNET_15_16: Final = varint.KNET_15_16.read
 _read_KNET_7_7_16: Final = varint.KNET_7_7_16.read
 _read_KNET_7_8: Final = varint.KNET_7_8.read
@@ -91,10 +90,10 @@ def odd_KnetMessage(values: tuple[Any, ...], direction: int | None, found: list[
     v_unused = values[4]
     v_fragment_count = values[6]
     v_transfer_id = values[7]
-    if (v_unused or 0): found.append((_NOTE, 'knet-unused-bit', 'bit 11 is set'))
-    if ((v_fragment or 0) or (v_fragment_start or 0)) and (not (v_reliable or 0)): found.append((_NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
-    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((_NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
-    if v_transfer_id is not None and (v_transfer_id or 0) == 0: found.append((_NOTE, 'knet-transfer-zero', 'transfer 0'))
+    if (v_unused or 0): found.append((Ev.NOTE, 'knet-unused-bit', 'bit 11 is set'))
+    if ((v_fragment or 0) or (v_fragment_start or 0)) and (not (v_reliable or 0)): found.append((Ev.NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
+    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+    if v_transfer_id is not None and (v_transfer_id or 0) == 0: found.append((Ev.NOTE, 'knet-transfer-zero', 'transfer 0'))
 
 
 def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -128,8 +127,8 @@ def read_KnetDatagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 def odd_KnetDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_reliable = values[1]
     v_messages = values[5]
-    if not (v_messages or 0): found.append((_NOTE, 'knet-no-messages', 'a header and no messages'))
-    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((_NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
+    if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
+    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((Ev.NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
     for item in v_messages: odd_KnetMessage(item, direction, found)
 
 
@@ -201,10 +200,10 @@ def odd_Knet2010Message(values: tuple[Any, ...], direction: int | None, found: l
     v_reliable = values[3]
     v_unused = values[4]
     v_fragment_count = values[6]
-    if (v_unused or 0): found.append((_NOTE, 'knet-unused-bit', 'bit 11 is set'))
-    if (v_fragment_start or 0) and (not (v_reliable or 0)): found.append((_NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
-    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((_NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
-    if (v_fragment or 0) and (not (v_reliable or 0)) and (not (v_fragment_start or 0)): found.append((_NOTE, 'knet-stray-fragment-bit', 'left-over Fragment bit; read as a whole message'))
+    if (v_unused or 0): found.append((Ev.NOTE, 'knet-unused-bit', 'bit 11 is set'))
+    if (v_fragment_start or 0) and (not (v_reliable or 0)): found.append((Ev.NOTE, 'knet-unreliable-fragment', 'a fragment that is not reliable; a receiver without its first fragment discards it'))
+    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+    if (v_fragment or 0) and (not (v_reliable or 0)) and (not (v_fragment_start or 0)): found.append((Ev.NOTE, 'knet-stray-fragment-bit', 'left-over Fragment bit; read as a whole message'))
 
 
 def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -238,8 +237,8 @@ def read_Knet2010Datagram(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
 def odd_Knet2010Datagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_reliable = values[1]
     v_messages = values[5]
-    if not (v_messages or 0): found.append((_NOTE, 'knet-no-messages', 'a header and no messages'))
-    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((_NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
+    if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
+    if (v_messages or 0) and (v_reliable or 0) != any(item[3] for item in v_messages): found.append((Ev.NOTE, 'knet-flag-mismatch', "the Reliable flag is not the OR of the messages' Reliable bits"))
     for item in v_messages: odd_Knet2010Message(item, direction, found)
 
 
@@ -265,7 +264,7 @@ def read_KnetPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None
 
 def odd_KnetPacketAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_acked_packet_id = values[1]
-    if (v_acked_packet_id or 0) >> 22: found.append((_NOTE, 'knet-ack-bits', f'bits 22-23 of {v_acked_packet_id:#x} are set: the base acknowledges nothing'))
+    if (v_acked_packet_id or 0) >> 22: found.append((Ev.NOTE, 'knet-ack-bits', f'bits 22-23 of {v_acked_packet_id:#x} are set: the base acknowledges nothing'))
 
 
 def read_KnetSpecPacketAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -363,7 +362,7 @@ def read_KnetSpecMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
 
 def odd_KnetSpecMessage(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_fragment_count = values[6]
-    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((_NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
+    if v_fragment_count is not None and (v_fragment_count or 0) < 2: found.append((Ev.NOTE, 'knet-fragment-count', f'fragment count must be at least 2, not {v_fragment_count}'))
 
 
 def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -437,13 +436,13 @@ def read_KnetTcpMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
 
 def odd_KnetSpecDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_messages = values[0]
-    if not (v_messages or 0): found.append((_NOTE, 'knet-no-messages', 'a header and no messages'))
+    if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))
 
 
 def odd_KnetWrongSize(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if 1: found.append((_NOTE, 'knet-control-size', 'the payload does not have the size of this control message'))
+    if 1: found.append((Ev.NOTE, 'knet-control-size', 'the payload does not have the size of this control message'))
 
 
 def odd_KnetDisconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_data = values[0]
-    if (v_data or 0): found.append((_NOTE, 'knet-disconnect-payload', 'an empty message with a payload'))
+    if (v_data or 0): found.append((Ev.NOTE, 'knet-disconnect-payload', 'an empty message with a payload'))

@@ -14,7 +14,6 @@ from typing import Any, Final
 from netdissect.model.events import Ev, Event
 
 _BE_HBH: Final = Struct("!HBH").unpack_from
-_NOTE: Final = int(Ev.NOTE)
 
 
 def read_NetplayFrame(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -31,8 +30,8 @@ def read_NetplayFrame(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 
 def odd_NetplayFrame(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_options = values[1]
-    if (v_options or 0) & 252: found.append((_NOTE, 'reserved-option-bits', f'options {v_options:#04x}: bits 2 to 7 are reserved'))
-    if (v_options or 0) & 2: found.append((_NOTE, 'encrypted-flag-set', "no release encrypts: the application's own mark"))
+    if (v_options or 0) & 252: found.append((Ev.NOTE, 'reserved-option-bits', f'options {v_options:#04x}: bits 2 to 7 are reserved'))
+    if (v_options or 0) & 2: found.append((Ev.NOTE, 'encrypted-flag-set', "no release encrypts: the application's own mark"))
 
 
 def read_NetplayText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -51,9 +50,9 @@ def read_NetplayText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 
 def odd_NetplayShortFrame(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_length = values[0]
-    if (v_length or 0) < 3: found.append((_NOTE, 'frame-length-below-3', f'length {v_length}: options and type alone take 3 octets'))
+    if (v_length or 0) < 3: found.append((Ev.NOTE, 'frame-length-below-3', f'length {v_length}: options and type alone take 3 octets'))
 
 
 def odd_NetplayChunk(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_chunk_header = values[0]
-    if (v_chunk_header or 0) & 63: found.append((_NOTE, 'chunk-header-invalid', f'chunk header {v_chunk_header:#04x}'))
+    if (v_chunk_header or 0) & 63: found.append((Ev.NOTE, 'chunk-header-invalid', f'chunk header {v_chunk_header:#04x}'))

@@ -22,7 +22,6 @@ _LE_BHH: Final = Struct("<BHH").unpack_from
 _LE_BHHH: Final = Struct("<BHHH").unpack_from
 _LE_H: Final = Struct("<H").unpack_from
 _LE_h: Final = Struct("<h").unpack_from
-_NOTE: Final = int(Ev.NOTE)
 
 
 def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -42,7 +41,7 @@ def read_Riptide20Unreliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
 
 def odd_Riptide20Unreliable(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_message_id = values[1]
-    if v_message_id is None: found.append((_NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
+    if v_message_id is None: found.append((Ev.NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
 
 
 def read_Riptide20Ack(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -84,7 +83,7 @@ def read_Riptide20Reject(buf: bytes, off: int, end: int) -> tuple[Any, ...] | No
 
 
 def odd_Riptide20Reject(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'Reject is sent by servers only'))
+    if direction is not None and (direction or 0) == 0: found.append((Ev.NOTE, 'riptide-wrong-direction', 'Reject is sent by servers only'))
 
 
 def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -103,9 +102,9 @@ def read_Riptide20Heartbeat(buf: bytes, off: int, end: int) -> tuple[Any, ...] |
 
 def odd_Riptide20Heartbeat(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_rtt_ms = values[2]
-    if direction is not None and (direction or 0) == 0 and (v_rtt_ms is None): found.append((_NOTE, 'riptide-heartbeat-form', "a client's heartbeat without RTT field: a real server reads 0"))
-    if (direction or 0) == 1 and v_rtt_ms is not None: found.append((_NOTE, 'riptide-heartbeat-form', "a server's heartbeat answer carries no RTT field"))
-    if (v_rtt_ms or 0) < -1: found.append((_NOTE, 'riptide-implausible-rtt', f'RTT {v_rtt_ms} ms: only -1 (none yet) is a valid negative value'))
+    if direction is not None and (direction or 0) == 0 and (v_rtt_ms is None): found.append((Ev.NOTE, 'riptide-heartbeat-form', "a client's heartbeat without RTT field: a real server reads 0"))
+    if (direction or 0) == 1 and v_rtt_ms is not None: found.append((Ev.NOTE, 'riptide-heartbeat-form', "a server's heartbeat answer carries no RTT field"))
+    if (v_rtt_ms or 0) < -1: found.append((Ev.NOTE, 'riptide-implausible-rtt', f'RTT {v_rtt_ms} ms: only -1 (none yet) is a valid negative value'))
 
 
 def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -125,7 +124,7 @@ def read_Riptide20Disconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] 
 
 def odd_Riptide20Disconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_reason = values[1]
-    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((_NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
+    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((Ev.NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
 
 
 def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -145,7 +144,7 @@ def read_Riptide20Reliable(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
 
 def odd_Riptide20Reliable(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_message_id = values[2]
-    if v_message_id is None: found.append((_NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
+    if v_message_id is None: found.append((Ev.NOTE, 'riptide-missing-message-id', 'no message id: a real receiver reads 0'))
 
 
 def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -158,11 +157,11 @@ def read_Riptide20Welcome(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
 
 
 def odd_Riptide20ClientConnected(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'ClientConnected is sent by servers only'))
+    if direction is not None and (direction or 0) == 0: found.append((Ev.NOTE, 'riptide-wrong-direction', 'ClientConnected is sent by servers only'))
 
 
 def odd_Riptide20ClientDisconnected(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if direction is not None and (direction or 0) == 0: found.append((_NOTE, 'riptide-wrong-direction', 'ClientDisconnected is sent by servers only'))
+    if direction is not None and (direction or 0) == 0: found.append((Ev.NOTE, 'riptide-wrong-direction', 'ClientDisconnected is sent by servers only'))
 
 
 def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -182,7 +181,7 @@ def read_Riptide20Invalid(buf: bytes, off: int, end: int) -> tuple[Any, ...] | N
 
 def odd_Riptide20Invalid(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_type_id = values[0]
-    if True: found.append((_NOTE, 'riptide-invalid-type', f'type {v_type_id} is not defined: a real receiver acknowledges it as reliable, then discards it'))
+    if True: found.append((Ev.NOTE, 'riptide-invalid-type', f'type {v_type_id} is not defined: a real receiver acknowledges it as reliable, then discards it'))
 
 
 def read_Riptide21devAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -251,7 +250,7 @@ def read_RiptideAck(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 def odd_RiptideAck(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_extra_flag = values[3]
     v_extra_seq_field = values[4]
-    if (v_extra_flag or 0) and v_extra_seq_field is None: found.append((_NOTE, 'truncated', 'flag 1 announces an acked id that is not there: a real receiver reads 0'))
+    if (v_extra_flag or 0) and v_extra_seq_field is None: found.append((Ev.NOTE, 'truncated', 'flag 1 announces an acked id that is not there: a real receiver reads 0'))
 
 
 def read_RiptideConnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
@@ -311,8 +310,8 @@ def read_RiptideDisconnect(buf: bytes, off: int, end: int) -> tuple[Any, ...] | 
 
 def odd_RiptideDisconnect(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_reason = values[1]
-    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((_NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
-    if (v_reason or 0) == 80: found.append((_NOTE, 'riptide-misencoded-stop', 'reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0'))
+    if direction is not None and (direction or 0) == 0 and (v_reason is not None): found.append((Ev.NOTE, 'riptide-wrong-direction', "a client's Disconnect carries no reason"))
+    if (v_reason or 0) == 80: found.append((Ev.NOTE, 'riptide-misencoded-stop', 'reason 80 is ServerStopped, sent as the raw bytes 05 05 by servers 2.1.0 to 2.2.0'))
 
 
 def read_RiptideNotify(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:

@@ -13,32 +13,32 @@ from typing import Any, Final
 
 from netdissect.model.events import Ev, Event
 
-_NOTE: Final = int(Ev.NOTE)
+
 
 
 def odd_TwControlEmpty(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if 1: found.append((_NOTE, 'teeworlds-control-missing', 'no octet names the message'))
+    if 1: found.append((Ev.NOTE, 'teeworlds-control-missing', 'no octet names the message'))
 
 
 def odd_TwControlUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_control_id = values[0]
-    if v_control_id is not None: found.append((_NOTE, 'teeworlds-control-unknown', f'control message {v_control_id}'))
+    if v_control_id is not None: found.append((Ev.NOTE, 'teeworlds-control-unknown', f'control message {v_control_id}'))
 
 
 def odd_Tw07Connless(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_version = values[0]
-    if (v_version or 0) != 1: found.append((_NOTE, 'teeworlds-connless-version', f'version {v_version}'))
+    if (v_version or 0) != 1: found.append((Ev.NOTE, 'teeworlds-connless-version', f'version {v_version}'))
 
 
 def odd_TwEmpty(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if 1: found.append((_NOTE, 'teeworlds-chunk-empty', 'the chunk holds no message'))
+    if 1: found.append((Ev.NOTE, 'teeworlds-chunk-empty', 'the chunk holds no message'))
 
 
 def odd_TwUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_message_id = values[0]
-    if v_message_id is not None: found.append((_NOTE, 'teeworlds-unknown-message', f'message id {v_message_id} (id << 1 | system) is not defined'))
+    if v_message_id is not None: found.append((Ev.NOTE, 'teeworlds-unknown-message', f'message id {v_message_id} (id << 1 | system) is not defined'))
 
 
 def odd_TwUnknownUuid(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_message_uuid = values[0]
-    if v_message_uuid is not None: found.append((_NOTE, 'teeworlds-unknown-uuid', 'the UUID is not known'))
+    if v_message_uuid is not None: found.append((Ev.NOTE, 'teeworlds-unknown-uuid', 'the UUID is not known'))

@@ -26,19 +26,6 @@ from netdissect.wire.eoudp_names import (
 
 __all__ = ["scan"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_UNIT: Final = int(Ev.UNIT)
-_PLAIN_UNIT: Final = int(Ev.PLAIN_UNIT)
-_ACK: Final = int(Ev.ACK)
-_NUMBERED: Final = int(Ev.NUMBERED)
-_PROBE: Final = int(Ev.PROBE)
-_STATE: Final = int(Ev.STATE)
-_IDENTITY: Final = int(Ev.IDENTITY)
-_RESTART: Final = int(Ev.RESTART)
-_NOTE: Final = int(Ev.NOTE)
-_HINTS: Final = int(Ev.HINTS)
-_TALLY: Final = int(Ev.TALLY)
-_CLOCK: Final = int(Ev.CLOCK)
 
 _Reader = Callable[[bytes, int, int], Any]
 _READ_PAIR: _Reader = read.read_EoudpPair
@@ -92,11 +79,11 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     head = reader(payload, 0, size)
     if head is None:
         text = f"{size} octets, the header of {row.name} has {row.start}"
-        return _mismatch(row, [(_NOTE, "truncated", text)], payload, direction, hints)
+        return _mismatch(row, [(Ev.NOTE, "truncated", text)], payload, direction, hints)
     if head[-2] + head[-1] != size:
-        notes: list[Event] = [(_NOTE, *size_mismatch(head[-2], size - row.start))]
+        notes: list[Event] = [(Ev.NOTE, *size_mismatch(head[-2], size - row.start))]
         if size > RECEIVE_LIMIT:
-            notes.append((_NOTE, *oversize(size)))
+            notes.append((Ev.NOTE, *oversize(size)))
         return _mismatch(row, notes, payload, direction, hints)
     if flagged:
         command, _, number, flag, _, start = head
@@ -109,7 +96,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     learnt = None
     odd(head, direction, events)
     if size > RECEIVE_LIMIT:
-        events.append((_NOTE, *oversize(size)))
+        events.append((Ev.NOTE, *oversize(size)))
     if number >= FAR_ID:
         number, learnt = _counted(number, direction, hints)
     if (number <= 1 or hints.extra.openers[direction] is None) and command != _ACCEPT:
@@ -117,13 +104,13 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     name = _NAMES[command] if command != _DISCONNECT else type_name(row.name, command, size - start)
     if command == _ACCEPT or number < 0:
         # The server accepts with the id 0 of a counter that it then throws away.
-        events.append((_MESSAGE, name))
+        events.append((Ev.MESSAGE, name))
     elif not flag:
-        events.append((_NUMBERED, name, SPACE, number))
+        events.append((Ev.NUMBERED, name, SPACE, number))
     elif row.acked is None or command in row.acked:
-        events.append((_UNIT, name, SPACE, number, None, payload))
+        events.append((Ev.UNIT, name, SPACE, number, None, payload))
     else:
-        events.append((_PLAIN_UNIT, name, SPACE, number, payload))
+        events.append((Ev.PLAIN_UNIT, name, SPACE, number, payload))
     if command == _COMPONENT:
         # Most of all datagrams are components: the two lengths must lead to the end.
         if (
@@ -131,7 +118,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
             or size < (after := lengths_at + 4 + _U32(payload, lengths_at)[0]) + 4
             or after + 4 + _U32(payload, after)[0] != size
         ):
-            events.append((_NOTE, *wrong_size(name, size - start)))
+            events.append((Ev.NOTE, *wrong_size(name, size - start)))
         if learnt is None:
             return events
     else:
@@ -141,9 +128,9 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
         if size - start != _USUAL_SIZES.get(command):
             name = command_name(row.name, command, size - start)
             if legal(row.name, name, payload[start:]) is False:
-                events.append((_NOTE, *wrong_size(name, size - start)))
+                events.append((Ev.NOTE, *wrong_size(name, size - start)))
     if learnt is not None:
-        events.append((_HINTS, learnt))
+        events.append((Ev.HINTS, learnt))
     return events
 
 
@@ -170,7 +157,7 @@ def _mismatch(
     found, sure = decided(payload)
     begun = None if found is None else _other_release(found, payload, direction, hints, sure=sure)
     if begun is not None:
-        return [(_RESTART, "*"), (_HINTS, begun)]
+        return [(Ev.RESTART, "*"), (Ev.HINTS, begun)]
     if found is not None and hints.extra.undecided[direction] and found != row.name:
         dialects = list(hints.dialects)
         dialects[direction] = found
@@ -182,11 +169,11 @@ def _mismatch(
         )
         events = scan(payload, direction, learnt)
         # The new dialect's rules must be in force before its units are counted.
-        return events if events[-1][0] == _HINTS else [(_HINTS, learnt), *events]
+        return events if events[-1][0] == Ev.HINTS else [(Ev.HINTS, learnt), *events]
     if found is not None:
-        notes.append((_NOTE, "eoudp-other-dialect", f"it is a datagram of {found}"))
+        notes.append((Ev.NOTE, "eoudp-other-dialect", f"it is a datagram of {found}"))
         if sure:
-            notes.append((_HINTS, _stranger(found, direction, hints)))
+            notes.append((Ev.HINTS, _stranger(found, direction, hints)))
     return notes
 
 
@@ -233,9 +220,9 @@ def _epoch(
     restart = False
     if opener is None:
         if payload[0] != _CONNECT:
-            events.append((_STATE, "alive", None))
+            events.append((Ev.STATE, "alive", None))
         if extra.undecided[direction] and not row.document and not decided(payload)[1]:
-            events.append((_NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
+            events.append((Ev.NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
         opener = key if first else _LOST
     elif first and key != opener:
         begins = extra.pending if server else payload[0] == _CONNECT
@@ -247,7 +234,7 @@ def _epoch(
     else:
         return None
     if restart:
-        events.append((_RESTART, SPACE))
+        events.append((Ev.RESTART, SPACE))
     openers = (extra.openers[0], opener) if server else (opener, extra.openers[1])
     pending = extra.pending and not server
     return Hints(hints.dialects, extra._replace(openers=openers, pending=pending))
@@ -269,18 +256,18 @@ def _packet_info(
         read.odd_EoudpPair(pair, direction, events)
     received, sent, _ = pair
     number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
-    events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
+    events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
     if received >= 0 and sent >= 0:
         # Real receivers take no PACKET_INFO but one of 8 octets.
-        events.append((_TALLY, "packet_info", sent, received, size == _PAIR))
+        events.append((Ev.TALLY, "packet_info", sent, received, size == _PAIR))
     if size > _PAIR and direction:
         text = f"counters of {size // _PAIR} clients, its own come last"
-        events.append((_NOTE, "eoudp-pairs", text))
+        events.append((Ev.NOTE, "eoudp-pairs", text))
     elif size > _PAIR and size % _PAIR == 0:
-        events.append((_NOTE, *wrong_size("PACKET_INFO", size)))
+        events.append((Ev.NOTE, *wrong_size("PACKET_INFO", size)))
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
-        events.append((_CLOCK, stamp, True))
+        events.append((Ev.CLOCK, stamp, True))
     learnt = _informed(events, direction, hints)
     if not hints.extra.strangers[direction][1]:
         return learnt
@@ -297,7 +284,7 @@ def _informed(events: list[Event], direction: int, hints: Hints) -> Hints | None
     """
     if direction or hints.extra.accepted or not hints.extra.connect:
         return None
-    events.append((_STATE, "informs", None))
+    events.append((Ev.STATE, "informs", None))
     return Hints(hints.dialects, hints.extra._replace(accepted=True))
 
 
@@ -326,12 +313,12 @@ def _acks(values: tuple[Any, ...], direction: int, hints: Hints) -> list[Event]:
     """Return the events of an acknowledged id, the first of the values."""
     number = values[0]
     if number < FAR_ID:
-        return [(_ACK, SPACE, number, 0)]
+        return [(Ev.ACK, SPACE, number, 0)]
     events: list[Event] = []
     read.odd_EoudpAck(values, direction, events)
     named, _ = _counted(number, 1 - direction, hints)
     if named >= 0:
-        events.append((_ACK, SPACE, named, 0))
+        events.append((Ev.ACK, SPACE, named, 0))
     return events
 
 
@@ -339,7 +326,7 @@ def _accept(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     if not direction:
-        events.append((_NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
+        events.append((Ev.NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
         return None
     index = None
     values = _READ_ACCEPT(payload, start, len(payload))
@@ -352,9 +339,9 @@ def _accept(
 
 
 def _accepted(events: list[Event], index: int | None, hints: Hints) -> Hints | None:
-    events.append((_STATE, "accept", None))
+    events.append((Ev.STATE, "accept", None))
     if index is not None:
-        events.append((_IDENTITY, "client_index", index))
+        events.append((Ev.IDENTITY, "client_index", index))
     if hints.extra.accepted:
         return None
     return Hints(hints.dialects, hints.extra._replace(accepted=True))
@@ -364,9 +351,9 @@ def _reject(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     del payload, start, direction
-    events.append((_STATE, "reject", "CONNECT_REJECT"))
+    events.append((Ev.STATE, "reject", "CONNECT_REJECT"))
     if hints.extra.accepted:
-        events.append((_NOTE, "eoudp-reject-ignored", ""))
+        events.append((Ev.NOTE, "eoudp-reject-ignored", ""))
     return None
 
 
@@ -380,14 +367,14 @@ def _connect(
     if payload != extra.connect and extra.connect:
         found, sure = decided(payload)
         if sure and found is not None and found != row_of(hints.dialects[0]).name:
-            events.insert(0, (_RESTART, "*"))
+            events.insert(0, (Ev.RESTART, "*"))
             return _other_release(found, payload, direction, hints, sure=True)
     _stamped(events, payload, hints, direction)
-    events.append((_STATE, "connect", None))
+    events.append((Ev.STATE, "connect", None))
     if payload == extra.connect:
         return None
     if extra.connect:
-        events.append((_NOTE, "eoudp-connect-again", ""))
+        events.append((Ev.NOTE, "eoudp-connect-again", ""))
     return Hints(hints.dialects, extra._replace(connect=payload, pending=True))
 
 
@@ -396,7 +383,7 @@ def _stamped(events: list[Event], payload: bytes, hints: Hints, direction: int) 
     row = row_of(hints.dialects[direction])
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
     if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
-        events.append((_CLOCK, stamp, False))
+        events.append((Ev.CLOCK, stamp, False))
 
 
 def _disconnect(
@@ -405,9 +392,9 @@ def _disconnect(
     if len(payload) > start and hints.dialects[direction].startswith("exodia-early"):
         return None  # the key event of v1.0
     _stamped(events, payload, hints, direction)
-    events.append((_STATE, "disconnect", "DISCONNECT"))
+    events.append((Ev.STATE, "disconnect", "DISCONNECT"))
     if direction:
-        events.append((_NOTE, "eoudp-timeout-notice", ""))
+        events.append((Ev.NOTE, "eoudp-timeout-notice", ""))
     elif hints.extra.accepted:
         return Hints(hints.dialects, hints.extra._replace(accepted=False))
     return None
@@ -439,7 +426,7 @@ def _document(
     events: list[Event] = []
     row.odd(head, direction, events)
     if size > RECEIVE_LIMIT:
-        events.append((_NOTE, *oversize(size)))
+        events.append((Ev.NOTE, *oversize(size)))
     extra = hints.extra
     number, learnt = _counted(number, direction, hints)
     if command in _RFC01_ONLY:
@@ -450,19 +437,19 @@ def _document(
         learnt = _epoch(events, row, payload, number, direction, learnt or hints) or learnt
     type_ = name.removeprefix("UNKNOWN_")
     if number < 0:
-        events.append((_MESSAGE, type_))
+        events.append((Ev.MESSAGE, type_))
     elif flag:
         # Server copies carry a fresh time stamp, so it is no part of what is compared.
         key = payload[:1] + payload[row.stamp_end :]
-        events.append((_UNIT, type_, SPACE, number, None, key))
+        events.append((Ev.UNIT, type_, SPACE, number, None, key))
     else:
-        events.append((_NUMBERED, type_, SPACE, number))
+        events.append((Ev.NUMBERED, type_, SPACE, number))
     if name in _MEANINGS:
         learnt = _meaning(events, name, payload, row, direction, learnt or hints) or learnt
     if len(content) != _USUAL_SIZES.get(command) and legal(row.name, name, content) is False:
-        events.append((_NOTE, *wrong_size(name, len(content))))
+        events.append((Ev.NOTE, *wrong_size(name, len(content))))
     if learnt is not None:
-        events.append((_HINTS, learnt))
+        events.append((Ev.HINTS, learnt))
     return events
 
 
@@ -494,7 +481,7 @@ def _meaning(
     if name == "ACK" and len(content) == 8:  # noqa: PLR2004
         events += _acks(Struct(f"{order}Q").unpack_from(content), direction, hints)
     elif name == "CONNECT_ACCEPT" and not direction:
-        events.append((_NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
+        events.append((Ev.NOTE, "eoudp-wrong-direction", "CONNECT_ACCEPT from the client"))
     elif name == "CONNECT_ACCEPT":
         index = Struct(f"{order}Q").unpack(content)[0] if len(content) == 8 else None  # noqa: PLR2004
         return _accepted(events, index, hints)
@@ -505,14 +492,14 @@ def _meaning(
             read.odd_EoudpPair(pair, direction, events)
         received, sent = pair
         number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
-        events.append((_PROBE, "packet_info", number & 0xFFFFFFFF))
+        events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
         if received >= 0 and sent >= 0:
             # "Since last second" or "since last call": receiving one resets nothing here.
-            events.append((_TALLY, "packet_info", sent, received, False))
+            events.append((Ev.TALLY, "packet_info", sent, received, False))
         return _informed(events, direction, hints)
     elif name == "CONNECT":
         return _connect(events, payload, row.start, direction, hints)
     elif name in ("CONNECT_REJECT", "DISCONNECT"):
         state = "reject" if name == "CONNECT_REJECT" else "disconnect"
-        events.append((_STATE, state, name))
+        events.append((Ev.STATE, state, name))
     return None

@@ -13,13 +13,7 @@ from netdissect.wire.knet import LARGEST_SENT, PACKET_ACK, PING_REPLY, PING_REQU
 
 __all__ = ["brief"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_UNIT: Final = int(Ev.UNIT)
-_ACK: Final = int(Ev.ACK)
-_PLAIN: Final = int(Ev.PLAIN_UNIT)
-_ORDERED: Final = int(Ev.ORDERED)
-_RUN: Final = int(Ev.RUN)
-_PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
+_PINGS: Final = {PING_REQUEST: Ev.PROBE, PING_REPLY: Ev.REPLY}
 _OPEN: Final = Phase.OPEN
 _ACK_OCTETS: Final = 8
 _PING_OCTETS: Final = 2
@@ -55,12 +49,12 @@ def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if bool(types) != bool(head & 0x40) or (how.legacy and types and not base + delta):
         return scan(payload, direction, hints)
     if types:
-        unit: Event = (_UNIT, None, "datagram", number, None, payload)
-        events.append((_RUN, "reliable", base + delta, types))
+        unit: Event = (Ev.UNIT, None, "datagram", number, None, payload)
+        events.append((Ev.RUN, "reliable", base + delta, types))
     else:
-        unit = (_PLAIN, None, "datagram", number, payload)
+        unit = (Ev.PLAIN_UNIT, None, "datagram", number, payload)
     if asked:
-        events.insert(0, (_ORDERED, "reliable", [base + delta for delta in ordered], asked))
+        events.insert(0, (Ev.ORDERED, "reliable", [base + delta for delta in ordered], asked))
     return [unit, *events]
 
 
@@ -104,7 +98,7 @@ def _messages(  # noqa: C901, PLR0911, PLR0912 - one loop; calls would cost more
                 if identifier > 0x7F:  # noqa: PLR2004 - it goes on
                     return None
                 kind = names[identifier]
-                events.append((_MESSAGE, kind))
+                events.append((Ev.MESSAGE, kind))
                 if identifier not in controls:
                     asked += flags >> 5
                 elif not _plain_control(kind, payload, start, after, events):
@@ -124,7 +118,7 @@ def _plain_control(kind: str, payload: bytes, start: int, after: int, events: li
         if after - start != _ACK_OCTETS or base >> 22:
             return False
         bits = int.from_bytes(payload[start + 4 : after], "little")
-        events.append((_ACK, "datagram", base, bits))
+        events.append((Ev.ACK, "datagram", base, bits))
         return True
     if kind not in _PINGS or after - start != _PING_OCTETS:
         return False

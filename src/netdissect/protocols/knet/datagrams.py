@@ -36,19 +36,6 @@ from netdissect.wire.varint import KNET_7_7_16
 __all__ = ["READERS", "Reader", "Values", "broken", "control", "datagram", "fault",
            "flow_control", "kind_of", "parts_last"]  # fmt: skip
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_UNIT: Final = int(Ev.UNIT)
-_ACK: Final = int(Ev.ACK)
-_PLAIN: Final = int(Ev.PLAIN_UNIT)
-_PROBE: Final = int(Ev.PROBE)
-_REPLY: Final = int(Ev.REPLY)
-_STATE: Final = int(Ev.STATE)
-_NOTE: Final = int(Ev.NOTE)
-_RESTART: Final = int(Ev.RESTART)
-_HINTS: Final = int(Ev.HINTS)
-_ORDERED: Final = int(Ev.ORDERED)
-_PART: Final = int(Ev.PART)
-_RATE: Final = int(Ev.RATE)
 
 _READ_ID: Final = KNET_7_7_16.read
 _READ_ACK: Callable[[bytes, int, int], tuple[Any, ...] | None] = read.read_KnetPacketAck
@@ -134,7 +121,7 @@ class _Found:
         self._add(kind, delta if is_reliable else None, content)
         if self.how.legacy and is_reliable and self.base + delta == 0:
             # A message with the number of all fragments.
-            self.parts.append((_PART, None, None, 0, SHARED, b""))
+            self.parts.append((Ev.PART, None, None, 0, SHARED, b""))
         if identifier in self.how.controls:
             numbers = (self.number, self.base + delta if is_reliable else None)
             control(kind, content, numbers, self.direction, self.hints, self.events)
@@ -145,9 +132,9 @@ class _Found:
 
     def _add(self, kind: str, delta: int | None, content: bytes) -> None:
         if delta is None:
-            self.events.append((_MESSAGE, kind))
+            self.events.append((Ev.MESSAGE, kind))
             return
-        self.events.append((_UNIT, kind, "reliable", self.base + delta, None, content))
+        self.events.append((Ev.UNIT, kind, "reliable", self.base + delta, None, content))
 
 
 def datagram(
@@ -159,9 +146,9 @@ def datagram(
     found = _Found(how, number, base, direction, hints)
     events = found.events
     events.append(
-        (_UNIT, None, "datagram", number, None, payload)
+        (Ev.UNIT, None, "datagram", number, None, payload)
         if reliable
-        else (_PLAIN, None, "datagram", number, payload)
+        else (Ev.PLAIN_UNIT, None, "datagram", number, payload)
     )
     for message in messages:
         # In 2010 what is not reliable is no fragment, but for a first one.
@@ -170,20 +157,20 @@ def datagram(
         else:
             found.whole(message)
     if found.asked:
-        events.insert(1, (_ORDERED, "reliable", found.ordered, found.asked))
+        events.insert(1, (Ev.ORDERED, "reliable", found.ordered, found.asked))
     if number == how.first_id and direction:
         _opening(events)
     how.odd(values, direction, events)
     fault = misfit(len(payload))
     if fault is not None:
-        events.append((_NOTE, *fault))
+        events.append((Ev.NOTE, *fault))
     return events + found.parts
 
 
 def parts_last(events: list[Event]) -> list[Event]:
     """Return the same events with the PARTs behind all others, where they are looked for."""
-    parts = [event for event in events if event[0] == _PART]
-    return [*(event for event in events if event[0] != _PART), *parts] if parts else events
+    parts = [event for event in events if event[0] == Ev.PART]
+    return [*(event for event in events if event[0] != Ev.PART), *parts] if parts else events
 
 
 def kind_of(identifier: int, how: Reader) -> str:
@@ -199,7 +186,7 @@ def _part(message: Values, base: int, how: Reader, parts: list[Event]) -> str:
     start, _, _, is_reliable, _, delta, count, transfer, index, content, _ = message
     number = (SHARED if how.legacy else base + delta) if is_reliable else None
     if not start or count >= _FEWEST:
-        parts.append((_PART, transfer, None if start else index, count, number, content))
+        parts.append((Ev.PART, transfer, None if start else index, count, number, content))
     if not start:
         return "fragment"
     identifier = _READ_ID(content, 0, len(content))[0]
@@ -223,15 +210,15 @@ def control(
         _, base, bits, _ = values
         if base >> 22:
             read.odd_KnetPacketAck(values, direction, events)
-            events += [(_ACK, "datagram", named, 0) for named in acknowledged(base, bits)]
+            events += [(Ev.ACK, "datagram", named, 0) for named in acknowledged(base, bits)]
         else:
-            events.append((_ACK, "datagram", base, bits))
+            events.append((Ev.ACK, "datagram", base, bits))
     elif kind in (PING_REQUEST, PING_REPLY):
         identifier_end = _READ_ID(content, 0, size)[1]
         if size - identifier_end != _PING_OCTETS - 1:
             read.odd_KnetWrongSize((), direction, events)
             return
-        events.append((_PROBE if kind == PING_REQUEST else _REPLY, "ping", content[-1]))
+        events.append((Ev.PROBE if kind == PING_REQUEST else Ev.REPLY, "ping", content[-1]))
     elif kind == FLOW_CONTROL:
         _flow_control(content, direction, hints, events)
     else:
@@ -260,9 +247,9 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
         dialects[direction] = "knet-2.x" if legacy else LEGACY
         seen[direction] = 0
         text = f"reads as {dialects[direction]} from here on, not as {dialect}"
-        events.append((_NOTE, "knet-dialect-revised", text))
+        events.append((Ev.NOTE, "knet-dialect-revised", text))
     learnt = progress._replace(contrary=(seen[0], seen[1]))
-    events.append((_HINTS, Hints((dialects[0], dialects[1]), learnt)))
+    events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learnt)))
 
 
 def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:
@@ -276,7 +263,7 @@ def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:
     after = _READ_ID(content, 0, len(content))[1]
     if len(content) - after == _RATE_OCTETS:
         per_second = int.from_bytes(content[after:], "little")
-        events.append((_RATE, per_second, dialect == SPECIFICATION))
+        events.append((Ev.RATE, per_second, dialect == SPECIFICATION))
     else:
         read.odd_KnetWrongSize((), None, events)
 
@@ -290,24 +277,25 @@ def _end(
     progress: Progress = hints.extra or Progress()
     if kind == DISCONNECT:
         learnt = progress._replace(phase=Phase.DISCONNECTING, closing=(direction, *numbers))
-        events.append((_STATE, "disconnect", DISCONNECT))
+        events.append((Ev.STATE, "disconnect", DISCONNECT))
     else:
         closing = progress.closing
         if closing is None or closing[0] == direction:
-            events.append((_NOTE, "knet-disconnect-ack-alone", "DisconnectAck without Disconnect"))
+            text = "DisconnectAck without Disconnect"
+            events.append((Ev.NOTE, "knet-disconnect-ack-alone", text))
         elif closing[2] is not None:
             # Section 5.4: no PacketAck ever names the datagram of a Disconnect.
-            events.append((_ACK, "reliable", closing[2], 0))
+            events.append((Ev.ACK, "reliable", closing[2], 0))
         learnt = progress._replace(phase=Phase.CLOSED)
-        events.append((_STATE, "disconnect-ack", DISCONNECT_ACK))
+        events.append((Ev.STATE, "disconnect-ack", DISCONNECT_ACK))
     if learnt != progress:
-        events.append((_HINTS, Hints(hints.dialects, learnt)))
+        events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
 
 
 def _opening(events: list[Event]) -> None:
     """Say that the server may begin anew where its first datagram asks ping 1. Section 5.6."""
-    if any(event[0] == _PROBE and event[2] == 1 for event in events):
-        events.insert(0, (_RESTART, "datagram"))
+    if any(event[0] == Ev.PROBE and event[2] == 1 for event in events):
+        events.insert(0, (Ev.RESTART, "datagram"))
 
 
 # -- what is malformed ----------------------------------------------------------------------------
@@ -316,8 +304,8 @@ def _opening(events: list[Event]) -> None:
 def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a malformed datagram: what comes before the fault counts."""
     if not payload:
-        note: Event = (_NOTE, *EMPTY_DATAGRAM)
-        return [note, (_STATE, "empty", None), *_deafened(direction, hints)]
+        note: Event = (Ev.NOTE, *EMPTY_DATAGRAM)
+        return [note, (Ev.STATE, "empty", None), *_deafened(direction, hints)]
     how = READERS[hints.dialects[direction]]
     size = len(payload)
     header = None
@@ -333,9 +321,9 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         place = message[-1]
     values = (*header[:5], messages, place)
     events = datagram(values, payload, direction, hints, how)
-    kept = [event for event in events if event[0] != _NOTE or event[1] != "knet-no-messages"]
-    kept.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
-    if not any(event[0] == _HINTS for event in kept):
+    kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
+    kept.append((Ev.NOTE, fault(payload[place:]), f"malformed at octet {place}"))
+    if not any(event[0] == Ev.HINTS for event in kept):
         kept += _deafened(direction, hints)
     return parts_last(kept)
 
@@ -345,18 +333,18 @@ def _deafened(direction: int, hints: Hints) -> list[Event]:
     progress = hints.extra
     if not direction or progress is None or progress.phase not in _LIVE:
         return []
-    return [(_HINTS, Hints(hints.dialects, progress._replace(phase=Phase.DEAF)))]
+    return [(Ev.HINTS, Hints(hints.dialects, progress._replace(phase=Phase.DEAF)))]
 
 
 def _headless(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a datagram whose header is cut."""
-    note: Event = (_NOTE, *header_fault(len(payload)))
+    note: Event = (Ev.NOTE, *header_fault(len(payload)))
     if len(payload) < 3:  # noqa: PLR2004 - the header
         return [note]
     head = bytes([payload[0] & 0xBF]) + payload[1:3]
     values: Values = READERS[hints.dialects[direction]].datagram(head, 0, 3) or ()
     number = values[3] << 6 | values[2]
-    return [(_UNIT, None, "datagram", number, None, payload), note]
+    return [(Ev.UNIT, None, "datagram", number, None, payload), note]
 
 
 def fault(rest: bytes) -> str:

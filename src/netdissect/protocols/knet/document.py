@@ -30,15 +30,7 @@ from netdissect.wire.varint import KNET_7_7_16
 
 __all__ = ["scan_document"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_UNIT: Final = int(Ev.UNIT)
-_ACK: Final = int(Ev.ACK)
-_PLAIN: Final = int(Ev.PLAIN_UNIT)
-_STATE: Final = int(Ev.STATE)
-_NOTE: Final = int(Ev.NOTE)
-_HINTS: Final = int(Ev.HINTS)
-_PART: Final = int(Ev.PART)
-_PINGS: Final = {PING_REQUEST: int(Ev.PROBE), PING_REPLY: int(Ev.REPLY)}
+_PINGS: Final = {PING_REQUEST: Ev.PROBE, PING_REPLY: Ev.REPLY}
 _INPUTS: Final = {
     DISCONNECT: "disconnect",
     DISCONNECT_ACK: "disconnect-ack",
@@ -58,19 +50,19 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
     head = read.read_KnetSpecHeader(payload, 0, size)
     if head is None:
-        return [(_NOTE, *(misfit(size) or header_fault(size, document=True)))]
+        return [(Ev.NOTE, *(misfit(size) or header_fault(size, document=True)))]
     low, _, reliable, high, *_, place = head
     number = high << 16 | low
-    unit: Event = (_PLAIN, None, "datagram", number, payload)
+    unit: Event = (Ev.PLAIN_UNIT, None, "datagram", number, payload)
     if reliable:
-        unit = (_UNIT, None, "datagram", number, None, payload)
+        unit = (Ev.UNIT, None, "datagram", number, None, payload)
     events: list[Event] = [unit]
     parts: list[Event] = []
     messages = []
     while place < size:
         message = read.read_KnetSpecMessage(payload, place, size)
         if message is None:
-            events.append((_NOTE, fault(payload[place:]), f"malformed at octet {place}"))
+            events.append((Ev.NOTE, fault(payload[place:]), f"malformed at octet {place}"))
             break
         messages.append(message)
         _message(message, events, parts)
@@ -79,12 +71,12 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         read.odd_KnetSpecDatagram((messages,), direction, events)
     fault_of_all = misfit(size)
     if fault_of_all is not None:
-        events.append((_NOTE, *fault_of_all))
+        events.append((Ev.NOTE, *fault_of_all))
     if hints.extra is None or hints.extra.phase == Phase.START:
-        if not any(event[0] == _STATE for event in events):
-            events.append((_STATE, "speaks", None))
+        if not any(event[0] == Ev.STATE for event in events):
+            events.append((Ev.STATE, "speaks", None))
         # Never Phase.OPEN: that is where the layout of the programs is read in haste.
-        events.append((_HINTS, Hints(hints.dialects, Progress(Phase.LEARNING))))
+        events.append((Ev.HINTS, Hints(hints.dialects, Progress(Phase.LEARNING))))
     return events + parts
 
 
@@ -92,24 +84,24 @@ def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) 
     """Add what one message means."""
     start, fragment, *_, count, transfer, index, content, _ = message
     if fragment and not start:
-        events.append((_MESSAGE, "fragment"))
-        parts.append((_PART, transfer, index, None, None, content))
+        events.append((Ev.MESSAGE, "fragment"))
+        parts.append((Ev.PART, transfer, index, None, None, content))
         return
     identifier, after = KNET_7_7_16.read(content, 0, len(content))
     kind = kind_of(identifier, _HOW)
     if start:
-        events.append((_MESSAGE, f"{kind}(first fragment)"))
+        events.append((Ev.MESSAGE, f"{kind}(first fragment)"))
         read.odd_KnetSpecMessage(message, None, events)
         if count >= _FEWEST:
-            parts.append((_PART, transfer, None, count, None, content))
+            parts.append((Ev.PART, transfer, None, count, None, content))
         return
-    events.append((_MESSAGE, kind))
+    events.append((Ev.MESSAGE, kind))
     if kind == FLOW_CONTROL:
         flow_control(content, SPECIFICATION, events)
     elif kind in _INPUTS:
         if kind in (DISCONNECT, DISCONNECT_ACK):
             read.odd_KnetDisconnect((content[after:],), None, events)
-        events.append((_STATE, _INPUTS[kind], kind))
+        events.append((Ev.STATE, _INPUTS[kind], kind))
     elif kind in _PINGS or kind == PACKET_ACK:
         _control(kind, content, after, events)
 
@@ -121,6 +113,6 @@ def _control(kind: str, content: bytes, after: int, events: list[Event]) -> None
         read.odd_KnetWrongSize((), None, events)
     elif kind == PACKET_ACK:
         _, low, bits, high, more, _ = _READ_ACK(content, 0, len(content))
-        events.append((_ACK, "datagram", high << 16 | low, more << 2 | bits))
+        events.append((Ev.ACK, "datagram", high << 16 | low, more << 2 | bits))
     else:
         events.append((_PINGS[kind], "ping", content[-1]))

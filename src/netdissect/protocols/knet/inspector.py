@@ -13,8 +13,8 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["TransferInspector"]
 
-_PART = int(Ev.PART)
-_MATTER = frozenset({_PART, int(Ev.NOTE)})
+_PART = Ev.PART
+_MATTER = frozenset({_PART, Ev.NOTE})
 
 
 class TransferInspector:

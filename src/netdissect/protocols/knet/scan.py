@@ -25,14 +25,6 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 __all__ = ["scan", "scan_stream"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_ACK: Final = int(Ev.ACK)
-_REPLY: Final = int(Ev.REPLY)
-_STATE: Final = int(Ev.STATE)
-_NOTE: Final = int(Ev.NOTE)
-_RESTART: Final = int(Ev.RESTART)
-_HINTS: Final = int(Ev.HINTS)
-_IDENTITY: Final = int(Ev.IDENTITY)
 _SHOWN: Final = 64
 """Octets of a connect datagram kept as identity."""
 
@@ -56,12 +48,12 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         return broken(payload, direction, hints)
     progress: Progress = hints.extra
     if payload == NULL_CONNECT:
-        note: list[Event] = [(_NOTE, "knet-connect-again", "eight zero octets")]
+        note: list[Event] = [(Ev.NOTE, "knet-connect-again", "eight zero octets")]
     else:
         note = broken(payload, direction, hints)
     if progress.phase != Phase.KNOCKING:
-        note.append((_HINTS, Hints(hints.dialects, progress._replace(phase=Phase.KNOCKING))))
-    return parts_last([(_RESTART, "?"), *note])
+        note.append((Ev.HINTS, Hints(hints.dialects, progress._replace(phase=Phase.KNOCKING))))
+    return parts_last([(Ev.RESTART, "?"), *note])
 
 
 def _unsettled(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -84,10 +76,10 @@ def _events(values: Values | None, payload: bytes, direction: int, hints: Hints)
 
 def _with(events: list[Event], hints: Hints, **changes: Any) -> list[Event]:
     """Add the hints with some changes, unless a Disconnect in the same datagram has set others."""
-    if any(event[0] == _HINTS for event in events):
+    if any(event[0] == Ev.HINTS for event in events):
         return events
     learnt = Hints(hints.dialects, hints.extra._replace(**changes))
-    return parts_last([*events, (_HINTS, learnt)])
+    return parts_last([*events, (Ev.HINTS, learnt)])
 
 
 def _first_id(values: Values) -> int:
@@ -98,22 +90,22 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
     """Take the first datagram of a connection. Section 5.1."""
     if direction:
         return [
-            (_STATE, "speaks", None),
+            (Ev.STATE, "speaks", None),
             *_with(_events(values, payload, direction, hints), hints, phase=Phase.LEARNING),
         ]
     first = READERS[hints.dialects[0]].first_id
     if values is None or hints.extra.phase == Phase.ASKING:
         if not payload:
             return broken(payload, direction, hints)
-        events: list[Event] = [(_STATE, "connect", None)]
+        events: list[Event] = [(Ev.STATE, "connect", None)]
         if payload != NULL_CONNECT:
-            events.append((_IDENTITY, "connect_payload", payload[:_SHOWN].hex()))
+            events.append((Ev.IDENTITY, "connect_payload", payload[:_SHOWN].hex()))
         return _with(events, hints, phase=Phase.PENDING)
     events = _events(values, payload, direction, hints)
     if _first_id(values) == first:
         # The connect datagram was lost: this one is the attempt. Section 5.1.
-        return [(_STATE, "connect", None), *_with(events, hints, phase=Phase.PENDING)]
-    return [(_STATE, "speaks", None), *_with(events, hints, phase=Phase.LEARNING)]
+        return [(Ev.STATE, "connect", None), *_with(events, hints, phase=Phase.PENDING)]
+    return [(Ev.STATE, "speaks", None), *_with(events, hints, phase=Phase.LEARNING)]
 
 
 def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -124,10 +116,11 @@ def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints
         events = _events(values, payload, direction, hints)
         if values is not None and hints.extra.opener is None:
             events = _with(events, hints, opener=crc32(payload))
-        early = (_NOTE, "knet-early-data", "the server has not answered yet")
+        early = (Ev.NOTE, "knet-early-data", "the server has not answered yet")
         return parts_last([*events, early])
-    events = [event for event in _events(values, payload, direction, hints) if event[0] != _RESTART]
-    return [(_STATE, "accept", None), *_with(events, hints, phase=Phase.LEARNING)]
+    found = _events(values, payload, direction, hints)
+    events = [event for event in found if event[0] != Ev.RESTART]
+    return [(Ev.STATE, "accept", None), *_with(events, hints, phase=Phase.LEARNING)]
 
 
 def _learning(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -135,15 +128,15 @@ def _learning(values: Values | None, payload: bytes, direction: int, hints: Hint
     if values is None:
         return _unreadable(payload, direction, hints)
     events = _events(values, payload, direction, hints)
-    if any(event[0] == _HINTS for event in events):
+    if any(event[0] == Ev.HINTS for event in events):
         return events
     if not direction and hints.extra.opener is None and _is_first(values, hints):
         hints = learnt = Hints(hints.dialects, hints.extra._replace(opener=crc32(payload)))
-        events.append((_HINTS, hints))
+        events.append((Ev.HINTS, hints))
     learnt = learning.learn(values, direction, hints)
     if learnt is hints:
         return events
-    return parts_last([*events, (_HINTS, learnt)])
+    return parts_last([*events, (Ev.HINTS, learnt)])
 
 
 def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -153,7 +146,7 @@ def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hint
     if values is None:
         return _unreadable(payload, direction, hints)
     if _is_first(values, hints) and crc32(payload) != hints.extra.opener:
-        return [(_RESTART, "*"), (_HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
+        return [(Ev.RESTART, "*"), (Ev.HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
     back = Phase.OPEN if hints.extra.closing is None else Phase.DISCONNECTING
     return _with(_events(values, payload, direction, hints), hints, phase=back)
 
@@ -173,7 +166,7 @@ def _closing(values: Values | None, payload: bytes, direction: int, hints: Hints
     events = _events(values, payload, direction, hints)
     side, number, _ = hints.extra.closing or (1 - direction, None, None)
     if side == direction and _first_id(values) != number:
-        note: Event = (_NOTE, "knet-after-disconnect", "its sender has sent a Disconnect")
+        note: Event = (Ev.NOTE, "knet-after-disconnect", "its sender has sent a Disconnect")
         events = parts_last([*events, note])
     return events
 
@@ -191,13 +184,13 @@ def _closed(values: Values | None, payload: bytes, direction: int, hints: Hints)
 def _held(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a datagram that waits for what follows it."""
     events = _closing(values, payload, direction, hints) if values is not None else (
-        [(_NOTE, "knet-connect-again", "eight zero octets")]
+        [(Ev.NOTE, "knet-connect-again", "eight zero octets")]
         if payload == NULL_CONNECT
         else broken(payload, direction, hints)
     )
     learnt = Hints(hints.dialects, hints.extra._replace(phase=Phase.RETURNING))
-    kept = [event for event in events if event[0] != _HINTS]
-    return parts_last([(_RESTART, "?"), *kept, (_HINTS, learnt)])
+    kept = [event for event in events if event[0] != Ev.HINTS]
+    return parts_last([(Ev.RESTART, "?"), *kept, (Ev.HINTS, learnt)])
 
 
 def _returning(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -213,7 +206,7 @@ def _returning(values: Values | None, payload: bytes, direction: int, hints: Hin
             values, payload, direction, hints
         )
     if first and crc32(payload) != hints.extra.opener:
-        return [(_RESTART, "*"), (_HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
+        return [(Ev.RESTART, "*"), (Ev.HINTS, Hints(hints.dialects, Progress(Phase.ASKING)))]
     return _with(_closing(values, payload, direction, hints), hints, phase=Phase.CLOSED)
 
 
@@ -234,7 +227,7 @@ _PHASES: Final = {
     Phase.ASKING: _start,
     Phase.RETURNING: _returning,
 }
-_ANSWERS: Final = (_ACK, _REPLY)
+_ANSWERS: Final = (Ev.ACK, Ev.REPLY)
 
 
 # -- TCP -------------------------------------------------------------------------------------------
@@ -247,15 +240,15 @@ def scan_stream(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     try:
         identifier, _ = KNET_7_7_16.read(payload, 0, len(payload))
     except VarintError:
-        return [(_NOTE, "truncated", "message ID is cut short")]
+        return [(Ev.NOTE, "truncated", "message ID is cut short")]
     how = READERS[hints.dialects[direction]]
     kind = kind_of(identifier, how)
-    events: list[Event] = [(_MESSAGE, kind)]
+    events: list[Event] = [(Ev.MESSAGE, kind)]
     if kind in (PING_REQUEST, PING_REPLY):
         control(kind, payload, (0, None), direction, hints, events)
     elif kind == FLOW_CONTROL:
         flow_control(payload, how.dialect, events)
     if hints.extra is None or hints.extra.phase == Phase.START:
-        events.append((_STATE, "speaks", None))
-        events.append((_HINTS, Hints(hints.dialects, Progress(Phase.OPEN))))
+        events.append((Ev.STATE, "speaks", None))
+        events.append((Ev.HINTS, Hints(hints.dialects, Progress(Phase.OPEN))))
     return events

@@ -21,10 +21,7 @@ MAX_EARLY: Final = 4096
 _LISTED: Final = 12
 """Missing fragments named one by one."""
 
-_PART: Final = int(Ev.PART)
-_NOTE: Final = int(Ev.NOTE)
-_COUNTER: Final = int(Ev.COUNTER)
-_DATAGRAMS: Final = (int(Ev.UNIT), int(Ev.PLAIN_UNIT))
+_DATAGRAMS: Final = (Ev.UNIT, Ev.PLAIN_UNIT)
 _TAKEN: Final = {
     "early": ("knet-orphan-fragment", "early_fragments"),
     "misfiled": ("knet-fragment-misfiled", "misfiled_fragments"),
@@ -107,7 +104,7 @@ class Transfers:
         for event in events:
             if event[0] in _DATAGRAMS and event[2] == "datagram":
                 heard = sender.receiver.hears(event[3])
-            if event[0] != _PART:
+            if event[0] != Ev.PART:
                 continue
             _, transfer, index, count, number, content = event
             if transfer is None:
@@ -142,7 +139,7 @@ class Transfers:
         transfer = _Transfer(number, count, content, frame, owner)
         sender.open[name] = transfer
         sender.octets += len(content)
-        found.append((_COUNTER, "transfers", 1))
+        found.append((Ev.COUNTER, "transfers", 1))
         self._adopt(sender, name, transfer)
         self._completed(sender, name, transfer, found)
         self._bound(sender, found)
@@ -151,7 +148,7 @@ class Transfers:
         """Forget a transfer whose number is used anew."""
         sender.octets -= old.octets
         if not old.complete:
-            found.append((_NOTE, "knet-transfer-replaced", f"transfer {name}: {_progress(old)}"))
+            found.append((Ev.NOTE, "knet-transfer-replaced", f"transfer {name}: {_progress(old)}"))
             _incomplete(name, old, found)
 
     def _adopt(self, sender: _Sender, name: int, transfer: _Transfer) -> None:
@@ -186,7 +183,7 @@ class Transfers:
                 del sender.early[next(iter(sender.early))]
             return
         if index >= transfer.count:
-            found.append((_NOTE, "knet-fragment-number", f"fragment {index} of {transfer.count}"))
+            found.append((Ev.NOTE, "knet-fragment-number", f"fragment {index} of {transfer.count}"))
         if index in transfer.parts:
             return
         transfer.parts[index] = content
@@ -207,11 +204,11 @@ class Transfers:
             _say(taken, name, index, found)
         if receiver.delivered is None:
             return
-        found.append((_COUNTER, "transfers_assembled", 1))
+        found.append((Ev.COUNTER, "transfers_assembled", 1))
         if receiver.mixed:
-            found.append((_COUNTER, "transfers_mixed", 1))
+            found.append((Ev.COUNTER, "transfers_mixed", 1))
             text = f"transfer {name}: {receiver.mixed} fragments of other transfers"
-            found.append((_NOTE, "knet-transfer-mixed", text))
+            found.append((Ev.NOTE, "knet-transfer-mixed", text))
             return
         transfer = sender.open.get(name)
         if transfer is not None and transfer.owner == receiver.delivered[0]:
@@ -228,20 +225,20 @@ class Transfers:
         transfer.complete = True
         whole = b"".join(transfer.parts[index] for index in range(transfer.count))
         self.last.append(whole)
-        found.append((_COUNTER, "transfers_complete", 1))
-        found.append((_NOTE, "knet-transfer-complete", _facts(name, transfer, len(whole))))
+        found.append((Ev.COUNTER, "transfers_complete", 1))
+        found.append((Ev.NOTE, "knet-transfer-complete", _facts(name, transfer, len(whole))))
         kept = transfer.order
         if transfer.base is None:
             pass  # The published document joins by number, whatever came first.
         elif kept is None:
-            found.append((_COUNTER, "transfers_never_delivered", 1))
+            found.append((Ev.COUNTER, "transfers_never_delivered", 1))
             text = f"transfer {name}: its receiver has not got all fragments as its own"
-            found.append((_NOTE, "knet-transfer-undelivered", text))
+            found.append((Ev.NOTE, "knet-transfer-undelivered", text))
         elif kept != sorted(kept):
-            found.append((_COUNTER, "transfers_scrambled", 1))
+            found.append((Ev.COUNTER, "transfers_scrambled", 1))
             misplaced = sum(index != place for place, index in enumerate(kept))
             text = f"transfer {name}: {misplaced} of {transfer.count} fragments out of place"
-            found.append((_NOTE, "knet-transfer-scrambled", text))
+            found.append((Ev.NOTE, "knet-transfer-scrambled", text))
         # The number is free again; what is kept recognises later copies.
         sender.octets -= transfer.octets
         transfer.octets = 0
@@ -255,14 +252,15 @@ class Transfers:
                 return
             transfer = sender.open.pop(name)
             sender.octets -= transfer.octets
-            found.append((_NOTE, "knet-transfer-limit", f"transfer {name}: {_progress(transfer)}"))
+            text = f"transfer {name}: {_progress(transfer)}"
+            found.append((Ev.NOTE, "knet-transfer-limit", text))
 
 
 def _say(taken: str, name: int, index: int, found: list[Event]) -> None:
     """Say what the receiver does with a fragment."""
     code, counter = _TAKEN[taken]
-    found.append((_COUNTER, counter, 1))
-    found.append((_NOTE, code, f"transfer {name} fragment {index}"))
+    found.append((Ev.COUNTER, counter, 1))
+    found.append((Ev.NOTE, code, f"transfer {name} fragment {index}"))
 
 
 def _left(sender: _Sender) -> list[Event]:
@@ -272,7 +270,7 @@ def _left(sender: _Sender) -> list[Event]:
         if not transfer.complete:
             _incomplete(number, transfer, found)
     if sender.early:
-        found.append((_COUNTER, "fragments_without_first", len(sender.early)))
+        found.append((Ev.COUNTER, "fragments_without_first", len(sender.early)))
     sender.open.clear()
     sender.early.clear()
     return found
@@ -310,8 +308,8 @@ def _incomplete(name: int, transfer: _Transfer, found: list[Event]) -> None:
         "frames": transfer.frames[:_LISTED],
         "message": f"transfer {name}: fragments {listed}{more} missing",
     }
-    found.append((_COUNTER, "transfers_incomplete", 1))
-    found.append((_NOTE, "knet-transfer-incomplete", facts))
+    found.append((Ev.COUNTER, "transfers_incomplete", 1))
+    found.append((Ev.NOTE, "knet-transfer-incomplete", facts))
 
 
 def _facts(name: int, transfer: _Transfer, size: int) -> dict[str, object]:

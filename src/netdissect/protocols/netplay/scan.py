@@ -31,8 +31,6 @@ from netdissect.wire.strictjson import is_plain_object
 
 __all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_NOTE: Final = int(Ev.NOTE)
 _LENGTH: Final = 2
 _HEADER: Final = 5
 _LONGEST_NAME: Final = 4096
@@ -56,7 +54,7 @@ def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
     values = read_NetplayFrame(payload, start, len(payload))
     if values is None:
         return _short(payload[start:])
-    events: list[Event] = [(_MESSAGE, _name(values[2]))]
+    events: list[Event] = [(Ev.MESSAGE, _name(values[2]))]
     if values[1]:
         odd_NetplayFrame(values, None, events)
         if values[1] & COMPRESSED:
@@ -66,7 +64,7 @@ def _frame(payload: bytes, start: int, bounds: Bounds) -> list[Event]:
 
 
 def _note(events: list[Event], findings: Iterable[tuple[str, str]]) -> None:
-    events += ((_NOTE, code, text) for code, text in findings)
+    events += ((Ev.NOTE, code, text) for code, text in findings)
 
 
 def _short(payload: bytes) -> list[Event]:
@@ -74,8 +72,8 @@ def _short(payload: bytes) -> list[Event]:
     size = len(payload)
     length = int.from_bytes(payload[:2], "big")
     if size < _LENGTH or size < length + _LENGTH:
-        return [(_NOTE, *incomplete(length + _LENGTH - size if size > 1 else _LENGTH - size))]
-    events: list[Event] = [(_MESSAGE, "?")]
+        return [(Ev.NOTE, *incomplete(length + _LENGTH - size if size > 1 else _LENGTH - size))]
+    events: list[Event] = [(Ev.MESSAGE, "?")]
     odd_NetplayShortFrame((length,), None, events)
     return events
 
@@ -111,15 +109,15 @@ def scan_text(payload: bytes, bounds: Bounds) -> list[Event]:
     if values is None:
         class_line, feed, body = payload.partition(b"\n")
         end = endless("body", len(body)) if feed else endless("class_name", len(class_line))
-        return [(_NOTE, *end)]
+        return [(Ev.NOTE, *end)]
     name = _plain_name(values[0])
     if name is not None:
         body = values[1].decode("utf-8", "replace")
         if "\ufffd" not in body and is_plain_object(body):
-            return [(_MESSAGE, name)]
+            return [(Ev.MESSAGE, name)]
     verdict = judge(values[0], values[1])
-    events: list[Event] = [(_MESSAGE, verdict.class_name[:_LONGEST_NAME])]
-    events += ((_NOTE, code, text) for code, text, _ in verdict.findings)
+    events: list[Event] = [(Ev.MESSAGE, verdict.class_name[:_LONGEST_NAME])]
+    events += ((Ev.NOTE, code, text) for code, text, _ in verdict.findings)
     return events
 
 

@@ -27,18 +27,6 @@ from netdissect.wire.riptide import (
 
 __all__ = ["CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "scan"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_UNIT: Final = int(Ev.UNIT)
-_ACK: Final = int(Ev.ACK)
-_NACK: Final = int(Ev.NACK)
-_PROBE: Final = int(Ev.PROBE)
-_REPLY: Final = int(Ev.REPLY)
-_RTT: Final = int(Ev.RTT)
-_STATE: Final = int(Ev.STATE)
-_IDENTITY: Final = int(Ev.IDENTITY)
-_RESTART: Final = int(Ev.RESTART)
-_NOTE: Final = int(Ev.NOTE)
-_HINTS: Final = int(Ev.HINTS)
 
 _Reader: TypeAlias = Callable[[bytes, int, int], Any]
 _Odd: TypeAlias = Callable[[Any, int, list[Event]], None]
@@ -81,7 +69,7 @@ class Progress(NamedTuple):
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one message."""
     if not payload:
-        return [(_MESSAGE, "Empty"), *_misfit(0, SIZE_LIMIT_21)]
+        return [(Ev.MESSAGE, "Empty"), *_misfit(0, SIZE_LIMIT_21)]
     return _TABLES[hints.dialects[direction]][payload[0]](payload, direction, hints)
 
 
@@ -92,10 +80,10 @@ def _reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
     if _WHOLE_ID <= size <= SIZE_LIMIT_21:
         # The longest message id fits: only the number matters here.
-        return [(_UNIT, "Reliable", "reliable", _READ_NUMBER(payload, 0, size)[1], None, payload)]
+        return [(Ev.UNIT, "Reliable", "reliable", _READ_NUMBER(payload, 0, size)[1], None, payload)]
     values = _READ_RELIABLE(payload, 0, size)
     if values is not None and values[2] is not None and size <= SIZE_LIMIT_21:
-        return [(_UNIT, "Reliable", "reliable", values[1], None, payload)]
+        return [(Ev.UNIT, "Reliable", "reliable", values[1], None, payload)]
     return _odd_reliable(payload, "Reliable", direction, hints)
 
 
@@ -103,11 +91,11 @@ def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> l
     """Return the events of a reliable-class message that has something wrong with it."""
     size = len(payload)
     if size < _MIN_RELIABLE:
-        return [(_MESSAGE, type_), _truncated(type_)]
+        return [(Ev.MESSAGE, type_), _truncated(type_)]
     bits = hints.dialects[0] not in _BYTE_DIALECTS
     numbered: _Reader = read.read_RiptideInvalid if bits else read.read_Riptide20Invalid
     sequence = numbered(payload, 0, size)
-    events: list[Event] = [(_UNIT, type_, "reliable", sequence[1], None, payload)]
+    events: list[Event] = [(Ev.UNIT, type_, "reliable", sequence[1], None, payload)]
     if type_ == "Reliable":
         whole: _Reader = read.read_RiptideReliable if bits else read.read_Riptide20Reliable
         full = whole(payload, 0, size)
@@ -122,16 +110,16 @@ def _ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     del hints
     values = _READ_ACK(payload, 0, len(payload))
     if values is None:
-        return [(_MESSAGE, "Ack"), _truncated("Ack")]
+        return [(Ev.MESSAGE, "Ack"), _truncated("Ack")]
     _, newest, bits, extra, named, end = values
     if not extra:
-        events: list[Event] = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
+        events: list[Event] = [(Ev.MESSAGE, "Ack"), (Ev.ACK, "reliable", newest, bits)]
     elif named is None:
-        events = [(_MESSAGE, "Ack"), (_ACK, "reliable", newest, bits)]
+        events = [(Ev.MESSAGE, "Ack"), (Ev.ACK, "reliable", newest, bits)]
         read.odd_RiptideAck(values, direction, events)
     else:
         events = [
-            (_MESSAGE, "Ack"), (_ACK, "reliable", named, 0), (_ACK, "reliable", newest, bits),
+            (Ev.MESSAGE, "Ack"), (Ev.ACK, "reliable", named, 0), (Ev.ACK, "reliable", newest, bits),
         ]  # fmt: skip
     if end < len(payload):
         events.append(_trailing("Ack"))
@@ -147,7 +135,7 @@ def _undecided_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         return events
     dialects = list(hints.dialects)
     dialects[direction] = BITS[0] if size == 7 else BITS[1]  # noqa: PLR2004
-    events.append((_HINTS, Hints((dialects[0], dialects[1]), hints.extra)))
+    events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), hints.extra)))
     return events
 
 
@@ -156,10 +144,10 @@ def _notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
     values = _READ_NOTIFY(payload, 0, size)
     if values is None:
-        return [(_MESSAGE, "Notify"), _truncated("Notify")]
+        return [(Ev.MESSAGE, "Notify"), _truncated("Notify")]
     events: list[Event] = [
-        (_UNIT, "Notify", "notify", values[3], None, payload),
-        (_NACK, "notify", values[1], values[2]),
+        (Ev.UNIT, "Notify", "notify", values[3], None, payload),
+        (Ev.NACK, "notify", values[1], values[2]),
     ]
     return events + _misfit(size, SIZE_LIMIT_21) if size > SIZE_LIMIT_21 else events
 
@@ -168,11 +156,11 @@ def _unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     del hints
     size = len(payload)
     if _WHOLE_ID <= size <= SIZE_LIMIT_21:
-        return [(_MESSAGE, "Unreliable")]
+        return [(Ev.MESSAGE, "Unreliable")]
     values = _READ_UNRELIABLE(payload, 0, size)
     if values is not None and values[1] is not None and size <= SIZE_LIMIT_21:
-        return [(_MESSAGE, "Unreliable")]
-    events: list[Event] = [(_MESSAGE, "Unreliable"), *_misfit(size, SIZE_LIMIT_21)]
+        return [(Ev.MESSAGE, "Unreliable")]
+    events: list[Event] = [(Ev.MESSAGE, "Unreliable"), *_misfit(size, SIZE_LIMIT_21)]
     if values is None:
         events.append(_truncated("message id"))
     else:
@@ -191,19 +179,19 @@ def _heartbeat(
     values: tuple[Any, ...] | None, size: int, odd: list[Event], direction: int, hints: Hints
 ) -> list[Event]:
     """Return the events of a heartbeat from (type, ping id, rtt, end)."""
-    events: list[Event] = [(_MESSAGE, "Heartbeat")]
+    events: list[Event] = [(Ev.MESSAGE, "Heartbeat")]
     if hints.extra is None:
-        events.append((_STATE, "alive", None))
+        events.append((Ev.STATE, "alive", None))
     if values is None:
         return [*events, _truncated("Heartbeat")]
     _, ping, rtt, end = values
     if direction:
-        events.append((_REPLY, "heartbeat", ping))
+        events.append((Ev.REPLY, "heartbeat", ping))
     else:
-        events.append((_PROBE, "heartbeat", ping))
+        events.append((Ev.PROBE, "heartbeat", ping))
         if rtt != -1:
             # A real server reads a missing field as 0. Source: section 11.
-            events.append((_RTT, rtt or 0))
+            events.append((Ev.RTT, rtt or 0))
     events += odd
     if end < size:
         events.append(_trailing("Heartbeat"))
@@ -217,25 +205,25 @@ def _welcome(
     if values is None:
         return _odd_reliable(payload, "Welcome", direction, hints)
     _, sequence, client_id, end = values
-    unit: Event = (_UNIT, "Welcome", "reliable", sequence, None, payload)
+    unit: Event = (Ev.UNIT, "Welcome", "reliable", sequence, None, payload)
     tail: list[Event] = [_trailing("Welcome")] if end < len(payload) else []
     progress: Progress = hints.extra or Progress()
     if not direction:
         if progress.client_id is not None and client_id != progress.client_id:
-            tail.append((_NOTE, "riptide-welcome-again", f"client answers with id {client_id}"))
+            tail.append((Ev.NOTE, "riptide-welcome-again", f"client answers with id {client_id}"))
         if progress.phase in (UNKNOWN, CONNECTING):
-            tail.append((_HINTS, Hints(hints.dialects, Progress(CONNECTED, client_id))))
-        return [unit, (_STATE, "established", None), *tail]
+            tail.append((Ev.HINTS, Hints(hints.dialects, Progress(CONNECTED, client_id))))
+        return [unit, (Ev.STATE, "established", None), *tail]
     if progress.phase == KNOCKING and sequence == 1:
-        return [(_RESTART, "*")]
+        return [(Ev.RESTART, "*")]
     if progress.phase in (CONNECTED, KNOCKING):
         if client_id != progress.client_id:
-            tail.append((_NOTE, "riptide-welcome-again", f"server names id {client_id}"))
+            tail.append((Ev.NOTE, "riptide-welcome-again", f"server names id {client_id}"))
         return [unit, *tail]
     learnt = Hints(hints.dialects, Progress(CONNECTED, client_id))
     return [
-        unit, (_STATE, "welcome", None), (_IDENTITY, "client_id", client_id),
-        (_HINTS, learnt), *tail,
+        unit, (Ev.STATE, "welcome", None), (Ev.IDENTITY, "client_id", client_id),
+        (Ev.HINTS, learnt), *tail,
     ]  # fmt: skip
 
 
@@ -243,7 +231,7 @@ def _other_client(
     type_: str, values: tuple[Any, ...], payload: bytes, odd: list[Event]
 ) -> list[Event]:
     """Return the events of ClientConnected or ClientDisconnected."""
-    events: list[Event] = [(_UNIT, type_, "reliable", values[1], None, payload), *odd]
+    events: list[Event] = [(Ev.UNIT, type_, "reliable", values[1], None, payload), *odd]
     if values[3] < len(payload):
         events.append(_trailing(type_))
     return events
@@ -251,39 +239,39 @@ def _other_client(
 
 def _connect(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     progress: Progress = hints.extra or Progress()
-    events: list[Event] = [(_MESSAGE, "Connect")]
+    events: list[Event] = [(Ev.MESSAGE, "Connect")]
     if direction:
-        return [*events, (_STATE, "pending", None)]
+        return [*events, (Ev.STATE, "pending", None)]
     if progress.phase == CLOSED:
-        return [(_RESTART, "*")]
+        return [(Ev.RESTART, "*")]
     if progress.phase in (CONNECTED, KNOCKING):
         learnt = Hints(hints.dialects, Progress(KNOCKING, progress.client_id))
-        note: Event = (_NOTE, "riptide-connect-again", "Connect on a live connection")
-        return [(_RESTART, "?"), *events, note, (_HINTS, learnt)]
+        note: Event = (Ev.NOTE, "riptide-connect-again", "Connect on a live connection")
+        return [(Ev.RESTART, "?"), *events, note, (Ev.HINTS, learnt)]
     if len(payload) > 1:
-        events.append((_IDENTITY, "connect_data", payload[:64].hex()))
-    return [*events, (_STATE, "connect", None)]
+        events.append((Ev.IDENTITY, "connect_data", payload[:64].hex()))
+    return [*events, (Ev.STATE, "connect", None)]
 
 
 def _reject(
     values: tuple[Any, ...] | None, odd: list[Event], hints: Hints, reasons: tuple[str, ...]
 ) -> list[Event]:
-    events: list[Event] = [(_MESSAGE, "Reject"), *odd]
+    events: list[Event] = [(Ev.MESSAGE, "Reject"), *odd]
     if values is None:
         return [*events, _truncated("Reject")]
     if odd:
         return events
     progress: Progress = hints.extra or Progress()
-    events.append((_STATE, "reject", _reason(values[1], reasons)))
+    events.append((Ev.STATE, "reject", _reason(values[1], reasons)))
     if progress.phase in (UNKNOWN, CONNECTING):
-        events.append((_HINTS, Hints(hints.dialects, Progress(CLOSED))))
+        events.append((Ev.HINTS, Hints(hints.dialects, Progress(CLOSED))))
     return events
 
 
 def _disconnect(
     values: tuple[Any, ...] | None, odd: list[Event], direction: int, hints: Hints
 ) -> list[Event]:
-    events: list[Event] = [(_MESSAGE, "Disconnect"), *odd]
+    events: list[Event] = [(Ev.MESSAGE, "Disconnect"), *odd]
     reason = "Disconnected"
     if direction and values is not None:
         number = values[1]
@@ -294,7 +282,7 @@ def _disconnect(
         else:
             reason = _reason(number, DISCONNECT_REASONS)
     learnt = Hints(hints.dialects, Progress(CLOSED))
-    return [*events, (_STATE, "disconnect", reason), (_HINTS, learnt)]
+    return [*events, (Ev.STATE, "disconnect", reason), (Ev.HINTS, learnt)]
 
 
 def _invalid(payload: bytes, number: int, direction: int, hints: Hints) -> list[Event]:
@@ -309,16 +297,16 @@ def _reason(number: int, names: tuple[str, ...]) -> str:
 
 
 def _truncated(what: str) -> Event:
-    return (_NOTE, "truncated", f"{what} is cut short")
+    return (Ev.NOTE, "truncated", f"{what} is cut short")
 
 
 def _trailing(what: str) -> Event:
-    return (_NOTE, "trailing-bytes", f"octets after the end of {what}")
+    return (Ev.NOTE, "trailing-bytes", f"octets after the end of {what}")
 
 
 def _misfit(size: int, limit: int) -> list[Event]:
     fault = misfit(size, limit)
-    return [] if fault is None else [(_NOTE, *fault)]
+    return [] if fault is None else [(Ev.NOTE, *fault)]
 
 
 # -- byte packing ----------------------------------------------------------------------------------
@@ -332,7 +320,7 @@ def _byte_reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     size = len(payload)
     values = read.read_Riptide20Reliable(payload, 0, size)
     if values is not None and values[2] is not None and size <= SIZE_LIMIT_20:
-        return [(_UNIT, "Reliable", "reliable", values[1], None, payload)]
+        return [(Ev.UNIT, "Reliable", "reliable", values[1], None, payload)]
     return _odd_reliable(payload, "Reliable", direction, hints)
 
 
@@ -340,7 +328,7 @@ def _byte_unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event
     del hints
     size = len(payload)
     values = read.read_Riptide20Unreliable(payload, 0, size)
-    events: list[Event] = [(_MESSAGE, "Unreliable")]
+    events: list[Event] = [(Ev.MESSAGE, "Unreliable")]
     if values is not None and values[1] is None:
         read.odd_RiptideUnreliable(values, direction, events)
     return events + _misfit(size, SIZE_LIMIT_20) if size > SIZE_LIMIT_20 else events
@@ -366,12 +354,12 @@ def _byte_ack_extra(payload: bytes, direction: int, hints: Hints) -> list[Event]
 def _acked(type_: str, values: tuple[Any, ...] | None, size: int) -> list[Event]:
     """Return the events of an acknowledgement from (newest, bits, named or None, end)."""
     if not values:
-        return [(_MESSAGE, type_), _truncated(type_)]
+        return [(Ev.MESSAGE, type_), _truncated(type_)]
     newest, bits, named, end = values
-    events: list[Event] = [(_MESSAGE, type_)]
+    events: list[Event] = [(Ev.MESSAGE, type_)]
     if named is not None:
-        events.append((_ACK, "reliable", named, 0))
-    events.append((_ACK, "reliable", newest, bits))
+        events.append((Ev.ACK, "reliable", named, 0))
+    events.append((Ev.ACK, "reliable", newest, bits))
     if end < size:
         events.append(_trailing(type_))
     return events
@@ -381,10 +369,10 @@ def _byte_notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     del direction, hints
     values = read.read_Riptide21devNotify(payload, 0, len(payload))
     if values is None:
-        return [(_MESSAGE, "Notify"), _truncated("Notify")]
+        return [(Ev.MESSAGE, "Notify"), _truncated("Notify")]
     return [
-        (_UNIT, "Notify", "notify", values[3], None, payload),
-        (_NACK, "notify", values[1], values[2]),
+        (Ev.UNIT, "Notify", "notify", values[3], None, payload),
+        (Ev.NACK, "notify", values[1], values[2]),
     ]
 
 
@@ -399,7 +387,7 @@ def _undecided_bytes(payload: bytes, direction: int, hints: Hints) -> list[Event
     learnt = Hints((dialect, dialect), hints.extra)
     events = _TABLES[dialect][payload[0]](payload, direction, learnt)
     # The rules of the dialect must be in force before its units are counted.
-    return [(_HINTS, learnt), *events]
+    return [(Ev.HINTS, learnt), *events]
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -22,11 +22,6 @@ from netdissect.wire.teeworlds import connless_row
 
 __all__ = ["TIMEOUT_REASON", "control", "outside"]
 
-_MESSAGE, _ACK, _STATE = int(Ev.MESSAGE), int(Ev.ACK), int(Ev.STATE)
-_IDENTITY, _RESTART, _NOTE, _HINTS = (
-    int(Ev.IDENTITY), int(Ev.RESTART), int(Ev.NOTE), int(Ev.HINTS),
-)  # fmt: skip
-_RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
 TIMEOUT_REASON: Final = "Timeout"
 """Reason of the close that a vanilla peer sends when it gives its silent peer up."""
 _REASON_LIMIT = 200
@@ -37,13 +32,13 @@ def outside(payload: bytes, dialect: str) -> list[Event]:
     """Return the events of a connectionless packet, or of what is too short to be any."""
     family = tw.form_of(dialect).family
     if not payload or not payload[0] & tw.CONNLESS_FLAG or len(payload) < tw.CONNLESS_HEAD[family]:
-        return [(_NOTE, "truncated", "shorter than a header")]
+        return [(Ev.NOTE, "truncated", "shorter than a header")]
     if dialect == tw.D07 and payload[0] & 3 != tw.CONNLESS_VERSION:
         odd: list[Event] = []
         read.odd_Tw07Connless((payload[0] & 3,), None, odd)
         return odd
     row = connless_row(payload, family)
-    return [] if row is None else [(_MESSAGE, row.type)]
+    return [] if row is None else [(Ev.MESSAGE, row.type)]
 
 
 def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -> list[Event]:
@@ -53,12 +48,12 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
     header = payload[tw.HEADER : start] or None
     body = payload[start:]
     if len(payload) < start:
-        return [(_NOTE, "truncated", "shorter than a header")]
+        return [(Ev.NOTE, "truncated", "shorter than a header")]
     if compressed:
         try:
             body = decompress(body, form.limit)
         except HuffmanError as fault:
-            return [(_NOTE, "teeworlds-huffman", str(fault))]
+            return [(Ev.NOTE, "teeworlds-huffman", str(fault))]
     odd: list[Event] = []
     if not body:
         read.odd_TwControlEmpty((), None, odd)
@@ -66,28 +61,28 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
     name = tw.CONTROL_NAMES[form.family].get(body[0])
     if name is None:
         read.odd_TwControlUnknown((body[0],), None, odd)
-        return [(_MESSAGE, "control.unknown"), *odd]
+        return [(Ev.MESSAGE, "control.unknown"), *odd]
     step = _Step(direction, hints, (form.dialect, header, body))
     events = step.events
     handler = _HANDLERS.get((name, direction))
     if handler is not None:
         handler(step)
-    events.append((_MESSAGE, f"control.{name}"))
+    events.append((Ev.MESSAGE, f"control.{name}"))
     # A peer that gets a close applies its ack no more; connect and token carry none.
     if name == "keepalive":
         ack = (payload[0] & 3) << 8 | payload[1]
         token = step.known
         if token is None or _carried(step) in (token, None):
-            events.append((_ACK, "vital", ack, 0))
+            events.append((Ev.ACK, "vital", ack, 0))
         else:
-            events.append((_NOTE, "teeworlds-wrong-token", ""))
+            events.append((Ev.NOTE, "teeworlds-wrong-token", ""))
     return events
 
 
 def declined(offered: str | None) -> list[Event]:
     """Return what is told of a client whose dialect the server does not take up."""
     return [
-        (_IDENTITY, "offered_dialect", offered), (_IDENTITY, "token_unsupported_by_server", True)
+        (Ev.IDENTITY, "offered_dialect", offered), (Ev.IDENTITY, "token_unsupported_by_server", True)
     ]  # fmt: skip
 
 
@@ -116,19 +111,19 @@ class _Step:
         self.learnt = learnt
         dialects = (dialect, dialect) if dialect else self.hints.dialects
         self.hints = Hints(dialects, learnt)
-        self.events.append((_HINTS, self.hints))
+        self.events.append((Ev.HINTS, self.hints))
 
     def state(self, name: str, detail: str | None = None) -> None:
         """Add an input of the state machine."""
-        self.events.append((_STATE, name, detail))
+        self.events.append((Ev.STATE, name, detail))
 
     def identity(self, key: str, value: object) -> None:
         """Add a fact about the connection."""
-        self.events.append((_IDENTITY, key, value))
+        self.events.append((Ev.IDENTITY, key, value))
 
     def restart(self, scope: str) -> None:
         """Begin a new connection, or hold the packet that may."""
-        self.events.insert(0, (_RESTART, scope))
+        self.events.insert(0, (Ev.RESTART, scope))
 
 
 def _carried(step: _Step) -> bytes | None:
@@ -287,7 +282,7 @@ def _close(step: _Step) -> None:
         token = step.header
     known = step.known
     if known is not None and token not in (None, known):
-        step.events.append((_NOTE, "teeworlds-wrong-token", "a close with another token"))
+        step.events.append((Ev.NOTE, "teeworlds-wrong-token", "a close with another token"))
         return
     text = None
     if reason:

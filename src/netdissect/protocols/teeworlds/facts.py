@@ -9,7 +9,7 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["TYPES", "facts"]
 
-_IDENTITY, _RESTART = int(Ev.IDENTITY), int(Ev.RESTART)
+_IDENTITY, _RESTART = Ev.IDENTITY, Ev.RESTART
 _UUID_OCTETS = 16
 
 TYPES: Final = frozenset(

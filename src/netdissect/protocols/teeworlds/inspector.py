@@ -30,8 +30,8 @@ _INCOMPLETE = "teeworlds-snap-incomplete"
 _SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
 _MAP_CHANGE = "sys.map_change"
 _MATTER = _SNAPSHOTS | {_MAP_CHANGE}
-_TYPED = frozenset({int(Ev.MESSAGE), int(Ev.UNIT), int(Ev.PLAIN_UNIT), int(Ev.NUMBERED)})
-_NOTE = int(Ev.NOTE)
+_TYPED = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
+_NOTE = Ev.NOTE
 
 
 class SnapshotInspector:

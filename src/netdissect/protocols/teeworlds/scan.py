@@ -39,22 +39,10 @@ from netdissect.wire.varint import VarintError, read_teeworlds
 
 __all__ = ["scan"]
 
-_MESSAGE: Final = int(Ev.MESSAGE)
-_UNIT: Final = int(Ev.UNIT)
-_ACK: Final = int(Ev.ACK)
-_PROBE: Final = int(Ev.PROBE)
-_REPLY: Final = int(Ev.REPLY)
-_STATE: Final = int(Ev.STATE)
-_NOTE: Final = int(Ev.NOTE)
-_HINTS: Final = int(Ev.HINTS)
-_COUNTER: Final = int(Ev.COUNTER)
-_TIMING: Final = int(Ev.TIMING)
-_RESTART: Final = int(Ev.RESTART)
-_RESEND_REQUEST: Final = int(Ev.RESEND_REQUEST)
 
-_ASKS: Final[Event] = (_RESEND_REQUEST, "vital")
-_LATE: Final[Event] = (_COUNTER, "late_inputs", 1)
-_MARKED: Final[Event] = (_COUNTER, "resend_marked", 1)
+_ASKS: Final[Event] = (Ev.RESEND_REQUEST, "vital")
+_LATE: Final[Event] = (Ev.COUNTER, "late_inputs", 1)
+_MARKED: Final[Event] = (Ev.COUNTER, "resend_marked", 1)
 _UUID_OCTETS: Final = 16
 _ONE_OCTET: Final = 0x40
 """Numbers from here on take a sign or a second octet."""
@@ -78,7 +66,7 @@ class _Kind(NamedTuple):
 
 
 def _kind(name: str) -> _Kind:
-    return _Kind((_MESSAGE, name), name, _FURTHER.get(name), name in facts.TYPES)
+    return _Kind((Ev.MESSAGE, name), name, _FURTHER.get(name), name in facts.TYPES)
 
 
 # -- messages that are more than counted ----------------------------------------------------------
@@ -89,7 +77,7 @@ def _input(events: list[Event], kind: _Kind, data: bytes, position: int, end: in
     tick = read_teeworlds(data, position, end)[0]
     events.append(kind.event)
     if tick >= 0:
-        events.append((_ACK, "snapshot", tick, 0))
+        events.append((Ev.ACK, "snapshot", tick, 0))
 
 
 def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
@@ -97,7 +85,7 @@ def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: i
     _intended, position = read_teeworlds(data, position, end)
     left = read_teeworlds(data, position, end)[0]
     events.append(kind.event)
-    events.append((_TIMING, "input_left", left))
+    events.append((Ev.TIMING, "input_left", left))
     if left < 0:
         events.append(_LATE)
 
@@ -108,7 +96,7 @@ def _snapshot(events: list[Event], kind: _Kind, data: bytes, position: int, end:
     if tick < 0:
         events.append(kind.event)
     else:
-        events.append((_UNIT, kind.type, "snapshot", tick, None, None))
+        events.append((Ev.UNIT, kind.type, "snapshot", tick, None, None))
 
 
 def _snapshot_empty(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
@@ -122,7 +110,7 @@ def _snapshot_empty(events: list[Event], kind: _Kind, data: bytes, position: int
     if tick < 0 or delta == tick + 1:
         events.append(kind.event)
     else:
-        events.append((_UNIT, kind.type, "snapshot", tick, None, None))
+        events.append((Ev.UNIT, kind.type, "snapshot", tick, None, None))
 
 
 def _snapshot_part(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
@@ -134,17 +122,17 @@ def _snapshot_part(events: list[Event], kind: _Kind, data: bytes, position: int,
     if part or tick < 0:
         events.append(kind.event)
     else:
-        events.append((_UNIT, kind.type, "snapshot", tick, None, None))
+        events.append((Ev.UNIT, kind.type, "snapshot", tick, None, None))
 
 
 def _ping(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: int) -> None:
     events.append(kind.event)
-    events.append((_PROBE, "ping", 0))
+    events.append((Ev.PROBE, "ping", 0))
 
 
 def _pong(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: int) -> None:
     events.append(kind.event)
-    events.append((_REPLY, "ping", 0))
+    events.append((Ev.REPLY, "ping", 0))
 
 
 def _ping_ex(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
@@ -152,7 +140,7 @@ def _ping_ex(events: list[Event], kind: _Kind, data: bytes, position: int, end: 
     start = position + _UUID_OCTETS
     number = int.from_bytes(data[start : min(end, start + _UUID_OCTETS)], "big")
     events.append(kind.event)
-    events.append((_PROBE if kind.type == "sys.ping_ex" else _REPLY, "ping_ex", number))
+    events.append((Ev.PROBE if kind.type == "sys.ping_ex" else Ev.REPLY, "ping_ex", number))
 
 
 _FURTHER: Final[dict[str, Further]] = {
@@ -195,7 +183,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     learnt: Learnt = hints.extra or _NOTHING
     if learnt.phase == ASKED and learnt.offered == name and declines(payload, name):
         known = Hints((D06, D06), learnt._replace(offered=None))
-        told: list[Event] = [(_HINTS, known), *control.declined(name)]
+        told: list[Event] = [(Ev.HINTS, known), *control.declined(name)]
         return told + scan(payload, direction, known)
     if first & control_bit:
         return control.control(payload, direction, hints, compressed=bool(first & packed_bit))
@@ -209,7 +197,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
         try:
             data = decompress(payload[start:], limit)
         except HuffmanError as fault:
-            return [(_NOTE, "teeworlds-huffman", str(fault))]
+            return [(Ev.NOTE, "teeworlds-huffman", str(fault))]
         position, end = 0, len(data)
     if tail:
         token = data[end - tail : end] if end - position >= tail else None
@@ -218,7 +206,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     wanted = learnt.tokens[direction]
     if wanted is not None and token != wanted:
         return _stray(data[position:end], count, bits, kinds, token)
-    events: list[Event] = [(_ACK, "vital", (first & 3) << 8 | payload[1], 0)]
+    events: list[Event] = [(Ev.ACK, "vital", (first & 3) << 8 | payload[1], 0)]
     if first & asks:
         events.append(_ASKS)
     if learnt.phase != ONLINE and count:
@@ -242,22 +230,22 @@ def _begin(events: list[Event], direction: int, hints: Hints, learnt: Learnt) ->
         learnt = learnt._replace(phase=ONLINE)
     else:
         learnt = learnt._replace(spoken=True)
-    events.append((_STATE, "data", None))
-    events.append((_HINTS, Hints(hints.dialects, learnt)))
+    events.append((Ev.STATE, "data", None))
+    events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
 
 
 def _stray(data: bytes, count: int, bits: int, kinds: _Kinds, token: bytes | None) -> list[Event]:
     """Return the messages of a packet whose token its receiver does not accept: no unit counts."""
     if token is None:
-        note: Event = (_NOTE, "teeworlds-token-missing", "")
+        note: Event = (Ev.NOTE, "teeworlds-token-missing", "")
     elif token == NO_TOKEN:
-        note = (_NOTE, "teeworlds-no-token", "")
+        note = (Ev.NOTE, "teeworlds-no-token", "")
     else:
-        note = (_NOTE, "teeworlds-wrong-token", f"token {token.hex()}")
+        note = (Ev.NOTE, "teeworlds-wrong-token", f"token {token.hex()}")
     events: list[Event] = []
     _chunks(events, data, 0, len(data), count, b"", bits, kinds)
-    kept = [(_MESSAGE, event[1]) for event in events if event[0] in (_MESSAGE, _UNIT)]
-    return [note, (_COUNTER, "wrong_token", 1), *kept]
+    kept = [(Ev.MESSAGE, event[1]) for event in events if event[0] in (Ev.MESSAGE, Ev.UNIT)]
+    return [note, (Ev.COUNTER, "wrong_token", 1), *kept]
 
 
 def _chunks(  # noqa: C901, PLR0912 - hot path
@@ -280,7 +268,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
     while count:
         count -= 1
         if position + 2 > end:
-            events.append((_NOTE, "list-short", f"{count + 1} chunks are missing"))
+            events.append((Ev.NOTE, "list-short", f"{count + 1} chunks are missing"))
             return
         flags = data[position]
         second = data[position + 1]
@@ -289,7 +277,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
         vital = flags & VITAL
         if vital:
             if position >= end:
-                events.append((_NOTE, "truncated", "chunk header"))
+                events.append((Ev.NOTE, "truncated", "chunk header"))
                 return
             third = data[position]
             position += 1
@@ -297,7 +285,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
         after = position + size
         if after > end:
             detail = f"chunk of {size} octets, {end - position} left"
-            events.append((_NOTE, "length-beyond-end", detail))
+            events.append((Ev.NOTE, "length-beyond-end", detail))
             return
         kind = usual.get(data[position]) if size else None
         position += 1
@@ -306,10 +294,10 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
         event, name, further, states = kind
         if vital:
             if flags >= RESEND:
-                events.append((_UNIT, name, "vital", sequence, True, (content,)))
+                events.append((Ev.UNIT, name, "vital", sequence, True, (content,)))
                 events.append(_MARKED)
             else:
-                events.append((_UNIT, name, "vital", sequence, False, content))
+                events.append((Ev.UNIT, name, "vital", sequence, False, content))
             if states:
                 events.extend(facts.facts(name, data, position, after))
         elif further is None:
@@ -334,7 +322,7 @@ def _rare(
         head, after = read_teeworlds(data, position, end)
     except VarintError:
         if position < end:
-            events.append((_NOTE, "truncated", "message id"))
+            events.append((Ev.NOTE, "truncated", "message id"))
         else:
             read.odd_TwEmpty((), None, events)
         return _UNREADABLE, end
@@ -349,7 +337,7 @@ def _rare(
     if found is not None and found[0] == head:
         return _kind(found[1]), after
     if len(uuid) < _UUID_OCTETS:
-        events.append((_NOTE, "truncated", "message UUID"))
+        events.append((Ev.NOTE, "truncated", "message UUID"))
     else:
         read.odd_TwUnknownUuid((uuid,), None, events)
     return _NOT_KNOWN[head & 1], after
