@@ -168,7 +168,7 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
         return Window(raw, _unzstd(head, raw), "zst")
     for name, magic, make in _STREAMED:
         if head.startswith(magic):
-            return Window(raw, _streamed(head, raw, name, make), name)
+            return Window(raw, _members(head, raw, name, make, make()), name)
     for name, magic in _UNREADABLE:
         if head.startswith(magic):
             raw.close()
@@ -272,13 +272,6 @@ _STREAMED: Final[tuple[tuple[str, bytes, Callable[[], Any]], ...]] = (
     ("lz4", b"\x04\x22\x4d\x18", _lz4),
 )
 """Compression -> the bytes it starts with, and a decompressor as Python's own are."""
-
-
-def _streamed(
-    head: bytes, raw: RawInput, name: str, make: Callable[[], Any]
-) -> Iterator[bytes]:
-    """Return an iterator over the octets of all members; an absent decompressor is said at once."""
-    return _members(head, raw, name, make, make())
 
 
 def _members(

@@ -265,7 +265,8 @@ class Sessions:
 
     def _ready_spare(self) -> Driver | None:
         """Return a spare that is connected, None where there is none."""
-        return next((each.session for each in self._spares if _is_ready(each.session)), None)
+        spares = (each.session for each in self._spares)
+        return next((one for one in spares if one.is_open and one.reached(CONNECTED)), None)
 
     def _pop_spare(self) -> Driver | None:
         spare = self._ready_spare()
@@ -345,7 +346,3 @@ class Sessions:
         self._numbers += 1
         session.number = self._numbers
         return session
-
-
-def _is_ready(session: Driver) -> bool:
-    return session.is_open and session.reached(CONNECTED)

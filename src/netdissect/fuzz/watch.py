@@ -174,7 +174,7 @@ class Watch:
             if verdict is not None:
                 return verdict, None
         fresh = self.session()
-        if fresh is None and not self.is_refused and not self._is_gone():
+        if fresh is None and not self.is_refused and self.reason != "connection refused":
             verdict = self.monitors.check(gone=True)
             if verdict is not None:
                 return verdict, None
@@ -190,10 +190,6 @@ class Watch:
             seconds = f"{self.answer_seconds:g} s"
             verdict = Verdict("no-answer", f"no session within {seconds}: {self.reason}")
         return verdict, None
-
-    def _is_gone(self) -> bool:
-        """Return whether nobody listens at the port any more."""
-        return self.reason == "connection refused"
 
     def _link(self) -> Link | None:
         try:

@@ -34,7 +34,7 @@ class Lateness:
         worst = self._worst
         if len(worst) < WORST or added_ns > worst[-1][0]:
             worst.append((added_ns, seq, first[0], first[1], copies))
-            worst.sort(key=_by_wait)
+            worst.sort(key=lambda item: (-item[0], item[2]))
             del worst[WORST:]
 
     def summary(self) -> Late:
@@ -46,7 +46,3 @@ class Lateness:
         )
         limit_ms = self._late_ns // 1_000_000
         return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms)
-
-
-def _by_wait(item: tuple[int, int, int, int, int]) -> tuple[int, int]:
-    return -item[0], item[2]

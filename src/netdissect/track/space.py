@@ -159,7 +159,7 @@ class Space(Repeated):
         bursts = self.bursts
         bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame))
         if len(bursts) > MAX_BURSTS:
-            bursts.sort(key=_by_count)
+            bursts.sort(key=lambda burst: -burst.count)
             del bursts[MAX_BURSTS:]
 
     def _lower(self, seq: int) -> None:
@@ -334,10 +334,6 @@ class Space(Repeated):
             elif slot >= 0:
                 held_ns = max(held_ns, time_ns - self._ring[slot + TIME])
         self._hold(seq, held_ns)
-
-
-def _by_count(burst: Burst) -> int:
-    return -burst.count
 
 
 def jump_text(step: int) -> str:

@@ -85,7 +85,7 @@ def judge(class_line: bytes, body: bytes) -> Verdict:
     if not identifier:
         findings.append(_class_finding(name))
     shifted = not name or name[0] in "{["
-    if shifted and _is_name(text):
+    if shifted and could_be_class(text):
         findings.append(
             ("pair-shift-suspected", "class and body lines have changed places", "body")
         )
@@ -119,10 +119,6 @@ def _class_finding(name: str) -> tuple[str, str, str]:
     if is_class_line(name.removesuffix("\r")):
         return "class-line-has-cr", "the class name ends with a carriage return", "class_name"
     return "class-line-not-identifier", "no Java class name", "class_name"
-
-
-def _is_name(text: str) -> bool:
-    return is_class_line(text) and text not in _WORDS
 
 
 def _kind(value: Any) -> str:

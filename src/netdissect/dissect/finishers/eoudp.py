@@ -76,9 +76,8 @@ def _brief(node: FieldNode) -> str:
         pressed = "pressed" if values["pressed"] else "released"
         return f"{values.get('key_name') or values['key']} {pressed}"
     if "pairs" in values:
-        return ", ".join(
-            f"received {one['received']} sent {one['sent']}" for one in _whole_pairs(values)
-        )
+        whole = [pair for pair in values["pairs"] if "sent" in pair]
+        return ", ".join(f"received {one['received']} sent {one['sent']}" for one in whole)
     if "strings" in values:
         return ", ".join(map(repr, values["strings"]))
     return _pairs(values)
@@ -96,11 +95,6 @@ def _pairs(values: dict[str, Any]) -> str:
 def _shown(value: Any) -> Any:
     """Return octets as hex digits, as the fields show them."""
     return value.hex() if isinstance(value, bytes) else value
-
-
-def _whole_pairs(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the pairs of which both numbers could be read."""
-    return [pair for pair in values["pairs"] if "sent" in pair]
 
 
 class _Reader:

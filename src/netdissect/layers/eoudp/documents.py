@@ -261,11 +261,7 @@ def _text(command: str, data: bytes, order: Order | None) -> Reading:
     chosen, form = found or broken_reading(kind, data, order)
     layers = LAYERS[chosen, form]
     layer: type[Layer] = getattr(layers, kind)
-    if kind == "deleted" and _has_data(data, chosen, form):
+    if kind == "deleted" and string_end(data, _ENTITY, chosen, form) != len(data):
+        # Its name does not fill the rest.
         layer = layers.deleted_data
     return Reading(layer, chosen, form, shown_as=shown_as)
-
-
-def _has_data(data: bytes, order: str, form: str) -> bool:
-    """Return whether a deleted component carries data: whether its name does not fill the rest."""
-    return string_end(data, _ENTITY, order, form) != len(data)

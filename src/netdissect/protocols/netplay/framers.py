@@ -127,10 +127,6 @@ class _Framer:
         held.clear()
         return found
 
-    def _passed_over(self) -> bool:
-        """Return whether something was skipped since the last message."""
-        return bool(self._skipped or self._missing)
-
     def _skip_note(self) -> Fault:
         text = f"{self._skipped} octets skipped"
         if self._missing:
@@ -378,7 +374,10 @@ class TextFramer(_Framer):
                     held.add(piece)
                     self._searched = size
                     return []
-            elif data[-1:] == b"\n" and data.count(b"\n") == 2 and not self._passed_over():  # noqa: PLR2004
+            elif (
+                data[-1:] == b"\n" and data.count(b"\n") == 2  # noqa: PLR2004
+                and not self._skipped and not self._missing
+            ):  # fmt: skip
                 return [(data, piece.frames, (), piece.offset)]
         return super().feed(piece)
 
