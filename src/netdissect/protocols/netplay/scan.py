@@ -84,7 +84,8 @@ def scan_chunks(payload: bytes, bounds: Bounds) -> list[Event]:
     alone = size <= CHUNK_DATA + 1 and payload[:1] == b"\0"
     if alone and int.from_bytes(payload[1 : 1 + _LENGTH], "big") == size - 1 - _LENGTH:
         return _frame(payload, 1, bounds)
-    parts, notes = [], list[Event]()
+    parts: list[bytes] = []
+    notes: list[Event] = []
     for start, end, position, need in chunk_spans(payload):
         parts.append(payload[start + 1 : end])
         odd_NetplayChunk((payload[start],), None, notes)
