@@ -82,8 +82,9 @@ def control(payload: bytes, direction: int, hints: Hints, *, compressed: bool) -
 def declined(offered: str | None) -> list[Event]:
     """Return what is told of a client whose dialect the server does not take up."""
     return [
-        (Ev.IDENTITY, "offered_dialect", offered), (Ev.IDENTITY, "token_unsupported_by_server", True)
-    ]  # fmt: skip
+        (Ev.IDENTITY, "offered_dialect", offered),
+        (Ev.IDENTITY, "token_unsupported_by_server", True),
+    ]
 
 
 class _Step:
