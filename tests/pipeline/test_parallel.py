@@ -113,6 +113,23 @@ def test_flows_that_are_forgotten_are_those_of_one_process(
     assert (many.other_datagrams, many.protocols) == (one.other_datagrams, one.protocols)
 
 
+def test_of_a_flood_all_shares_together_report_what_one_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reports its part, so that a flood costs no more where more processes read it."""
+    monkeypatch.setattr(table, "MAX_LONE", 60)
+    monkeypatch.setattr(table, "ADDED_A_LOOK", 12)
+    path = tmp_path / "flood.pcap"
+    with PcapWriter(str(path), 1) as writer:
+        for at in range(600):
+            first = udp(b"\x10\x00\x00\x01TKEN" + b"\xff" * 4, 1024 + at)
+            writer.write(at * 1_000_000, link_frame("ethernet", ipv4(first))[1])
+    one, many = analyze(str(path)), analyze(str(path), processes=3)
+    assert 60 < len(one.connections) < 80
+    assert 60 < len(many.connections) < 80
+    assert many.protocols == one.protocols == {"teeworlds": {"datagrams": 600, "connections": 600}}
+
+
 def test_the_bound_of_anomalies_is_that_of_one_process(mixed: Path, monkeypatch) -> None:
     monkeypatch.setattr(anomalies, "MAX_ANOMALIES", 5)
     one, many = analyze(str(mixed)), analyze(str(mixed), processes=3)

@@ -136,16 +136,23 @@ def read_share(
     reader: CaptureReader, options: Options, share: tuple[int, int], *, wanted: bool = True
 ) -> Part:
     """Analyse share (index, of how many) of a capture, with anomalies where they are `wanted`."""
-    return _taken(reader, options, share_of(*share), Servers(weak=False), wanted=wanted)
+    mine, servers = share_of(*share), Servers(weak=False)
+    return _taken(reader, options, mine, servers, wanted=wanted, shares=share[1])
 
 
 def _taken(
-    reader: CaptureReader, options: Options, mine: Decapsulator, servers: Servers, *, wanted: bool
+    reader: CaptureReader,
+    options: Options,
+    mine: Decapsulator,
+    servers: Servers,
+    *,
+    wanted: bool,
+    shares: int = 1,
 ) -> Part:
     """Analyse what a decapsulator leaves of a capture."""
     anomalies = Anomalies()
     told = replace(options, on_anomaly=anomalies.take if wanted else None)
-    pipeline = Pipeline(told, servers=servers)
+    pipeline = Pipeline(told, servers=servers, shares=shares)
     with rare_collections():
         mine.hand_over(reader, pipeline)
         pipeline.finish(reader.info.last_time_ns)

@@ -60,7 +60,9 @@ class Pipeline(Packets):
         recorder: Recorder | None = None,
         observer: Observer | None = None,
         servers: Servers | None = None,
+        shares: int = 1,
     ) -> None:
+        """Make one; `shares` is how many of them share the flows of a capture."""
         self.options = options or Options()
         self.recorder = recorder
         self.observer = observer
@@ -74,7 +76,7 @@ class Pipeline(Packets):
         self.begun = Begun(self.options.begins)
         self.now_ns = 0
         """Time of the newest packet."""
-        self._table = FlowTable(self._hit)
+        self._table = FlowTable(self._hit, shares)
         self._streams: dict[FlowKey, StreamPort] = {}
         """TCP key -> what takes its segments."""
         self._rows: dict[str, CodeRow] = shared_rows()

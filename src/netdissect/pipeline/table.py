@@ -23,8 +23,9 @@ QUIET_ROUNDS = 30
 longer than the idle timeout of any protocol, and no single wrong time stamp makes one quiet.
 """
 MAX_LONE = 4_000
-"""Connections on the table of which one datagram, or one segment with data, was seen; with more, a
-flood, one begins with its second packet, and what gets none is counted only.
+"""Connections of which one datagram, or one segment with data, was seen, on the tables of all that
+share a capture; with more, a flood, one begins with its second packet, and what gets none is
+counted only.
 """
 ADDED_A_LOOK = 1024
 """Flows added after which those of one packet are counted, as they are in housekeeping."""
@@ -37,8 +38,8 @@ class FlowTable:
     `overflowing`; whoever ends a flow takes it off by `remove`.
     """
 
-    def __init__(self, hit: Callable[[str], None]) -> None:
-        """Take what counts that a bound was reached."""
+    def __init__(self, hit: Callable[[str], None], shares: int = 1) -> None:
+        """Take what counts that a bound was reached, and how many such tables share a capture."""
         self.takers: dict[FlowKey, Taker] = {}
         """UDP key -> what takes its datagrams; flows under recognition have nothing here."""
         self.due_ns = 0
@@ -54,6 +55,7 @@ class FlowTable:
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._hit = hit
+        self._shares = shares
 
     def get(self, name: Name) -> Flow | None:
         """Return the flow of a key of either direction."""
@@ -64,7 +66,7 @@ class FlowTable:
         for key in (flow.key, reverse_key(flow.key)):
             self._flows[flow.transport, key] = flow
         self._added += 1
-        if not self._added % ADDED_A_LOOK:
+        if not self._added % max(1, ADDED_A_LOOK // self._shares):
             self._count_lone(self.flows())
 
     def remove(self, flow: Flow) -> None:
@@ -128,7 +130,7 @@ class FlowTable:
             if connection is not None:
                 heard = connection.lanes[0].datagrams + connection.lanes[1].datagrams
                 lone += heard == 1 or (not heard and flow.transport == "tcp")
-        self.flooded = lone > MAX_LONE
+        self.flooded = lone * self._shares > MAX_LONE
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:

@@ -193,12 +193,12 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         spans = Spans(plan.span_ns, agreed.found.info.first_time_ns, reports)
         counted = Counted(spans.count)
         if agreed.elsewhere is not None and index == work.count:
-            servers, share = agreed.elsewhere.servers(), agreed.elsewhere.share()
+            servers, share, shares = agreed.elsewhere.servers(), agreed.elsewhere.share(), 1
         else:
-            servers = Servers(weak=False)
+            servers, shares = Servers(weak=False), work.count
             share = parallel.share_of(index, work.count, agreed.elsewhere)
         pipeline = Pipeline(
-            options, recorder=counted.recorder, observer=counted, servers=servers
+            options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
         tell(work.source.path, counted, pipeline, teller(plan, spans, staged, places), share)
         told.sums = {name: table.sums() for name, table in spans.tables.items()}
