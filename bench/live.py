@@ -3,6 +3,7 @@
     python bench/live.py                              all of it, with every backend
     python bench/live.py loss --rate 100000 --seconds 30 --backend dumpcap
     python bench/live.py dashboard --rate 2000 --seconds 10
+    python bench/live.py metrics --rate 20000 --seconds 10
 
 Needs the right to capture on `lo` and sends to 127.0.0.1 only. Datagrams are those of a real
 capture, sent again between two sockets, so that they are recognised, decoded and shown. A row says
@@ -26,6 +27,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +45,7 @@ _START_SECONDS = 15
 _BURST = 64
 """Datagrams of one system call at most."""
 _CUT_SHORT = 6
+_MODES = ("all", "loss", "dashboard", "metrics")
 _REACHED = 0.95
 """Share of the rate asked for from which a sender counts as having reached it."""
 
@@ -269,6 +273,53 @@ def dashboard(rate: float, seconds: float) -> bool:
     return share < 0.30
 
 
+def metrics(rate: int, seconds: float) -> bool:
+    """Scrape as fast as it goes while datagrams pass; say how long a scrape takes, and whether each
+    datagram was counted, or its loss was.
+    """
+    pair = Pair()
+    words = sniff("-f", f"udp port {pair.port}", "--metrics", "127.0.0.1:0")
+    words += ["-d", f"udp.port=={pair.port},riptide"]  # many of one side first are no proof of it
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+        said = ""
+        while not (found := re.search(r"http://\S+", said)) or "capturing on" not in said:
+            line = process.stderr.readline().decode() if process.stderr is not None else ""
+            if not line:
+                raise SystemExit(f"no capture: {said}")
+            said += line
+        sender = ThreadPoolExecutor(1).submit(pair.send, int(rate * seconds), rate)
+        took = [0.0]
+        known = dropped = seen = least = 0.0
+        series = 0
+        end = time.monotonic() + seconds + _START_SECONDS
+        while time.monotonic() < end and not (sender.done() and seen == sender.result()[0]):
+            begin = time.monotonic()
+            with urllib.request.urlopen(found[0], timeout=_START_SECONDS) as answer:  # noqa: S310
+                lines = answer.read().decode().splitlines()
+            took.append(time.monotonic() - begin)
+            rows = [line for line in lines if not line.startswith("#")]
+            known, dropped = (
+                sum(float(row.rsplit(" ", 1)[1]) for row in rows if row.startswith(name))
+                for name in ("netdissect_datagrams_total", "netdissect_dropped_packets_total")
+            )
+            seen = known + dropped
+            if seen < least:
+                print(f"metrics: counters went back from {least:,.0f} to {seen:,.0f}")
+                return False
+            least, series = seen, max(series, len(rows))
+            time.sleep(0.05)
+        sent, lasted = sender.result()
+        for one in pair.sockets:
+            one.close()
+        process.send_signal(signal.SIGINT)
+    print(
+        f"metrics: {sent:,} datagrams at {sent / lasted:,.0f}/s, {known:,.0f} in figures of a "
+        f"server, {dropped:,.0f} said to be dropped; {len(took) - 1} scrapes, the "
+        f"slowest {1000 * max(took):.0f} ms, of {series} series at most; {load()}"
+    )
+    return seen == sent
+
+
 def _cpu_seconds(pid: int) -> float:
     fields = re.sub(r"^.*\)", "", Path(f"/proc/{pid}/stat").read_text()).split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -277,7 +328,7 @@ def _cpu_seconds(pid: int) -> float:
 def main() -> int:
     """Run what is asked for and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="?", choices=("all", "loss", "dashboard"), default="all")
+    parser.add_argument("what", nargs="?", choices=_MODES, default="all")
     parser.add_argument("--rate", type=int, action="append", help="repeatable")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--backend", choices=BACKENDS, action="append", help="repeatable")
@@ -297,6 +348,8 @@ def main() -> int:
                         good &= row.good
     if options.what in {"all", "dashboard"}:
         good &= dashboard((options.rate or [2_000])[0], options.seconds)
+    if options.what in {"all", "metrics"}:
+        good &= metrics((options.rate or [20_000])[0], options.seconds)
     return 0 if good else 1
 
 

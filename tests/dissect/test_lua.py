@@ -17,6 +17,7 @@ from netdissect.dissect.lua import _check, rule
 from netdissect.layers.base import Check
 from netdissect.layers.expr import E
 from netdissect.model.dissection import FieldNode
+from netdissect.model.text import well_formed
 from netdissect.pipeline.records import iter_records
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -24,15 +25,18 @@ ALL = sorted(CAPTURES.glob("*/*.pcap*"))
 SAMPLE = [
     CAPTURES / name
     for name in (
-        "eoudp/late_all_components.pcap", "eoudp/early_clean.pcap", "knet/knet2010_clean.pcap",
+        "eoudp/late_all_components.pcap", "eoudp/early_clean.pcap", "eoudp/late_malformed.pcap", "knet/knet2010_clean.pcap",
         "knet/tcp_clean_session.pcap", "netplay/bin1_example_chat.pcap",
-        "netplay/bin3_multichunk.pcap", "riptide/udp_2.2.1_clean.pcap", "riptide/tcp_2.2.1_split.pcap",
+        "netplay/bin3_multichunk.pcap", "netplay/text_big.pcap", "riptide/udp_2.2.1_clean.pcap", "riptide/tcp_2.2.1_split.pcap",
         "teeworlds/tw07_clean.pcap", "teeworlds/ddnet_clean.pcap", "teeworlds/tw064_server_info.pcap",
+        "teeworlds/ddnet_antispoof_broken.pcap", "netplay/text_custom_serializer_binary.pcap",
     )
 ]  # fmt: skip
 TSHARK = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
 LISTS = "\x1f"
 """Between two values of one field."""
+PRINTED = str.maketrans({"\r": r"\r", "\n": r"\n", "\t": r"\t", "\0": r"\x00"})
+"""As tshark and the script print them."""
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +75,7 @@ def shown(value: Any) -> Iterator[str]:
     elif isinstance(value, float):
         yield f"{value:.4g}"
     elif value is not None:
-        yield str(value)
+        yield well_formed(str(value)).translate(PRINTED)
 
 
 def ours(path: Path, kinds: dict[str, str], protocol: str) -> dict[str, tuple[dict[int, Any], set[tuple[str, str]]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import console_docs
+from livetraffic import needs_capture
 from netdissect import analyze
 from netdissect.cli import cli
 from netdissect.pipeline.servers_live import MAX_SERVERS, OTHER, ServerTotals
@@ -69,6 +71,24 @@ def test_what_prometheus_scrapes_is_what_the_analysis_says(running: tuple[str, s
     assert {labels[-1] for labels in found["netdissect_units_total"]} == {report.server for report in reports}
     assert sum(found["netdissect_connections_begun_total"].values()) == len(reports)
     assert all(0 < value < 10 for value in found["netdissect_round_trip_seconds"].values())
+
+
+@pytest.mark.slow
+@needs_capture
+def test_nothing_is_missed_while_many_datagrams_pass_and_somebody_scrapes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = console_docs.ROOT / "bench" / "live.py"
+    spec = importlib.util.spec_from_file_location("live_bench", place)
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = bench  # its dataclass looks there
+    spec.loader.exec_module(bench)
+    assert bench.metrics(20_000, 3)
+    said = capsys.readouterr().out
+    assert "60,000 datagrams" in said
+    assert int(said.split(" series")[0].split()[-1]) > 10
 
 
 def test_more_servers_than_are_told_apart_are_other() -> None:

@@ -7,8 +7,13 @@ function P.read(r, walk, inner)
     r.at = inner(r, "EoudpRaw", r.stop, "content").at
     return
   end
-  local rows = (P.tables.contents[r.dialect] or {})[r.v.cmd]
-  local layer = rows and rows[left <= 40 and left or 40 + left % 8]
+  local contents = P.tables.contents[r.dialect] or {}
+  local rows = contents[r.v.cmd]
+  if rows == nil and next(contents) then
+    note(r, "eoudp-unknown-command", "command " .. r.v.cmd .. " is not defined")
+  end
+  local layer = "EoudpRaw"
+  if rows then layer = rows[left <= 40 and left or 40 + left % 8] end
   if layer and left > 0 then
     local child = inner(r, layer, r.stop, "content")
     r.at = child.at

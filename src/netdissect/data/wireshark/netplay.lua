@@ -1,13 +1,8 @@
 function P.pdu(tvb, at, size, dialect)
   if dialect == "netplay-text" then
-    local lines = 0
-    for place = at, size - 1 do
-      if tvb(place, 1):uint() == 10 then
-        lines = lines + 1
-        if lines == 2 then return place + 1 - at end
-      end
-    end
-    return nil
+    local octets = tvb:raw(at, size - at)
+    local first = octets:find("\n", 1, true)
+    return first and octets:find("\n", first + 1, true)
   end
   local head = dialect == "netplay-bin3" and 1 or 0
   if at + head + 2 > size then return nil end

@@ -221,10 +221,33 @@ local function raw(r, count)
   return where:len() > 0 and where:bytes():tohex(true) or ""
 end
 
+local SEQUENCES = {
+  "^[\194-\223][\128-\191]", "^\224[\160-\191][\128-\191]", "^\237[\128-\159][\128-\191]",
+  "^[\225-\236\238\239][\128-\191][\128-\191]", "^\240[\144-\191][\128-\191][\128-\191]",
+  "^[\241-\243][\128-\191][\128-\191][\128-\191]", "^\244[\128-\143][\128-\191][\128-\191]",
+}
+
+-- Text with NUL and the octets that are no UTF-8 as \xNN: Wireshark would cut the text off there.
+local function well_formed(octets)
+  local parts, at, bad = {}, 1, false
+  while at <= #octets do
+    local from, last = octets:find("^[^\128-\255]+", at)
+    for _, sequence in ipairs(last and {} or SEQUENCES) do
+      from, last = octets:find(sequence, at)
+      if last then break end
+    end
+    local part = last and octets:sub(at, last):gsub("\\", "\\\\")
+    bad = bad or not last
+    parts[#parts + 1] = part or string.format("\\x%02x", octets:byte(at))
+    at = (last or at) + 1
+  end
+  return ((bad and table.concat(parts) or octets):gsub("\0", "\\x00"))
+end
+
 local function text(r, count)
   local where = r.tvb(octet(r), count)
   r.at = r.at + 8 * count
-  return where:len() > 0 and where:string(ENC_UTF_8) or ""
+  return where:len() > 0 and well_formed(where:raw()) or ""
 end
 
 function READ.sized(r, step)
