@@ -129,3 +129,14 @@ def test_next_to_the_sender_nothing_is_missing() -> None:
     assert space.report().never_seen == 2
     space.place(sender_near=True, receiver_near=False)
     assert space.report().never_seen == 0
+
+
+def test_numbers_that_begin_anew_unsaid_are_no_copies() -> None:
+    """Ticks of the next map, where the capture lacks what says so; one old tick alone is nothing."""
+    space = strided(restarts_at_will=True)
+    feed(space, *range(100, 600, 2))
+    feed(space, 300, 600, 602)
+    assert (space.report().duplicates, space.findings.repeats) == (0, {"sequence-jump": 1})
+    feed(space, *range(210, 260, 2))
+    assert (space.report().duplicates, space.report().units) == (0, 250 + 3 + 25)
+    assert space.findings.repeats["numbers-restart"] == 1

@@ -190,6 +190,8 @@ class Space(Repeated):
         if ahead <= self._half:
             return ahead > self.reach
         seq = last + ahead - self._modulus
+        if self.rule.restarts_at_will and last - seq > self.rule.stride_reach:
+            return True  # What says that the numbers begin anew may not be in the capture.
         if seq >= self.first:
             return False
         first = self.rule.first_seq
@@ -223,7 +225,7 @@ class Space(Repeated):
                 self._confirm(before)
                 return False
         seq = last + (ahead if ahead <= self._half else ahead - self._modulus)
-        if seq < last and self.first - seq <= self.reach:
+        if 0 < self.first - seq <= self.reach:
             self.find(
                 "number-before-first", frame, time_ns, self.direction,
                 f"{wire_seq} is before {self.first & self._mask}, the first", seq=seq,
