@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -197,6 +198,22 @@ def test_a_project_file_that_others_can_write_is_ignored(
     assert str(project) in invoke("config", "show", "--origin").stdout
     rows = [json.loads(line) for line in invoke("config", "show", "--json").stdout.splitlines()]
     assert any(str(project) in row.get("ignored", "") for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "taken"),
+    [("me", [], True), ("me", ["me"], True), ("me", ["me", "you"], False), ("users", [], False)],
+)
+def test_a_group_that_others_are_in_is_others(
+    user: Path, tmp_path: Path, monkeypatch, name: str, members: list[str], taken: bool
+) -> None:
+    project = tmp_path / "project" / "netdissect.toml"
+    project.write_text('[output]\ntime = "e"\n')
+    project.chmod(0o664)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="me"))
+    row = SimpleNamespace(gr_name=name, gr_mem=members)
+    monkeypatch.setattr("grp.getgrgid", lambda _: row)
+    assert ("written by others" in invoke("read", LOSSY, "-c", "1").stderr) is not taken
 
 
 def test_a_project_lowers_bounds_and_lifts_none(user: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean, reason
 from netdissect.model.files import read_text
 from netdissect.model.text import quoted
-from netdissect.system.accounts import as_caller, home_of_caller
+from netdissect.system.accounts import as_caller, home_of_caller, is_private
 
 __all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
 
@@ -222,7 +222,7 @@ def _project_file() -> Path | None:
 @as_caller()
 def _distrust(path: Path) -> str | None:
     """Return why a project's file is not taken; None where only this user can have written it."""
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
     for place, name in ((path, "it"), (path.parent, "its folder")):
         try:
             facts = place.stat()
@@ -230,7 +230,7 @@ def _distrust(path: Path) -> str | None:
             return f"{name} may not be looked at ({error.strerror})"
         if facts.st_uid not in {user, 0}:
             return f"{name} belongs to another user"
-        shared = facts.st_mode & stat.S_IWGRP and facts.st_gid != group
+        shared = facts.st_mode & stat.S_IWGRP and not is_private(facts.st_gid)
         if shared or facts.st_mode & stat.S_IWOTH:
             return f"{name} can be written by others"
     return None

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import pwd
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
-__all__ = ["NOBODY", "Account", "account_named", "as_caller", "caller", "home_of_caller"]
+__all__ = [
+    "NOBODY",
+    "Account",
+    "account_named",
+    "as_caller",
+    "caller",
+    "home_of_caller",
+    "is_private",
+]
 
 NOBODY = 65534
 """User and group without rights, where the system names none. Source: Linux, DEFAULT_OVERFLOWUID.
@@ -33,6 +42,15 @@ def account_named(name: str) -> Account | None:
     except (KeyError, OverflowError):
         return None
     return Account(row.pw_uid, row.pw_gid, tuple(os.getgrouplist(row.pw_name, row.pw_gid)))
+
+
+def is_private(group: int) -> bool:
+    """Return whether nobody but this user is in a group: it has the user's name and no others."""
+    try:
+        name, row = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except (KeyError, OverflowError):
+        return False
+    return row.gr_name == name and {*row.gr_mem} <= {name}
 
 
 def caller(environ: Mapping[str, str] | None = None) -> Account | None:
