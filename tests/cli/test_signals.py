@@ -24,6 +24,8 @@ import pytest
 import forkserver
 from fuzzing import free_target, server_command
 from livetraffic import needs_capture
+from netdissect.cli.errors import report
+from netdissect.system import interrupt
 from netdissect.system.programs import find
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -334,3 +336,11 @@ def test_a_signal_leaves_the_terminal_of_browse_as_it_was(capture: Path) -> None
 @pytest.mark.slow
 def test_two_hundred_signals_to_browse(capture: Path) -> None:
     browse_signalled(capture, 200)
+
+
+def test_what_python_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before 3.12, what is raised while a class gets its names comes as the cause of another."""
+    made = RuntimeError("Error calling __set_name__ on 'Field' instance")
+    made.__cause__ = interrupt.Interrupted()
+    assert report(made, debug=False) == interrupt.status()
+    assert capsys.readouterr().err.strip() == "netdissect: interrupted"

@@ -235,3 +235,35 @@ def test_a_scheduler_that_is_started_again_gets_the_rest(fleet: Path, tmp_path: 
     alone(whole, fleet)
     for table in ("captures", "connections", "findings"):
         assert rows(out, table) == rows(whole, table)
+
+
+INTERRUPTED = """
+import asyncio, sys
+import distributed
+from netdissect.__main__ import run
+from netdissect.system.interrupt import Interrupted
+
+class Cluster:
+    # Interrupted while a worker begins, which then fails, and nobody asks for the result.
+    def __init__(self, **_):
+        async def fail():
+            raise RuntimeError("Nanny failed to start.")
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(fail())
+        loop.run_until_complete(asyncio.wait([task]))
+        raise Interrupted
+
+distributed.LocalCluster = Cluster
+sys.exit(run())
+"""
+
+
+def test_interrupted_before_its_workers_have_begun_it_prints_no_traceback(
+    folder: Path, tmp_path: Path
+) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "survey", str(folder), "--out", str(tmp_path / "out")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 130
+    assert ended.stderr.strip() == "netdissect: interrupted"

@@ -63,6 +63,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
         live: the capture arrives on standard input, where Ctrl-C is the usual end.
 
     """
+    error = _meant(error)
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, (ClosedOutputError, BrokenPipeError)):
@@ -88,6 +89,13 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
     else:
         _say(f"unexpected failure: {type(error).__name__}: {error} (--debug prints the trace)")
     return EXIT.FAILURE
+
+
+def _meant(error: BaseException) -> BaseException:
+    """Return the interruption that Python calls a fault where it comes while a class is made.
+    Source: CPython before 3.12, type_new_set_names.
+    """
+    return error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else error
 
 
 def _say(text: str) -> None:

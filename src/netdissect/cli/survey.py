@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -101,8 +102,8 @@ def command(
         if out is None:
             raise UsageError("where to? --out DATASET")
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
-        if interval <= 0:
-            raise click.BadParameter("a span is longer than nothing", param_hint="--interval")
+        # What Dask was at when it was interrupted is nobody's fault; what fails is said here.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         run = _Run(out, choices, units, interval, quiet=look.quiet, verbose=look.verbose)
         status = run.run(sources, workers, scheduler, follow=follow)
         if not (summary or against or wanted):
