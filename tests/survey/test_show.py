@@ -174,6 +174,16 @@ def test_a_missing_extra_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(result.output.splitlines()) == 1
 
 
+def test_one_capture_may_have_several_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(
+        "netdissect.survey.run.survey", lambda *_, workers, **__: asked.append(workers) or []
+    )
+    words = ["survey", str(LOSSY), "--out", str(tmp_path / "out"), "--workers", "2"]
+    CliRunner().invoke(cli, words, prog_name="netdissect")
+    assert asked == [2]
+
+
 def test_a_run_wants_a_place() -> None:
     result = CliRunner().invoke(cli, ["survey", str(LOSSY)], prog_name="netdissect")
     assert result.exit_code == 2

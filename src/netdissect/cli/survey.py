@@ -165,7 +165,7 @@ class _Run:
                 sources,
                 self._plan(str(dataset.path)),
                 scheduler=scheduler,
-                workers=workers and min(workers, len(sources)),
+                workers=workers,  # several read one large capture
                 told=lambda outcome, count: self._told(outcome, count, len(sources)),
                 dashboard=self._say if self.verbose else None,
             )
