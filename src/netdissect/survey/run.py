@@ -197,7 +197,7 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",
                     security=Security.temporary(),
-                    silence_logs=logging.ERROR,  # what became of each capture is said here
+                    silence_logs=logging.CRITICAL,  # what became of each capture is said here
                 )
             except BaseException:
                 # Half started it cannot be closed, over which Dask would fail aloud at the end. Its
