@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -74,5 +75,8 @@ def test_new_inputs(target: str, tmp_path: Path) -> None:
         env={**os.environ, "XDG_CONFIG_HOME": str(tmp_path)},
     )  # fmt: skip
     left = [file for file in tmp_path.iterdir() if file.is_file()]
-    told = f"keep {left} in {found}:\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}"
+    found.mkdir(parents=True, exist_ok=True)
+    for file in left:  # the next run empties `tmp_path`
+        shutil.copy(file, found / file.name)
+    told = f"kept in {found}: {left}\n{ended.stdout[-3000:]}{ended.stderr[-3000:]}"
     assert ended.returncode == 0, told
