@@ -414,26 +414,6 @@ def read_KnetSpecHeader(buf: bytes, off: int, end: int) -> tuple[Any, ...] | Non
     return (v_packet_id_low, v_in_order, v_reliable, v_packet_id_high, v_in_order_delta_count, v_in_order_deltas, v_in_order_datagram_indexes, p,)
 
 
-def read_KnetTcpMessage(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
-    """Return (content_length, content, next offset)."""
-    p = off
-    if p >= end: return None
-    v_content_length = buf[p]
-    if v_content_length < 0x80: p += 1
-    else:
-        try:
-            v_content_length, p = _read_KNET_7_7_16(buf, p, end)
-        except ValueError:
-            return None
-    if not 1 <= v_content_length <= 10485760: return None
-    k = (v_content_length or 0)
-    if k < 1 or p + k > end: return None
-    if buf[p] > 127 and (k < 2 or k < 4 and buf[p + 1] > 127): return None
-    v_content = buf[p:p + k]
-    p += k
-    return (v_content_length, v_content, p,)
-
-
 def odd_KnetSpecDatagram(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_messages = values[0]
     if not (v_messages or 0): found.append((Ev.NOTE, 'knet-no-messages', 'a header and no messages'))

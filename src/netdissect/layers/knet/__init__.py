@@ -114,7 +114,6 @@ READERS: list[tuple[type[Layer], tuple[str, ...]]] = [
     (contents.KnetSpecPacketAck, ()),
     (spec.KnetSpecMessage, _UNREAD),
     (spec.KnetSpecHeader, ()),
-    (streams.KnetTcpMessage, ()),
 ]
 """Layers whose derived readers `protocols/knet` calls. The dialects after 2010 share one layout."""
 RULES: list[type[Layer]] = [
