@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from netdissect.filters.entries import MESSAGES, Looks, each, looks, narrowed
-from netdissect.filters.fields import Getter, Names, Scope, Tracked
+from netdissect.filters.fields import BUILTIN_FIELDS, Getter, Names, Scope, Tracked
 from netdissect.filters.parser import Both, Field, Literal, Negation, Node, Per, Span, Test, parse
 from netdissect.filters.regex import PatternError, search
 from netdissect.model.errors import FilterError, did_you_mean
@@ -35,6 +35,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_OWN = frozenset(info.name for info in BUILTIN_FIELDS)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -300,11 +301,13 @@ class _Compiler:
         kinds = self.names.kinds(left.name) if whole else frozenset()
         if number is None and (left.function or (whole and self.names.is_number(left.name))):
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
-        if number is None and kinds and kinds <= {"presence", "bool"}:
+        if number is None and kinds and kinds <= {"presence"}:
             raise self.fault(f"{left.name} is true or false, and this is neither", value.span)
         if kinds == {"address"} and _network(value) is None:
             raise self.fault(f"{left.name} is an address, and this is none", value.span)
-        if number is not None and kinds == {"str"} and test.operator in _ORDER:
+        # A field of a protocol may hold other kinds than the table has seen.
+        text = kinds == {"str"} and left.name in _OWN
+        if number is not None and text and test.operator in _ORDER:
             raise self.fault(
                 f'{left.name} is a text, and this is a number; write "{value.text}"', value.span
             )
