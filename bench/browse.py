@@ -53,7 +53,7 @@ def memory(pid: int) -> int:
 
 
 def latencies(terminal: int, key: bytes, count: int) -> list[float]:
-    """Return how long each key waited for the first octet of its answer, seconds, sorted."""
+    """Return how long each key waited for the first byte of its answer, seconds, sorted."""
     found = []
     for _ in range(count):
         drawn(terminal, PAUSE_S)

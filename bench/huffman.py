@@ -48,7 +48,7 @@ def measure(name: str, work: Callable[[bytes], object], data: list[bytes]) -> No
         best = min(best, time.process_time() - before)
     octets = sum(map(len, data))
     rate = octets / best / 1e6
-    print(f"{name:24} {rate:8.1f} MB/s  ({len(data)} payloads, {octets} octets)")
+    print(f"{name:24} {rate:8.1f} MB/s  ({len(data)} payloads, {octets} bytes)")
 
 
 def main() -> None:

@@ -180,7 +180,7 @@ class _Pair:
         for side in (0, 1):
             for unit in self.sides[side].units:
                 key = self._key(side, unit)
-                # Octets of TCP are sent again in other segments: no copy of theirs has their fate.
+                # Bytes of TCP are sent again in other segments: no copy of theirs has their fate.
                 if key is None or unit.direction != side or self._streamed(side, unit):
                     continue
                 rows = [self.joined.fate(side, copy.frame) for copy in unit.copies]

@@ -23,7 +23,7 @@ NAMES = sorted(
     str(path.relative_to(ROOT)) for path in (ROOT / "captures").rglob("*.pcap*") if path.is_file()
 )
 SMALL = 12_000
-"""Octets of a capture that is looked at in every run; the others are for `-m slow`."""
+"""Bytes of a capture that is looked at in every run; the others are for `-m slow`."""
 
 
 def digest(command: str, name: str) -> str:

@@ -30,7 +30,7 @@ COUNTED = (
     "CPyDef_json___connection",
     "CPyDef_jsonline___dump",
 )
-"""Everything between the octets of the file and the lines of JSON; imports are left out."""
+"""Everything between the bytes of the file and the lines of JSON; imports are left out."""
 BUILT = f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}, "
 BUILT += platform.python_compiler()
 

@@ -260,7 +260,7 @@ def decode_payload(
 
     Args:
         protocol: name of the protocol.
-        payload: octets of one datagram, or of a piece of stream.
+        payload: bytes of one datagram, or of a piece of stream.
         dialect: its name with or without prefix; None, `any` or `all` = the likeliest of those that
             the payload alone may be, else the protocol's first.
         direction: `Direction`, or None where it does not matter.
@@ -297,7 +297,7 @@ def decode_payload(
 
 
 def _add_fragment(tree: Dissection, found: Fragment, known: Protocol) -> None:
-    """Add what the octets say in a code of the protocol, as they are no packet."""
+    """Add what the bytes say in a code of the protocol, as they are no packet."""
     bits = 8 * len(tree.buffers[0].data)
     for name, value in found.values.items():
         tree.root.children.append(FieldNode(name, value, 0, 0, generated=True))

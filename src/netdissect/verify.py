@@ -42,7 +42,7 @@ def our_facts(path: str, snapped: set[int] | None = None) -> Iterator[FrameFacts
     with open_capture(path) as reader:
         for packet in packets(reader):
             if packet[0] not in {PacketKind.UDP, PacketKind.TCP}:
-                continue  # a quotation, or octets that no packet brought
+                continue  # a quotation, or bytes that no packet brought
             if "snapped" not in packet[6]:
                 yield _facts(packet)
             elif snapped is not None:

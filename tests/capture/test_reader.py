@@ -209,7 +209,7 @@ def test_damage_in_compressed_octets_ends_the_frames(pack_it):
     [gzip.compress, lambda c: zstandard.compress(c, 19), lzma.compress, bz2.compress, lz4.frame.compress],
 )
 def test_a_compression_bomb_is_read_in_bounded_steps(pack_it):
-    # 64 MiB in a single record: the length is refused before the octets are asked for.
+    # 64 MiB in a single record: the length is refused before the bytes are asked for.
     content = pcap_file([(1, 1, b"ok", 2)]) + pack("<IIII", 1, 1, 1 << 26, 1 << 26) + bytes(1 << 26)
     frames, reader = read(pack_it(content))
     assert len(frames) == 1
@@ -226,7 +226,7 @@ def test_records_are_handed_on_as_they_arrive():
         frames = iter(reader)
         assert next(frames) == expected(1000)[0]
 
-        # Later octets come only after the first frame was handed on, in single octets.
+        # Later bytes come only after the first frame was handed on, in single bytes.
         def feed():
             for octet in content[43:]:
                 os.write(write_end, bytes([octet]))

@@ -45,7 +45,7 @@ def some_files_of(protocol):
 
 
 def shown(size):
-    """Return a number of octets as tshark prints it: whole kB or MB from 10 of them on."""
+    """Return a number of bytes as tshark prints it: whole kB or MB from 10 of them on."""
     for unit, step in (("MB", 10**6), ("kB", 1000)):
         if size >= 10 * step:
             return f"{size // step} {unit}"

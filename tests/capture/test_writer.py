@@ -97,7 +97,7 @@ def test_standard_output_is_named_by_a_dash(monkeypatch):
 
 
 class _Full:
-    """A file on a disk that takes `room` octets more, then writes in part and fails."""
+    """A file on a disk that takes `room` bytes more, then writes in part and fails."""
 
     def __init__(self, file, room):
         self.file, self.room = file, room

@@ -158,7 +158,7 @@ class Generator:
                 yield name, kinds.pop()
 
     def _hidden(self, name: str) -> bool:
-        """Return whether JSON writes the field otherwise than filters see it: octets as hex."""
+        """Return whether JSON writes the field otherwise than filters see it: bytes as hex."""
         values = [value for row in self.rows for value in field(name)(row)]
         return isinstance(values[0], str) and (
             any(re.fullmatch("([0-9a-f]{2})*|-?inf|NaN", value) for value in values)

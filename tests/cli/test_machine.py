@@ -126,7 +126,7 @@ def test_known_faults_of_wireshark_are_named_and_do_not_count(name: str, faults:
 )
 def test_messages_of_a_stream_are_compared_too(name: str, frames: str, tmp_path: Path) -> None:
     """Every frame that completes a message has equal fields, or is one that Wireshark does not
-    read, because a length of four octets has made it lose its place.
+    read, because a length of four bytes has made it lose its place.
     """
     path = str(tmp_path / "part.pcap")
     assert invoke("slice", str(CAPTURES / "knet" / name), "--frames", frames, "-w", path).exit_code == 0

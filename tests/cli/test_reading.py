@@ -1,4 +1,4 @@
-"""What a user says about octets that nothing on the wire tells: byte order, bounds, dialects."""
+"""What a user says about bytes that nothing on the wire tells: byte order, bounds, dialects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def objects(*words: str, **extra: Any) -> list[dict[str, Any]]:
 
 
 def bomb(size: int) -> str:
-    """Return a frame of bin1 whose body inflates to so many octets."""
+    """Return a frame of bin1 whose body inflates to so many bytes."""
     body = zlib.compress(bytes(size), 9)
     return (struct.pack(">HBH", 3 + len(body), 1, 12) + body).hex()
 
@@ -62,7 +62,7 @@ def test_programs_leave_no_order_open() -> None:
 
 
 SIZE = 2_000_000
-"""Octets of a body of zeros; zlib makes less than a five-hundredth of it."""
+"""Bytes of a body of zeros; zlib makes less than a five-hundredth of it."""
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ REPLAYED = [
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_the_live_path_gives_the_records_of_the_file(name: str) -> None:
-    """Octet for octet, of a file that is read once as well: one that is read twice has its
+    """Byte for byte, of a file that is read once as well: one that is read twice has its
     connections numbered by their first frames. With `-l`, a record leaves at once and lacks at most
     what comes after it: its acknowledgement, and which of several dialects it is.
     """

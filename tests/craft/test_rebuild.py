@@ -32,9 +32,9 @@ CUT = {
 }  # fmt: skip
 """Vectors of kNet that end inside a field: no fields give them back."""
 LONGER = {"odd_overlong_message_id", "odd_overlong_reliable_base"}
-"""Vectors of kNet with numbers in more octets than needed: the value is built in the fewest."""
+"""Vectors of kNet with numbers in more bytes than needed: the value is built in the fewest."""
 UNTERMINATED = {"malformed: string without terminator"}
-"""Vectors of Teeworlds with a string that has no NUL: JSON shows its octets as the digits that a
+"""Vectors of Teeworlds with a string that has no NUL: JSON shows its bytes as the digits that a
 string could have, too."""
 BROKEN = {("ddnet_antispoof_broken", 3)}
 """Captured datagrams of Teeworlds, by capture and frame: a server that sends what lay in its memory.

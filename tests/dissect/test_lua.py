@@ -127,7 +127,7 @@ def differences(path: Path, script: Path) -> list[str]:
     for dialect, (read, ports) in ours(path, kinds, protocol).items():
         frames = read
         if dialect.startswith("rfc"):
-            # The contents of the documents leave the order of octets open: headers alone.
+            # The contents of the documents leave the order of bytes open: headers alone.
             kinds = {name: kinds[name] for name in ("command", "id", "timestamp")}
             frames = {at: {name: row[name] for name in kinds if name in row} for at, row in read.items()}
         other = theirs(path, script, kinds, protocol, ports, dialect)

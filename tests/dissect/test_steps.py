@@ -1,4 +1,4 @@
-"""What is read at a bit position is what the field itself reads from the start of its octets."""
+"""What is read at a bit position is what the field itself reads from the start of its bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fields_of(protocol: str) -> list[Any]:
 
 
 def outcome(read: Any, data: bytes, position: int) -> str:
-    """Return what a reader makes of octets, in words (a NaN equals nothing): value and end, or its
+    """Return what a reader makes of bytes, in words (a NaN equals nothing): value and end, or its
     fault.
     """
     try:

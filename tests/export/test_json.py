@@ -134,7 +134,7 @@ def test_a_message_has_the_keys_of_the_contract() -> None:
         "code": "trailing-bytes",
         "severity": "warn",
         "group": "malformed",
-        "message": "1 octet too many",
+        "message": "1 byte too many",
         "bit_offset": 40,
         "bit_length": 8,
     }

@@ -15,7 +15,7 @@ DATA = bytes(range(256)) * 8
 
 
 class Talk:
-    """Builds the frames of a connection; offsets count from the octet behind each SYN."""
+    """Builds the frames of a connection; offsets count from the byte behind each SYN."""
 
     def __init__(self, isn=1000, peer_isn=5000, link="ethernet"):
         self.isn, self.peer_isn, self.link = isn, peer_isn, link
@@ -70,7 +70,7 @@ class Talk:
 
 
 def stream_of(packets, source=A4, connection=1):
-    """Return one direction's pieces as {offset: octets}, and its gaps as (offset, length)."""
+    """Return one direction's pieces as {offset: bytes}, and its gaps as (offset, length)."""
     pieces, gaps = [], []
     for packet in packets:
         segment = packet[5]

@@ -1,4 +1,4 @@
-"""The octets of every TCP direction, against what the programs sent and received."""
+"""The bytes of every TCP direction, against what the programs sent and received."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CAPTURES = Path(__file__).parents[2] / "captures"
 
 
 def streams_of(path):
-    """Return {(source, destination, ordinal): octets in order}."""
+    """Return {(source, destination, ordinal): bytes in order}."""
     streams = defaultdict(bytes)
     with open_capture(path) as reader:
         for _, _, _, key, _, segment, _ in packets(reader):

@@ -142,7 +142,7 @@ STRANGERS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_answers_pair_requests_with_replies(name: str) -> None:
-    """As built, and as dissected from the octets: Scapy asks the sent one and the one it read."""
+    """As built, and as dissected from the bytes: Scapy asks the sent one and the one it read."""
     asked, reply = PAIRS[name]
     read = type(reply)(bytes(reply))
     for each in (reply, read):

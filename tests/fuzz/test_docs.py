@@ -1,5 +1,5 @@
 """The tutorial: its Python and its commands are run as they stand, but for the port, for how `python`
-starts the server, and for how long `minimise` works on octets; the slow form leaves that to it."""
+starts the server, and for how long `minimise` works on bytes; the slow form leaves that to it."""
 
 from __future__ import annotations
 

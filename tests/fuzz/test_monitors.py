@@ -129,8 +129,8 @@ def test_memory_growth_is_measured_from_when_the_target_has_started() -> None:
 
 
 def test_equal_failures_have_one_signature() -> None:
-    first = Verdict("exit", "killed by SIGSEGV after: client 12 sent 0x7f octets")
-    second = Verdict("exit", "killed by SIGSEGV after: client 3 sent 0x80 octets")
+    first = Verdict("exit", "killed by SIGSEGV after: client 12 sent 0x7f bytes")
+    second = Verdict("exit", "killed by SIGSEGV after: client 3 sent 0x80 bytes")
     assert first.signature == second.signature
     assert first.signature != Verdict("exit", "exited with status 1 after: client 3").signature
 

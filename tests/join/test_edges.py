@@ -326,7 +326,7 @@ def test_weighing_prefers_the_delay_and_not_the_order() -> None:
 
 def test_what_a_relay_held_back_is_no_copy_for_certain() -> None:
     """The relay copied nothing; it held one datagram back for longer than any other by far, so that
-    it came just before the same octets, sent again."""
+    it came just before the same bytes, sent again."""
     burst = CAPTURES / "riptide" / "udp_main_burst_gap_clientleg.pcap"
     with join(str(burst), str(burst.with_name("udp_main_burst_gap_serverleg.pcap"))) as found:
         rows = [row for capture in (0, 1) for _, row in found.fates(capture)]

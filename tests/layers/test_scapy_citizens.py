@@ -73,7 +73,7 @@ def reads_back(layer: Any) -> None:
 
 
 def keeps_what_it_reads(layer: Any) -> None:
-    """Any octets: nothing raises, nothing is lost, copies and pickled ones are the same."""
+    """Any bytes: nothing raises, nothing is lost, copies and pickled ones are the same."""
     default, chance = bytes(layer()), random.Random(7)
     cut = [default[: len(default) // 2], default[:-1]]
     made = [chance.randbytes(length) for length in (5, 60)]

@@ -122,7 +122,7 @@ def test_all_views_say_the_same_of_the_same_copy(path: Path) -> None:
         len(copies), sum(copy.kind == "retransmission" for copy in copies),
     )  # fmt: skip
     read, kinds = by_read(path)
-    # The numbers of datagrams and octets are around those of the messages that `read` shows.
+    # The numbers of datagrams and bytes are around those of the messages that `read` shows.
     around = {"datagram", "tcp"}
     assert Counter({key: n for key, n in read.items() if key[2] not in around}) == Counter(
         {key: n for key, n in wanted.items() if key[2] not in around}

@@ -21,7 +21,7 @@ PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
 TELLING = {
     "riptide/tcp_2.0.0_big.pcap",  # no message of the middle shows who is the client
     "teeworlds/ddnet_vote.pcap",  # a direct link whose sides keep step in ticks of 20 ms
-    "netplay/bin2_lossy__server_side.pcap",  # octets that come behind the first ones seen
+    "netplay/bin2_lossy__server_side.pcap",  # bytes that come behind the first ones seen
     "netplay/text_lossy__server_side.pcap",
 }
 LEAST = 40

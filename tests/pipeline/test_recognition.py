@@ -63,7 +63,7 @@ SHORT = ["tw065_clean.pcap", "ddnet_mixed.pcap", "udp_2.2.1_lossy_clientleg.pcap
     ],
 )
 def test_short_snap_lengths_bring_no_wrong_dialect(path: Path, tmp_path: Path) -> None:
-    """60 octets are the headers and little more."""
+    """60 bytes are the headers and little more."""
     whole: dict[frozenset[str], set[str]] = {}
     for report in analyze(path).connections:
         told = whole.setdefault(flow_of(report)[1], set())

@@ -218,7 +218,7 @@ def test_without_a_place_for_a_file_memory_has_to_do(monkeypatch: pytest.MonkeyP
 
 
 def grown(count: int) -> int:
-    """Return the octets of memory that so many reports take."""
+    """Return the bytes of memory that so many reports take."""
     tracemalloc.start()
     found = Reports(report(frame, frame) for frame in range(count))
     size = tracemalloc.get_traced_memory()[0]

@@ -345,7 +345,7 @@ def test_bound_of_quiet_connections(monkeypatch) -> None:
 
 
 def memory_after(count) -> int:
-    """Return the octets that a pipeline takes after so many clients that vanished."""
+    """Return the bytes that a pipeline takes after so many clients that vanished."""
     pipeline = Pipeline()
     tracemalloc.start()
     for number in range(count):

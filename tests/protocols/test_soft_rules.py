@@ -37,7 +37,7 @@ class Rules(NamedTuple):
     apart: tuple[str, ...] = ()
     """Root layers of what `scan` knows by its place in a connection alone."""
     made: tuple[str, ...] = ()
-    """Octets of what no capture and no vector holds."""
+    """Bytes of what no capture and no vector holds."""
     schema: Schema | None = None
     """Where a schema says what values are: one that says it of none, as `scan` knows none."""
 
@@ -67,7 +67,7 @@ RULES = {
         ("kNet connect datagram",),
         made=(
             "4000000000 02d000020014ff",  # a fragment of transfer 0
-            "4000000000 051000 ffffffff07",  # a Disconnect with an octet behind it
+            "4000000000 051000 ffffffff07",  # a Disconnect with a byte behind it
             "000000 0240 0001",  # a ping of 2010 with the bit of a fragment
         ),
     ),
@@ -137,7 +137,7 @@ def noted(protocol: str, payload: bytes, dialect: str, direction: int) -> set[tu
 
 
 def samples(protocol: str) -> list[bytes]:
-    """Return octets with every odd thing that a vector or a capture holds, and damaged ones."""
+    """Return bytes with every odd thing that a vector or a capture holds, and damaged ones."""
     known = json.loads((VECTORS / f"{protocol}.vectors.json").read_text("utf-8"))
     rows = known if isinstance(known, list) else known["vectors"]
     vectors = [bytes.fromhex(row["hex"]) for row in rows]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from netdissect.render.columns import Columns
 from netdissect.render.console import Line, Screen, line_text
 
-HEADS = ("#", "name", "octets →", "found")
-RIGHT = ("#", "octets →")
+HEADS = ("#", "name", "bytes →", "found")
+RIGHT = ("#", "bytes →")
 ROWS: list[list[Line]] = [
     [
         [("1", "")],
@@ -49,11 +49,11 @@ def rich(rows: list[list[Line]]) -> list[str]:
 def test_they_look_like_a_table_of_the_screen() -> None:
     assert printed(ROWS) == rich(ROWS)
     assert printed(ROWS)[:3] == [
-        " #  name         octets →  found",
-        "────────────────────────────────",
-        " 1  riptide-2.2   4.29 kB  1E 2W",
+        " #  name         bytes →  found",
+        "───────────────────────────────",
+        " 1  riptide-2.2  4.29 kB  1E 2W",
     ]
-    assert printed([]) == ["#  name  octets →  found", "─" * 24]
+    assert printed([]) == ["#  name  bytes →  found", "─" * 23]
 
 
 def test_colour_takes_no_room() -> None:

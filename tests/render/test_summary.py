@@ -49,4 +49,4 @@ def test_many_fields_are_cut() -> None:
 
 def test_an_unknown_datagram_says_its_size() -> None:
     record = samples.datagram(protocol=None, messages=[])
-    assert datagram_summary(record, []) == "6 octets"
+    assert datagram_summary(record, []) == "6 bytes"

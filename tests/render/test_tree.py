@@ -11,7 +11,7 @@ from netdissect.render.tree import value_text
     [
         (b"", "", "empty"),
         (b"\x01\x02", "0102", "0102"),
-        (bytes(40), bytes(40).hex(), "00" * 32 + "… (40 octets)"),
+        (bytes(40), bytes(40).hex(), "00" * 32 + "… (40 bytes)"),
         (b"\x01", "one", "01 (one)"),
         (7, "Reliable", "7 (Reliable)"),
         (7, "Reliable (7)", "7 (Reliable)"),

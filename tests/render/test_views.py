@@ -220,7 +220,7 @@ def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
     show_connection(Screen(stream, width=width), report, clock())
     lines = re.sub(r"\n {3}\b", " ", stream.getvalue()).split("\n")
     assert any(line.startswith("copies seen ") for line in lines)
-    assert any(line.startswith("with retransmitted octets ") for line in lines)
+    assert any(line.startswith("with retransmitted bytes ") for line in lines)
     digests = [line for line in lines if line.startswith("stream sha256 ")]
     assert [line.split(": ")[0] for line in digests] == ["stream sha256 tcp →", "stream sha256 tcp ←"]
     assert all(len(line.split(": ")[1]) == 64 for line in digests)

@@ -104,7 +104,7 @@ def assert_agree(
     around["_direction"] = None
     _node, scope, used = walker.walk(layer, data, outer=around)
     values = reader(data, 0, len(data))
-    # Scapy builds a default packet from no octets: there is nothing to compare.
+    # Scapy builds a default packet from no bytes: there is nothing to compare.
     packet = layer(data) if data else None
     if packet is not None:
         assert bytes(packet) == data

@@ -12,11 +12,11 @@ __all__ = ["STREAMS", "UDP", "datagrams", "lines"]
 SECOND = 1_000_000_000
 
 Row = tuple[int, int, bytes]
-"""(side, time in ns, octets)."""
+"""(side, time in ns, bytes)."""
 
 
 def little_counters(rng: random.Random) -> Iterator[bytes]:
-    """A counter of one to four octets and a few small ones behind it."""
+    """A counter of one to four bytes and a few small ones behind it."""
     width, size = rng.choice((1, 2, 3, 4)), rng.randrange(1, 12)
     first, top = rng.randrange(4), rng.choice((2, 4, 8, 16, 32))
     for number in range(first, first + 80):
@@ -42,7 +42,7 @@ def game_counters(rng: random.Random) -> Iterator[bytes]:
 
 
 def acknowledged_counters(rng: random.Random) -> Iterator[bytes]:
-    """Three octets of type and number that the other side repeats."""
+    """Three bytes of type and number that the other side repeats."""
     kind = rng.randrange(16)
     for number in range(40):
         yield bytes([kind]) + number.to_bytes(2, "little") + bytes(rng.randrange(5))
@@ -142,14 +142,14 @@ def chat(rng: random.Random) -> Iterator[bytes]:
 
 
 def short_lengths(rng: random.Random) -> Iterator[bytes]:
-    """Frames with a length of two octets before them, of another protocol."""
+    """Frames with a length of two bytes before them, of another protocol."""
     for _ in range(40):
         body = rng.randbytes(rng.randrange(1, 30))
         yield pack(">H", len(body)) + body
 
 
 def counted_answers(rng: random.Random) -> Iterator[bytes]:
-    """A length of one octet, a kind and a counter, and the same counter in the answer."""
+    """A length of one byte, a kind and a counter, and the same counter in the answer."""
     first = rng.randrange(3, 200)
     for number in range(first, first + 40):
         yield bytes([2, 1, number])

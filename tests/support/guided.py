@@ -1,4 +1,4 @@
-"""What coverage-guided fuzzing calls: octets in, plain values out, and nothing raised but what is meant.
+"""What coverage-guided fuzzing calls: bytes in, plain values out, and nothing raised but what is meant.
 
 `python tests/support/guided.py TARGET [libFuzzer's options and folders]` fuzzes one (needs atheris);
 `python tests/support/guided.py --digest FOLDER` prints a digest of what each kept input gives.
@@ -38,7 +38,7 @@ def readers(octets: bytes) -> Any:
 
 
 def decode(octets: bytes) -> Any:
-    """One payload of a protocol; the first octet chooses that, the way and the transport."""
+    """One payload of a protocol; the first byte chooses that, the way and the transport."""
     from netdissect.export.json import decoded, dump
     from netdissect.lookup import decode_payload, transports
 
@@ -78,7 +78,7 @@ def _capture(octets: bytes, *, tcp: bool) -> io.BytesIO:
 
 
 def scan(octets: bytes) -> Any:
-    """A conversation of a protocol that the first octet names: recognised, tracked, told."""
+    """A conversation of a protocol that the first byte names: recognised, tracked, told."""
     from netdissect.export.json import anomaly, connection, dump
     from netdissect.lookup import transports
     from netdissect.pipeline import analyze
@@ -122,7 +122,7 @@ def filters(octets: bytes) -> Any:
 
 
 def schemas(octets: bytes) -> Any:
-    """A schema, in JSON or TOML by its first octet, and a payload that it is applied to."""
+    """A schema, in JSON or TOML by its first byte, and a payload that it is applied to."""
     from netdissect.dissect.schema import SchemaError
     from netdissect.export.json import decoded, dump
     from netdissect.lookup import decode_payload, load_schemas

@@ -1,4 +1,4 @@
-"""Builds frames octet by octet, for the tests of capture and flow."""
+"""Builds frames byte by byte, for the tests of capture and flow."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LINK_WRAPPERS = {
 
 
 def link_frame(name, packet):
-    """Return (link type, octets) of an IP packet in the named link layer."""
+    """Return (link type, bytes) of an IP packet in the named link layer."""
     link, wrap = LINK_WRAPPERS[name]
     kind = 0x0800 if packet[0] >> 4 == 4 else 0x86DD
     return (228 if kind == 0x0800 else 229) if link is None else link, wrap(packet, kind)
@@ -68,7 +68,7 @@ def tcp(payload=b"", *, seq=0, ack=0, flags=0x10, sport=4000, dport=7777, option
 
 
 def frame(number, packet, *, time_ns=None, link="ethernet", wire=None, cut=None):
-    """Return a Frame of an IP packet; `cut`: captured octets."""
+    """Return a Frame of an IP packet; `cut`: captured bytes."""
     link_type, data = link_frame(link, packet)
     time_ns = number * 1_000_000 if time_ns is None else time_ns
     return (number, time_ns, link_type, data[:cut], len(data) if wire is None else wire)
@@ -97,7 +97,7 @@ def fragments6(payload, sizes, *, ident=7, protocol=17):
 
 
 def pcap_file(records, *, order="<", magic=0xA1B2C3D4, link=1):
-    """Return a pcap file; records: (seconds, fraction, octets, wire length)."""
+    """Return a pcap file; records: (seconds, fraction, bytes, wire length)."""
     out = pack(order + "IHHiIII", magic, 2, 4, 0, 0, 262144, link)
     for seconds, fraction, data, wire in records:
         out += pack(order + "IIII", seconds, fraction, len(data), wire) + data

@@ -176,7 +176,7 @@ def dissection(**changes: Any) -> Dissection:
         "buffers": [Buffer("payload", payload), Buffer("re-aligned", b"\x01\x02")],
         "root": root,
         "annotations": [
-            Annotation("trailing-bytes", Severity.WARN, "malformed", "1 octet too many", 40, 8)
+            Annotation("trailing-bytes", Severity.WARN, "malformed", "1 byte too many", 40, 8)
         ],
         "messages": [MessageView("Reliable", 0, 6, {"sequence_id": 12})],
         "fields": {"type": "Reliable", "sequence_id": 12, "payload": b"\x01\x02"},

@@ -16,7 +16,7 @@ __all__ = ["cut", "damaged", "streams"]
 
 @cache
 def streams(protocol: str) -> tuple[tuple[str, bytes], ...]:
-    """Return (capture name, octets) of every direction of every TCP connection of a protocol."""
+    """Return (capture name, bytes) of every direction of every TCP connection of a protocol."""
     found: dict[tuple[str, bytes, int], bytearray] = {}
     for path in captures(protocol):
         with open_capture(path) as capture:
@@ -48,7 +48,7 @@ def cut(
 
 
 def damaged(octets: bytes, chance: random.Random) -> bytes:
-    """Return a stream with octets flipped, removed, inserted or exchanged."""
+    """Return a stream with bytes flipped, removed, inserted or exchanged."""
     data = bytearray(octets)
     for _ in range(chance.randrange(1, 6)):
         place = chance.randrange(len(data) + 1)

@@ -13,7 +13,7 @@ from packetbuild import ipv4, ipv6, link_frame
 
 CAPTURES = console_docs.ROOT / "captures"
 Record = tuple[int, bytes, int]
-"""(time in ns, octets, length on the wire)."""
+"""(time in ns, bytes, length on the wire)."""
 Change = Callable[[list[Record]], Iterable[Record]]
 
 
@@ -123,7 +123,7 @@ def over_ipv6(_: int, packet: bytes) -> Iterable[bytes]:
 
 
 def fragmented(place: int, packet: bytes) -> Iterable[bytes]:
-    """Cut a packet into IP fragments of 24 octets."""
+    """Cut a packet into IP fragments of 24 bytes."""
     body = packet[20:]
     for start in range(0, len(body), 24):
         more = 0x2000 if start + 24 < len(body) else 0

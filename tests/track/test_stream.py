@@ -40,7 +40,7 @@ class Wire:
         self, side: int, start: int, size: int, ms: float, *, ack: int | None = None, flags: int = ACK,
         window: int = 500, ip_id: int = 0, stamps: tuple[int, int] | None = None, mid: bool = False,
     ) -> None:  # fmt: skip
-        """Send octets [start, start + size) of one side; `ack` is an offset of the other side."""
+        """Send bytes [start, start + size) of one side; `ack` is an offset of the other side."""
         self.frame += 1
         seq = (self.isn[side] + 1 + start - bool(flags & SYN)) % (1 << 32)
         wire_ack = 0 if ack is None else (self.isn[1 - side] + 1 + ack) % (1 << 32)

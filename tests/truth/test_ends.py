@@ -138,7 +138,7 @@ def test_both_sides_that_time_out_without_a_word(name: str, index: int, tmp_path
 
 
 def with_a_later_frame(octets: bytes, seconds: int) -> bytes:
-    """Return a capture with a copy of its first frame's first octets so much later."""
+    """Return a capture with a copy of its first frame's first bytes so much later."""
     order = "<" if octets[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
     last, at = 0, 24
     while at < len(octets):

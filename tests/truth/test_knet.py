@@ -9,7 +9,7 @@ Truth keys that are not compared, and why:
 | `reported_smoothed_rtt_ms` | the library's own arithmetic; the samples it rests on are compared |
 | `path_log`, `fate_after_this_point` | the other side of the relay, which this capture cannot show |
 | counters of the far side of a relay | what it sent or got is not in this capture |
-| `udp_no_listener`, `udp_not_accepting` | eight zero octets and nothing else: no evidence of kNet (section 13) |
+| `udp_no_listener`, `udp_not_accepting` | eight zero bytes and nothing else: no evidence of kNet (section 13) |
 | `udp_simulator` timeouts and resends | the library's own simulator dropped datagrams before they were captured: what they carried cannot be seen; what was sent and acknowledged is compared |
 | `udp_simulator_corrupt` acks, timeouts, numbers of the client | a quarter of its datagrams carries wrong numbers; what was sent is compared |
 | `udp_early_data_ghost*` server timeouts | five connection objects share the address pair and their numbers; their sums are compared |

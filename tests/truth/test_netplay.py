@@ -13,11 +13,11 @@ key                                               reason
                                                   `reordered` and `exact_duplicates`
 `message_list` beyond its first 80 entries        the files hold no more
 `sha256_of_payload`, `sha256_of_body`             stand-ins for values too long for the file; the
-                                                  `stream_sha256` covers the same octets
+                                                  `stream_sha256` covers the same bytes
 ================================================  ==================================================
 
 `ack_rtt_at_this_vantage` counts a range as sent once where no segment with the same end was seen
-again; the tracker asks the same of every octet of the range, so it may have up to two samples less,
+again; the tracker asks the same of every byte of the range, so it may have up to two samples less,
 and none of those that a retransmission with other boundaries spoils.
 """
 
@@ -42,7 +42,7 @@ CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "netplay"
 NAMES = sorted(path.name.removesuffix(".truth.json") for path in CAPTURES.glob("*.truth.json"))
 DIRECTIONS = ("c2s", "s2c")
 SILENT = {"bin1_default_max_zero", "bin1_port_closed", "text_port_closed"}
-"""Captures without one octet of stream: nothing but a rule of the user tells what they are."""
+"""Captures without one byte of stream: nothing but a rule of the user tells what they are."""
 
 
 @cache
@@ -331,7 +331,7 @@ def test_every_hole_is_filled_and_told(name: str) -> None:
 
 
 HAZARDS = {"chunk-coalesced", "chunk-split", "utf8-split-across-segments", "desync-suspected"}
-"""What the real receiver will misread: segments show it, the octets of a message alone do not."""
+"""What the real receiver will misread: segments show it, the bytes of a message alone do not."""
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ key                                               reason
 `decoded_by_receiver`, `custom_data_hex`,         with a schema, compared in the tests of `dissect`
 `connect_data_hex`
 `server_metrics_at_end`, `client_metrics_at_end`  the same counters as `reliable` and `notify`, mixed
-                                                  with octet counts of the library's own buffers
+                                                  with byte counts of the library's own buffers
 `implementation_log`, `implementation_exceptions` text of the programs; its facts are in the other keys
 `server_sees_client_as`                           the address behind the relay, which the client's leg
                                                   does not show; compared where the leg is the server's

@@ -29,7 +29,7 @@ def test_known_pairs(plain: str, code: str, bit: int | None) -> None:
 
 
 def test_hostile_codes_cost_no_more_than_the_limit() -> None:
-    """65,507 octets of one-bit codes would give half a megabyte."""
+    """65,507 bytes of one-bit codes would give half a megabyte."""
     packed = compress(bytes(8 * 65_507))[:65_507]
     decompress(compress(b""), 0)  # builds the tables
     tracemalloc.start()
@@ -61,7 +61,7 @@ def test_without_end_symbol(code: str) -> None:
 
 
 def test_output_is_bounded() -> None:
-    """Octet 0 has a code of one bit, so 1400 octets stand for 11,200 at most."""
+    """Byte 0 has a code of one bit, so 1400 bytes stand for 11,200 at most."""
     packed = compress(bytes(11_000))
     assert len(packed) < LIMIT
     assert decompress(packed, 11_000) == bytes(11_000)

@@ -171,7 +171,7 @@ def test_copies_of_the_network_are_told_from_the_senders() -> None:
             copies = sum(row.duplicates for row in report.spaces if row.direction == direction)
             rows = [row.payload for row in iter_records(capture(f"{name}_{side}leg"))
                     if row.direction == direction]  # fmt: skip
-            # Equal octets with a sent time: its sender makes no two of these.
+            # Equal bytes with a sent time: its sender makes no two of these.
             repeated = Counter(row for row in rows if row[0] & 0x80)
             wanted = sum(
                 (count - 1) * sum(each[3] != ACK for each in read_datagram(octets, dialect_of(f"{name}_x"))[1])

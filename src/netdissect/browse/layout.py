@@ -13,7 +13,7 @@ SMALLEST = (40, 10)
 _ONE_PANE = (60, 15)
 _WIDE = 110
 _NO_OCTETS = 20
-"""Below so many lines the octets are left out."""
+"""Below so many lines the bytes are left out."""
 
 
 def draw(browser: Browser, width: int, height: int) -> list[Line]:
@@ -31,7 +31,7 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
 
 
 def _left(browser: Browser, width: int) -> int:
-    """Return the columns of the list: all, or where tree and octets stand beside it, its part."""
+    """Return the columns of the list: all, or where tree and bytes stand beside it, its part."""
     wide = width >= _WIDE and browser.view == PACKETS and not browser.full and not browser.help
     return width * 55 // 100 if wide else width
 
@@ -87,7 +87,7 @@ def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bo
     if browser.view == PLOTS:
         return [(panes[0], height - 3, False), (panes[1], 3, True)]
     seen = list(panes)
-    if len(seen) > 2 and height < _NO_OCTETS - 3 and browser.focus != 2:  # noqa: PLR2004 - the octets
+    if len(seen) > 2 and height < _NO_OCTETS - 3 and browser.focus != 2:  # noqa: PLR2004 - the bytes
         seen.pop()
     if len(seen) == 2:  # noqa: PLR2004 - list and detail
         listed = len(seen[0]) + len(seen[0].head(width))
@@ -113,7 +113,7 @@ def _body(browser: Browser, width: int, height: int) -> list[Line]:
 
 
 def _beside(browser: Browser, left: int, width: int, height: int) -> list[Line]:
-    """Return the list on the left, tree and octets on the right."""
+    """Return the list on the left, tree and bytes on the right."""
     listed, tree, octets = browser.panes
     right = width - left - 1
     below = min(height // 2, 2 + len(octets))

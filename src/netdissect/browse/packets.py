@@ -1,4 +1,4 @@
-"""Datagrams, one a line, and one of them in full: its tree and its octets."""
+"""Datagrams, one a line, and one of them in full: its tree and its bytes."""
 
 from __future__ import annotations
 
@@ -245,14 +245,14 @@ class Tree(Pane):
 
 
 class Octets(Text):
-    """The octets of a datagram; those of the chosen field stand in brackets."""
+    """The bytes of a datagram; those of the chosen field stand in brackets."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bitwise = False
 
     def look(self, record: DatagramRecord | None, node: FieldNode | None, width: int) -> None:
-        """Show the octets of a field's buffer."""
+        """Show the bytes of a field's buffer."""
         if record is None:
             self.show("", [])
             return
@@ -276,7 +276,7 @@ def _octets_a_row(width: int) -> int:
 
 
 def _bit_rows(data: bytes, mark: tuple[int, int] | None) -> list[Line]:
-    """Return octets as bits, the highest of each first."""
+    """Return bytes as bits, the highest of each first."""
     first, last = mark or (0, 0)
     rows: list[Line] = []
     for start in range(0, len(data), _BITS_A_ROW):

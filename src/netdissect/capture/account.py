@@ -33,7 +33,7 @@ class Format:
     __slots__ = ()
 
     def more(self, taker: Frames) -> bool:
-        """Hand the frames that the next octets complete to the taker; False at the end."""
+        """Hand the frames that the next bytes complete to the taker; False at the end."""
         raise NotImplementedError
 
 
@@ -93,8 +93,8 @@ class Ledger:
         self.info.damage = reason
 
     def cut_short(self, window: Window, what: str, need: int) -> None:
-        """Note the end of the octets, which is no damage where nothing is left over."""
+        """Note the end of the bytes, which is no damage where nothing is left over."""
         if window.fault is not None:
             self.damaged(window, window.fault)
         elif window.left:
-            self.damaged(window, f"{what} cut short: {window.left} of {need} octets")
+            self.damaged(window, f"{what} cut short: {window.left} of {need} bytes")

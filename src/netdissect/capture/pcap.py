@@ -1,7 +1,7 @@
 """The classic capture file: one header, then records.
 
 ```
-file header (24 octets)                      record header (16 octets; 24 in the "modified" format)
+file header (24 bytes)                      record header (16 bytes; 24 in the "modified" format)
 magic | major.minor | zone | sigfigs         seconds | fraction | captured length | wire length
 snap length | link type                      [interface u32, protocol u16, type u8, pad u8]
 ```
@@ -43,7 +43,7 @@ MAGICS: dict[bytes, tuple[str, int, int]] = {
     b"\x34\xcd\xb2\xa1": ("<", 1000, 24),
     b"\xa1\xb2\xcd\x34": (">", 1000, 24),
 }
-"""First four octets -> (byte order, nanoseconds per unit of the fraction, octets of a record
+"""First four bytes -> (byte order, nanoseconds per unit of the fraction, bytes of a record
 header).
 """
 
@@ -63,14 +63,14 @@ class PcapFile(Format):
         self._link = -1
         """Link type; -1 before the file's header was read."""
         self._need = _HEADER_OCTETS
-        """Octets that have to be in hand for anything more to be read."""
+        """Bytes that have to be in hand for anything more to be read."""
         ledger.info.nanosecond = self._scale == 1
 
     def more(self, taker: Frames) -> bool:
-        """Hand the frames that the next octets complete to the taker; False at the end."""
+        """Hand the frames that the next bytes complete to the taker; False at the end."""
         window, ledger, need = self._window, self._ledger, self._need
         if need > self._header + MAX_FRAME_OCTETS:
-            ledger.damaged(window, f"record says {need - self._header} captured octets")
+            ledger.damaged(window, f"record says {need - self._header} captured bytes")
             return False
         if not window.fill(need):
             ledger.cut_short(window, "file header" if self._link < 0 else "record", need)
@@ -85,7 +85,7 @@ class PcapFile(Format):
         return True
 
     def _records(self, taker: Frames) -> None:
-        """Take the records in hand, and note how many octets the next one needs."""
+        """Take the records in hand, and note how many bytes the next one needs."""
         window = self._window
         data = window.data
         pos: i64 = window.pos

@@ -3,7 +3,7 @@ with its own clock.
 
 ```
 block:   type u32 | total length u32 | body, padded to 4 | total length u32
-EPB:     interface u32 | time high u32 | time low u32 | captured u32 | wire u32 | octets, padded |
+EPB:     interface u32 | time high u32 | time low u32 | captured u32 | wire u32 | bytes, padded |
 options
 options: code u16 | length u16 | value, padded to 4; ... ; code 0 ends them
 ```
@@ -77,7 +77,7 @@ _LEAST_BODY: Final = {
     _PACKET: 20,
     _SECTION: 16,
 }
-"""Octets that the fixed part of a block body needs."""
+"""Bytes that the fixed part of a block body needs."""
 
 
 @dataclass(slots=True)
@@ -222,14 +222,14 @@ class PcapngFile(Format):
         self.window = window
         self.ledger = ledger
         self._need = 0
-        """Octets that the next block needs; 0 before the first section was opened."""
+        """Bytes that the next block needs; 0 before the first section was opened."""
         self.number = 0
         self.time_ns = 0
         """Time of the latest frame: Simple Packet Blocks have none of their own."""
         self.section: Section = Section("<", ledger)
 
     def more(self, taker: Frames) -> bool:
-        """Hand the frames that the next octets complete to the taker; False at the end."""
+        """Hand the frames that the next bytes complete to the taker; False at the end."""
         window, need = self.window, self._need
         try:
             if not need and not self._open_section():
@@ -248,7 +248,7 @@ class PcapngFile(Format):
         return True
 
     def _walk(self, taker: Frames) -> int:
-        """Read the whole blocks in hand; return how many octets the next needs."""
+        """Read the whole blocks in hand; return how many bytes the next needs."""
         window = self.window
         while True:
             if window.left >= _PACKET_OVERHEAD:
@@ -294,7 +294,7 @@ class PcapngFile(Format):
                 section.packet_options(data, options, stop - 4, of=interface, frame=number)
 
     def _block(self, taker: Frames) -> int:
-        """Read one block of any kind; return 0, or how many octets it needs where it is not whole
+        """Read one block of any kind; return 0, or how many bytes it needs where it is not whole
         in hand.
         """
         window, section = self.window, self.section
@@ -311,7 +311,7 @@ class PcapngFile(Format):
             raise DamageError(f"block of type {kind} has two lengths: {total} and {again}")
         body, end = pos + 8, pos + size - 4
         if end - body < _LEAST_BODY.get(kind, 0):
-            raise DamageError(f"block of type {kind} is too short: {total} octets")
+            raise DamageError(f"block of type {kind} is too short: {total} bytes")
         if kind == _INTERFACE:
             section.add_interface(data, body, end)
         elif kind == _STATISTICS:
@@ -338,7 +338,7 @@ class PcapngFile(Format):
             interface = self._interface(index)
             self.time_ns = interface.time_ns(high << 32 | low)
         if captured > min(end - start, MAX_FRAME_OCTETS):
-            raise DamageError(f"packet block says {captured} captured octets")
+            raise DamageError(f"packet block says {captured} captured bytes")
         self.number += 1
         self.ledger.frames(1, wire, self.time_ns, self.time_ns)
         taker.frame(self.number, self.time_ns, interface.sight, data, start, start + captured, wire)
@@ -368,7 +368,7 @@ class PcapngFile(Format):
         return True
 
     def _next_section(self) -> int:
-        """Read a Section Header Block; return 0, or how many octets it needs."""
+        """Read a Section Header Block; return 0, or how many bytes it needs."""
         window = self.window
         data, pos = window.data, window.pos
         magic = data[pos + 8 : pos + 12]
@@ -379,7 +379,7 @@ class PcapngFile(Format):
         total = section.u32(data, pos + 4)
         check_length(total)
         if total < _MIN_BLOCK + _LEAST_BODY[_SECTION]:
-            raise DamageError(f"section header is too short: {total} octets")
+            raise DamageError(f"section header is too short: {total} bytes")
         size = (total + 3) & ~3
         if window.left < size:
             return size
@@ -408,7 +408,7 @@ def check_length(total: int) -> None:
 
     """
     if not _MIN_BLOCK <= total <= MAX_BLOCK_OCTETS:
-        raise DamageError(f"block says {total} octets")
+        raise DamageError(f"block says {total} bytes")
 
 
 def _text(value: bytes) -> str:

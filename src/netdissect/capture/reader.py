@@ -88,7 +88,7 @@ class CaptureReader:
         self._called = call
 
     def progress(self) -> tuple[int, int | None]:
-        """Return (octets read of the underlying file, its size or None where it has none)."""
+        """Return (bytes read of the underlying file, its size or None where it has none)."""
         return self._window.raw.position, self._window.raw.total
 
     def close(self) -> None:

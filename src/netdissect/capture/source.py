@@ -1,7 +1,7 @@
-"""Octets of a capture file: opened, decompressed, read as they arrive, with one window that the
+"""Bytes of a capture file: opened, decompressed, read as they arrive, with one window that the
 formats parse from.
 
-Content never raises: damage in a compressed stream or a failing read ends the octets and is said in
+Content never raises: damage in a compressed stream or a failing read ends the bytes and is said in
 `Window.fault`.
 """
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["READ_OCTETS", "CaptureError", "Window", "open_window"]
 
 READ_OCTETS: Final = 64 * 1024
-"""Octets asked for in one read; a pipe hands over what it has, without waiting for so many."""
+"""Bytes asked for in one read; a pipe hands over what it has, without waiting for so many."""
 
 MAX_XZ_MEMORY_OCTETS = 256 * 1024 * 1024
 """Memory that an xz stream may ask for: `xz -9` needs 65 MiB, a hostile header names 4 GiB."""
 
 ZSTD_FEED_OCTETS: Final = 1024
-"""Compressed octets fed to Zstandard at once. Four octets can stand for 128 KiB (an RLE block), so
+"""Compressed bytes fed to Zstandard at once. Four bytes can stand for 128 KiB (an RLE block), so
 this bounds one output to 32 MiB.
 """
 
@@ -63,7 +63,7 @@ class _DamagedError(Exception):
 
 
 class Window:
-    """The octets read and not yet consumed, and where they lie in the decompressed file."""
+    """The bytes read and not yet consumed, and where they lie in the decompressed file."""
 
     __slots__ = ("_chunks", "base", "compression", "data", "fault", "pos", "raw")
 
@@ -73,26 +73,26 @@ class Window:
         """`""`, `gz`, `zst`, `xz`, `bz2` or `lz4`."""
         self._chunks = chunks
         self.data = b""
-        """Octets in hand."""
+        """Bytes in hand."""
         self.pos = 0
-        """First octet of `data` that is not consumed."""
+        """First byte of `data` that is not consumed."""
         self.base = 0
         """Offset of `data[0]` in the decompressed file."""
         self.fault: str | None = None
-        """Why the octets ended early; None while they have not, or at a proper end."""
+        """Why the bytes ended early; None while they have not, or at a proper end."""
 
     @property
     def offset(self) -> int:
-        """Return the offset of the first octet that is not consumed."""
+        """Return the offset of the first byte that is not consumed."""
         return self.base + self.pos
 
     @property
     def left(self) -> int:
-        """Return how many octets are in hand and not consumed."""
+        """Return how many bytes are in hand and not consumed."""
         return len(self.data) - self.pos
 
     def fill(self, need: int) -> bool:
-        """Read until `need` octets are in hand; return False where the file ends before."""
+        """Read until `need` bytes are in hand; return False where the file ends before."""
         have = self.left
         pieces = [self.data[self.pos :]] if have else []
         self.base += self.pos
@@ -124,12 +124,12 @@ class RawInput:
         self._owned = owned
         self._read: Callable[[int], bytes | None] = getattr(file, "read1", file.read)
         self.position = 0
-        """Octets read of the underlying file."""
+        """Bytes read of the underlying file."""
         self._fd, self.total = _size(file)
-        """Descriptor, -1 for none; size of the underlying file in octets, None for a pipe."""
+        """Descriptor, -1 for none; size of the underlying file in bytes, None for a pipe."""
 
     def read(self) -> bytes:
-        """Return the next octets, at most READ_OCTETS; b"" at the end."""
+        """Return the next bytes, at most READ_OCTETS; b"" at the end."""
         if self.total is None and self._fd >= 0:
             wait(self._fd)
         check()
@@ -200,7 +200,7 @@ def _chunks(head: bytes, raw: RawInput) -> Iterator[bytes]:
 
 
 def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
-    """Yield the octets of all members. Zero octets after the last member are padding, as gzip reads
+    """Yield the bytes of all members. Zero bytes after the last member are padding, as gzip reads
     them.
     """
     member = zlib.decompressobj(wbits=31)
@@ -224,7 +224,7 @@ def _gunzip(head: bytes, raw: RawInput) -> Iterator[bytes]:
 
 
 def _unzstd(head: bytes, raw: RawInput) -> Iterator[bytes]:
-    """Yield the octets of all frames."""
+    """Yield the bytes of all frames."""
     import zstandard  # noqa: PLC0415 - heavy, and only some files need it
 
     context = zstandard.ZstdDecompressor()

@@ -23,7 +23,7 @@ __all__ = ["nanoseconds", "protocol_facts", "tshark_available", "tshark_facts"]
 _FLAG_BITS = 0xFF
 _UDP_HEADER = 8
 MAX_PACKET_OCTETS = 1 << 28
-"""Octets of tshark's XML of one packet: a thousand times the largest frame."""
+"""Bytes of tshark's XML of one packet: a thousand times the largest frame."""
 _BEGIN, _END = b"<packet>", b"</packet>"
 
 
@@ -79,7 +79,7 @@ def _packets(child: Child) -> Iterator[bytes]:
         looked = max(0, len(held) - len(_END))
         if len(held) > MAX_PACKET_OCTETS:
             raise NetdissectError(
-                f"tshark prints more than {MAX_PACKET_OCTETS} octets of one packet"
+                f"tshark prints more than {MAX_PACKET_OCTETS} bytes of one packet"
             )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FLUSH_OCTETS", "BlockWriter", "PcapWriter", "PcapngWriter"]
 
 FLUSH_OCTETS = 64 * 1024
-"""Gathered octets that are written without being asked."""
+"""Gathered bytes that are written without being asked."""
 
 _PCAP_MAGIC_US, _PCAP_MAGIC_NS = 0xA1B2C3D4, 0xA1B23C4D
 _SNAP_LENGTH = 262_144
@@ -155,8 +155,8 @@ class PcapWriter(_Sink):
 
         Args:
             time_ns: time since the Unix epoch.
-            data: captured octets.
-            wire_length: octets on the wire; None = all were captured.
+            data: captured bytes.
+            wire_length: bytes on the wire; None = all were captured.
 
         """
         seconds, fraction = divmod(time_ns, _NS_PER_S)
@@ -204,8 +204,8 @@ class PcapngWriter(_Sink):
 
         Args:
             time_ns: time since the Unix epoch.
-            data: captured octets.
-            wire_length: octets on the wire; None = all were captured.
+            data: captured bytes.
+            wire_length: bytes on the wire; None = all were captured.
             interface: number of its interface.
             comment: comment of this frame.
 

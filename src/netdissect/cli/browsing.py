@@ -29,7 +29,7 @@ __all__ = ["Browsed", "entry_of"]
 
 
 MAX_AHEAD = 8_000_000
-"""Octets of a file that is looked at as a whole before its first row is there: a moment's work. Of
+"""Bytes of a file that is looked at as a whole before its first row is there: a moment's work. Of
 a larger one connections are numbered as they are recognised, until all of it is read.
 """
 MAX_EXAMPLES = 20_000

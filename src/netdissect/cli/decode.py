@@ -33,7 +33,7 @@ DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
     "--schema", multiple=True, metavar="FILE", help="Layout of user messages, JSON or TOML."
 )
 @options.reading
-@click.option("-x", "--hex", "hexed", is_flag=True, help="Show the octets below the tree.")
+@click.option("-x", "--hex", "hexed", is_flag=True, help="Show the bytes below the tree.")
 @click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself.")
 @options.json_output
 @paged

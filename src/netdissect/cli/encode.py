@@ -1,4 +1,4 @@
-"""`netdissect encode`: the octets of one message built from fields."""
+"""`netdissect encode`: the bytes of one message built from fields."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def command(
     bare: bool,
     as_json: bool,
 ) -> None:
-    """Build one message from fields and print its octets as hexadecimal digits.
+    """Build one message from fields and print its bytes as hexadecimal digits.
 
     TYPE is a message type or the class of a layer; a wrong one lists those there are. Numbers are
-    decimal or 0x..., names of an enumeration stand for their number, octets are hexadecimal digits
+    decimal or 0x..., names of an enumeration stand for their number, bytes are hexadecimal digits
     or text:..., lists are JSON. Fields not given have their defaults, lengths are computed.
     `-` reads what `decode --json` prints, one object a line, and builds that again.
 
@@ -124,7 +124,7 @@ def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json
 
 
 def unchanged(protocol: str, dialect: str, transport: str, row: dict[str, Any]) -> bytes | None:
-    """Return the octets that a row of `decode` was made of, as long as its fields are theirs."""
+    """Return the bytes that a row of `decode` was made of, as long as its fields are theirs."""
     from netdissect.export.json import decoded, dump  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
 

@@ -203,7 +203,7 @@ def _object(connection: int, row: Row) -> dict[str, Any]:
 
 
 _STREAM = "tcp"
-"""Space of the octets of a TCP stream."""
+"""Space of the bytes of a TCP stream."""
 
 
 def _ends(row: Row) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class _Found:
         self.events: list[ConnectionEvent] = []
         self._told_lost: list[tuple[int, int]] = []
         self._segments: list[UnitRecord] = []
-        """Octets of a TCP stream that were seen more than once."""
+        """Bytes of a TCP stream that were seen more than once."""
 
     def records(
         self, start: int | None, end: int | None
@@ -276,7 +276,7 @@ class _Found:
     def segments(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]], *, whole: bool
     ) -> list[UnitRecord]:
-        """Return the repeated octets: all, or those in the span of the datagrams drawn; none where
+        """Return the repeated bytes: all, or those in the span of the datagrams drawn; none where
         a filter asks for messages.
         """
         if self.match.filter is not None:

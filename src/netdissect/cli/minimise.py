@@ -51,7 +51,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Shrink the step list of a failure folder by delta debugging, then the octets of what is left.
+    """Shrink the step list of a failure folder by delta debugging, then the bytes of what is left.
 
     The target is started anew whenever it has failed. The result is the folder `minimal` inside the
     failure's, which `replay` takes too.
@@ -105,7 +105,7 @@ def _show(failure: Any, result: Any, path: Path) -> None:
     )
     for each in result.steps:
         click.echo(
-            f"  {safe(each.stage)}: {safe(each.step.type)}, {len(each.octets)} octets: "
+            f"  {safe(each.stage)}: {safe(each.step.type)}, {len(each.octets)} bytes: "
             f"{each.octets[:32].hex()}"
         )
     if result.tries > 1:

@@ -289,7 +289,7 @@ def time_style(function: _F) -> _F:
 
 
 def reading(function: _F) -> _F:
-    """Add what nothing on the wire tells about octets."""
+    """Add what nothing on the wire tells about bytes."""
     return _all(
         click.option(
             "--byte-order",

@@ -24,7 +24,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.narrowed
 @options.count
 @click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
-@click.option("-x", "hexed", is_flag=True, help="The octets below each line.")
+@click.option("-x", "hexed", is_flag=True, help="The bytes below each line.")
 @click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
 @click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
 @click.option(
@@ -65,7 +65,7 @@ def command(
 ) -> int:
     """Show the datagrams of a capture, one line each.
 
-    Resends, network copies and findings are marked. `-V` adds the tree of fields, `-x` the octets.
+    Resends, network copies and findings are marked. `-V` adds the tree of fields, `-x` the bytes.
     With `--json` and `-T` there is one object or row per message.
 
     \b
@@ -136,7 +136,7 @@ def print_messages(rows: _Rows, *, flush: bool) -> None:
 def print_lines(
     rows: _Rows, session: Session, times: str, screen: Any, parts: tuple[bool, bool, bool]
 ) -> None:
-    """Print lines for people; `parts` says whether one a message, with tree, with octets."""
+    """Print lines for people; `parts` says whether one a message, with tree, with bytes."""
     from netdissect.render.read import ReadView  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ __all__ = ["command"]
 @click.command("replay")
 @failed_before("Monitors, as for `fuzz`.")
 @click.option(
-    "--exact", is_flag=True, help="Send the octets of then, without fresh tokens and numbers."
+    "--exact", is_flag=True, help="Send the recorded bytes, without fresh tokens and numbers."
 )
 @click.option(
     "--tries",

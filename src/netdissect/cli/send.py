@@ -122,6 +122,6 @@ def _show(
         print_json([json.decoded(tree)])
         return
     arrow = ("→ sent", "c2s") if direction == 0 else ("← received", "s2c")
-    screen.line(arrow, (f" {len(payload)} octets", "dim"))
+    screen.line(arrow, (f" {len(payload)} bytes", "dim"))
     for line in tree_lines(tree, indent=2):
         screen.line(*line)

@@ -59,7 +59,7 @@ class Choices:
 
     @property
     def reading(self) -> Reading | None:
-        """Return what the user says about octets; None where that is nothing."""
+        """Return what the user says about bytes; None where that is nothing."""
         from netdissect.pipeline import reading  # noqa: PLC0415
 
         return reading(self.byte_order, self.inflate_limit, self.inflate_ratio)
@@ -336,7 +336,7 @@ class Session:
 
     def ahead(self, options: Options, most: int | None = None) -> Options:
         """Return the options with what a first look at the whole file has shown, where it can be
-        looked at twice and has at most so many octets.
+        looked at twice and has at most so many bytes.
         """
         from netdissect.pipeline import informed, look_ahead  # noqa: PLC0415
 

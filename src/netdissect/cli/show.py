@@ -19,9 +19,9 @@ __all__ = ["command"]
 @options.narrowed
 @options.count
 @click.option(
-    "-x", "hexed", is_flag=True, help="The octets too: on the wire, and what was made of them."
+    "-x", "hexed", is_flag=True, help="The bytes too: on the wire, and what was made of them."
 )
-@click.option("--field", metavar="NAME", help="Mark a field in the tree and in the octets.")
+@click.option("--field", metavar="NAME", help="Mark a field in the tree and in the bytes.")
 @options.secrets
 @options.report
 def command(
@@ -37,10 +37,10 @@ def command(
     choices: Choices,
     look: Look,
 ) -> int:
-    """Show one frame, or with -Y those that match: every field with its place, and the octets.
+    """Show one frame, or with -Y those that match: every field with its place, and the bytes.
 
-    The place of a field is octet.bit and its width; a quote after it means a second buffer, such as
-    decompressed octets. What is concluded and not read stands in brackets.
+    The place of a field is byte.bit and its width; a quote after it means a second buffer, such as
+    decompressed bytes. What is concluded and not read stands in brackets.
 
     \b
     netdissect show game.pcap 41 -x --field sequence_id

@@ -88,7 +88,7 @@ _LATE = (
     type=click.IntRange(min=0, max=_MAX_SNAP),
     default=_MAX_SNAP,
     metavar="N",
-    help="Octets captured of each packet; 0 is all.",
+    help="Bytes captured of each packet; 0 is all.",
 )
 @click.option("-p", "--no-promiscuous-mode", "modest", is_flag=True, help="Only what is for me.")
 @click.option("--backend", type=click.Choice(_BACKENDS), help="How to capture.")
@@ -112,7 +112,7 @@ _LATE = (
 )
 @click.option("--messages", is_flag=True, help="One line a message instead of one a datagram.")
 @click.option("-V", "tree", is_flag=True, help="The whole tree below each line.")
-@click.option("-x", "hexed", is_flag=True, help="The octets below each line.")
+@click.option("-x", "hexed", is_flag=True, help="The bytes below each line.")
 @click.option("--all", "everything", is_flag=True, help="Datagrams of no known protocol too.")
 @options.secrets
 @options.json_output

@@ -46,7 +46,7 @@ def command(
 ) -> int:
     """Show rates, loss and round trips per interval and direction.
 
-    Goodput counts the octets of datagrams that carried more than copies already sent. Units, loss
+    Goodput counts the bytes of datagrams that carried more than copies already sent. Units, loss
     and round trips count in the span in which a unit was first sent. A figure that this capture
     cannot tell is a dash. With a capture of the other side as FILE2, lost are the datagrams that
     did not arrive there, and their one-way delay stands beside.

@@ -22,7 +22,7 @@ __all__ = ["encode_decoded", "encode_text", "encode_whole", "field_names"]
 _GUESSES = 4
 """Layers tried for a payload at most."""
 _TEXT_PREFIX = "text:"
-"""Marks octets given as text; without it they are hexadecimal digits."""
+"""Marks bytes given as text; without it they are hexadecimal digits."""
 
 
 def field_names(layer: type[Layer]) -> list[str]:
@@ -39,9 +39,9 @@ def encode_text(
     *,
     bare: bool = False,
 ) -> bytes:
-    """Return the octets of a message whose fields are given as text.
+    """Return the bytes of a message whose fields are given as text.
 
-    Numbers are decimal or `0x…`, names of an enumeration stand for their number, octets are
+    Numbers are decimal or `0x…`, names of an enumeration stand for their number, bytes are
     hexadecimal digits or `text:…`, lists and nested layers are JSON. What is not given has its
     default; lengths are computed.
 
@@ -70,7 +70,7 @@ def encode_text(
 def encode_decoded(
     protocol: str, dialect: str, transport: str, name: str, values: Mapping[str, Any]
 ) -> bytes:
-    """Return the octets of a message whose fields are given as `decode --json` prints them.
+    """Return the bytes of a message whose fields are given as `decode --json` prints them.
 
     Values that are concluded, not fields of the layer, are passed over.
 
@@ -92,7 +92,7 @@ def encode_decoded(
 
 
 def encode_whole(protocol: str, dialect: str, transport: str, values: Mapping[str, Any]) -> bytes:
-    """Return the octets of a payload all of whose fields are given as `decode --json` prints them.
+    """Return the bytes of a payload all of whose fields are given as `decode --json` prints them.
 
     Args:
         protocol: name of the protocol.
@@ -127,7 +127,7 @@ def _field(layer: type[Layer], name: str) -> Any:
 
 
 def _holds_octets(field: Any) -> bool:
-    """Return whether the field's values are octets: by its default, else by what it would draw."""
+    """Return whether the field's values are bytes: by its default, else by what it would draw."""
     if isinstance(field.default, (bytes, int)):
         return isinstance(field.default, bytes)
     return isinstance(field.randval(), (RandBin, RandString))
@@ -219,7 +219,7 @@ def _packet(layer: Any, values: Mapping[str, Any]) -> Any:
             raise type(error)(f"{outer.name}: {error}") from None
         field = innermost(outer)
         if isinstance(field, LsbTail):
-            # The last bits were shown filled up to an octet: as many as end the message on one.
+            # The last bits were shown filled up to a byte: as many as end the message on one.
             value = BitString(value, 8 * len(value) - int(8 * at) % 8)
         packet.fields[outer.name] = value
         at += 0 if value is None else field.i2len(packet, value)

@@ -46,7 +46,7 @@ def unshown(outer: Any, value: Any) -> Any:
     """Return a value of the tree as its field takes it.
 
     Raises:
-        ValueError: it has more or fewer octets than the field, or more bits.
+        ValueError: it has more or fewer bytes than the field, or more bits.
     """
     field = innermost(outer)
     if isinstance(field, Items):
@@ -57,6 +57,6 @@ def unshown(outer: Any, value: Any) -> Any:
         octets = bytes.fromhex(value)
         # Fields of a fixed size would cut or fill what they are given.
         if field.fmt.endswith("s") and len(octets) != field.sz:
-            raise ValueError(f"{field.name} has {field.sz} octets, not {len(octets)}")
+            raise ValueError(f"{field.name} has {field.sz} bytes, not {len(octets)}")
         return octets
     return field.any2i(None, value)

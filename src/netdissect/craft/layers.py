@@ -34,7 +34,7 @@ def exported_layers(protocol: str) -> dict[str, type[Layer]]:
 
 
 def build(packet: Any) -> bytes | None:
-    """Return the octets of a packet, None where its values cannot be written."""
+    """Return the bytes of a packet, None where its values cannot be written."""
     try:
         return bytes(packet)
     except Exception:  # noqa: BLE001 - Scapy fields raise whatever struct, int or str raise

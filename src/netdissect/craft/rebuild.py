@@ -22,7 +22,7 @@ def can_rebuild(protocol: str) -> bool:
 
 
 def rebuild(protocol: str, dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the octets of a payload.
+    """Return the bytes of a payload.
 
     Args:
         protocol: one that `can_rebuild`.

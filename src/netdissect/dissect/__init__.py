@@ -1,4 +1,4 @@
-"""From octets to annotated trees: the walker, the derived readers, user schemas.
+"""From bytes to annotated trees: the walker, the derived readers, user schemas.
 
 Importing this package imports no scapy; `dissect()` does, on first use.
 """

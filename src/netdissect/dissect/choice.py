@@ -1,4 +1,4 @@
-"""Which dialect of a protocol some octets are of, judged by these octets alone.
+"""Which dialect of a protocol some bytes are of, judged by these bytes alone.
 
 They are read in every dialect; the one that finds least wrong with them wins, the first of equals.
 """
@@ -30,7 +30,7 @@ def choose(
     transport: str = "udp",
     direction: int | None = None,
 ) -> str:
-    """Return the dialect in which the octets make most sense.
+    """Return the dialect in which the bytes make most sense.
 
     Args:
         protocol: name of the protocol.

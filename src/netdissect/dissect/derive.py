@@ -1,7 +1,7 @@
 """The derived reader: turns a layer's `fields_desc` into one straight-line Python function.
 
 `parse(buf, off, end)` returns a tuple with one value per field in layer order (None for an absent
-one) followed by the next offset, or None where the octets do not suffice: then the walker says what
+one) followed by the next offset, or None where the bytes do not suffice: then the walker says what
 was there. The functions are written into `dissect/readers/<protocol>.py`, so that the hot path
 imports no Scapy; a test regenerates and compares. Rewrite them with
 `python -m netdissect.dissect.derive`. Soft rules that are expressions come with them: `odd_...`
@@ -55,7 +55,7 @@ __all__ = ["compile_reader", "module_source", "source"]
 _HEADER = '''"""Derived readers of {protocol}: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+the next offset, or None where the bytes do not suffice; `odd_...` adds a finding for each soft
 rule that such values break, or the values that rules name where there is no reader.
 """
 
@@ -72,7 +72,7 @@ _BITS = (BitField, BitEnumField)
 
 
 class _Writer:
-    """Writes the body of one reader. Positions are octets (`p`) or, in LSB layers, bits (`b`)."""
+    """Writes the body of one reader. Positions are bytes (`p`) or, in LSB layers, bits (`b`)."""
 
     def __init__(self, layer: type[Any], skip: Iterable[str]) -> None:
         self.layer = layer
@@ -85,7 +85,7 @@ class _Writer:
         self.indent = 1
         self.fixed: list[tuple[str, str, Any]] = []
         self.certain = False
-        """Whether the octets of the next run are known to be there."""
+        """Whether the bytes of the next run are known to be there."""
 
     def put(self, line: str) -> None:
         """Append one line at the current indentation."""
@@ -158,10 +158,10 @@ class _Writer:
 
 
 def _bits_big_endian(writer: _Writer, run: list[Any]) -> None:
-    """Read a run of big-endian bit fields that together fill whole octets."""
+    """Read a run of big-endian bit fields that together fill whole bytes."""
     total = sum(field.size for field in run)
     if total % 8:
-        raise TypeError(f"{writer.layer.__name__}: bit fields fill no whole octets")
+        raise TypeError(f"{writer.layer.__name__}: bit fields fill no whole bytes")
     octets = total // 8
     writer.need(str(octets))
     if octets == 1:
@@ -185,7 +185,7 @@ def _varint(writer: _Writer, field: Any) -> None:
     local = writer.name(field)
     limit = _single(field.codec)
     if limit:
-        # One octet is by far the commonest form: read it without a call.
+        # One byte is by far the commonest form: read it without a call.
         writer.put("if p >= end: return None")
         writer.put(f"{local} = buf[p]")
         writer.put(f"if {local} < {limit:#x}: p += 1")
@@ -209,7 +209,7 @@ def _place(codec: VarintCodec) -> tuple[str, str]:
 
 
 def _single(codec: VarintCodec) -> int:
-    """Return the power of two below which one octet is the number itself; 0 where none is."""
+    """Return the power of two below which one byte is the number itself; 0 where none is."""
     limit = 1
     try:
         while limit < 1 << 8 and all(
@@ -268,7 +268,7 @@ def _items(writer: _Writer, field: Any) -> None:
     if field.choose is not None:
         raise TypeError(f"{writer.layer.__name__}.{field.name}: items of several layers")
     if field.reserve:
-        raise TypeError(f"{writer.layer.__name__}.{field.name}: octets are reserved behind it")
+        raise TypeError(f"{writer.layer.__name__}.{field.name}: bytes are reserved behind it")
     writer.put(f"{local} = []")
     if field.count is None:
         writer.put("while p < end:")
@@ -295,7 +295,7 @@ _SNIPPETS: dict[type[Any], Callable[[_Writer, Any], None]] = {
 
 
 def _octet_body(writer: _Writer, fields: list[Any]) -> None:
-    """Write the reader of a layer made of whole octets."""
+    """Write the reader of a layer made of whole bytes."""
     writer.put("p = off")
     bits: list[Any] = []
     for outer in fields:

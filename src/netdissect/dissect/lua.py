@@ -276,7 +276,7 @@ class _Tools:
 
 
 def _octets(field: Any) -> dict[str, Any]:
-    """Return the step of a field of octets; nothing for another one."""
+    """Return the step of a field of bytes; nothing for another one."""
     text = hasattr(field, "plain")
     if isinstance(field, NulString):
         return {"k": "until_", "mark": 0, "code": "unterminated-string"}

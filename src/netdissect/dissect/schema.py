@@ -300,7 +300,7 @@ def decode(
         schema: the user's schema.
         values: how values travel in the protocol.
         message: what the schema says of the message.
-        data: the node of its octets, which the offsets are moved to.
+        data: the node of its bytes, which the offsets are moved to.
         bits: bits of them.
 
     """

@@ -1,6 +1,6 @@
 """How the walker reads the fields of a layer: worked out once for a layer, not for each datagram.
 
-A field of Scapy reads from a state, octets and perhaps a number of bits, that it slices anew. The
+A field of Scapy reads from a state, bytes and perhaps a number of bits, that it slices anew. The
 common fields are read here at a bit position instead; all others still read their own way.
 """
 
@@ -40,12 +40,12 @@ PADDING: Final = 1
 ITEMS: Final = 2
 """A list of layers."""
 EMBEDDED: Final = 3
-"""A layer in so many octets."""
+"""A layer in so many bytes."""
 PACKET: Final = 4
 """A layer, as a field of Scapy's own holds it."""
 
 _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
-"""(octets of the layer, bit position, fields read so far) -> (value, bit behind it)."""
+"""(bytes of the layer, bit position, fields read so far) -> (value, bit behind it)."""
 _Rule: TypeAlias = Callable[[Any], Any]
 """Fields read so far -> what follows from them."""
 
@@ -78,10 +78,10 @@ class Step:
         self.findings: Callable[[Any, bytes], Iterable[tuple[str, str]]] | None = getattr(
             inner, "findings", None
         )
-        """Says what is wrong with a value and its octets."""
+        """Says what is wrong with a value and its bytes."""
         usual = isinstance(inner, Varint) and type(inner).findings is Varint.findings
         self.short: bool = usual or getattr(inner, "one_octet_is_fine", False)
-        """Whether nothing is where it takes one octet."""
+        """Whether nothing is where it takes one byte."""
         self.private: str = getattr(innermost(inner), "private", "")
         """What it holds that a shared capture should not."""
 

@@ -39,7 +39,7 @@ class Walker:
         self.annotations: list[Annotation] = []
         self.messages: list[MessageView] = []
         self.used = 0
-        """Octets of the payload that were read; a finisher raises it where it reads on."""
+        """Bytes of the payload that were read; a finisher raises it where it reads on."""
 
     def note(
         self,
@@ -76,7 +76,7 @@ class Walker:
     ) -> tuple[FieldNode, Scope, int]:
         """Read one layer from the start of `data`, which lies at bit `base` of the buffer.
 
-        Returns its node, its scope and the number of octets that it took.
+        Returns its node, its scope and the number of bytes that it took.
         """
         # A class can be hashed, whatever its instances are.
         plan = plan_of(layer)  # type: ignore[arg-type]
@@ -100,7 +100,7 @@ class Walker:
         return node, scope, len(data) if faulty else (position + 7) >> 3
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:
-        """Show and report the octets of `data` after a whole layer."""
+        """Show and report the bytes of `data` after a whole layer."""
         rest = data[used:]
         if not rest:
             return
@@ -109,7 +109,7 @@ class Walker:
         leaf.private = OCTETS
         node.children.append(leaf)
         node.bit_length = 8 * len(data)
-        self.note("trailing-bytes", f"{len(rest)} octets after the end", offset, 8 * len(rest))
+        self.note("trailing-bytes", f"{len(rest)} bytes after the end", offset, 8 * len(rest))
 
     def conclude(self, dissection: Dissection) -> None:
         """Add what is left of the payload, values by name and lines, now that the tree is whole."""
@@ -181,7 +181,7 @@ class Walker:
         base: int,
         depth: int,
     ) -> int:
-        """Read the layer that a field of Scapy's own holds; return its octets."""
+        """Read the layer that a field of Scapy's own holds; return its bytes."""
         child, inner, used = self.walk(
             field.cls, data, base=base, outer=scope, name=field.name, depth=depth + 1
         )
@@ -192,7 +192,7 @@ class Walker:
     def _embedded(
         self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
     ) -> int:
-        """Read the layer that stands in the octets of one field; what it leaves is trailing."""
+        """Read the layer that stands in the bytes of one field; what it leaves is trailing."""
         octets = field.octets(scope, data)
         if depth >= DEPTH_LIMIT:
             self.note("depth-limit", f"{field.name} is nested too deeply", base, 8 * len(octets))

@@ -98,7 +98,7 @@ def anonymise(
 
 
 def _record(block: Block, data: bytes, reader: BlockReader) -> bytes:
-    """Return the record of a frame with other octets, perhaps fewer."""
+    """Return the record of a frame with other bytes, perhaps fewer."""
     head = bytearray(block.raw[: block.start])
     if reader.is_pcap:
         pack_into(f"{block.order}I", head, 8, len(data))
@@ -145,7 +145,7 @@ class _Frames:
         self._frame = 0
 
     def rewritten(self, block: Block) -> bytes:
-        """Return the octets of a frame as they shall be."""
+        """Return the bytes of a frame as they shall be."""
         data = block.data
         frame = (block.frame, max(0, block.time_ns), block.link, data, block.wire)
         found = [

@@ -22,7 +22,7 @@ create table stream (key blob, ordinal integer, at integer, new blob,
 
 
 class Plan(Closing):
-    """New octets of datagrams by frame, and of streams by place. Use as a context manager."""
+    """New bytes of datagrams by frame, and of streams by place. Use as a context manager."""
 
     def __init__(self) -> None:
         # An empty name is a file that is deleted when it is closed.
@@ -42,7 +42,7 @@ class Plan(Closing):
         self._base.execute("insert or replace into datagram values (?,?,?)", (frame, old, new))
 
     def stream(self, key: FlowKey, ordinal: int, at: int, new: bytes) -> None:
-        """Take the octets that shall stand at a place of a TCP stream."""
+        """Take the bytes that shall stand at a place of a TCP stream."""
         self._longest = max(self._longest, len(new))
         row = (key, ordinal, at, new)
         self._base.execute("insert or replace into stream values (?,?,?,?)", row)
@@ -67,7 +67,7 @@ class Plan(Closing):
         return row
 
     def segment(self, key: FlowKey, ordinal: int, start: int, octets: bytes) -> bytes:
-        """Return the octets of a segment as they shall be."""
+        """Return the bytes of a segment as they shall be."""
         end = start + len(octets)
         rows = self._base.execute(
             "select at, new from stream where key = ? and ordinal = ? and at > ? and at < ?",

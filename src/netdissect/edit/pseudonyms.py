@@ -59,9 +59,9 @@ class Pseudonyms:
         self._encrypt = _aes(self._key[:16])
         self._pad = self._encrypt(self._key[16:32])
         self.address = lru_cache(MAX_KNOWN)(self._address)
-        """Return another address of 4 or 16 octets."""
+        """Return another address of 4 or 16 bytes."""
         self.mac = lru_cache(MAX_KNOWN)(self._mac)
-        """Return another hardware address of 6 octets."""
+        """Return another hardware address of 6 bytes."""
         self._written = lru_cache(MAX_KNOWN)(self._replace)
         self._palette: dict[Sequence[int], dict[int, bytes]] = {}
 
@@ -103,9 +103,9 @@ class Pseudonyms:
     def text(
         self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0
     ) -> bytes:
-        """Return octets in which every visible character is another letter or digit.
+        """Return bytes in which every visible character is another letter or digit.
 
-        Spaces, controls and octets that are no UTF-8 stay. With `costs` the sum over the new octets
+        Spaces, controls and bytes that are no UTF-8 stay. With `costs` the sum over the new bytes
         is that over the old ones wherever letters and digits can give it. Of each eight characters
         the last `flat` are one letter.
         """
@@ -166,12 +166,12 @@ class Pseudonyms:
         return "".join(parts).encode("utf-8", "surrogateescape")
 
     def _stream(self, use: bytes, octets: bytes, size: int) -> bytes:
-        """Return octets that only the key and the input tell."""
+        """Return bytes that only the key and the input tell."""
         return hashlib.shake_256(self._key[32:] + use + b"\0" + octets).digest(size)
 
 
 def _visible(octets: bytes) -> list[int]:
-    """Return the places of the octets of visible characters."""
+    """Return the places of the bytes of visible characters."""
     places: list[int] = []
     at = 0
     for character in octets.decode("utf-8", "surrogateescape"):

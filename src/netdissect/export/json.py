@@ -1,7 +1,7 @@
 """The shapes of `--json`, one converter per kind of object. docs/json.md describes every key.
 
 Keys are only ever added; renaming or dropping one raises `SCHEMA`. Times are integers in
-nanoseconds, durations floats in milliseconds, octets lower-case hex, `None` means "not knowable
+nanoseconds, durations floats in milliseconds, bytes lower-case hex, `None` means "not knowable
 from this capture".
 """
 

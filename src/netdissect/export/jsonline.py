@@ -27,7 +27,7 @@ def dump(value: Mapping[str, Any]) -> str:
     """Return one line of JSON: ASCII only, so no text from a packet can reach the terminal
     unescaped.
 
-    Octets become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
+    Bytes become lower-case hex, NaN and the infinities the strings `NaN`, `inf`, `-inf`; of lone
     surrogates see `model.text.well_formed`.
     """
     line = _line(value, formed=True)

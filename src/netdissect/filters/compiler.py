@@ -361,7 +361,7 @@ def _number(literal: Literal) -> float | None:
 
 
 def _octets(literal: Literal) -> bytes:
-    """Return the octets a value stands for: `de:ad:be:ef`, `0xdead`, or the UTF-8 of a text."""
+    """Return the bytes a value stands for: `de:ad:be:ef`, `0xdead`, or the UTF-8 of a text."""
     text = literal.text
     if not literal.quoted:
         compact = text[2:] if text[:2].lower() == "0x" else text.replace(":", "")

@@ -198,7 +198,7 @@ _BUILTIN: dict[str, _Row] = dict(
             lambda s: (True,) if s.record.transport == "tcp" else (),
         ),
         _row("data.len", "int", "payload", lambda s: (s.record.length,), "octets"),
-        _row("data", "bytes", "payload octets", lambda s: (s.record.payload,)),
+        _row("data", "bytes", "payload bytes", lambda s: (s.record.payload,)),
         _row("protocol", "str", "name of the protocol", lambda s: _one(s.record.protocol)),
         _row("dialect", "str", "name of the dialect", lambda s: _one(s.record.dialect)),
         _row(
@@ -227,7 +227,7 @@ _BUILTIN: dict[str, _Row] = dict(
         _row(
             "msg.index", "int", "position in the datagram, from 0", _each(lambda item: item.index)
         ),
-        _row("msg.offset", "int", "first octet", _each(lambda item: item.offset), "octets"),
+        _row("msg.offset", "int", "first byte", _each(lambda item: item.offset), "octets"),
         _row("msg.length", "int", "length", _each(lambda item: item.length), "octets"),
         _row("msg.space", "str", "sequence space", _tracked("space")),
         _row(

@@ -126,7 +126,7 @@ class Decapsulator(Frames):
             return
         # Type, version and header length, service, total length, identification.
         first = read_i64_be(data, start + 12)
-        # Fragment bits, time to live, protocol, checksum, two octets of an address.
+        # Fragment bits, time to live, protocol, checksum, two bytes of an address.
         second = read_i64_be(data, start + 20)
         end = start + 14 + (first >> 16 & 0xFFFF)
         if first >> 40 & 0xFF_FFFF != _IPV4_PLAIN or second >> 48 & 0x3FFF or stop < end:

@@ -1,4 +1,4 @@
-"""Joins IP fragments. Bounded in datagrams, octets and time; the first copy of an octet stays.
+"""Joins IP fragments. Bounded in datagrams, bytes and time; the first copy of a byte stays.
 
 Source: RFC 791 section 3.2 (IPv4), RFC 8200 section 4.5 and RFC 5722 (IPv6).
 """
@@ -26,9 +26,9 @@ __all__ = [
 MAX_FRAGMENT_DATAGRAMS = 4096
 """Unfinished datagrams kept; the longest waiting is given up for one more."""
 MAX_FRAGMENT_OCTETS = 16 * 1024 * 1024
-"""Octets kept for all unfinished datagrams, FRAGMENT_COST included."""
+"""Bytes kept for all unfinished datagrams, FRAGMENT_COST included."""
 FRAGMENT_COST: Final = 256
-"""What one fragment costs beside its octets, in octets, as the bound counts it."""
+"""What one fragment costs beside its bytes, in bytes, as the bound counts it."""
 FRAGMENT_TIMEOUT_NS: Final = 60_000_000_000
 """An unfinished datagram is given up this long after its first fragment. Source: RFC 8200 section
 4.5 (60 s).
@@ -43,11 +43,11 @@ class Fragment(NamedTuple):
     identity: bytes
     """What all fragments of one packet share: addresses, identification, protocol."""
     offset: int
-    """Offset of its octets in the packet's payload."""
+    """Offset of its bytes in the packet's payload."""
     more: bool
     """True where it is not the last."""
     data: bytes
-    """Its octets."""
+    """Its bytes."""
     protocol: int
     """Protocol that its header names."""
     faults: tuple[str, ...]
@@ -58,7 +58,7 @@ class Joined(NamedTuple):
     """The payload of a packet, whole again."""
 
     data: bytes
-    """The octets."""
+    """The bytes."""
     protocol: int
     """Protocol of the payload: the one that the first fragment names (RFC 8200 section 4.5)."""
     faults: tuple[str, ...]
@@ -82,7 +82,7 @@ class _Unfinished:
 
     @property
     def cost(self) -> int:
-        """Return what it counts for the bound, in octets."""
+        """Return what it counts for the bound, in bytes."""
         return self.pieces.octets + FRAGMENT_COST * (len(self.pieces) + 1)
 
 

@@ -25,7 +25,7 @@ _MORE: Final = 0x2000
 _OFFSET_BITS: Final = 0x1FFF
 
 _OPTIONS_LIKE: Final = frozenset({0, 43, 60, 135, 139, 140})
-"""Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-octet units less
+"""Hop-by-hop, routing, destination, mobility, HIP, shim6: next header, length in 8-byte units less
 one.
 """
 _FRAGMENT: Final = 44
@@ -44,7 +44,7 @@ class IpHeader(NamedTuple):
     start: int
     """Offset of the payload in the buffer."""
     end: int
-    """Offset behind the payload by the IP length; may lie behind the captured octets."""
+    """Offset behind the payload by the IP length; may lie behind the captured bytes."""
     ip_id: int | None
     """IPv4 identification; None for IPv6."""
     fragment: tuple[bytes, int, bool] | None

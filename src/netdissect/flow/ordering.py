@@ -1,7 +1,7 @@
-"""One direction of a TCP connection: octets put in order once, gaps marked and never filled.
+"""One direction of a TCP connection: bytes put in order once, gaps marked and never filled.
 
-Offsets are extended (they do not wrap): 0 is the octet after the SYN, or the first octet seen where
-the SYN is not in the capture. The first copy of an octet stays.
+Offsets are extended (they do not wrap): 0 is the byte after the SYN, or the first byte seen where
+the SYN is not in the capture. The first copy of a byte stays.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ __all__ = [
 ]
 
 MAX_STREAM_OCTETS = 4 * 1024 * 1024
-"""Octets that one direction holds behind a gap; more gives the gap up."""
+"""Bytes that one direction holds behind a gap; more gives the gap up."""
 MAX_STREAM_PIECES = 4096
 """Pieces that one direction holds behind gaps; more gives the first gap up."""
 MAX_BUFFERED_OCTETS = 64 * 1024 * 1024
-"""Octets (PIECE_COST included) that all directions hold behind gaps; the one that passes it gives
+"""Bytes (PIECE_COST included) that all directions hold behind gaps; the one that passes it gives
 its gaps up.
 """
 PIECE_COST: Final = 256
-"""What a piece costs beside its octets, in octets, as the bounds count it."""
+"""What a piece costs beside its bytes, in bytes, as the bounds count it."""
 ACKED_GAP_GRACE_NS: Final = 20_000_000
-"""A gap that the receiver has acknowledged is given up after this time: until then its octets may
+"""A gap that the receiver has acknowledged is given up after this time: until then its bytes may
 only be captured late.
 """
 MAX_HISTORY_OCTETS = 8 * 1024 * 1024
-"""Octets (PIECE_COST included) already handed on that all directions keep, to compare
+"""Bytes (PIECE_COST included) already handed on that all directions keep, to compare
 retransmissions with.
 """
 MAX_HISTORY_COMPARED = 64
@@ -58,19 +58,19 @@ _HALF: Final = 1 << 31
 
 
 class Pool:
-    """What all directions share: the counters, and the octets that they hold together."""
+    """What all directions share: the counters, and the bytes that they hold together."""
 
     __slots__ = ("_recent", "_recent_octets", "buffered", "stats")
 
     def __init__(self, stats: FlowStats) -> None:
         self.stats = stats
         self.buffered = 0
-        """Octets held behind gaps, PIECE_COST included."""
+        """Bytes held behind gaps, PIECE_COST included."""
         self._recent: deque[Side] = deque()
         self._recent_octets = 0
 
     def remember(self, side: Side, offset: int, data: bytes) -> None:
-        """Keep octets just handed on, and let the oldest go."""
+        """Keep bytes just handed on, and let the oldest go."""
         if side.history is None:
             side.history = deque()
         side.history.append((offset, data))
@@ -108,17 +108,17 @@ class Side:
         self.base: int | None = None
         """Wire sequence number of offset 0; None before its first segment."""
         self.next = 0
-        """Offset of the next octet to hand on."""
+        """Offset of the next byte to hand on."""
         self.acked = 0
         """Offset up to which the peer has acknowledged it."""
         self.end: int | None = None
         """Offset of its FIN."""
         self.buffer: PieceBuffer | None = None
-        """Octets behind a gap."""
+        """Bytes behind a gap."""
         self.history: deque[tuple[int, bytes]] | None = None
-        """Octets handed on last; `Pool` lets them go."""
+        """Bytes handed on last; `Pool` lets them go."""
         self._gap = 0
-        """Octets skipped since the last piece."""
+        """Bytes skipped since the last piece."""
         self._gap_since_ns: int | None = None
         """When the gap at `next` was first seen to be acknowledged."""
 
@@ -128,7 +128,7 @@ class Side:
         return self.next + ahead
 
     def rebase(self, isn: int) -> None:
-        """Start the stream at the octet after the SYN numbered `isn`."""
+        """Start the stream at the byte after the SYN numbered `isn`."""
         self._drop_buffer()
         self.isn, self.base = isn, (isn + 1) % _WRAP
         self.next, self.acked, self.end, self._gap = 0, 0, None, 0
@@ -139,9 +139,9 @@ class Side:
         """Take a segment's data in; return what became readable, and a fault code or None.
 
         Args:
-            offset: extended offset of its first octet.
-            data: the captured octets.
-            length: octets on the wire; those beyond `data` are a gap that nothing can fill.
+            offset: extended offset of its first byte.
+            data: the captured bytes.
+            length: bytes on the wire; those beyond `data` are a gap that nothing can fill.
             frame: frame number.
 
         """
@@ -151,7 +151,7 @@ class Side:
             self._pool.stats.tcp_out_of_window += 1
             return [], TCP_OUT_OF_WINDOW
         if length == 1 and offset == self.next - 1:
-            return [], None  # A keep-alive: its octet is meaningless (RFC 9293 section 3.8.4).
+            return [], None  # A keep-alive: its byte is meaningless (RFC 9293 section 3.8.4).
         differs = False
         end, stop = offset + len(data), offset + length
         if offset < self.next:
@@ -169,7 +169,7 @@ class Side:
         return pieces, TCP_OVERLAP if differs else None
 
     def release_acked(self, time_ns: int) -> list[StreamPiece]:
-        """Give up the gaps that the peer acknowledged some time ago: their octets were not
+        """Give up the gaps that the peer acknowledged some time ago: their bytes were not
         captured.
         """
         if not self.buffer or self.acked <= self.next:
@@ -214,7 +214,7 @@ class Side:
         return pieces
 
     def _hold(self, offset: int, data: bytes, frame: int) -> bool:
-        """Keep octets; return whether some were held with other values."""
+        """Keep bytes; return whether some were held with other values."""
         if self.buffer is None:
             self.buffer = PieceBuffer()
         before = len(self.buffer)
@@ -252,7 +252,7 @@ class Side:
         self.buffer = None
 
     def _differs(self, offset: int, data: bytes) -> bool:
-        """Return whether octets already handed on are now sent with other values."""
+        """Return whether bytes already handed on are now sent with other values."""
         end = offset + len(data)
         for have, held in islice(reversed(self.history or ()), MAX_HISTORY_COMPARED):
             low, high = max(have, offset), min(have + len(held), end)

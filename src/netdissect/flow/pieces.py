@@ -1,4 +1,4 @@
-"""Octets at offsets, put together first copy first. Used for IP fragments and for TCP streams."""
+"""Bytes at offsets, put together first copy first. Used for IP fragments and for TCP streams."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ __all__ = ["Added", "PieceBuffer"]
 
 
 class Added(NamedTuple):
-    """What adding octets to a buffer met."""
+    """What adding bytes to a buffer met."""
 
     fresh: int
-    """Octets that were not there before."""
+    """Bytes that were not there before."""
     covered: int
-    """Octets that were there already."""
+    """Bytes that were there already."""
     differs: bool
     """True where some of those had another value."""
 
 
 class PieceBuffer:
-    """Pieces that do not overlap, by offset. The first copy of an octet stays."""
+    """Pieces that do not overlap, by offset. The first copy of a byte stays."""
 
     __slots__ = ("_pieces", "_starts", "octets")
 
@@ -28,13 +28,13 @@ class PieceBuffer:
         self._starts: list[int] = []
         self._pieces: dict[int, tuple[bytes, int]] = {}
         self.octets = 0
-        """Octets held."""
+        """Bytes held."""
 
     def __len__(self) -> int:
         return len(self._starts)
 
     def __bool__(self) -> bool:
-        """Return True where octets are held; compiled, `__len__` alone would not say so."""
+        """Return True where bytes are held; compiled, `__len__` alone would not say so."""
         return bool(self._starts)
 
     @property
@@ -43,7 +43,7 @@ class PieceBuffer:
         return self._starts[0]
 
     def add(self, start: int, data: bytes, frame: int) -> Added:
-        """Keep the octets of `data` (at offset `start`, from `frame`) that are not held yet."""
+        """Keep the bytes of `data` (at offset `start`, from `frame`) that are not held yet."""
         starts, pieces = self._starts, self._pieces
         stop = start + len(data)
         index = max(bisect_right(starts, start) - 1, 0)
@@ -74,7 +74,7 @@ class PieceBuffer:
         return Added(fresh, len(data) - fresh, differs)
 
     def pop_first(self) -> tuple[int, bytes, int]:
-        """Remove and return the piece at the lowest offset as (offset, octets, frame)."""
+        """Remove and return the piece at the lowest offset as (offset, bytes, frame)."""
         start = self._starts.pop(0)
         data, frame = self._pieces.pop(start)
         self.octets -= len(data)

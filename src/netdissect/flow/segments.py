@@ -24,7 +24,7 @@ _TIMESTAMPS_LENGTH: Final = 10
 _USUAL_HEADER: Final = 32
 _OPTION_HEADER: Final = 2
 _USUAL_OPTIONS: Final = b"\x01\x01\x08\x0a"
-"""How almost every segment's 12 octets of options begin: two NOPs, then time stamps."""
+"""How almost every segment's 12 bytes of options begin: two NOPs, then time stamps."""
 
 _header: Final = Struct(">IIBBH").unpack_from
 _pair: Final = Struct(">II").unpack_from
@@ -35,7 +35,7 @@ SegmentHeader: TypeAlias = tuple[int, int, int, int, bytes, int, tuple[int, int]
 """What one segment says. A plain tuple, which costs nothing where this is compiled:
 
 sequence number on the wire, acknowledgement number, flags (low 8 bits), window (unscaled), captured
-octets of data, octets of data on the wire, time stamp option (value, echo), SACK blocks.
+bytes of data, bytes of data on the wire, time stamp option (value, echo), SACK blocks.
 """
 _Fixed: TypeAlias = tuple[int, int, int, int, int]
 
@@ -46,7 +46,7 @@ def read_segment(data: bytes, start: int, end: int) -> SegmentHeader | None:
     Args:
         data: a buffer that holds it.
         start: offset of the TCP header.
-        end: offset behind the segment by its IP length; may lie behind the captured octets.
+        end: offset behind the segment by its IP length; may lie behind the captured bytes.
 
     """
     if len(data) < start + _MIN_HEADER:

@@ -44,7 +44,7 @@ class FlowStats:
     fragments_joined: int = 0
     """Datagrams joined from fragments."""
     fragments_duplicate: int = 0
-    """Fragments that brought no octet that was not there with the same value."""
+    """Fragments that brought no byte that was not there with the same value."""
     fragments_overlapping: int = 0
     """Fragments that overlapped others without being plain duplicates."""
     fragments_bad: int = 0
@@ -64,7 +64,7 @@ class FlowStats:
     tcp_gaps: int = 0
     """Gaps in TCP streams given up, whatever the reason."""
     tcp_gap_octets: int = 0
-    """Octets that those gaps lack."""
+    """Bytes that those gaps lack."""
     tcp_gaps_by_bound: int = 0
     """Gaps given up because a buffer bound was reached."""
     tcp_overlaps: int = 0

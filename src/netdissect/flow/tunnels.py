@@ -19,7 +19,7 @@ _GRE: Final = 47
 _TRANSPARENT_ETHERNET: Final = 0x6558
 _GRE_HEADER: Final = 4
 _GRE_OPTIONAL: Final = (0x80, 0x20, 0x10)
-"""Flag bits of checksum, key and sequence number: four octets each."""
+"""Flag bits of checksum, key and sequence number: four bytes each."""
 _GRE_ROUTING: Final = 0x40
 _VXLAN_HEADER: Final = 8
 _IP_TYPES: Final = frozenset({ETHERTYPE_IPV4, ETHERTYPE_IPV6})

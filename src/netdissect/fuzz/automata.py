@@ -57,7 +57,7 @@ class ClientMachine(_Machine):
             target: `127.0.0.1:7777`; loopback only, as for all that the fuzzer sends.
             dialect: dialect to speak; the usual one by default.
             transport: `udp` or `tcp`.
-            packets: what to send once connected: packets or octets.
+            packets: what to send once connected: packets or bytes.
             wait: seconds to collect answers.
             timeout: seconds that the server has to let us in.
             kwargs: arguments of `Automaton`.

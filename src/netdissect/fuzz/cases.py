@@ -18,7 +18,7 @@ class Step:
     """One message to send. Its driver puts the session's live values in before it goes out.
 
     Live values are named by the driver (`sequence`, `ack`, `token`). A name in `hold` keeps what
-    the octets say; a name in `shift` gets the live value plus a number.
+    the bytes say; a name in `shift` gets the live value plus a number.
     """
 
     octets: bytes
@@ -55,7 +55,7 @@ class Step:
         )
 
     def with_octets(self, octets: bytes) -> Step:
-        """Return the same step with other octets."""
+        """Return the same step with other bytes."""
         return replace(self, octets=octets)
 
 
@@ -78,7 +78,7 @@ class Case:
         """Return what no other case has that sends something else, or in another state."""
         digest = hashlib.blake2b(self.stage.encode(), digest_size=16)
         for step in self.steps:
-            # Without octets there is no place for a live value.
+            # Without bytes there is no place for a live value.
             hold = step.hold if step.octets else ()
             digest.update(repr((step.octets, hold, step.shift, step.advance)).encode())
         return digest.digest()

@@ -65,5 +65,5 @@ class Chance:
         raise AssertionError("below() is smaller than the sum of the weights")
 
     def octets(self, count: int) -> bytes:
-        """Return `count` random octets."""
+        """Return `count` random bytes."""
         return self.bits(8 * count).to_bytes(count, "little")

@@ -20,7 +20,7 @@ __all__ = ["Corpus", "Entry"]
 MAX_ENTRIES = 10_000
 """Entries of a corpus at most; what comes later is left out, and counted."""
 MAX_ENTRY_OCTETS = 1 << 20
-"""Octets of one file at most."""
+"""Bytes of one file at most."""
 MAX_ENTRY_STEPS = 256
 
 

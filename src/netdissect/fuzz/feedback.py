@@ -32,11 +32,11 @@ _LINES_LIMIT = 1000
 """Lines of the log that are told apart: a target that prints what it was sent never ends."""
 _LINE_OCTETS = 200
 _LOG_OCTETS = 1 << 16
-"""Octets of the log that are read after one case."""
+"""Bytes of the log that are read after one case."""
 
 
 class Coverage:
-    """A file of counters that the target shares: octet N is not 0 once edge N was run through."""
+    """A file of counters that the target shares: byte N is not 0 once edge N was run through."""
 
     def __init__(self, path: Path) -> None:
         """Make the file."""

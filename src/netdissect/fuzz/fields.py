@@ -1,6 +1,6 @@
 """Mutators of fields: they read a message through its layer, change one thing, and write it again.
 
-They know kinds of fields (a number with a range, octets, a list, a length), not protocols: what a
+They know kinds of fields (a number with a range, bytes, a list, a length), not protocols: what a
 field may hold is asked of its Scapy Field object.
 """
 
@@ -39,7 +39,7 @@ _STRINGS = (
     b"A" * 256,
 )
 _TEMPLATE_LIMIT = 1200
-"""Octets of one field that a mutator grows: with its headers it still fits every protocol."""
+"""Bytes of one field that a mutator grows: with its headers it still fits every protocol."""
 _OVERSIZE_SHARE = 4
 """One grown field in so many may be larger than that."""
 
@@ -248,7 +248,7 @@ def special_float(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed
 
 
 def content(packet: Any, _seed: Seed, chance: Chance, _pool: Sequence[Seed]) -> Edit | None:
-    """Change octets or a string; lengths that the layer computes are computed again, or lie."""
+    """Change bytes or a string; lengths that the layer computes are computed again, or lie."""
     place = _some(packet, lambda place: isinstance(place.value, (bytes, str)), chance)
     if place is None:
         return None
@@ -276,13 +276,13 @@ def _recompute(packet: Any) -> None:
 
 
 def _write(packet: Any, name: str, copies: int) -> bytes:
-    """Return the layer's octets with one of its fields left out or written several times."""
+    """Return the layer's bytes with one of its fields left out or written several times."""
     state: Any = b""
     for field in packet.fields_desc:
         for _ in range(copies if field.name == name else 1):
             state = field.addfield(packet, state, packet.getfieldval(field.name))
     if isinstance(state, tuple):
-        # Bits of an octet that was not filled: what there is of it goes out.
+        # Bits of a byte that was not filled: what there is of it goes out.
         state = bytes(state[0]) + bytes([state[2] & 0xFF])
     return bytes(packet.post_build(state, bytes(packet.payload)))
 
@@ -349,7 +349,7 @@ def _foreign_items(place: Place, seed: Seed) -> list[Any]:
 
 
 def splice(packet: Any, seed: Seed, chance: Chance, pool: Sequence[Seed]) -> Edit | None:
-    """Give a field the value that another message has there, or its octets another message's."""
+    """Give a field the value that another message has there, or its bytes another message's."""
     other = chance.choice(pool)
     place = _some(packet, lambda place: not isinstance(place.value, list), chance)
     if place is None:

@@ -58,16 +58,16 @@ class Folder(Closing):
         return os.listdir(self._fd)  # noqa: PTH208 - the open folder, not its path
 
     def read(self, name: str, limit: int) -> bytes:
-        """Return the octets of a plain file.
+        """Return the bytes of a plain file.
 
         Raises:
             OSError: there is none, or it is a link, a pipe, a device.
-            ValueError: it has more than `limit` octets.
+            ValueError: it has more than `limit` bytes.
         """
         with self.reading(name) as file:
             data = file.read(limit + 1)
         if len(data) > limit:
-            raise ValueError(f"{name} has more than {limit:,} octets")
+            raise ValueError(f"{name} has more than {limit:,} bytes")
         return data
 
     @contextmanager

@@ -27,7 +27,7 @@ Lie: TypeAlias = Callable[[bytes, Chance], "tuple[bytes, str] | None"]
 """
 
 _ATTEMPTS = 8
-"""Field mutators tried on one seed before its octets are mutated instead."""
+"""Field mutators tried on one seed before its bytes are mutated instead."""
 _REPEATS = (2, 3, 10)
 _CONTROLS = 8
 """Messages of one control case at most."""
@@ -86,7 +86,7 @@ class Generator:
             seeds: messages to mutate.
             traits: what the protocol's driver says of it.
             seed: number that decides every mutation.
-            words: octets that mean something to the target, from dictionaries.
+            words: bytes that mean something to the target, from dictionaries.
             grammar: finds the values of user messages, as schemas describe them.
 
         Raises:
@@ -191,7 +191,7 @@ class Generator:
         return mutation, (step,)
 
     def _mutant(self, seed: Seed, chance: Chance) -> tuple[str, Step]:
-        """Return a field mutant of a seed, or an octet mutant of one that no layer can write."""
+        """Return a field mutant of a seed, or a byte mutant of one that no layer can write."""
         if seed.layer is None:
             return self._octets(seed, chance)
         for _ in range(_ATTEMPTS):

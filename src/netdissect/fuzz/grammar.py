@@ -34,17 +34,17 @@ _TEXTS = (b"", b"\0", b"%s%n%x", b"\xff\xfe\xfd", b"A" * 256, b"A" * 1024)
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value of a user message: where it stands in the octets of its seed."""
+    """One value of a user message: where it stands in the bytes of its seed."""
 
     name: str
     """Its path in the message: `pos.x`."""
     at: int
-    """First bit, as the tree counts them: from the most significant bit of the first octet where
+    """First bit, as the tree counts them: from the most significant bit of the first byte where
     `msb` holds, else from the least."""
     size: int
     """Bits."""
     msb: bool
-    """Whether bits are counted from the most significant one of each octet."""
+    """Whether bits are counted from the most significant one of each byte."""
 
     def mutated(self, octets: bytes, chance: Chance) -> tuple[bytes, str]:
         """Return the message with another value in this place, and a note."""
@@ -53,7 +53,7 @@ class Value:
         if whole and chance.one_in(4):
             # A content of another length: what stands behind it moves.
             text = chance.choice(_TEXTS)
-            return octets[:start] + text + octets[end:], f"{end - start} -> {len(text)} octets"
+            return octets[:start] + text + octets[end:], f"{end - start} -> {len(text)} bytes"
         top = (1 << self.size) - 1
         number = chance.choice(
             (0, 1, top, top >> 1, (top >> 1) + 1, chance.bits(self.size), top - 1)
@@ -109,14 +109,14 @@ def _leaves(node: FieldNode, path: str, bits: int) -> Iterator[tuple[str, FieldN
 
 
 def _is_msb(nodes: Sequence[tuple[str, FieldNode]], octets: bytes) -> bool:
-    """Return whether bits are counted from the most significant one of an octet: that is how more
+    """Return whether bits are counted from the most significant one of a byte: that is how more
     of the small values are found where the tree says that they are.
     """
     votes = 0
     size = 8 * len(octets)
     low, high = int.from_bytes(octets, "little"), int.from_bytes(octets, "big")
     for _name, node in nodes:
-        if isinstance(node.value, int) and node.bit_length <= 8:  # noqa: PLR2004 - of one octet
+        if isinstance(node.value, int) and node.bit_length <= 8:  # noqa: PLR2004 - of one byte
             mask = (1 << node.bit_length) - 1
             there = size - node.bit_offset - node.bit_length
             votes += (high >> there & mask) == node.value
@@ -126,7 +126,7 @@ def _is_msb(nodes: Sequence[tuple[str, FieldNode]], octets: bytes) -> bool:
 
 def load_words(paths: Sequence[str | Path]) -> list[bytes]:
     r"""Return the words of dictionaries: lines `name="octets"` or `"octets"`, `\xNN` for any
-    octet, and comments behind `#`, as AFL and libFuzzer read them.
+    byte, and comments behind `#`, as AFL and libFuzzer read them.
 
     Raises:
         UsageError: a file is missing, or a line is no word; says which.
@@ -144,7 +144,7 @@ def load_words(paths: Sequence[str | Path]) -> list[bytes]:
                 continue
             match = _LINE.match(line.strip())
             if match is None:
-                raise UsageError(f'{path}, line {number}: write name="octets", \\xNN for any octet')
+                raise UsageError(f'{path}, line {number}: write name="bytes", \\xNN for any byte')
             words[_unescaped(match[1])[:MAX_WORD_OCTETS]] = None
     words.pop(b"", None)
     return list(words)[:MAX_WORDS]

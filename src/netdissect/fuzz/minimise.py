@@ -1,4 +1,4 @@
-"""Shrinks a failing step list by delta debugging, then the octets of what is left.
+"""Shrinks a failing step list by delta debugging, then the bytes of what is left.
 
 Source of the algorithm: Zeller, Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002
 (ddmin). Failures show soon after their cause, so the last steps are tried alone first.
@@ -24,7 +24,7 @@ __all__ = ["Minimised", "Minimiser", "ddmin", "save_minimal"]
 _T = TypeVar("_T")
 _SIMPLE_OCTET = 0
 _OCTET_TRIALS = 120
-"""Replays spent on the octets of what is left: they make it readable, not shorter."""
+"""Replays spent on the bytes of what is left: they make it readable, not shorter."""
 
 
 class _BudgetSpentError(Exception):
@@ -127,7 +127,7 @@ class Minimiser:
         ddmin(self._best, self._try)
 
     def _shrink_octets(self) -> None:
-        """Cut each message that is left, then make its octets plain, in ever smaller blocks."""
+        """Cut each message that is left, then make its bytes plain, in ever smaller blocks."""
         for index in range(len(self._best)):
             fails = self._octets_of(index)
             ddmin(list(self._best[index].step.octets), fails)

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 TAIL_OCTETS = 64 * 1024
-"""Octets of a log that a failure keeps."""
+"""Bytes of a log that a failure keeps."""
 _STOP_SECONDS = 3.0
 """Time that a process has to end after SIGTERM."""
 EXIT_SECONDS = 2.0
@@ -47,7 +47,7 @@ _MEBI = 1 << 20
 _BEFORE, _BEHIND = 2, 60
 """Lines around a line that matches in which a trace is looked for."""
 _READ_OCTETS = 1 << 20
-"""Octets of output that are read at once."""
+"""Bytes of output that are read at once."""
 _TRACING = {"UBSAN_OPTIONS": "print_stacktrace=1", "RUST_BACKTRACE": "1", "PYTHONFAULTHANDLER": "1"}
 """What makes programs print traces, where the user's environment says nothing else."""
 _QUIET_SECONDS = 1.0
@@ -59,7 +59,7 @@ _CPU_WINDOW = 1.0
 _CPU_FIELDS = (13, 14)
 """utime and stime, counted from 0. Source: proc(5)."""
 _LAST_WORDS = 8 * 1024
-"""Octets of output at most between a trace and the end of the process that it explains."""
+"""Bytes of output at most between a trace and the end of the process that it explains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class ProcessMonitor(Monitor):
         return Verdict("exit", f"{how}{_last_line(self.log_tail())}", how)
 
     def printed(self, at: int, limit: int) -> bytes:
-        """Return up to `limit` octets of the output of all processes so far, from `at` on."""
+        """Return up to `limit` bytes of the output of all processes so far, from `at` on."""
         return b"" if self._log is None else os.pread(self._log, limit, at)
 
     def log_tail(self) -> bytes:
@@ -486,7 +486,7 @@ class Monitors:
 
 
 def resident_octets(pid: int) -> int | None:
-    """Return the resident memory of a process in octets, None where it is gone or a zombie."""
+    """Return the resident memory of a process in bytes, None where it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
     except OSError:

@@ -1,6 +1,6 @@
-"""Mutators of plain octets: they need no knowledge of a format and work on what nothing can read.
+"""Mutators of plain bytes: they need no knowledge of a format and work on what nothing can read.
 
-Each takes the octets and a `Chance` and returns other octets.
+Each takes the bytes and a `Chance` and returns other bytes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["OCTET_MUTATORS", "SIZE_LIMIT", "OctetMutator"]
 OctetMutator: TypeAlias = Callable[[bytes, Chance], bytes]
 
 SIZE_LIMIT = 4096
-"""Octets of a mutant at most: enough to pass every protocol's limit, little enough for a socket."""
+"""Bytes of a mutant at most: enough to pass every protocol's limit, little enough for a socket."""
 
 _TELLING = (0x00, 0x01, 0x20, 0x3F, 0x40, 0x7F, 0x80, 0x81, 0xBF, 0xC0, 0xFE, 0xFF)
-"""Octets at which encodings change: signs, continuation bits, terminators."""
+"""Bytes at which encodings change: signs, continuation bits, terminators."""
 _NUMBERS = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 
@@ -31,14 +31,14 @@ def flip(data: bytes, chance: Chance) -> bytes:
 
 
 def set_octet(data: bytes, chance: Chance) -> bytes:
-    """Replace one octet by a telling one."""
+    """Replace one byte by a telling one."""
     out = bytearray(data or b"\0")
     out[chance.below(len(out))] = chance.choice(_TELLING)
     return bytes(out)
 
 
 def set_number(data: bytes, chance: Chance) -> bytes:
-    """Overwrite two or four octets by a boundary number, in either order."""
+    """Overwrite two or four bytes by a boundary number, in either order."""
     width = chance.choice((2, 4))
     number = chance.choice(_NUMBERS) & ((1 << 8 * width) - 1)
     order = "little" if chance.one_in(2) else "big"
@@ -47,7 +47,7 @@ def set_number(data: bytes, chance: Chance) -> bytes:
 
 
 def add(data: bytes, chance: Chance) -> bytes:
-    """Add a small number to one octet."""
+    """Add a small number to one byte."""
     out = bytearray(data or b"\0")
     at = chance.below(len(out))
     out[at] = (out[at] + chance.between(-8, 8)) & 0xFF
@@ -55,38 +55,38 @@ def add(data: bytes, chance: Chance) -> bytes:
 
 
 def insert(data: bytes, chance: Chance) -> bytes:
-    """Insert one to eight random octets."""
+    """Insert one to eight random bytes."""
     at = chance.below(len(data) + 1)
     return data[:at] + chance.octets(chance.between(1, 8)) + data[at:]
 
 
 def delete(data: bytes, chance: Chance) -> bytes:
-    """Delete one to eight octets."""
+    """Delete one to eight bytes."""
     at = chance.below(max(1, len(data)))
     return data[:at] + data[at + chance.between(1, 8) :]
 
 
 def truncate(data: bytes, chance: Chance) -> bytes:
-    """Cut the end off, but leave one octet: an empty datagram says little."""
+    """Cut the end off, but leave one byte: an empty datagram says little."""
     return data[: chance.between(1, max(1, len(data) - 1))]
 
 
 def extend(data: bytes, chance: Chance) -> bytes:
-    """Append octets: random ones, or many of one kind."""
+    """Append bytes: random ones, or many of one kind."""
     if chance.one_in(2):
         return data + chance.octets(chance.between(1, 64))
     return data + bytes([chance.choice(_TELLING)]) * chance.choice((1, 16, 255, 256, 1024, 1500))
 
 
 def repeat(data: bytes, chance: Chance) -> bytes:
-    """Write a part of the octets several times."""
+    """Write a part of the bytes several times."""
     at = chance.below(max(1, len(data)))
     part = data[at : at + chance.between(1, 32)]
     return data[:at] + part * chance.choice((2, 3, 8, 64)) + data[at + len(part) :]
 
 
 def noise(data: bytes, chance: Chance) -> bytes:
-    """Replace the tail by random octets of the same length."""
+    """Replace the tail by random bytes of the same length."""
     at = chance.below(max(1, len(data)))
     return data[:at] + chance.octets(len(data) - at)
 

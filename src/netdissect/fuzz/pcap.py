@@ -41,7 +41,7 @@ class TrafficWriter:
     def __init__(
         self, file: IO[bytes], target: Target, transport: Transport, *, limit: int = 1 << 62
     ) -> None:
-        """Begin the file; `limit` is the number of octets after which nothing more is written."""
+        """Begin the file; `limit` is the number of bytes after which nothing more is written."""
         self._packets = Packets(target, transport)
         self._limit = limit
         self._file = PcapngWriter(file, comment="netdissect fuzz: addresses and ports as they were")
@@ -88,7 +88,7 @@ def _packet(
 def _ip(source: str, destination: str, protocol: int, body: bytes) -> bytes:
     """Return an IP packet; the UDP checksum of IPv6 is filled in, others are left to offloading."""
     start, end = ipaddress.ip_address(source).packed, ipaddress.ip_address(destination).packed
-    if len(start) == 4:  # noqa: PLR2004 - octets of an IPv4 address
+    if len(start) == 4:  # noqa: PLR2004 - bytes of an IPv4 address
         head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(body), 0, 0x4000, 64, protocol, 0)
         head += start + end
         return head[:10] + _checksum(head).to_bytes(2, "big") + head[12:] + body

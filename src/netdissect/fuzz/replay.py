@@ -30,7 +30,7 @@ class Replayer:
     exact: bool = False
     wanted: str = ""
     """Signature of the failure that is looked for, where a target that goes on shows several."""
-    """Send the octets as they were sent then, without live values."""
+    """Send the bytes as they were sent then, without live values."""
     sent: int = 0
     """Messages sent so far, in all replays."""
 
@@ -44,7 +44,7 @@ class Replayer:
         return True
 
     def run(self, steps: Sequence[Sent]) -> tuple[Verdict | None, list[bytes]]:
-        """Send the steps; return what the target failed at (or None) and the octets sent."""
+        """Send the steps; return what the target failed at (or None) and the bytes sent."""
         sessions: dict[int, Driver] = {}
         pacer = Pacer(self.rate, time.monotonic())
         octets: list[bytes] = []

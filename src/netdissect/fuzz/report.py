@@ -55,7 +55,7 @@ class FuzzReport:
     seeds: int = 0
     """Seeds mutated."""
     raw_seeds: int = 0
-    """Seeds of which only the octets can be mutated, not the fields."""
+    """Seeds of which only the bytes can be mutated, not the fields."""
     cases: int = 0
     """Cases sent."""
     datagrams: int = 0

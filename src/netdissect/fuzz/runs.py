@@ -46,7 +46,7 @@ __all__ = [
 
 _PORTS = 1 << 16
 TRAFFIC_OCTETS = 1 << 30
-"""Octets of a run's `traffic.pcapng` at most; what comes later is not in it."""
+"""Bytes of a run's `traffic.pcapng` at most; what comes later is not in it."""
 USUAL_CASES = 1000
 """Cases of a run that nobody gives a number or a duration."""
 _HANG_SECONDS = 0.3
@@ -111,7 +111,7 @@ class RunOptions:
     mutators: Sequence[str] = ()
     """Mutators to use, as `cases.jsonl` names them (`field:*`, `order:*`); all without any."""
     dictionaries: Sequence[str | Path] = ()
-    """Files of octets that mean something to the target, as AFL reads them."""
+    """Files of bytes that mean something to the target, as AFL reads them."""
     schema: Schema | None = None
     """Schema of user messages (`dissect.schema.load_schema`), whose values are mutated in place."""
     corpus: Path | None = None
@@ -408,7 +408,7 @@ def replay_failure(
         target: where to send.
         monitors: as for `fuzz_target`. Those that the folder names (`failure.monitors`) are
             commands that somebody else may have written: they are used only where given here.
-        exact: send the octets of then, not the same steps with fresh tokens and numbers.
+        exact: send the bytes of then, not the same steps with fresh tokens and numbers.
 
     Raises:
         UsageError: the target lets no session in.

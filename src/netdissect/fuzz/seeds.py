@@ -22,7 +22,7 @@ __all__ = ["Seed", "SeedPool", "make_seed", "seeds_from_capture", "seeds_from_la
 PER_TYPE = 400
 """Distinct seeds kept of one message type and direction: variety, bounded."""
 STREAM_LIMIT = 1 << 20
-"""Octets of one TCP direction that are cut into messages."""
+"""Bytes of one TCP direction that are cut into messages."""
 HELD_LIMIT = 256
 """Datagrams of one flow that wait for the flow to be recognised and its client to be known."""
 _SAMPLE_SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 64, HELD_LIMIT)
@@ -44,7 +44,7 @@ class Seed:
     direction: int | None
     """`Direction` in the capture; None for one made from a layer."""
     layer: LayerClass | None
-    """Layer that writes the same octets from the fields read; None = kept raw, mutated as octets.
+    """Layer that writes the same bytes from the fields read; None = kept raw, mutated as bytes.
     """
     origin: str
     """Where it came from, for people: `x.pcap frame 17`, `layer RiptideConnect`."""
@@ -76,14 +76,14 @@ class SeedPool:
 
     @property
     def raw(self) -> list[Seed]:
-        """Return the seeds that are kept raw because writing their fields gives other octets."""
+        """Return the seeds that are kept raw because writing their fields gives other bytes."""
         return [seed for seed in self.seeds if seed.layer is None]
 
 
 def make_seed(
     protocol: str, octets: bytes, request: Request, origin: str, *, type_name: str | None = None
 ) -> Seed:
-    """Return a seed whose layer is proven: it writes the same octets from the fields that it read.
+    """Return a seed whose layer is proven: it writes the same bytes from the fields that it read.
 
     Args:
         protocol: name of the protocol.

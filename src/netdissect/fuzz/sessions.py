@@ -1,7 +1,7 @@
 """The sessions of a run: one that is held, a spare, sessions in other states, and those that leave.
 
 Nearly all cases go out in one session, held for as long as the target keeps it. What would end it
-(a message that closes, octets that put a stream out of step) goes out in the spare, which is opened
+(a message that closes, bytes that put a stream out of step) goes out in the spare, which is opened
 while the run goes on; what is meant for another state, in a session of its own.
 """
 

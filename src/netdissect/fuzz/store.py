@@ -36,16 +36,16 @@ SCHEMA = 1
 _FILES_LIMIT = 4096
 """Datagram files of one failure at most."""
 MAX_FACTS_OCTETS = 1 << 20
-"""Octets of `failure.json` at most."""
+"""Bytes of `failure.json` at most."""
 MAX_STEPS_OCTETS = 64 << 20
-"""Octets of `steps.jsonl` at most."""
+"""Bytes of `steps.jsonl` at most."""
 MAX_STEPS = 100_000
 """Steps of a failure that are read at most; a run keeps an eighth of that."""
 MAX_MONITORS = 16
 """Monitors that a failure names at most."""
 _MAX_NUMBER = 1 << 64
 _LINE_OCTETS = 16 << 20
-"""Octets of one line of `cases.jsonl` at most."""
+"""Bytes of one line of `cases.jsonl` at most."""
 
 
 @dataclass(frozen=True, slots=True)

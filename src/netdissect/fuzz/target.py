@@ -143,7 +143,7 @@ class Link(Closing):
         self.closed = True
 
     def send(self, octets: bytes, note: str = "") -> None:
-        """Send one datagram, or octets of the stream. A target that is gone is counted only."""
+        """Send one datagram, or bytes of the stream. A target that is gone is counted only."""
         self.journal.append(Traffic(time.time_ns(), True, octets, self.local, note))
         try:
             if self.transport == "udp":

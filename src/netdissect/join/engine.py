@@ -105,7 +105,7 @@ def _paired(
 
 
 def _streams(samples: tuple[Sample, Sample], pairing: Pairing) -> list[tuple[Streams, int]]:
-    """Return the TCP connections that are one stream, with +1 where the first side's octets go from
+    """Return the TCP connections that are one stream, with +1 where the first side's bytes go from
     A to B.
     """
     taken = {

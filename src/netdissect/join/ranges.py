@@ -1,5 +1,5 @@
 """TCP by sequence ranges: a segment of one capture may be several of the other, cut or joined by a
-network card or a router. What has no segment of its own there is looked for octet by octet.
+network card or a router. What has no segment of its own there is looked for byte by byte.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_LOST: Final = 256
 _WRAP: Final = 1 << 32
 _HALF: Final = 1 << 31
 _LONGEST: Final = 65_536
-"""No segment holds more octets, even where a network card joins them."""
+"""No segment holds more bytes, even where a network card joins them."""
 
 Extent = tuple[int, int]
-"""(sequence number, octets) of a TCP segment with data."""
+"""(sequence number, bytes) of a TCP segment with data."""
 Sight = tuple[int, int, int, Extent | None]
 """(common time, frame, lane, sequence numbers)."""
 _Piece = tuple[int, int, Sight]
-"""(first octet, octet after the last, sight)."""
+"""(first byte, byte after the last, sight)."""
 
 
 class Ranges:
@@ -71,14 +71,14 @@ class Ranges:
             self.settle()
 
     def _octets(self, extent: Extent) -> tuple[int, int]:
-        """Return (first octet, octet after the last), counted from the first segment."""
+        """Return (first byte, byte after the last), counted from the first segment."""
         if self._base is None:
             self._base = extent[0]
         first = (extent[0] - self._base + _HALF) % _WRAP - _HALF
         return first, first + extent[1]
 
     def settle(self) -> None:
-        """Find the octets of what was sent in what arrived, and the other way round."""
+        """Find the bytes of what was sent in what arrived, and the other way round."""
         sent, arrived = self._sent, self._arrived
         self._sent, self._arrived = [], []
         if not sent or not arrived:
@@ -99,12 +99,12 @@ class Ranges:
 
 
 def _covered(piece: _Piece, others: list[_Piece], *, later: bool) -> Sight | None:
-    """Return what holds the last octet of a piece, where others hold all of it at a time at which
-    they may be the same octets; else None.
+    """Return what holds the last byte of a piece, where others hold all of it at a time at which
+    they may be the same bytes; else None.
 
     Args:
         piece: a segment.
-        others: those of the other capture, in order of their first octets.
+        others: those of the other capture, in order of their first bytes.
         later: the others must come after it, not before.
 
     """

@@ -32,7 +32,7 @@ EARLY: Final = 16
 JUMP_NS: Final = 200_000_000
 """A pause this long, or any step back, is a place where the clock may have been set."""
 PREFIX: Final = 64
-"""Octets of a TCP stream that tell whether two streams may be one."""
+"""Bytes of a TCP stream that tell whether two streams may be one."""
 _ALL: Final = 0xFFFFFFFF
 
 _TCP_KINDS: Final = (PacketKind.TCP, PacketKind.TCP_STREAM)
@@ -57,11 +57,11 @@ class Flow:
     first_ns: int = 0
     last_ns: int = 0
     prefix: bytearray = field(default_factory=bytearray)
-    """First octets of a TCP stream."""
+    """First bytes of a TCP stream."""
     octets: int = 0
-    """Octets of a TCP stream that were captured in order."""
+    """Bytes of a TCP stream that were captured in order."""
     marks: list[tuple[int, int, int]] = field(default_factory=list)
-    """(end in the stream, frame, time) of TCP segments with new octets, thinned out evenly."""
+    """(end in the stream, frame, time) of TCP segments with new bytes, thinned out evenly."""
     stride: int = 1
     """One of so many segments is a mark."""
 
@@ -97,7 +97,7 @@ class Sample:
     backwards: int = 0
     """Frames with an earlier time than the frame before them."""
     shortest: int = NO_LIMIT
-    """Captured octets of the most severely cut payload."""
+    """Captured bytes of the most severely cut payload."""
     datagrams: int = 0
     """Packets that were named."""
 

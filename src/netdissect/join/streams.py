@@ -1,6 +1,6 @@
 """TCP connections that a proxy carries on: one stream in other segments, so no segment has a fate.
 
-Such connections are compared as streams, octet by octet, and in time by when an octet was first
+Such connections are compared as streams, byte by byte, and in time by when a byte was first
 seen.
 """
 
@@ -23,11 +23,11 @@ from netdissect.track.reservoir import RttReservoir
 __all__ = ["MAX_AHEAD_OCTETS", "Streams", "compare", "stream_anchors", "stream_pairs"]
 
 MAX_AHEAD_OCTETS = 4 * 1024 * 1024
-"""Octets of one stream that wait for those of the other; beyond, the comparison ends there."""
+"""Bytes of one stream that wait for those of the other; beyond, the comparison ends there."""
 MAX_APART_NS: Final = 10_000_000_000
 """Two connections of one stream begin within this, by a common clock."""
 _ALIKE: Final = 8
-"""Octets that two streams must have in common to be taken for one."""
+"""Bytes that two streams must have in common to be taken for one."""
 
 Streams = tuple[tuple[Flow, Flow | None], tuple[Flow, Flow | None]]
 """Of each capture the flow of one direction, in the order of A's, and that of the other."""
@@ -83,7 +83,7 @@ def _alike(one: Flow | None, other: Flow | None) -> bool:
 
 
 def stream_anchors(pairs: list[Streams]) -> list[Anchor]:
-    """Return when both captures first saw an octet, for some octets; which way it goes is open."""
+    """Return when both captures first saw a byte, for some bytes; which way it goes is open."""
     found: list[Anchor] = []
     for ours, theirs in pairs:
         for one, other in zip(ours, theirs, strict=True):
@@ -93,7 +93,7 @@ def stream_anchors(pairs: list[Streams]) -> list[Anchor]:
 
 
 def _marks(one: Flow, other: Flow) -> Iterator[Anchor]:
-    """Yield for each octet that ends a segment on one side when the other side had it."""
+    """Yield for each byte that ends a segment on one side when the other side had it."""
     for swap, (first, second) in enumerate(((one, other), (other, one))):
         ends = [mark[0] for mark in second.marks]
         if second.stride > 1:
@@ -121,7 +121,7 @@ class _Way:
     """Comparing has ended: a gap, or too much to wait for."""
 
     def feed(self, capture: int, data: bytes, gap: int) -> None:
-        """Take octets of one capture."""
+        """Take bytes of one capture."""
         self.octets[capture] += len(data) + gap
         if gap:
             self.ended = True
@@ -197,7 +197,7 @@ def compare(
 def _octets(
     path: str, capture: int, ways: dict[bytes, _Way], clock: Clock
 ) -> Iterator[tuple[int, _Way, bytes, int]]:
-    """Yield (common time, direction, octets, octets missing before them) of the streams."""
+    """Yield (common time, direction, bytes, bytes missing before them) of the streams."""
     known: dict[bytes, int] = defaultdict(int)
     with open_capture(path) as reader:
         for packets in Decapsulator(skip_udp=lambda _: True).batches(reader.batches()):

@@ -1,4 +1,4 @@
-"""What became of every frame of a capture, 20 octets each: in memory for small captures, else in a
+"""What became of every frame of a capture, 20 bytes each: in memory for small captures, else in a
 file without a name. So memory does not grow with a capture.
 """
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 MAX_IN_MEMORY = 2_000_000
-"""Octets of a table in memory; a larger one lies in a file."""
+"""Bytes of a table in memory; a larger one lies in a file."""
 
 AMBIGUOUS: Final = 1
 """Flag: equal datagrams cannot be told apart; what is said is the likeliest."""

@@ -14,7 +14,7 @@ from netdissect.model.packets import Frame, Packet, PacketKind, TcpSegment
 __all__ = ["NO_LIMIT", "Tokens"]
 
 NO_LIMIT: Final = 1 << 30
-"""Captured octets compared where no datagram was cut."""
+"""Captured bytes compared where no datagram was cut."""
 
 _UDP: Final = int(PacketKind.UDP)
 _TCP: Final = int(PacketKind.TCP)
@@ -24,7 +24,7 @@ class Tokens:
     """Makes the names of the packets of one capture.
 
     Args:
-        limit: octets of a payload that are compared; captures with other snap lengths are compared
+        limit: bytes of a payload that are compared; captures with other snap lengths are compared
             by what the shorter one holds, and by the length on the wire.
         loose: leave out what a firewall or a translator between IPv4 and IPv6 rewrites in TCP
             headers: IP identification, options and window.
@@ -37,10 +37,10 @@ class Tokens:
         self.limit = limit
         self.loose = loose
         self.shortest = NO_LIMIT
-        """Captured octets of the most severely cut payload so far."""
+        """Captured bytes of the most severely cut payload so far."""
 
     def of(self, packet: Packet, batch: list[Frame]) -> int | None:
-        """Return the name of a packet; None where it is none that travels: an ICMP error, octets
+        """Return the name of a packet; None where it is none that travels: an ICMP error, bytes
         released later, a second sight on another interface.
 
         Args:

@@ -175,7 +175,7 @@ class Layer(Packet):  # type: ignore[misc]
                     field, value, copy=True
                 )
             self.fields[field.name] = value
-        # A cut inside an octet leaves that octet with this layer.
+        # A cut inside a byte leaves that byte with this layer.
         rest: bytes = state[0][1:] if isinstance(state, tuple) else state
         self.raw_packet_cache = whole[: len(whole) - len(rest)]  # type: ignore[misc]
         self.explicit = 1  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """Ports for Scapy: `bind(port, dialect=...)` of every layer module ends here.
 
-Bound is a class that reads nothing itself: it hands the octets to the layer of the dialect that was
-named or, without one, of the dialect that the octets are of. Nothing is kept from datagram to
+Bound is a class that reads nothing itself: it hands the bytes to the layer of the dialect that was
+named or, without one, of the dialect that the bytes are of. Nothing is kept from datagram to
 datagram: two peers on one port may speak different dialects. Where one datagram does not tell,
 `netdissect.scapy_session.NetdissectSession` does, which knows the connection.
 """
@@ -39,7 +39,7 @@ class StreamLayer(Layer):
 
     @classmethod
     def whole(cls, data: bytes) -> int:
-        """Return how many octets at the start of a stream are whole messages; 0 = none yet."""
+        """Return how many bytes at the start of a stream are whole messages; 0 = none yet."""
         return len(data)
 
     @classmethod
@@ -63,8 +63,8 @@ def layer_of(
     transport: str = "udp",
     direction: int | None = None,
 ) -> type[Layer]:
-    """Return the layer of the dialect in which octets make most sense, by default of all there are;
-    without octets that of the usual dialect.
+    """Return the layer of the dialect in which bytes make most sense, by default of all there are;
+    without bytes that of the usual dialect.
     """
     module = import_module(f"netdissect.layers.{protocol}")
     known = dialects or module.DIALECTS
@@ -87,16 +87,16 @@ class PortReader(StreamLayer):
     transport: ClassVar[str]
     port: ClassVar[int]
     dialects: ClassVar[tuple[str, ...]]
-    """The one that was named, or those among which the octets decide."""
+    """The one that was named, or those among which the bytes decide."""
 
     @classmethod
     def reads(cls, data: bytes, direction: int | None = None) -> type[Layer]:
-        """Return the layer of some octets."""
+        """Return the layer of some bytes."""
         return layer_of(cls.protocol, data, cls.dialects, cls.transport, direction)
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **kwargs: Any) -> type[Layer]:
-        """Return the layer of these octets."""
+        """Return the layer of these bytes."""
         below = kwargs.get("_underlayer")
         port = getattr(below, "sport", None)
         direction = None if port is None else Direction(int(port == cls.port))

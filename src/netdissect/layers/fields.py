@@ -81,7 +81,7 @@ def innermost(field: Any) -> Any:
 
 
 def _split(state: Any) -> tuple[bytes, int]:
-    """Return (octets, bits already consumed of the first one) of a Scapy dissection state."""
+    """Return (bytes, bits already consumed of the first one) of a Scapy dissection state."""
     return state if isinstance(state, tuple) else (state, 0)
 
 
@@ -168,7 +168,7 @@ class LsbBits(_Enum, Field):  # type: ignore[misc]
         return _append(s, val or 0, self.size)
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in octets."""
+        """Return the length in bytes."""
         return self.size / 8
 
     def randval(self) -> Any:
@@ -206,7 +206,7 @@ class LsbVarULong(Field):  # type: ignore[misc]
         return _append(s, *varulong_groups(val or 0))
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in octets of the shortest form."""
+        """Return the length in bytes of the shortest form."""
         return varulong_groups(x or 0)[1] / 8
 
     def randval(self) -> Any:
@@ -215,7 +215,7 @@ class LsbVarULong(Field):  # type: ignore[misc]
 
 
 class LsbTail(Field):  # type: ignore[misc]
-    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last octet with
+    """All remaining bits as a `BitString`, re-aligned to its own start; closes the last byte with
     zeros.
     """
 
@@ -232,23 +232,23 @@ class LsbTail(Field):  # type: ignore[misc]
         return b"", slice_bits(data, bit)
 
     def addfield(self, pkt: Any, s: Any, val: bytes | None) -> bytes:
-        """Append the bits (8 for each octet of a plain `bytes`), then fill the octet with zeros."""
+        """Append the bits (8 for each byte of a plain `bytes`), then fill the byte with zeros."""
         return _close(_append(s, *insert(val or b"")), 0)
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept text for its octets."""
+        """Accept text for its bytes."""
         return x.encode() if isinstance(x, str) else x
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in octets."""
+        """Return the length in bytes."""
         return insert(x or b"")[1] / 8
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the octets as hex."""
+        """Return the bytes as hex."""
         return bytes(x or b"").hex()
 
     def randval(self) -> Any:
-        """Return random octets."""
+        """Return random bytes."""
         return RandBin(RandNum(0, 40))
 
 
@@ -260,20 +260,20 @@ def _close(state: Any, padding: int) -> bytes:
 
 
 class LsbPad(Field):  # type: ignore[misc]
-    """The unused high bits of the last octet; zero in every message that a real sender builds."""
+    """The unused high bits of the last byte; zero in every message that a real sender builds."""
 
     def __init__(self, name: str = "padding") -> None:
         Field.__init__(self, name, 0)
 
     def getfield(self, pkt: Any, s: Any) -> tuple[bytes, int | None]:
-        """Read up to the octet boundary; None where the message ends on one."""
+        """Read up to the byte boundary; None where the message ends on one."""
         data, bit = _split(s)
         if not bit:
             return data, None
         return data[1:], data[0] >> bit
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> bytes:
-        """Fill the octet."""
+        """Fill the byte."""
         return _close(s, index(val or 0))
 
     def i2len(self, pkt: Any, x: Any) -> float:
@@ -302,7 +302,7 @@ class Varint(_Enum, Field):  # type: ignore[misc]
         self.names = names
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
-        """Read one number; FieldFault `truncated` when its octets run out."""
+        """Read one number; FieldFault `truncated` when its bytes run out."""
         try:
             value, after = self.codec.read(s, 0, len(s))
         except VarintError as fault:
@@ -314,13 +314,13 @@ class Varint(_Enum, Field):  # type: ignore[misc]
         return s + self.codec.write(val or 0)
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
-        """Return the soft findings about the octets that were read."""
+        """Return the soft findings about the bytes that were read."""
         if self.codec.is_minimal(raw, value):
             return []
-        return [("overlong-varint", f"{self.name} = {value} uses {len(raw)} octets")]
+        return [("overlong-varint", f"{self.name} = {value} uses {len(raw)} bytes")]
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in octets of the shortest form."""
+        """Return the length in bytes of the shortest form."""
         return len(self.codec.write(x or 0))
 
     def randval(self) -> Any:
@@ -360,7 +360,7 @@ class IfLeft(Field):  # type: ignore[misc]
         return None if x is None else self.fld.any2i(pkt, x)
 
     def i2len(self, pkt: Any, x: Any) -> float:
-        """Return the length in octets, 0 when absent."""
+        """Return the length in bytes, 0 when absent."""
         return 0 if x is None else self.fld.i2len(pkt, x)
 
     def randval(self) -> Any:
@@ -369,28 +369,28 @@ class IfLeft(Field):  # type: ignore[misc]
 
 
 class Tail(StrField):  # type: ignore[misc]
-    """All remaining octets."""
+    """All remaining bytes."""
 
     def __init__(self, name: str, default: bytes = b"") -> None:
         StrField.__init__(self, name, default)
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the octets as hex."""
+        """Return the bytes as hex."""
         return bytes(x or b"").hex()
 
     def randval(self) -> Any:
-        """Return random octets."""
+        """Return random bytes."""
         return RandBin(RandNum(0, 40))
 
 
 class UserTail(Tail):
-    """All remaining octets, which are the application's own."""
+    """All remaining bytes, which are the application's own."""
 
     private = OCTETS
 
 
 class SizedBytes(StrField):  # type: ignore[misc]
-    """`length` octets, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
+    """`length` bytes, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
     are left.
     """
 
@@ -405,25 +405,25 @@ class SizedBytes(StrField):  # type: ignore[misc]
         """What it holds that a shared capture should not: a word of `model.dissection`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
-        """Read exactly the stated number of octets."""
+        """Read exactly the stated number of bytes."""
         size = self.length(pkt)
         if size < 0 or size > len(s):
             raise FieldFault(
-                "length-beyond-end", f"{self.name} wants {size} octets, {len(s)} are left", s
+                "length-beyond-end", f"{self.name} wants {size} bytes, {len(s)} are left", s
             )
         return s[size:], s[:size]
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the octets as hex."""
+        """Return the bytes as hex."""
         return bytes(x or b"").hex()
 
     def randval(self) -> Any:
-        """Return random octets."""
+        """Return random bytes."""
         return RandBin(RandNum(0, 40))
 
 
 class NulString(StrField):  # type: ignore[misc]
-    """Octets up to a NUL, which is not part of the value."""
+    """Bytes up to a NUL, which is not part of the value."""
 
     def __init__(self, name: str, default: bytes = b"") -> None:
         StrField.__init__(self, name, default)
@@ -436,23 +436,23 @@ class NulString(StrField):  # type: ignore[misc]
         return s[end + 1 :], s[:end]
 
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
-        """Append the octets and a NUL."""
+        """Append the bytes and a NUL."""
         return s + bytes(self.i2m(pkt, val)) + b"\0"
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in octets with the NUL."""
+        """Return the length in bytes with the NUL."""
         return len(x or b"") + 1
 
     def randval(self) -> Any:
-        """Return random octets without NUL."""
+        """Return random bytes without NUL."""
         return RandBin(RandNum(0, 20))
 
 
 class Embedded(PacketField):  # type: ignore[misc]
-    """Another layer in the next `length` octets (None: in all that are left).
+    """Another layer in the next `length` bytes (None: in all that are left).
 
     `choose(fields, octets)` names the layer; `fields` is the packet in Scapy and the scope in the
-    walker. FieldFault `length-beyond-end` when fewer octets are left.
+    walker. FieldFault `length-beyond-end` when fewer bytes are left.
     """
 
     __slots__ = ["choose", "length", "shown"]
@@ -471,13 +471,13 @@ class Embedded(PacketField):  # type: ignore[misc]
         self.shown = shown or name
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
-        """Return the octets of the inner layer."""
+        """Return the bytes of the inner layer."""
         if self.length is None:
             return s
         size = self.length(pkt)
         if size < 0 or size > len(s):
             raise FieldFault(
-                "length-beyond-end", f"{self.name} wants {size} octets, {len(s)} are left", s
+                "length-beyond-end", f"{self.name} wants {size} bytes, {len(s)} are left", s
             )
         return s[:size]
 
@@ -487,11 +487,11 @@ class Embedded(PacketField):  # type: ignore[misc]
         return s[len(octets) :], self.choose(pkt, octets)(octets, _parent=pkt)
 
     def i2m(self, pkt: Any, i: Any) -> bytes:
-        """Return the octets of the inner layer; none without one."""
+        """Return the bytes of the inner layer; none without one."""
         return b"" if i is None else bytes(i)
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in octets."""
+        """Return the length in bytes."""
         return len(self.i2m(pkt, x))
 
     def randval(self) -> Any:
@@ -502,9 +502,9 @@ class Embedded(PacketField):  # type: ignore[misc]
 class Items(PacketListField):  # type: ignore[misc]
     """A list of one layer: `count` of them, or up to the end of the data (count None).
 
-    A count larger than the data holds ends with the data; the walker then says so. `reserve` octets
+    A count larger than the data holds ends with the data; the walker then says so. `reserve` bytes
     at the end belong to the fields behind the list. Where items are of several layers, `choose`
-    (fields, octets) names that of the next one, and `item` is what they have in common.
+    (fields, bytes) names that of the next one, and `item` is what they have in common.
     """
 
     __slots__ = ["choose", "count", "item", "reserve"]
@@ -536,10 +536,10 @@ class Items(PacketListField):  # type: ignore[misc]
             return LIST_LIMIT
 
     def getfield(self, pkt: Any, s: bytes) -> Any:
-        """Read the items, but none of the reserved octets.
+        """Read the items, but none of the reserved bytes.
 
         Ends at an item that could not be read, or that took nothing: stock Scapy goes on up to the
-        limit, which makes seconds of a few hostile octets.
+        limit, which makes seconds of a few hostile bytes.
         """
         edge = max(0, len(s) - self.reserve)
         rest, kept = s[:edge], s[edge:]

@@ -9,7 +9,7 @@ __all__ = ["STRONG", "Claim", "Hints", "Sample"]
 
 Sample: TypeAlias = tuple[int, int, bytes]
 """(0 or 1: which endpoint sent it, 0 = the sender of the flow's first packet; time_ns; payload
-octets).
+bytes).
 """
 
 STRONG = 60
@@ -39,7 +39,7 @@ class Claim:
     waits: bool = False
     """True where what comes next may tell more: it takes no flow while more may come."""
     attempt: bool = False
-    """True where the flow's first datagram asks for a connection, whatever its octets look like."""
+    """True where the flow's first datagram asks for a connection, whatever its bytes look like."""
 
     def __reduce__(self) -> tuple[type[Claim], tuple[Any, ...]]:
         # Compiled, a frozen value that was made empty cannot be filled afterwards.

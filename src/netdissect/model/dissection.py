@@ -17,7 +17,7 @@ MASK = "********"
 TEXT = "text"
 """A field that holds what people wrote, or what says who they are."""
 OCTETS = "octets"
-"""A field that holds an application's own octets, texts perhaps among them."""
+"""A field that holds an application's own bytes, texts perhaps among them."""
 JSON = "json"
 """A field that holds JSON: the strings in it are text, the names of its members are not."""
 ADDRESS = "address"
@@ -51,7 +51,7 @@ class FieldNode:
         self.value = value
         """Typed value: int, float, bool, str, bytes, None, list; for a node with children, None."""
         self.bit_offset = bit_offset
-        """First bit in `buffer`. Bit i is bit i % 8 of octet i // 8, counted in the layer's own bit
+        """First bit in `buffer`. Bit i is bit i % 8 of byte i // 8, counted in the layer's own bit
         order.
         """
         self.bit_length = bit_length
@@ -131,18 +131,18 @@ class FieldNode:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Octets that offsets refer to."""
+    """Bytes that offsets refer to."""
 
     name: str
     """`payload` for the wire, else what made it: `decompressed`, `reassembled`, `re-aligned`."""
     data: bytes
-    """The octets."""
+    """The bytes."""
     source: tuple[int, int] | None = None
     """First bit and length in bits of what they were made of; None = not one place."""
     of: int = 0
     """Index of the buffer that `source` is in: the payload, unless one was taken out of another."""
     private: str = ""
-    """As of a field: what all of the octets are."""
+    """As of a field: what all of the bytes are."""
 
 
 class MessageView:
@@ -163,9 +163,9 @@ class MessageView:
         self.type = type
         """Type name, as counted in `connections`."""
         self.offset = offset
-        """First octet in its buffer."""
+        """First byte in its buffer."""
         self.length = length
-        """Length in octets."""
+        """Length in bytes."""
         self.fields = fields
         """Typed values by name."""
         self.node = node
@@ -206,7 +206,7 @@ class Dissection:
         self.transport = transport
         """`udp` or `tcp`."""
         self.buffers = buffers
-        """Octets; index 0 is the payload on the wire."""
+        """Bytes; index 0 is the payload on the wire."""
         self.root = root
         """The tree."""
         self.annotations: list[Annotation] = [] if annotations is None else annotations

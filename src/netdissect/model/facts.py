@@ -21,7 +21,7 @@ class FrameFacts:
     """"address:port"."""
     dst: str
     length: int
-    """Payload octets on the wire."""
+    """Payload bytes on the wire."""
     seq: int | None = None
     """TCP sequence number on the wire."""
     ack: int | None = None

@@ -19,9 +19,9 @@ class Interval:
     """`Direction`."""
     datagrams: int = 0
     octets: int = 0
-    """Payload octets."""
+    """Payload bytes."""
     repeated_octets: int = 0
-    """Octets of datagrams that carried nothing but copies already seen."""
+    """Bytes of datagrams that carried nothing but copies already seen."""
     units: int = 0
     """Units first seen in this span."""
     copies: int = 0
@@ -51,7 +51,7 @@ class Interval:
 
     @property
     def goodput(self) -> float:
-        """Return the octets per second that were not mere repetition."""
+        """Return the bytes per second that were not mere repetition."""
         return (self.octets - self.repeated_octets) * 1e9 / self.span_ns
 
     @property

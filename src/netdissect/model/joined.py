@@ -197,13 +197,13 @@ class StreamReport:
     toward: int
     """Capture next to the sender: 0 or 1."""
     octets: tuple[int, int]
-    """Octets of the stream in each capture."""
+    """Bytes of the stream in each capture."""
     equal: bool | None
     """Whether they are the same; None where a gap in a capture leaves it open."""
     differs_at: int | None
-    """Offset of the first octet that differs or is missing on one side."""
+    """Offset of the first byte that differs or is missing on one side."""
     delay: RttSummary = field(default_factory=RttSummary)
-    """From an octet's first sight at the sender to its first sight at the receiver."""
+    """From a byte's first sight at the sender to its first sight at the receiver."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The keys of flows, as octets: what is in them, and the key of the other direction."""
+"""The keys of flows, as bytes: what is in them, and the key of the other direction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 FlowKey: TypeAlias = bytes
-"""Source address, destination address, source port, destination port, as on the wire: 12 octets for
+"""Source address, destination address, source port, destination port, as on the wire: 12 bytes for
 IPv4, 36 for IPv6. Two more tell apart flows of the same endpoints on several interfaces.
 """
 
@@ -53,7 +53,7 @@ def flow_texts(key: FlowKey) -> tuple[str, str]:
 
 
 def flow_sides(key: FlowKey) -> tuple[bytes, bytes]:
-    """Return (source, destination) of a flow key as octets, each the address and then the port."""
+    """Return (source, destination) of a flow key as bytes, each the address and then the port."""
     size = _address_size(key)
     ports = key[2 * size : 2 * size + 4]
     return key[:size] + ports[:2], key[size : 2 * size] + ports[2:]

@@ -1,4 +1,4 @@
-"""Words of octets and rows of machine integers, from mypy's run-time library. Compiled, a call of
+"""Words of bytes and rows of machine integers, from mypy's run-time library. Compiled, a call of
 these is a few instructions; interpreted, it is one call of C.
 
 It calls itself young, so this is the only module that names it.

@@ -42,8 +42,8 @@ __all__ = [
 ]
 
 Frame: TypeAlias = tuple[int, int, int, bytes, int]
-"""(frame number from 1, time in ns since the Unix epoch, link type, captured octets, length on the
-wire in octets). In batches of a pcapng file with several interfaces the link type has the number of
+"""(frame number from 1, time in ns since the Unix epoch, link type, captured bytes, length on the
+wire in bytes). In batches of a pcapng file with several interfaces the link type has the number of
 the frame's interface, from 1, above its 16 bits: see `LINK_BITS`.
 """
 
@@ -59,13 +59,13 @@ class PacketKind(IntEnum):
     UDP = 0
     """A whole UDP datagram (IP fragments already joined)."""
     TCP = 1
-    """One TCP segment, with the octets of the stream that it made available in order."""
+    """One TCP segment, with the bytes of the stream that it made available in order."""
     ICMP_UNREACHABLE = 2
     """An ICMP/ICMPv6 port-unreachable error quoting a datagram; the key is that of the quoted
     datagram.
     """
     TCP_STREAM = 3
-    """No packet: octets of a TCP direction released behind a gap that will not be filled (the peer
+    """No packet: bytes of a TCP direction released behind a gap that will not be filled (the peer
     acknowledged it, a bound was reached, the connection was replaced or evicted, or the capture
     ended). The payload is empty, `TcpSegment.flags` is 0, `TcpSegment.stream` holds the pieces. It
     counts neither as a packet nor as a segment; frame and time are those of what released it."""
@@ -74,9 +74,9 @@ class PacketKind(IntEnum):
 Packet: TypeAlias = tuple[
     PacketKind, int, int, FlowKey, bytes, "TcpSegment | None", tuple[str, ...]
 ]
-"""(kind, frame number, time_ns, flow key, payload octets, TCP segment for kind TCP, fault codes).
+"""(kind, frame number, time_ns, flow key, payload bytes, TCP segment for kind TCP, fault codes).
 
-For TCP the payload is the segment's own octets; `TcpSegment.stream` holds what became readable in
+For TCP the payload is the segment's own bytes; `TcpSegment.stream` holds what became readable in
 order.
 Fault codes are rows of the catalogue (`ip-fragment-overlap`, `udp-length`, `snapped` ...), normally
 the empty tuple.
@@ -107,18 +107,18 @@ SIDES: Final = ("client", "server")
 
 
 class StreamPiece(NamedTuple):
-    """Consecutive octets of a TCP direction that have just become readable in order."""
+    """Consecutive bytes of a TCP direction that have just become readable in order."""
 
     offset: int
-    """Offset in the direction's stream, 0 = the octet after the SYN (or the first octet seen, mid-
+    """Offset in the direction's stream, 0 = the byte after the SYN (or the first byte seen, mid-
     stream).
     """
     data: bytes
-    """The octets."""
+    """The bytes."""
     frames: tuple[int, ...]
-    """Frame numbers that the octets came from, ascending."""
+    """Frame numbers that the bytes came from, ascending."""
     gap_octets: int = 0
-    """Octets missing right before this piece because the capture does not have them; 0 where the
+    """Bytes missing right before this piece because the capture does not have them; 0 where the
     stream is whole.
     """
 
@@ -135,7 +135,7 @@ class TcpSegment(NamedTuple):
     window: int
     """Receive window as on the wire, unscaled."""
     payload_length: int
-    """Octets of data on the wire (may be more than captured)."""
+    """Bytes of data on the wire (may be more than captured)."""
     ip_id: int | None
     """IPv4 identification; None for IPv6."""
     timestamps: tuple[int, int] | None
@@ -143,7 +143,7 @@ class TcpSegment(NamedTuple):
     sack: tuple[tuple[int, int], ...]
     """SACK blocks as (left edge, right edge), wire sequence numbers."""
     stream_start: int
-    """Extended (unwrapped) offset of the first data octet in this direction's stream; may be
+    """Extended (unwrapped) offset of the first data byte in this direction's stream; may be
     negative before the base.
     """
     connection: int

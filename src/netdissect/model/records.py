@@ -86,9 +86,9 @@ class MessageRecord:
     type: str
     """Type name, as counted in `connections`; `datagram` where the payload has no messages."""
     offset: int
-    """First octet in its buffer."""
+    """First byte in its buffer."""
     length: int
-    """Length in octets."""
+    """Length in bytes."""
     fields: dict[str, Any]
     """Typed values by name."""
     reliability: Reliability | None = None
@@ -137,14 +137,14 @@ class DatagramRecord:
     """None = no known protocol."""
     dialect: str | None
     length: int
-    """Payload octets."""
+    """Payload bytes."""
     frames: tuple[int, ...] = ()
-    """All frames that the octets came from; empty for a whole UDP datagram in one frame."""
+    """All frames that the bytes came from; empty for a whole UDP datagram in one frame."""
     stream: tuple[FlowKey, int, int] | None = None
     """TCP: key of the direction, ordinal of the connection on it, and where in the stream the
-    octets begin."""
+    bytes begin."""
     payload: bytes = b""
-    """The octets."""
+    """The bytes."""
     dissection: Dissection | None = None
     """The tree; None for an unknown protocol."""
     messages: list[MessageRecord] = field(default_factory=list)

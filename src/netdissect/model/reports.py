@@ -278,12 +278,12 @@ class CaptureInfo:
     comments: list[str] = field(default_factory=list)
     frames: int = 0
     octets: int = 0
-    """Octets on the wire."""
+    """Bytes on the wire."""
     first_time_ns: int | None = None
     last_time_ns: int | None = None
     nanosecond: bool = False
     truncated_at: int | None = None
-    """Offset in the (decompressed) file of the first octet that could not be read as a record; None
+    """Offset in the (decompressed) file of the first byte that could not be read as a record; None
     for a whole file.
     """
     damage: str | None = None

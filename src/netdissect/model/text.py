@@ -16,7 +16,7 @@ _WRITTEN = re.compile(rf"\\\\|{_ESCAPE}")
 
 
 def escape(char: str) -> str:
-    r"""Return a character as an escape: an octet that was no UTF-8 (PEP 383) as `\xNN`."""
+    r"""Return a character as an escape: a byte that was no UTF-8 (PEP 383) as `\xNN`."""
     code = ord(char)
     if 0xDC80 <= code <= 0xDCFF:  # noqa: PLR2004
         code -= 0xDC00
@@ -28,7 +28,7 @@ def escape(char: str) -> str:
 def well_formed(text: str) -> str:
     r"""Return text that every Unicode encoding can hold.
 
-    Text with lone surrogates is written with escapes: `\xNN` for an octet that was no UTF-8,
+    Text with lone surrogates is written with escapes: `\xNN` for a byte that was no UTF-8,
     `\uNNNN` for another half of a pair, `\\` for a backslash; so is text that holds what looks like
     such an escape, so that `restored` can tell. All other text stays as it is.
     """

@@ -134,7 +134,7 @@ def look_ahead(
         source: what is to be read.
         options: decode-as rules and the like.
         processes: processes that share the work; None = as many as pay.
-        most: octets of a file that is looked at; None = any.
+        most: bytes of a file that is looked at; None = any.
 
     """
     if options.near is not None:
@@ -148,7 +148,7 @@ def first_look(
     source: Source, options: Options, *, processes: int | None = 1, most: int | None = None
 ) -> Analysis | None:
     """Return everything that a file holds; None for what cannot be read twice, or has more than
-    `most` octets. Told along the way is only `options.on_late`.
+    `most` bytes. Told along the way is only `options.on_late`.
     """
     if not isinstance(source, (str, os.PathLike)):
         return None

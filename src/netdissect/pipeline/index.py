@@ -1,4 +1,4 @@
-"""A capture as rows for a screen: a few numbers a datagram in memory, its octets in a file without
+"""A capture as rows for a screen: a few numbers a datagram in memory, its bytes in a file without
 a name. A record is made of a row when it is shown, and only then.
 """
 
@@ -29,7 +29,7 @@ __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Pa
 MAX_ROWS = 20_000_000
 """Datagrams that are listed; those beyond are tracked, and counted as left out."""
 MAX_SPOOL = 4_000_000_000
-"""Octets of payload that are kept; rows beyond are listed without their octets."""
+"""Bytes of payload that are kept; rows beyond are listed without their bytes."""
 MAX_PARTIES = 400_000
 """Directions of connections, and flows of no known protocol, that are told apart."""
 MAX_HITS = 1_000_000
@@ -85,7 +85,7 @@ class Index(Records):
         self.owners = array("I")
         """Index into `parties`."""
         self.starts = array("Q")
-        """Where the octets of each row begin."""
+        """Where the bytes of each row begin."""
         self.sizes = array("I")
         self.marks = array("B")
         self.acked = array("I")
@@ -94,7 +94,7 @@ class Index(Records):
         """Frame of the first copy, where the row is a further one; else 0."""
         self.parties: list[Party] = []
         self.joined: dict[int, tuple[int, ...]] = {}
-        """Row -> the frames that its octets came from, where they are several."""
+        """Row -> the frames that its bytes came from, where they are several."""
         self.hits: dict[str, array[int]] = {}
         """Code of a finding -> its frames."""
         self.first_hits: dict[str, int] = {}
@@ -109,12 +109,12 @@ class Index(Records):
         self._order: array[int] | None = None
         """The rows in order of their frames, where they are not."""
         self._tail = (0, bytearray())
-        """(octets in the file, those that follow them): one value, as two threads use it."""
+        """(bytes in the file, those that follow them): one value, as two threads use it."""
         self._file = tempfile.TemporaryFile(prefix="netdissect-", buffering=0)  # noqa: SIM115 - as long as this
         weakref.finalize(self, self._file.close)
 
     def close(self) -> None:
-        """Give the octets back."""
+        """Give the bytes back."""
         self._file.close()
 
     # -- filling -----------------------------------------------------------------------------------
@@ -317,11 +317,11 @@ class Index(Records):
         return array("I", [row for row, owner in enumerate(owners) if owner in mine])
 
     def length(self, row: int) -> int:
-        """Return how many octets a row has."""
+        """Return how many bytes a row has."""
         return self.sizes[row]
 
     def payload(self, row: int) -> bytes:
-        """Return the octets of a row."""
+        """Return the bytes of a row."""
         start, end = self.starts[row], self.starts[row] + self.sizes[row]
         written, buffer = self._tail
         if start >= written:

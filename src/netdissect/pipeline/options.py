@@ -41,7 +41,7 @@ class Options:
     dialects: Mapping[str, str] = field(default_factory=dict)
     """Protocol -> full name of the dialect to use wherever the protocol is found."""
     reading: Reading | None = None
-    """What the user says about octets that nothing on the wire tells; None = nothing."""
+    """What the user says about bytes that nothing on the wire tells; None = nothing."""
     limits: Limits = field(default_factory=Limits)
     """From where on a connection is told to be bad."""
     strict: bool = False
@@ -96,11 +96,11 @@ def reading(
     inflate_limit: int | None = None,
     inflate_ratio: int | None = None,
 ) -> Reading | None:
-    """Return what the user says about octets; None where that is nothing.
+    """Return what the user says about bytes; None where that is nothing.
 
     Args:
         byte_order: `little` or `big`.
-        inflate_limit: octets of one inflated message at most.
+        inflate_limit: bytes of one inflated message at most.
         inflate_ratio: the same as a multiple of its size.
 
     """

@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 MIN_OCTETS = 24_000_000
-"""Captures below this size are done before a second process would help, octets."""
+"""Captures below this size are done before a second process would help, bytes."""
 MAX_SHARES = 8
 """Processes at most: every one of them reads the whole file."""
 
@@ -247,7 +247,7 @@ class _Child:
         """Wait for the part; its reports stay in the pipe."""
         with _complaint():
             wait(self.pipe.fileno())
-            # The octets come from a process of our own, over a pipe that nobody else holds.
+            # The bytes come from a process of our own, over a pipe that nobody else holds.
             part: Part = pickle.load(self.pipe)  # noqa: S301
         return part
 

@@ -53,7 +53,7 @@ class Flow:
         self.packets: list[tuple[int, Packet]] = []
         """(endpoint, packet) of everything held, for the replay."""
         self.octets = 0
-        """Octets held."""
+        """Bytes held."""
         self.alone = 0
         """1 where what it began with proves no protocol without more."""
         self.last_ns = last_ns

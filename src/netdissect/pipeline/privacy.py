@@ -1,12 +1,12 @@
 """Writes over what a shared capture should not hold, in one datagram or message, sizes unchanged.
 
 Which fields hold it the layers say (`FieldNode.private`); how text is written over without changing
-a size where octets are packed, the protocol's module of that name says:
+a size where bytes are packed, the protocol's module of that name says:
 
-* `COSTS`: what each octet costs where it is packed, or no such name where all cost the same.
-* `PACKERS`: buffer -> (packed octets, octets, new octets) -> packed new octets of the same size, or
+* `COSTS`: what each byte costs where it is packed, or no such name where all cost the same.
+* `PACKERS`: buffer -> (packed bytes, bytes, new bytes) -> packed new bytes of the same size, or
   None where that cannot be.
-* `WRITERS`: word of a field -> (octets, writer of text) -> octets.
+* `WRITERS`: word of a field -> (bytes, writer of text) -> bytes.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ __all__ = ["FLATTEST", "Writer", "rewritten"]
 FLATTEST = 8
 """Steps from a text of all letters to one of one letter."""
 _RUN = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]+){4,}")
-"""What is taken for text among an application's octets."""
+"""What is taken for text among an application's bytes."""
 _UNALIGNED_RUN = re.compile(rb"[\x20-\x7e]{6,}")
-"""The same where it begins within an octet."""
+"""The same where it begins within a byte."""
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _HALF = re.compile(rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
 """Half of a surrogate pair in JSON: stays, as it may be a fault that was found."""
 _ADDRESS_OCTETS = 16
 _Edit = tuple[int, int, bytes]
-"""(first bit, length in bits, new octets)."""
+"""(first bit, length in bits, new bytes)."""
 
 
 class Writer(Protocol):
     """What stands for texts and addresses. The same for the same, and as long."""
 
     def text(self, octets: bytes, costs: Sequence[int] | None = None, *, flat: int = 0) -> bytes:
-        """Return octets in which every visible character is another one, at the same cost; where it
+        """Return bytes in which every visible character is another one, at the same cost; where it
         is to be `flat`, one letter in that many places of `FLATTEST`.
         """
 
     def address(self, octets: bytes) -> bytes:
-        """Return another address of 4 or 16 octets."""
+        """Return another address of 4 or 16 bytes."""
 
 
 def rewritten(record: DatagramRecord, writer: Writer) -> tuple[bytes, int]:
@@ -79,7 +79,7 @@ class _Rewriter:
         self._writers: dict[str, Any] = getattr(module, "WRITERS", {})
         self._texts: list[FieldNode] = []
         self._decoded: list[FieldNode] = []
-        """What an application's octets were read as."""
+        """What an application's bytes were read as."""
         self._private: list[FieldNode] = []
         self._edits: dict[int, list[_Edit]] = {}
         self._flat = 0
@@ -178,7 +178,7 @@ class _Rewriter:
         self._edit(node.buffer, start, length - 8 * skip, new)
 
     def _octets(self, node: FieldNode) -> bytes:
-        """Return the octets of a field, least significant bit first where it begins within one."""
+        """Return the bytes of a field, least significant bit first where it begins within one."""
         data = self._tree.buffers[node.buffer].data
         first, length = node.bit_offset, node.bit_length
         if not (first & 7 or length & 7):
@@ -219,7 +219,7 @@ class _Rewriter:
         return octets[:own] + self._text(octets[own:])
 
     def _unaligned(self, octets: bytes) -> bytes:
-        """Write over what reads as text from within an octet on."""
+        """Write over what reads as text from within a byte on."""
         size = len(octets)
         for shift in range(1, 8):
             number = int.from_bytes(octets, "little")

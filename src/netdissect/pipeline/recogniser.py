@@ -33,19 +33,19 @@ forgotten, so that what comes on their ports later is looked at anew.
 MAX_OTHER = 100_000
 """Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
 MAX_SAMPLE_OCTETS = 64 * 1024
-"""Octets held per flow for recognition."""
+"""Bytes held per flow for recognition."""
 MAX_SAMPLED_OCTETS = 256 * 1024 * 1024
-"""Octets held for recognition in all; beyond, the flows idle longest are judged and let go."""
+"""Bytes held for recognition in all; beyond, the flows idle longest are judged and let go."""
 LOOK_AGAIN: Final = 256
 """Datagrams of a flow that nobody claimed after which it is looked at again; four times as many
 after each further look.
 """
 SAMPLE_PIECES: Final = 256
-"""Pieces of stream held for recognition: a message can be cut into pieces of one octet."""
+"""Pieces of stream held for recognition: a message can be cut into pieces of one byte."""
 SAMPLE_PACKETS: Final = 1024
 """Segments held for recognition, those without data included."""
 SAMPLE_OCTETS: Final = 128 * 1024
-"""Octets of stream held for recognition."""
+"""Bytes of stream held for recognition."""
 
 _SAMPLE_DATAGRAMS: Final = max(SAMPLE_SIZES)
 _PACKETS: Final = 4 * _SAMPLE_DATAGRAMS
@@ -422,7 +422,7 @@ class Recogniser:
                     del self._others[name]
 
     def _bound(self) -> None:
-        """Let flows go where too many wait, or too many octets of theirs."""
+        """Let flows go where too many wait, or too many bytes of theirs."""
         waiting = len(self._sampled) + len(self._lone)
         if waiting > MAX_SAMPLED:
             self._evict("MAX_SAMPLED", max(1, waiting // 10))

@@ -56,7 +56,7 @@ oldest leaves as it stands. One datagram can bring hundreds of units.
 _RECORD_OCTETS: Final = 600
 _EVENT_OCTETS: Final = 250
 _UNIT_OCTETS: Final = 1000
-"""What a datagram, an event and a unit of it take beside their octets."""
+"""What a datagram, an event and a unit of it take beside their bytes."""
 
 MAX_INSPECTORS = 256
 """Connections whose trees are completed from earlier datagrams at once."""
@@ -383,7 +383,7 @@ def _agreed(item: Seen) -> tuple[Finding, ...]:
 
 
 def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -> None:
-    """Add what the framer of a stream has found: it sees segments, the octets alone do not tell."""
+    """Add what the framer of a stream has found: it sees segments, the bytes alone do not tell."""
     known = {note.code for note in tree.annotations}
     rows = {row.code: row for row in protocol.codes}
     for fault in faults:

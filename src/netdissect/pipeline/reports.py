@@ -1,5 +1,5 @@
 """The reports of an analysis, in order of their first frames. A few are kept as they are; of many
-each is packed into a few hundred octets, in memory first and then in a file without a name, and
+each is packed into a few hundred bytes, in memory first and then in a file without a name, and
 made anew whenever it is asked for. So memory does not grow with the capture.
 """
 
@@ -24,10 +24,10 @@ __all__ = ["MAX_IN_MEMORY", "MAX_PLAIN", "Reports"]
 MAX_PLAIN = 256
 """Reports that are kept as they are; with one more, all are packed."""
 MAX_IN_MEMORY = 2_000_000
-"""Octets of packed reports in memory; with more, they lie in a file."""
+"""Bytes of packed reports in memory; with more, they lie in a file."""
 
 _PIECE = 65_536
-"""Octets that are copied at a time."""
+"""Bytes that are copied at a time."""
 
 _Maker = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -107,7 +107,7 @@ class _Store:
         start = self._starts[place]
         end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
         self._file.seek(start)
-        # The octets are our own: nobody else has the file, or the pipe over which they came.
+        # The bytes are our own: nobody else has the file, or the pipe over which they came.
         report: ConnectionReport = pickle.loads(self._file.read(end - start))  # noqa: S301
         report.connection = self.numbers[place]
         return report

@@ -21,10 +21,10 @@ MAX_RECENT = 32_768
 MAX_SCENE = 40
 """Datagrams of one scene at most."""
 MAX_DISORDER = 1024
-"""Frames that a datagram may have waited for its flow to be recognised, or for missing octets."""
+"""Frames that a datagram may have waited for its flow to be recognised, or for missing bytes."""
 
 Told = Callable[[int, int, int, int, int], None]
-"""Called with connection, direction, time in ns, frame and octets of each datagram."""
+"""Called with connection, direction, time in ns, frame and bytes of each datagram."""
 
 
 class Scene:

@@ -1,4 +1,4 @@
-"""Takes passwords out of a record before it is shown: values, and the octets that spell them."""
+"""Takes passwords out of a record before it is shown: values, and the bytes that spell them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _child(node: FieldNode | None, name: str) -> FieldNode | None:
 
 
 def _blank(tree: Dissection, node: FieldNode) -> None:
-    """Replace the value of a node, its octets, and the octets that theirs were made of."""
+    """Replace the value of a node, its bytes, and the bytes that theirs were made of."""
     before = tree.buffers[node.buffer].data.hex()
     node.value, node.display = MASK, ""
     _stars(tree, node.buffer, (node.bit_offset, node.bit_length))

@@ -14,7 +14,7 @@ from netdissect.protocols.base import Protocol
 __all__ = ["SERVER_SCORE", "Servers", "with_handshake"]
 
 MAX_UNTOLD = 256
-"""A TCP flow with more octets than this speaks for itself."""
+"""A TCP flow with more bytes than this speaks for itself."""
 MAX_SERVERS = 4096
 """Endpoints remembered as servers of a protocol."""
 SERVER_SCORE: Final = 60

@@ -48,7 +48,7 @@ class Share:
 
 
 def _source(key: FlowKey) -> i64:
-    """Return the last two octets of the source address, and the port behind them."""
+    """Return the last two bytes of the source address, and the port behind them."""
     at: i64 = 0 if len(key) < _IPV6_KEY else 12
     ports = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
     return read_i64_be(key, at) >> 16 & 0xFFFF_0000 | ports >> 16 & 0xFFFF

@@ -27,12 +27,12 @@ as they stand.
 """
 
 Count = Callable[[int, str, int, int, int, Sequence[str | None]], None]
-"""Called with connection, protocol, direction, time in ns, octets, and the kinds of the copies of
+"""Called with connection, protocol, direction, time in ns, bytes, and the kinds of the copies of
 units.
 """
 
 _Held = tuple[int, int, Connection, int, int, tuple[tuple[UnitRecord, Copy], ...]]
-"""(frame, time, connection, direction, octets, copies)."""
+"""(frame, time, connection, direction, bytes, copies)."""
 
 
 class Counted:

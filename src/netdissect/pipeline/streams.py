@@ -59,13 +59,13 @@ class StreamPort:
         return True
 
     def segment(self, packet: Packet, segment: TcpSegment) -> None:
-        """Track any segment of the connection, or octets released behind a gap."""
+        """Track any segment of the connection, or bytes released behind a gap."""
         connection, direction = self._connection, self._direction
         kind, frame, time_ns, _, _, _, faults = packet
         connection.mid_stream |= segment.mid_stream
         if kind == PacketKind.TCP:
             if segment.payload_length:
-                # Segments count as sent, repeats included; octets once, as the stream has them.
+                # Segments count as sent, repeats included; bytes once, as the stream has them.
                 octets = sum(len(piece.data) for piece in segment.stream)
                 connection.segment(direction, frame, time_ns, octets)
             connection.transport_segment(direction, frame, time_ns, segment)
@@ -75,7 +75,7 @@ class StreamPort:
             if self._stream is not None:
                 self._stream.octets(direction, piece)
             if segment.mid_stream and not piece.offset and not piece.gap_octets:
-                # Nobody knows how much came before: at least one octet counts as missing.
+                # Nobody knows how much came before: at least one byte counts as missing.
                 piece = StreamPiece(piece.offset, piece.data, piece.frames, 1)  # noqa: PLW2901
             self._feed(frame, time_ns, piece)
         if segment.flags & (_FIN | _RST) and self._stream is None:

@@ -244,7 +244,7 @@ class _Bins:
         self._newest: tuple[int, int, list[int]] = (0, 0, [])
         """Start, end and counts of the span that was asked for last."""
         self.rows: dict[int, list[int]] = {}
-        """Index -> units, sent again, told lost, skipped, datagrams, octets, first frame."""
+        """Index -> units, sent again, told lost, skipped, datagrams, bytes, first frame."""
 
     def row(self, time_ns: int) -> list[int]:
         """Return the counts of the span that holds a moment."""

@@ -38,9 +38,9 @@ __all__ = [
 Fault = str | tuple[str, str]
 """A catalogue code, alone or with a sentence that says more."""
 Framed = tuple[bytes, tuple[int, ...], tuple[Fault, ...], int]
-"""(octets of one framed message, frames that they came from, faults, offset in the stream).
+"""(bytes of one framed message, frames that they came from, faults, offset in the stream).
 
-Without octets there is no message, only faults.
+Without bytes there is no message, only faults.
 """
 
 
@@ -94,7 +94,7 @@ class Inspector(Shape):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a user says about octets that nothing on the wire tells."""
+    """What a user says about bytes that nothing on the wire tells."""
 
     byte_order: str | None = None
     """`<` or `>`: order of numbers where a format leaves it open; None = found out."""
@@ -104,7 +104,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """Octets that are no packet, read in one of the protocol's codes."""
+    """Bytes that are no packet, read in one of the protocol's codes."""
 
     values: dict[str, Any]
     """Plain values by name."""
@@ -149,7 +149,7 @@ class Protocol(ABC):
     carrier: str | None = None
     """Dotted name of the module that knows what carries a message, for building: `wrap(dialect,
     transport, packet)`, and where the layer module's own will not do `root(dialect, transport,
-    octets)` and `rebuild(dialect, transport, fields)`; None = a message is a datagram."""
+    bytes)` and `rebuild(dialect, transport, fields)`; None = a message is a datagram."""
     drivers: Mapping[str, str] = MappingProxyType({})
     """Transport -> "module:class" of the fuzz driver; the first is the usual one."""
     servers: Mapping[str, str] = MappingProxyType({})
@@ -161,7 +161,7 @@ class Protocol(ABC):
     """Another tool's name of a field -> ours, for filters."""
     privacy: str | None = None
     """Dotted name of the module that knows how text is written over without changing a size (see
-    `pipeline/privacy.py`); None = every octet costs the same."""
+    `pipeline/privacy.py`); None = every byte costs the same."""
     wireshark: str | None = None
     """Dotted name of the module that compares with Wireshark's dissector of the protocol, for
     `verify`; None = Wireshark has none."""
@@ -228,11 +228,11 @@ class Protocol(ABC):
         return self
 
     def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
-        """Return what octets are in one of the protocol's codes where no dialect takes them for a
+        """Return what bytes are in one of the protocol's codes where no dialect takes them for a
         packet (`decode`), else None.
 
         Args:
-            payload: the octets.
+            payload: the bytes.
             packet: the user says that they are a packet: only what cannot be chance.
 
         """

@@ -163,7 +163,7 @@ class Foreign(Protocol):
         return found if isinstance(found, Hints) else super().next_hints(hints)
 
     def fragment(self, payload: bytes, *, packet: bool) -> Fragment | None:
-        """Return what octets are in one of the protocol's codes."""
+        """Return what bytes are in one of the protocol's codes."""
         found = self._safely(None, lambda: self._inner.fragment(payload, packet=packet))
         return found if isinstance(found, Fragment) else None
 

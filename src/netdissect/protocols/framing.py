@@ -13,9 +13,9 @@ from netdissect.protocols.base import Framed
 __all__ = ["LengthPrefixed", "Prefix", "chain_start"]
 
 _MAX_LOST: Final = 16 * 1024
-"""Octets searched for the start of a message; beyond, the first half of them is given up."""
+"""Bytes searched for the start of a message; beyond, the first half of them is given up."""
 _GROWTH: Final = 64
-"""Octets that come before the next search, at least: a piece can be one octet."""
+"""Bytes that come before the next search, at least: a piece can be one byte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class Prefix:
     """How messages follow their own length in a stream."""
 
     width: int
-    """Octets of the length, little endian; it does not count itself."""
+    """Bytes of the length, little endian; it does not count itself."""
     limit: int
-    """Largest message, octets."""
+    """Largest message, bytes."""
     telling: int
     """So many messages in a row that could be the protocol's are no chance."""
     fits: Callable[[bytes], bool]
-    """Whether octets could be a message."""
+    """Whether bytes could be a message."""
     begins: Pattern[bytes]
     """Matches, without taking anything, wherever a length and a message could begin."""
     is_signed: bool = False
@@ -41,7 +41,7 @@ class Prefix:
 
 
 def chain_start(data: bytes, prefix: Prefix) -> int | None:
-    """Return where `prefix.telling` messages in a row begin, or fewer that fill the octets exactly;
+    """Return where `prefix.telling` messages in a row begin, or fewer that fill the bytes exactly;
     None where nothing does.
     """
     for match in prefix.begins.finditer(data):
@@ -64,8 +64,8 @@ def chain_start(data: bytes, prefix: Prefix) -> int | None:
 class LengthPrefixed:
     """Messages that follow their own length, little endian; the length does not count itself.
 
-    Holds at most one message: `limit` octets and the prefix. After an impossible length or a gap in
-    the stream the start of the next message is not known: octets are skipped up to messages in a
+    Holds at most one message: `limit` bytes and the prefix. After an impossible length or a gap in
+    the stream the start of the next message is not known: bytes are skipped up to messages in a
     row that could be the protocol's.
     """
 
@@ -99,9 +99,9 @@ class LengthPrefixed:
         self._frames: list[int] = []
         self._lost = False
         self._search_at = 0
-        """Octets held at which the next message is looked for again."""
+        """Bytes held at which the next message is looked for again."""
         self.skipped = 0
-        """Octets that belong to no message that could be found."""
+        """Bytes that belong to no message that could be found."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""

@@ -50,7 +50,7 @@ _HEADS = (
     "lasted",
     "dgrams →",
     "←",
-    "octets →",
+    "bytes →",
     "←",
     "resent",
     "loss →",
@@ -401,7 +401,7 @@ def _spaces(screen: Screen, spaces: Sequence[SpaceReport], *, everything: bool) 
         below: list[Line] = []
         extras = [one for space in group for one in space.extra.items()]
         for key in sorted({key for key, value in extras if everything or value}):
-            name = key.replace("_", " ")
+            name = key.replace("_", " ").replace("octets", "bytes")
             values = [_fact(space.extra[key]) if key in space.extra else "" for space in group]
             if max(map(cells, values)) > _VALUE_COLUMNS:
                 below += [

@@ -1,6 +1,6 @@
 """A program that gives the terminal back where the one that drew on it was killed.
 
-It waits for one octet on its standard input: whoever ends properly sends it. Where the input ends
+It waits for one byte on its standard input: whoever ends properly sends it. Where the input ends
 without it, the screen behind comes back, the cursor shows again, and so does what is typed.
 """
 

@@ -1,4 +1,4 @@
-"""Octets as rows of offset, hexadecimal digits and characters."""
+"""Bytes as rows of offset, hexadecimal digits and characters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ROW_COLUMNS = 6 + 3 * _WIDE_ROW + 1 + 2 + _WIDE_ROW
 
 
 def hex_rows(data: bytes, *, width: int, mark: tuple[int, int] | None = None) -> Iterator[Line]:
-    """Yield the rows of a hex view, 16 octets each, 8 where the screen is narrow.
+    """Yield the rows of a hex view, 16 bytes each, 8 where the screen is narrow.
 
     Args:
-        data: octets to show.
+        data: bytes to show.
         width: columns of the screen.
-        mark: half-open range of octets that belong to the chosen field; they stand in brackets and
+        mark: half-open range of bytes that belong to the chosen field; they stand in brackets and
             reversed.
 
     """

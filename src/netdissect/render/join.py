@@ -202,8 +202,8 @@ def _stream(screen: Screen, direction: int, stream: StreamReport) -> None:
     elif stream.equal is None:
         says = f"{octets(sent)} and {octets(arrived)}; a gap in a capture leaves open whether equal"
     else:
-        says = f"{octets(sent)} and {octets(arrived)}, differing from octet {stream.differs_at} on"
+        says = f"{octets(sent)} and {octets(arrived)}, differing from byte {stream.differs_at} on"
     screen.line((f"   {arrow_of(direction)} ", style), (says, style))
     if stream.delay.samples:
         middle = rtt_range(stream.delay.minimum, stream.delay.p50, stream.delay.maximum)
-        screen.line((f"     an octet takes {middle}, p95 {duration(stream.delay.p95)}", ""))
+        screen.line((f"     a byte takes {middle}, p95 {duration(stream.delay.p95)}", ""))

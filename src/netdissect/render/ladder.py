@@ -74,7 +74,7 @@ def rows(
         records: its datagrams with the messages that are wanted.
         events: state changes and timeouts, drawn across both lanes.
         lost: frames whose datagram is proven not to have arrived.
-        segments: octets of a TCP stream, whose further copies are drawn.
+        segments: bytes of a TCP stream, whose further copies are drawn.
 
     """
     found = [
@@ -96,8 +96,8 @@ def rows(
 
 
 def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Row]:
-    """Return the arrows of messages, marked where a further copy of octets completed them, and one
-    for each other segment that repeats octets.
+    """Return the arrows of messages, marked where a further copy of bytes completed them, and one
+    for each other segment that repeats bytes.
     """
     again: dict[int, Row] = {}
     for unit in segments:
@@ -105,7 +105,7 @@ def _with_segments(arrows: list[Row], segments: Iterable[UnitRecord]) -> list[Ro
             if copy.kind != "original" and copy.frame not in again:
                 last = unit.seq + int(unit.extra.get("length", 1)) - 1
                 word, mark = _AGAIN[copy.kind]
-                label = f"octets {unit.seq} to {last} {word}"
+                label = f"bytes {unit.seq} to {last} {word}"
                 again[copy.frame] = Row(copy.time_ns, unit.direction, label, mark, copy.frame)
     marked = [
         replace(arrow, mark=again.pop(arrow.frame).mark) if arrow.frame in again else arrow

@@ -40,7 +40,7 @@ class ReadView:
             clock: how times are written.
             messages: one line a message instead of one a datagram.
             tree: the whole tree below each line.
-            hexed: the octets below each line.
+            hexed: the bytes below each line.
 
         """
         self.screen = screen
@@ -160,7 +160,7 @@ def record_title(record: DatagramRecord, clock: Clock) -> Line:
         (f"  {clock.show(record.time_ns)}  ", "time"),
         (f"{record.src} → {record.dst} {record.transport}  ", direction_style(record.direction)),
         (f"{who}{record.dialect or record.protocol or 'no known protocol'}{direction}", "protocol"),
-        (f"  {record.length} octets", "dim"),
+        (f"  {record.length} bytes", "dim"),
     ]
     if len(record.frames) > 1:
         line.append((f"  from frames {', '.join(map(str, record.frames))}", "dim"))

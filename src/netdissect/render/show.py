@@ -1,4 +1,4 @@
-"""One datagram in full: where it travelled, its tree, what became of its units, its octets."""
+"""One datagram in full: where it travelled, its tree, what became of its units, its bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_record(
         screen: where to print.
         record: what to print.
         clock: how times are written.
-        hexed: the octets too.
+        hexed: the bytes too.
         field: name (or dotted path) of a field to mark.
 
     Raises:

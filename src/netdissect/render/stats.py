@@ -84,7 +84,7 @@ def sparkline(values: Sequence[float | None], columns: int) -> str:
 
 _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float], str]], ...] = (
     ("datagrams/s", lambda row: row.datagrams * 1e9 / row.span_ns, lambda value: f"{value:.0f}"),
-    ("octets/s", lambda row: row.octets * 1e9 / row.span_ns, octets),
+    ("bytes/s", lambda row: row.octets * 1e9 / row.span_ns, octets),
     ("resent", lambda row: row.resend_share, percent),
     ("lost", lambda row: row.loss_share, percent),
     ("RTT", lambda row: row.rtt_ms, duration),

@@ -25,7 +25,7 @@ def datagram_summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
     messages.
     """
     if record.protocol is None:
-        return f"{record.length} octets"
+        return f"{record.length} bytes"
     whole = len(items) == len(record.messages) and all(map(is_, items, record.messages))
     if record.dissection is not None and record.dissection.summary and whole:
         return safe(record.dissection.summary)

@@ -32,7 +32,7 @@ _TEXT_LIMIT = 400
 
 
 def value_text(value: Any, display: str = "") -> str:
-    """Return a field's value for people; octets as hex with their count where they are many."""
+    """Return a field's value for people; bytes as hex with their count where they are many."""
     if isinstance(value, (bytes, bytearray)):
         text = _octets_text(bytes(value))
         display = "" if display == value.hex() else display
@@ -54,7 +54,7 @@ def _octets_text(data: bytes) -> str:
     if not data:
         return "empty"
     shown = data[:_HEX_LIMIT].hex()
-    return shown if len(data) <= _HEX_LIMIT else f"{shown}… ({len(data)} octets)"
+    return shown if len(data) <= _HEX_LIMIT else f"{shown}… ({len(data)} bytes)"
 
 
 def _several(value: dict[str, Any] | list[Any] | tuple[Any, ...], depth: int = 0) -> str:
@@ -86,7 +86,7 @@ def tree_lines(
 
     Args:
         dissection: what to show.
-        offsets: put octet.bit offset and width in bits in front.
+        offsets: put byte.bit offset and width in bits in front.
         indent: columns before the tree.
         chosen: node to mark.
 
@@ -119,7 +119,7 @@ def _field(dissection: Dissection, node: FieldNode, chosen: bool) -> Line:  # no
         if label:
             line.append((f"  {label}", "dim"))
         if node.buffer:
-            line.append((f"  in {dissection.buffers[node.buffer].name} octets", "dim"))
+            line.append((f"  in {dissection.buffers[node.buffer].name} bytes", "dim"))
     else:
         line.append((f" = {value_text(node.value, node.display)}", "value"))
     if node.generated:
@@ -141,9 +141,9 @@ def annotation_line(note: Annotation, dissection: Dissection | None = None) -> L
     """Return a finding as one line: letter, code, sentence, place."""
     label = note.severity.label
     octet, bit = divmod(note.bit_offset, 8)
-    where = f"octet {octet}" + (f" bit {bit}" if bit else "")
+    where = f"byte {octet}" + (f" bit {bit}" if bit else "")
     if note.buffer and dissection:
-        where += f" of the {dissection.buffers[note.buffer].name} octets"
+        where += f" of the {dissection.buffers[note.buffer].name} bytes"
     return [
         (f"{SEVERITY_LETTERS[label]} {note.code}", label),
         (f": {safe(note.message, _TEXT_LIMIT)} ", ""),
@@ -171,12 +171,12 @@ def find_node(dissection: Dissection, path: str) -> FieldNode | None:
 def hex_views(
     dissection: Dissection, *, width: int, chosen: FieldNode | None = None
 ) -> Iterator[Line]:
-    """Yield the hex view of every buffer: the octets on the wire first, then what was made of
+    """Yield the hex view of every buffer: the bytes on the wire first, then what was made of
     them.
     """
     for index, buffer in enumerate(dissection.buffers):
         title = "on the wire" if index == 0 else buffer.name
-        yield [(f"{len(buffer.data)} octets {title}", "title")]
+        yield [(f"{len(buffer.data)} bytes {title}", "title")]
         mark = None
         if chosen and chosen.buffer == index and chosen.bit_length:
             mark = (chosen.bit_offset // 8, (chosen.bit_offset + chosen.bit_length + 7) // 8)

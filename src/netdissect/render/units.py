@@ -103,7 +103,7 @@ def duration(milliseconds: float | None) -> str:
 
 
 def octets(amount: float) -> str:
-    """Return an amount of octets: `812 B`, `12.1 kB`, `3.40 MB`; factors of 1000."""
+    """Return an amount of bytes: `812 B`, `12.1 kB`, `3.40 MB`; factors of 1000."""
     if amount < _KILO:
         return f"{amount:.0f} B"
     for unit in ("kB", "MB", "GB"):

@@ -144,7 +144,7 @@ def _keep(work: _Work, index: int, part: parallel.Part) -> None:
 
 def _opened(work: _Work, index: int) -> tuple[IO[bytes], parallel.Part]:
     file = work.part(index).open("rb")
-    # The octets come from another worker of ours; whoever may write there has the dataset anyway.
+    # The bytes come from another worker of ours; whoever may write there has the dataset anyway.
     return file, pickle.load(file)  # noqa: S301
 
 

@@ -2,7 +2,7 @@
 what to run is gone.
 
 It keeps the rights that are needed to end what it started, so that the process that parses can give
-up its own. It is started as a script of its own and reads nothing but one octet from its standard
+up its own. It is started as a script of its own and reads nothing but one byte from its standard
 input.
 """
 

@@ -89,7 +89,7 @@ def confine() -> bool:
 
 
 def _filter(column: int, machine: int) -> bytes:
-    """Return the filter: 8 octets an instruction (code, steps if true, if false, operand)."""
+    """Return the filter: 8 bytes an instruction (code, steps if true, if false, operand)."""
     refused = [numbers[column] for numbers in _CALLS.values()]
     end = len(refused) + 5
     rows = [(_LOAD, 0, 0, 4), (_EQUAL, 0, end - 2, machine), (_LOAD, 0, 0, 0)]

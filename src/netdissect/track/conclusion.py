@@ -26,9 +26,9 @@ MIN_PATIENCE_NS: Final = 100_000_000
 """An acknowledgement is waited for at least so long before its absence means anything."""
 LOST_BY: Final = {
     "MAX_OUTSTANDING": "what became of the units that waited longest is unknown",
-    "MAX_UNITS": "what became of the octets that waited longest is unknown",
+    "MAX_UNITS": "what became of the bytes that waited longest is unknown",
     "MAX_MISSING": "a first copy of the oldest skipped numbers counts as a repetition",
-    "MAX_HOLES": "octets of the oldest gaps count as a repetition",
+    "MAX_HOLES": "bytes of the oldest gaps count as a repetition",
     "memory": "what a copy of an older number is cannot be told",
     "MAX_MARKS": "another datagram with the number of an old one counts as its copy",
     "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",
@@ -47,12 +47,12 @@ LOST_BY: Final = {
     "MAX_COUNTED": "further copies between two new numbers keep the kind that they had first",
     "MAX_STAMPED": "which copy of the oldest units an answer names, and who made it, is not told",
     "MAX_STAMPS": "which of further copies of a unit an answer names is not told",
-    "MAX_RESENT": "waits of octets sent again count from their first transmission",
-    "MAX_GAPS_TIMED": "how long the octets of the oldest gaps were missed is not told",
+    "MAX_RESENT": "waits of bytes sent again count from their first transmission",
+    "MAX_GAPS_TIMED": "how long the bytes of the oldest gaps were missed is not told",
     "MAX_PENDING": "copies and acknowledgements after a unit was listed are not listed with it",
     "MAX_CODES": "findings of further codes are not counted in the report",
-    "MAX_ARRIVALS": "when the oldest octets of long messages came, and whether again, is not told",
-    "MAX_IDENTITIES": "a network copy of older octets counts as a retransmission",
+    "MAX_ARRIVALS": "when the oldest bytes of long messages came, and whether again, is not told",
+    "MAX_IDENTITIES": "a network copy of older bytes counts as a retransmission",
     "MAX_SYNS": "which SYN was answered is told of the first ones only",
     "MAX_IDENTITY": "further facts of the connection are not kept",
 }

@@ -197,7 +197,7 @@ class Ledger:
         self.peer_seen = False
         """True once the other direction has a datagram in the capture."""
         self.in_stream = False
-        """True over TCP, which hands no octet on twice: every further copy is the sender's."""
+        """True over TCP, which hands no byte on twice: every further copy is the sender's."""
         self.sender_near: bool | None = None
         """True: no network lies between the sender and the capture; None: not known."""
         self.receiver_near: bool | None = None

@@ -128,7 +128,7 @@ class Repeated(Acknowledged):
     ) -> bool:
         """Return True where a further copy was made by the network, not by the sender.
 
-        The network copies a datagram as it is: other octets are never its work. A copy that the
+        The network copies a datagram as it is: other bytes are never its work. A copy that the
         network held back comes just before the one that its sender has made since. Next to the
         receiver, what else comes much sooner than its sender could make it is the network's, too.
         """

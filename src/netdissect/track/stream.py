@@ -1,6 +1,6 @@
 """A TCP connection as a whole: handshake, both directions, ends, and the messages in its streams.
 
-`StreamHalf` keeps the octets of one direction; here the two meet. Knows no protocol.
+`StreamHalf` keeps the bytes of one direction; here the two meet. Knows no protocol.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class _Messages:
         self.acked = self.unacked = self.unknown = 0
         self.repeated = self.blocked = 0
         self.blocked_ns = 0
-        """Longest time that a message waited for earlier octets."""
+        """Longest time that a message waited for earlier bytes."""
         self.rtt = RttReservoir()
         from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
 
         self.digest = sha256()
         self.octets = 0
         self.gaps = 0
-        """Octets that the capture does not have."""
+        """Bytes that the capture does not have."""
 
 
 class StreamTrack:
@@ -247,10 +247,10 @@ class StreamTrack:
         slow_ns = int((half.rtt.percentile(0.95) or 0.0) * 1e6)
         return Sight(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
 
-    # -- octets and messages -----------------------------------------------------------------------
+    # -- bytes and messages -----------------------------------------------------------------------
 
     def octets(self, direction: int, piece: StreamPiece) -> None:
-        """Take octets of the stream as they became readable."""
+        """Take bytes of the stream as they became readable."""
         messages = self.messages[direction]
         messages.digest.update(piece.data)
         messages.octets += len(piece.data)
@@ -277,7 +277,7 @@ class StreamTrack:
             messages.blocked_ns = max(messages.blocked_ns, waited)
             self.findings.add(
                 "head-of-line-blocking", frame, time_ns, direction,
-                f"message {messages.count} waited {waited / 1e6:.1f} ms for earlier octets",
+                f"message {messages.count} waited {waited / 1e6:.1f} ms for earlier bytes",
                 {"message": messages.count, "blocked_ms": waited / 1e6, "released_by": frame},
             )  # fmt: skip
         record = None
@@ -329,7 +329,7 @@ class StreamTrack:
         self._drop(messages, messages.waiting.popleft(), seen=False)
 
     def _settle(self, messages: _Messages, waiting: Waiting, frame: int, time_ns: int) -> None:
-        """Take the acknowledgement of a message's last octet: the peer's kernel has it."""
+        """Take the acknowledgement of a message's last byte: the peer's kernel has it."""
         messages.acked += 1
         ambiguous = waiting[_REPEATED]
         sample = time_ns - waiting[_TIME]

@@ -1,6 +1,6 @@
 """One direction of a TCP connection: its segments as units of a space. Knows no protocol.
 
-Octets have extended offsets, 0 = the octet after the SYN. A *unit* is a range of octets first sent
+Bytes have extended offsets, 0 = the byte after the SYN. A *unit* is a range of bytes first sent
 together. Sources: RFC 9293, RFC 6298 (Karn), RFC 7323; docs/reliability.md, "TCP".
 """
 
@@ -55,11 +55,11 @@ round trip is doubtful (some of it was seen twice), its record."""
 Unit = list[Any]
 
 Arrival = tuple[int, int, int, int]
-"""(first offset, offset behind, time_ns, frame) of octets seen for the first time."""
+"""(first offset, offset behind, time_ns, frame) of bytes seen for the first time."""
 
 
 class StreamHalf:
-    """The octets that one side sent: units, copies, holes, acknowledgements."""
+    """The bytes that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
         "_before", "_forgotten", "_identities", "_newest_id", "_shut", "acked", "acked_wire",
@@ -78,7 +78,7 @@ class StreamHalf:
         self.base: int | None = None
         """Wire sequence number of offset 0; None before the first segment."""
         self.highest = 0
-        """Offset behind the highest octet seen."""
+        """Offset behind the highest byte seen."""
         self.acked_wire = -1
         """Acknowledgement number seen last."""
         self.acked = 0
@@ -86,7 +86,7 @@ class StreamHalf:
         self.holes: list[tuple[int, int]] = []
         """Ranges below `highest` that were not seen."""
         self.arrivals: list[Arrival] = []
-        """First sights of octets, by offset, for the messages made of them."""
+        """First sights of bytes, by offset, for the messages made of them."""
         self._forgotten = 0
         """Offset behind those that are not kept any more."""
         self.repeated: deque[tuple[int, int]] = deque(maxlen=MAX_ARRIVALS)
@@ -95,7 +95,7 @@ class StreamHalf:
         self.settled: deque[Unit] = deque(maxlen=MAX_UNITS)
         """The newest acknowledged units that have a record, for their late copies."""
         self.partly_new: set[int] = set()
-        """First offsets of octets that came behind repeated ones: no units of their own."""
+        """First offsets of bytes that came behind repeated ones: no units of their own."""
         self.rtt = RttReservoir()
         self.quickest_ns = 1 << 62
         self.counts = dict.fromkeys(
@@ -129,7 +129,7 @@ class StreamHalf:
         self._shut = False
         """True while the receive window of this side is closed."""
         self._before: deque[tuple[int, int]] = deque(maxlen=MAX_HOLES)
-        """Octets before those that came."""
+        """Bytes before those that came."""
         self._newest_id: int | None = None
         self._identities: deque[tuple[int | None, int, int]] = deque(maxlen=MAX_IDENTITIES)
 
@@ -148,7 +148,7 @@ class StreamHalf:
         self.last_frame = frame
         length = segment.payload_length
         if flags in (_ACK, _PUSH) and segment.window and not self._shut and self.base is not None:
-            # The usual segment: an acknowledgement, or the next octets.
+            # The usual segment: an acknowledgement, or the next bytes.
             if not length:
                 self.pure_acks += 1
                 return
@@ -177,7 +177,7 @@ class StreamHalf:
             self.pure_acks += 1
 
     def _next(self, start: int, end: int, ip_id: int | None, frame: int, time_ns: int) -> None:
-        """Take octets that follow those seen: `_data` and `_unit` in one, for the usual case."""
+        """Take bytes that follow those seen: `_data` and `_unit` in one, for the usual case."""
         self.new += 1
         self.highest = end
         self.last = start
@@ -250,7 +250,7 @@ class StreamHalf:
             del self.holes[0]
 
     def _fills(self, start: int, end: int, frame: int, time_ns: int) -> bool:
-        """Return whether nothing of a range was seen before; its octets are no hole any more."""
+        """Return whether nothing of a range was seen before; its bytes are no hole any more."""
         if end <= 0:
             # Those before the first that the capture has: no copy of them is in it.
             whole = all(end <= low or start >= high for low, high in self._before)
@@ -281,7 +281,7 @@ class StreamHalf:
     def _unit(
         self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment, *, late: bool
     ) -> None:
-        """Take octets seen for the first time."""
+        """Take bytes seen for the first time."""
         if self.first is None or start < self.first:
             self.first = start
         self.last = max(self.last, start)
@@ -329,7 +329,7 @@ class StreamHalf:
         del self.arrivals[:cut]
 
     def _repeat(self, start: int, end: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
-        """Take octets of which some were seen before."""
+        """Take bytes of which some were seen before."""
         if len(self.repeated) == MAX_ARRIVALS:
             self._forgotten = max(self._forgotten, self.repeated[0][1])
         self.repeated.append((start, end))
@@ -389,7 +389,7 @@ class StreamHalf:
     def _stalled(self, unit: Unit, frame: int, time_ns: int) -> None:
         self.findings.add(
             "stalled", frame, time_ns, self.direction,
-            f"octets from {unit[START]} on were sent {unit[COPIES]} times without an answer",
+            f"bytes from {unit[START]} on were sent {unit[COPIES]} times without an answer",
             {"offset": unit[START], "since_ms": (time_ns - unit[FIRST_NS]) / 1e6},
         )  # fmt: skip
 
@@ -459,7 +459,7 @@ class StreamHalf:
     # -- messages ----------------------------------------------------------------------------------
 
     def made_of(self, start: int, end: int) -> tuple[list[Arrival], bool]:
-        """Return the first sights of the octets of a range, and whether some were sent again.
+        """Return the first sights of the bytes of a range, and whether some were sent again.
 
         What lies before `start` is forgotten: messages come in order.
         """

@@ -14,7 +14,7 @@ RTO_MIN_NS: Final = 200_000_000
 acknowledgements. Source: Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a second.
 """
 STREAM: Final = "tcp"
-"""Name of the space of a stream's octets."""
+"""Name of the space of a stream's bytes."""
 MAX_HOLES: Final = 1024
 """Missing ranges remembered."""
 MAX_RESENT: Final = 4096
@@ -72,7 +72,7 @@ class Troubles:
             )  # fmt: skip
 
     def wait(self, start: int, first_ns: int, time_ns: int) -> int:
-        """Return how long ago octets from `start` on were sent last (at first at `first_ns`)."""
+        """Return how long ago bytes from `start` on were sent last (at first at `first_ns`)."""
         last = self._last
         waited = time_ns - last.get(start, first_ns)
         if len(last) >= MAX_RESENT and start not in last:
@@ -82,20 +82,20 @@ class Troubles:
         return waited
 
     def again(self, start: int, waited: int, copies: int, frame: int, time_ns: int) -> None:
-        """Take a retransmission of octets from `start` on, `waited` ns after the last one."""
+        """Take a retransmission of bytes from `start` on, `waited` ns after the last one."""
         if waited < RTO_MIN_NS:
             return
         self.timed += 1
         self.longest_ns = max(self.longest_ns, waited)
         if self._recorder is not None:
-            text = f"octets from {start} on sent again after {waited / 1e6:.0f} ms (copy {copies})"
+            text = f"bytes from {start} on sent again after {waited / 1e6:.0f} ms (copy {copies})"
             self._recorder.event(
                 "rto", time_ns, frame, self._direction, text,
                 {"offset": start, "waited_ms": waited / 1e6, "copy": copies},
             )  # fmt: skip
 
     def hole(self, start: int, end: int, frame: int, time_ns: int) -> None:
-        """Take octets that others have overtaken, or that were lost before the capture."""
+        """Take bytes that others have overtaken, or that were lost before the capture."""
         if self._recorder is None:
             return
         if len(self._holes) >= MAX_HOLES:
@@ -103,12 +103,12 @@ class Troubles:
             self._holes.clear()
         self._holes[start] = (end, time_ns)
         self._recorder.event(
-            "hole", time_ns, frame, self._direction, f"octets {start} to {end - 1} are missing",
+            "hole", time_ns, frame, self._direction, f"bytes {start} to {end - 1} are missing",
             {"open": True, "offset": start, "octets": end - start},
         )  # fmt: skip
 
     def came(self, start: int, end: int, frame: int, time_ns: int) -> None:
-        """Take octets that come late."""
+        """Take bytes that come late."""
         for low in [low for low in self._holes if low < end]:
             high, since_ns = self._holes[low]
             if high <= start:
@@ -122,7 +122,7 @@ class Troubles:
                 waited_ms = (time_ns - since_ns) / 1e6
                 self._recorder.event(
                     "hole", time_ns, frame, self._direction,
-                    f"octets {first} to {behind - 1} came after {waited_ms:.1f} ms",
+                    f"bytes {first} to {behind - 1} came after {waited_ms:.1f} ms",
                     {"open": False, "offset": first, "octets": behind - first,
                      "waited_ms": waited_ms},
                 )  # fmt: skip

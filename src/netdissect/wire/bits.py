@@ -1,6 +1,6 @@
 """Bit strings packed least significant bit first.
 
-Bit i of a message is bit i % 8 (least significant first) of octet i // 8: the message is one
+Bit i of a message is bit i % 8 (least significant first) of byte i // 8: the message is one
 little-endian number. Source: Riptide 2.1 `Converter`, see docs/protocols/riptide.md section 2.
 """
 
@@ -10,9 +10,9 @@ __all__ = ["BitString", "extract", "insert", "slice_bits"]
 
 
 class BitString(bytes):
-    """Octets with an exact length in bits; unused high bits of the last octet are zero.
+    """Bytes with an exact length in bits; unused high bits of the last byte are zero.
 
-    A plain `bytes` value stands for 8 bits an octet.
+    A plain `bytes` value stands for 8 bits a byte.
     """
 
     bits: int
@@ -42,7 +42,7 @@ def extract(data: bytes, start: int, length: int) -> int:
 
 
 def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
-    """Return bits [start, end) re-aligned to an octet boundary; `end` defaults to the last bit."""
+    """Return bits [start, end) re-aligned to a byte boundary; `end` defaults to the last bit."""
     stop = 8 * len(data) if end is None else min(end, 8 * len(data))
     length = max(0, stop - start)
     number = extract(data, start, length) if length else 0

@@ -1,6 +1,6 @@
 """A cursor that reads, and a sink that writes, values at any bit position of an LSB-first buffer.
 
-Whole octets at an octet boundary are the common case and cost a slice.
+Whole bytes at a byte boundary are the common case and cost a slice.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Cursor:
         return value
 
     def take(self, octets: int) -> bytes:
-        """Read whole octets, re-aligned where the position is no octet boundary."""
+        """Read whole bytes, re-aligned where the position is no byte boundary."""
         if octets < 0 or octets > self.left >> 3:
-            raise OutOfData(f"{octets} octets wanted, {self.left // 8} left")
+            raise OutOfData(f"{octets} bytes wanted, {self.left // 8} left")
         start, self.position = self.position, self.position + 8 * octets
         if start & 7:
             return bytes(slice_bits(self.data, start, self.position))
@@ -62,7 +62,7 @@ class Sink:
         self._bits += size
 
     def put(self, octets: bytes) -> None:
-        """Append octets (or the bits of a `BitString`)."""
+        """Append bytes (or the bits of a `BitString`)."""
         self.bits(*insert(octets))
 
     def getvalue(self) -> BitString:

@@ -1,4 +1,4 @@
-"""What EOUDP's documents leave open: byte order and string form of a content, told by its octets.
+"""What EOUDP's documents leave open: byte order and string form of a content, told by its bytes.
 
 The documents name no byte order and let a string's length count its NUL or not; real code writes
 little-endian and no NUL. A reading is right when it consumes the content exactly.
@@ -52,7 +52,7 @@ DIGITS_LIMIT: Final = 20
 
 _LONG32: Final = frozenset(name for name in DIALECTS if name.endswith("long32"))
 _IN_DIGITS: Final = frozenset(name for name in DIALECTS if name.startswith("exodia-early"))
-"""Dialects that write a client's number as text, where it has not eight octets."""
+"""Dialects that write a client's number as text, where it has not eight bytes."""
 _ENTITY: Final = 8
 _LENGTH: Final = 4
 _FAIL: Final = -1
@@ -184,7 +184,7 @@ def _program_text(dialect: str, kind: str, content: bytes) -> bool:
     if kind == "strings":
         return text_reading(kind, content, LITTLE) is not None
     if dialect in _LONG32:
-        # The entity of a 32-bit build is four octets shorter: nothing else differs.
+        # The entity of a 32-bit build is four bytes shorter: nothing else differs.
         content = bytes(4) + content
     if kind == "deleted":
         # Programs send its name and nothing more.

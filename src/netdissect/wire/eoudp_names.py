@@ -58,7 +58,7 @@ SIZES: Final[dict[str, frozenset[int]]] = {
     "IMPORTANT_EVENT": frozenset({5}), "IMPORTANT_EVENT_0x8c": frozenset({5}),
     "DELETE_ENTITY": frozenset({8}),
 }  # fmt: skip
-"""Octets of the programs' contents that have a fixed size; an entity of long32 has 4."""
+"""Bytes of the programs' contents that have a fixed size; an entity of long32 has 4."""
 DOCUMENT_SIZES: Final[dict[str, frozenset[int]]] = {
     **{name: sizes for name, sizes in SIZES.items() if name != "DELETE_ENTITY"},
     "CONNECT_ACCEPT": frozenset({0, 8}), "CONNECT_REJECT": frozenset({0, 8}),
@@ -68,7 +68,7 @@ DOCUMENT_SIZES: Final[dict[str, frozenset[int]]] = {
 """The same of the documents, whose `Usage` gives the second sizes."""
 
 RECEIVE_LIMIT: Final = 1468
-"""Octets that a receiver reads of one datagram. Source: engine `UDPSocket`, buffer size."""
+"""Bytes that a receiver reads of one datagram. Source: engine `UDPSocket`, buffer size."""
 
 FAR_ID: Final = 1 << 31
 """The programs count in a signed 32-bit number from 0 on: an id from here on is odd."""
@@ -142,14 +142,14 @@ def time_limits(dialect: str) -> tuple[float, float]:
 
 def oversize(size: int) -> tuple[str, str]:
     """Return (code, message) of a datagram above RECEIVE_LIMIT."""
-    return "eoudp-oversize", f"{size} octets, receivers read {RECEIVE_LIMIT}"
+    return "eoudp-oversize", f"{size} bytes, receivers read {RECEIVE_LIMIT}"
 
 
 def size_mismatch(stated: int, size: int) -> tuple[str, str]:
     """Return (code, message) of a size field that is not the size of the content."""
-    return "eoudp-size-mismatch", f"size field {stated}, {size} octets of content"
+    return "eoudp-size-mismatch", f"size field {stated}, {size} bytes of content"
 
 
 def wrong_size(command: str, size: int) -> tuple[str, str]:
     """Return (code, message) of a content of a size that its command never has."""
-    return "eoudp-content-size", f"{size} octets are no content of {command}"
+    return "eoudp-content-size", f"{size} bytes are no content of {command}"

@@ -1,11 +1,11 @@
 """The Huffman code of Teeworlds: one fixed tree for all versions and both directions.
 
-Decoding runs a state machine over whole octets: a state is an inner node of the tree, and each of
-its 256 entries says which octets a coded octet completes and which node it leads to. The tables are
+Decoding runs a state machine over whole bytes: a state is an inner node of the tree, and each of
+its 256 entries says which bytes a coded byte completes and which node it leads to. The tables are
 built on first use.
 
 No compiled implementation is used: the packages that exist either ship no Linux wheel or do not
-give the same octets (`bench/huffman.py` measures this one).
+give the same bytes (`bench/huffman.py` measures this one).
 
 Source: docs/protocols/teeworlds.md; Teeworlds `CHuffman`, src/engine/shared/huffman.cpp.
 """
@@ -37,25 +37,25 @@ _FREQUENCIES: tuple[int, ...] = (
     21, 12, 18, 18, 27, 20, 18, 15, 19, 11, 17, 33, 12, 18, 15, 19, 18, 16, 26, 17, 18, 9, 10,
     25, 22, 22, 17, 20, 16, 6, 16, 15, 20, 14, 18, 24, 335,
 )
-"""Frequencies of the octets 0 to 255. The 257th number of the published table is not used: the end
+"""Frequencies of the bytes 0 to 255. The 257th number of the published table is not used: the end
 symbol has frequency 1.
 """
 # fmt: on
 
 _BLOCK: Final = 128
-"""Coded octets between two looks at the limit."""
+"""Coded bytes between two looks at the limit."""
 
 _Row = list[Any]
 """256 entries of one state."""
 _Entry = tuple[bytes, list[Any]]
-"""(Octets completed, next row)."""
+"""(Bytes completed, next row)."""
 
 
 class HuffmanError(ValueError):
     """The data is no Huffman code of at most the permitted size.
 
     Attributes:
-        decoded: the octets decoded before the fault, cut to the permitted size.
+        decoded: the bytes decoded before the fault, cut to the permitted size.
 
     """
 
@@ -106,7 +106,7 @@ def _machine() -> tuple[_Row, _Row]:
     ended.extend([(b"", ended)] * 256)
     inner = range(_EOF + 1, len(zeros))
     rows: list[_Row] = [[None] * 256 for _ in range(len(zeros))]
-    # Half an octet at a time: 16 steps a node, then two halves give the 256 entries.
+    # Half a byte at a time: 16 steps a node, then two halves give the 256 entries.
     halves: list[list[tuple[bytes, int]]] = [[]] * len(zeros)
     for node in inner:
         halves[node] = [_walk(node, nibble, zeros, ones, root) for nibble in range(16)]
@@ -128,7 +128,7 @@ def _machine() -> tuple[_Row, _Row]:
 def _walk(
     node: int, nibble: int, zeros: list[int], ones: list[int], root: int
 ) -> tuple[bytes, int]:
-    """Return (octets completed, node reached) by four bits; `_EOF` after the end symbol."""
+    """Return (bytes completed, node reached) by four bits; `_EOF` after the end symbol."""
     out = bytearray()
     for bit in range(4):
         node = ones[node] if nibble >> bit & 1 else zeros[node]
@@ -142,17 +142,17 @@ def _walk(
 
 @cache
 def bit_lengths() -> tuple[int, ...]:
-    """Return how many bits the code of each octet has."""
+    """Return how many bits the code of each byte has."""
     return tuple(count for _, count in _codes()[:_EOF])
 
 
 def decompress(data: bytes, limit: int) -> bytes:
-    """Return the octets that `data` stands for.
+    """Return the bytes that `data` stands for.
 
-    Decoding stops at most `_BLOCK` coded octets after the limit is passed, whatever `data` holds.
+    Decoding stops at most `_BLOCK` coded bytes after the limit is passed, whatever `data` holds.
 
     Raises:
-        HuffmanError: no end symbol, or more than `limit` octets.
+        HuffmanError: no end symbol, or more than `limit` bytes.
 
     """
     row, ended = _machine()
@@ -168,16 +168,16 @@ def decompress(data: bytes, limit: int) -> bytes:
         start = stop
         if len(out) > limit:
             decoded = out.getvalue()[:limit]
-            raise HuffmanError(f"more than the limit of {limit} octets", decoded)
+            raise HuffmanError(f"more than the limit of {limit} bytes", decoded)
     if row is not ended:
         raise HuffmanError("the end symbol is missing", out.getvalue())
     return out.getvalue()
 
 
 def inspect(data: bytes) -> int | None:
-    """Return the number of octets up to and including the one that completes the end symbol.
+    """Return the number of bytes up to and including the one that completes the end symbol.
 
-    None without an end symbol. Real encoders write at most one octet more.
+    None without an end symbol. Real encoders write at most one byte more.
     """
     row, ended = _machine()
     for position, octet in enumerate(data):
@@ -204,7 +204,7 @@ def eof_bit(data: bytes) -> int | None:
 def compress(data: bytes) -> bytes:
     """Return the code of `data` exactly as the original encoder writes it.
 
-    After the end symbol follows one more octet with the bits that are left, even where none are.
+    After the end symbol follows one more byte with the bits that are left, even where none are.
     """
     codes = _codes()
     bits = filled = 0
@@ -213,7 +213,7 @@ def compress(data: bytes) -> bytes:
         code, count = codes[symbol]
         bits |= code << filled
         filled += count
-        while filled >= 8:  # noqa: PLR2004 - an octet
+        while filled >= 8:  # noqa: PLR2004 - a byte
             out.append(bits & 0xFF)
             bits >>= 8
             filled -= 8

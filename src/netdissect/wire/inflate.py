@@ -16,9 +16,9 @@ class Bounds:
     """How far a compressed body of one message is inflated; users may change it."""
 
     octets: int = 1 << 20
-    """Inflated octets at most."""
+    """Inflated bytes at most."""
     ratio: int = 200
-    """Inflated octets at most, as a multiple of the compressed ones."""
+    """Inflated bytes at most, as a multiple of the compressed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +26,23 @@ class Inflated:
     """What came out of a compressed body."""
 
     data: bytes
-    """Octets inflated before the end, the limit or the fault."""
+    """Bytes inflated before the end, the limit or the fault."""
     complete: bool
     """True where the stream reached its end marker with a right checksum."""
     limited: bool
     """True where the limit stopped it."""
     trailing: int
-    """Octets after the end of the stream."""
+    """Bytes after the end of the stream."""
     error: str | None
     """zlib's message, or None."""
 
 
 def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Inflated:
-    """Inflate at most min(limit, ratio * len(data)) octets of a zlib (or gzip) stream.
+    """Inflate at most min(limit, ratio * len(data)) bytes of a zlib (or gzip) stream.
 
     Args:
-        data: the compressed octets.
-        limit: output bound in octets.
+        data: the compressed bytes.
+        limit: output bound in bytes.
         ratio: output bound as a multiple of the input.
         gzip: read a gzip header instead of a zlib one.
 
@@ -59,7 +59,7 @@ def inflate(data: bytes, *, limit: int, ratio: int, gzip: bool = False) -> Infla
 
 
 def _prefix(data: bytes, bound: int, *, gzip: bool) -> bytes:
-    """Return what can be inflated before the fault, feeding one octet at a time."""
+    """Return what can be inflated before the fault, feeding one byte at a time."""
     machine = zlib.decompressobj(GZIP_WBITS if gzip else ZLIB_WBITS)
     out = bytearray()
     for position in range(len(data)):

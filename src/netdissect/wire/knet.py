@@ -92,13 +92,13 @@ NULL_CONNECT: Final = bytes(8)
 FIRST_IDS: Final[Mapping[str, int]] = {**dict.fromkeys(DIALECTS, 1), LEGACY: 0, SPECIFICATION: 0}
 """First PacketID of a sender. Section 6.1; the document says 0."""
 PACKET_ID_BITS: Final = 22
-EMPTY_DATAGRAM: Final = ("knet-empty-datagram", "no octets")
+EMPTY_DATAGRAM: Final = ("knet-empty-datagram", "no bytes")
 LARGEST_SENT: Final = 1400
-"""Octets of a datagram that a sender stays below. Section 2."""
+"""Bytes of a datagram that a sender stays below. Section 2."""
 SERVER_LIMIT: Final = 1536
 """Larger datagrams are discarded by a server. Section 2."""
 TCP_LIMIT: Final = 10 * 1024 * 1024
-"""Largest TCP message, octets of message ID and payload. Section 8."""
+"""Largest TCP message, bytes of message ID and payload. Section 8."""
 
 _HEADER_OCTETS: Final = 3
 _MASK: Final = (1 << PACKET_ID_BITS) - 1
@@ -112,16 +112,16 @@ def misfit(size: int) -> tuple[str, str] | None:
         return EMPTY_DATAGRAM
     if size <= LARGEST_SENT:
         return None
-    text = f"{size} octets; kNet sends less than {LARGEST_SENT}, a server takes {SERVER_LIMIT}"
+    text = f"{size} bytes; kNet sends less than {LARGEST_SENT}, a server takes {SERVER_LIMIT}"
     return "knet-oversize", text
 
 
 def header_fault(size: int, *, document: bool = False) -> tuple[str, str]:
-    """Return (code, message) of a datagram of `size` octets that ends in its header; what a
+    """Return (code, message) of a datagram of `size` bytes that ends in its header; what a
     receiver does depends on where. `document`: True for the published document's.
     """
     if size < _HEADER_OCTETS:
-        return "knet-header", f"header needs {_HEADER_OCTETS} octets"
+        return "knet-header", f"header needs {_HEADER_OCTETS} bytes"
     if document:
         return "knet-header", "the lists of the header are cut short"
     return "knet-no-base", "reliable base missing"

@@ -1,4 +1,4 @@
-"""Netplay's framing and bodies as octets: where frames, chunks and lines end, what a body holds.
+"""Netplay's framing and bodies as bytes: where frames, chunks and lines end, what a body holds.
 
 The layers, the framers and `scan` share these rules. Nothing here keeps state or knows a capture.
 Source: docs/protocols/netplay.md sections 2 to 5 and 9.
@@ -39,10 +39,10 @@ DIALECTS: Final = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text
 SHORTEST: Final = 3
 """Smallest legal value of a frame's length: options and type."""
 RECEIVE_BUFFER: Final = 1024
-"""Octets that the real receiver of bin1 and bin2 can hold of one frame, length field included."""
+"""Bytes that the real receiver of bin1 and bin2 can hold of one frame, length field included."""
 _LONGEST: Final = RECEIVE_BUFFER - 2
 CHUNK_DATA: Final = 1023
-"""Frame octets in every chunk but the last. Source: section 4."""
+"""Frame bytes in every chunk but the last. Source: section 4."""
 COMPRESSED: Final = 0x01
 ENCRYPTED: Final = 0x02
 RESERVED: Final = 0xFC
@@ -57,13 +57,13 @@ _GZIP = b"\x1f\x8b"
 _HEADER_OCTETS = 2
 _DICTIONARY = 0x20
 _MODULUS = 31
-"""The two header octets of zlib, read as one number, are a multiple of this. Source: RFC 1950."""
+"""The two header bytes of zlib, read as one number, are a multiple of this. Source: RFC 1950."""
 
 
 def frame_spans(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, length field) of each frame; the last may end behind the data.
 
-    A length below 3 is taken as it stands: such a "frame" has 2 + length octets. A lone first octet
+    A length below 3 is taken as it stands: such a "frame" has 2 + length bytes. A lone first byte
     of a length gives (start, start + 2, -1).
     """
     start, size = 0, len(data)
@@ -78,15 +78,15 @@ def frame_spans(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def chunk_header(position: int, need: int) -> int:
-    """Return the header that belongs to a chunk at frame offset `position` of `need` octets."""
+    """Return the header that belongs to a chunk at frame offset `position` of `need` bytes."""
     more = FIRST if need - position > CHUNK_DATA else 0
     return more | (LAST if position else 0)
 
 
 def chunk_spans(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (start, end, frame offset, frame octets) of each chunk; the last may be cut short.
+    """Yield (start, end, frame offset, frame bytes) of each chunk; the last may be cut short.
 
-    `end` counts the header; frame octets is -1 where the data ends before the length field.
+    `end` counts the header; frame bytes is -1 where the data ends before the length field.
     """
     start, size = 0, len(data)
     while start < size:
@@ -116,7 +116,7 @@ def oversize(length: int) -> list[tuple[str, str]]:
     """Return what is to be said of a frame of bin1 or bin2 by its length field."""
     if length <= _LONGEST:
         return []
-    text = f"{length + 2} octets, the receiver holds {RECEIVE_BUFFER}"
+    text = f"{length + 2} bytes, the receiver holds {RECEIVE_BUFFER}"
     return [("frame-above-receiver-buffer", text)]
 
 
@@ -124,18 +124,18 @@ def misplaced(head: int, position: int, need: int) -> list[tuple[str, str]]:
     """Return what is to be said of a defined chunk header at frame offset `position` of `need`."""
     if need < 0 or head not in CHUNK_NAMES or head == chunk_header(position, need):
         return []
-    text = f"chunk header {head:#04x} at octet {position} of a frame of {need}"
+    text = f"chunk header {head:#04x} at byte {position} of a frame of {need}"
     return [("chunk-header-unexpected", text)]
 
 
 def incomplete(missing: int) -> tuple[str, str]:
-    """Return what is to be said of a frame, or a length, that so many octets are missing from."""
-    return "incomplete-frame-at-close", f"{missing} octets are missing"
+    """Return what is to be said of a frame, or a length, that so many bytes are missing from."""
+    return "incomplete-frame-at-close", f"{missing} bytes are missing"
 
 
 def endless(line: str, size: int) -> tuple[str, str]:
-    """Return what is to be said of a line, of which there are `size` octets and no end."""
-    return "incomplete-message-at-close", f"{line} has no line feed after {size} octets"
+    """Return what is to be said of a line, of which there are `size` bytes and no end."""
+    return "incomplete-message-at-close", f"{line} has no line feed after {size} bytes"
 
 
 def line_spans(data: bytes) -> Iterator[tuple[int, int, bool]]:
@@ -156,7 +156,7 @@ class Body:
     """What the payload of a binary frame holds."""
 
     data: bytes
-    """The octets of the values: inflated where that was possible, else as on the wire."""
+    """The bytes of the values: inflated where that was possible, else as on the wire."""
     inflated: bool
     """True where `data` is not what was on the wire."""
     usable: bool
@@ -185,12 +185,12 @@ def unpack_body(options: int, body: bytes, bounds: Bounds) -> Body:
     elif result.error is not None:
         findings.append(_fault(result.error))
     if result.trailing:
-        findings.append(("zlib-trailing-bytes", f"{result.trailing} octets after the zlib stream"))
+        findings.append(("zlib-trailing-bytes", f"{result.trailing} bytes after the zlib stream"))
     return Body(result.data, inflated=True, usable=result.complete, findings=tuple(findings))
 
 
 def _is_zlib(body: bytes) -> bool:
-    """Return whether the octets begin as RFC 1950 wants; a single octet may be the start of it."""
+    """Return whether the bytes begin as RFC 1950 wants; a single byte may be the start of it."""
     if body[0] & 0x0F != 8 or body[0] >> 4 > 7:  # noqa: PLR2004 - deflate, windows up to 32 KiB
         return False
     return len(body) < _HEADER_OCTETS or (body[0] << 8 | body[1]) % _MODULUS == 0
@@ -211,7 +211,7 @@ def _foreign(body: bytes, bounds: Bounds) -> Body:
 
 
 def _limit(data: bytes, body: bytes) -> tuple[str, str]:
-    return "decompression-limit", f"{len(body)} octets stopped at {len(data)} inflated ones"
+    return "decompression-limit", f"{len(body)} bytes stopped at {len(data)} inflated ones"
 
 
 def _fault(error: str) -> tuple[str, str]:

@@ -39,7 +39,7 @@ class Verdict:
     """One message read."""
 
     class_name: str
-    """The class line; octets that are no UTF-8 as U+FFFD."""
+    """The class line; bytes that are no UTF-8 as U+FFFD."""
     known: bool
     """True where the class line is a class name that a schema should know."""
     value: Any
@@ -91,7 +91,7 @@ def judge(class_line: bytes, body: bytes) -> Verdict:
         )
     for octets, decoded, line in ((class_line, name, "class_name"), (body, text, "body")):
         if "\ufffd" in decoded and decoded.encode() != octets:
-            findings.append(("invalid-utf8", f"{line} holds octets that are no UTF-8", line))
+            findings.append(("invalid-utf8", f"{line} holds bytes that are no UTF-8", line))
     read = read_json(text)
     findings += ((code, sentence, "body") for code, sentence in _body_findings(text, read))
     known = identifier and name.split("[", 1)[0] not in JAVA_CLASSES

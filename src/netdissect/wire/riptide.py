@@ -64,19 +64,19 @@ MISENCODED_STOP: Final = 80
 
 SIZE_LIMIT_20: Final = 1230
 SIZE_LIMIT_21: Final = 1231
-"""Largest message in octets by default; a program can change it. Source: `Message.MaxSize`."""
+"""Largest message in bytes by default; a program can change it. Source: `Message.MaxSize`."""
 
 
 def size_limit(dialect: str) -> int:
-    """Return the octets of the largest message that programs of a dialect send by default."""
+    """Return the bytes of the largest message that programs of a dialect send by default."""
     return SIZE_LIMIT_20 if dialect in (BYTES_20, BYTES_21DEV) else SIZE_LIMIT_21
 
 
 def misfit(size: int, limit: int) -> tuple[str, str] | None:
     """Return (code, message) of a size that no message has, None for others."""
     if not size:
-        return "riptide-empty-datagram", "no octets: no message"
-    return ("riptide-oversize", f"{size} octets, the limit is {limit}") if size > limit else None
+        return "riptide-empty-datagram", "no bytes: no message"
+    return ("riptide-oversize", f"{size} bytes, the limit is {limit}") if size > limit else None
 
 
 def type_name(number: int, names: tuple[str, ...]) -> str:

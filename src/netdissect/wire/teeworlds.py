@@ -42,7 +42,7 @@ class MessageRow:
     number: int
     """Message id; 0 where a UUID names the message."""
     uuid: bytes
-    """16 octets, or none."""
+    """16 bytes, or none."""
     sender: int | None
     """0 client, 1 server, None = both, or nobody sends it."""
     vital: bool | None
@@ -120,7 +120,7 @@ def secrets() -> dict[str, tuple[str, ...]]:
 
 @cache
 def connless_rows(family: str) -> dict[bytes, MessageRow]:
-    """Return the connless messages of a family by their 8 octets; those of DDNet belong to 0.6."""
+    """Return the connless messages of a family by their 8 bytes; those of DDNet belong to 0.6."""
     wanted = ("0.6", "ddnet-0.6") if family == "0.6" else (family,)
     return {
         bytes.fromhex(entry["magic"]): MessageRow(

@@ -2,13 +2,13 @@
 driver read headers and chunk heads by.
 
 ```
-0.6      C R N c  - - A A   A A A A  A A A A   chunks    0.6.5 with T in bit `08`: 4 octets token
-0.7      - - N C  R c A A   A A A A  A A A A   chunks    4 octets token (of the receiver)
+0.6      C R N c  - - A A   A A A A  A A A A   chunks    0.6.5 with T in bit `08`: 4 bytes token
+0.7      - - N C  R c A A   A A A A  A A A A   chunks    4 bytes token (of the receiver)
 chunk    R V size           sequence, size     sequence (where V is set)
 ```
 C compressed, R asks for a resend (a chunk: is one), N connectionless, c control, A ack, V vital. A
 compressed packet carries the Huffman code of what follows the header; in `ddnet-0.6` that includes
-a token at its end. A sequence number has 10 bits: the third octet, and bits 7 and 6 of the second
+a token at its end. A sequence number has 10 bits: the third byte, and bits 7 and 6 of the second
 above it. 0.6 has two more bits there, which repeat those below.
 *Source:* docs/protocols/teeworlds.md.
 """
@@ -25,29 +25,29 @@ FAMILIES: Final = ("0.6", "0.7")
 """Numberings of messages."""
 
 MAX_PACKET: Final = 1400
-"""Octets of a datagram at most."""
+"""Bytes of a datagram at most."""
 HEADER: Final = 3
-"""Octets of the header before its token."""
+"""Bytes of the header before its token."""
 TOKEN_OCTETS: Final = 4
 NO_TOKEN: Final = b"\xff\xff\xff\xff"
 TOKEN_MAGIC: Final = b"TKEN"
 PADDED_OCTETS: Final = 512
 """Body of requests that no short packet may cause a longer answer to."""
 LEAST_PADDING: Final = 6
-"""Octets of it that no other message has at its end."""
+"""Bytes of it that no other message has at its end."""
 CONNLESS_FLAG: Final = 0x20
-"""Mask of N in octet 0."""
+"""Mask of N in byte 0."""
 CONNLESS_HEAD: Final = {"0.6": 6, "0.7": 9}
-"""Octets before the message of a connectionless packet."""
+"""Bytes before the message of a connectionless packet."""
 MAGIC_OCTETS: Final = 8
-"""Octets that name a connectionless message."""
+"""Bytes that name a connectionless message."""
 CONNLESS_VERSION: Final = 1
 SPAN: Final = 1024
 """Modulus of acks and of the numbers of vital chunks."""
 VITAL: Final = 0x40
 RESEND: Final = 0x80
 SIZE_HIGH: Final = 0x3F
-"""Masks in the first octet of a chunk."""
+"""Masks in the first byte of a chunk."""
 KEEPALIVE, CONNECT, ACCEPTED, ACCEPT, CLOSE, TOKEN = range(6)
 CONTROL_NAMES: Final = {
     "0.6": {0: "keepalive", 1: "connect", 2: "connect_accept", 3: "accept", 4: "close"},
@@ -61,22 +61,22 @@ class Form(NamedTuple):
 
     dialect: str
     head: int
-    """Octets of the header, without a token that a flag announces."""
+    """Bytes of the header, without a token that a flag announces."""
     tail: int
-    """Octets of a token at the end of the payload."""
+    """Bytes of a token at the end of the payload."""
     size_bits: int
-    """Bits of a chunk's size in its second octet; the others are of its sequence number."""
+    """Bits of a chunk's size in its second byte; the others are of its sequence number."""
     limit: int
-    """Octets after the header at most."""
+    """Bytes after the header at most."""
     control: int
-    """Masks in octet 0, 0 = no such flag."""
+    """Masks in byte 0, 0 = no such flag."""
     compressed: int
     resend: int
     token_flag: int
     reserved: int
     family: str
     bits: str
-    """Bits 7 to 2 of octet 0 by the letters above; `T` says that a token follows, `-` is 0."""
+    """Bits 7 to 2 of byte 0 by the letters above; `T` says that a token follows, `-` is 0."""
 
 
 def _form(dialect: str, bits: str, limit: int, *, head: int = HEADER, tail: int = 0) -> Form:
@@ -110,7 +110,7 @@ def form_of(dialect: str) -> Form:
 
 
 def is_bare_token(octets: bytes) -> bool:
-    """Return whether what follows a DDNet close is its token alone: four octets are, unless they
+    """Return whether what follows a DDNet close is its token alone: four bytes are, unless they
     are three letters and a NUL.
     """
     letters = octets[:-1]
@@ -120,5 +120,5 @@ def is_bare_token(octets: bytes) -> bool:
 
 
 def padded(octets: bytes) -> bool:
-    """Return whether octets are padding, of which a short capture may have kept a part."""
+    """Return whether bytes are padding, of which a short capture may have kept a part."""
     return len(octets) >= LEAST_PADDING and not any(octets)

@@ -73,7 +73,7 @@ def _static_sizes(family: str) -> dict[int, int]:
 def read_delta(data: bytes, family: str) -> Delta:
     """Return the delta that the joined data of a snapshot describes.
 
-    Every integer takes an octet at least, so nothing is allocated from a claimed number.
+    Every integer takes a byte at least, so nothing is allocated from a claimed number.
 
     Raises:
         SnapshotError: the data ends early, or states impossible numbers.
@@ -237,7 +237,7 @@ def pack_string(octets: bytes, count: int) -> list[int]:
 
 
 def unpack_string(ints: list[int]) -> str:
-    """Return the string of packed integers: 4 octets each, the first on top, each stored + 128."""
+    """Return the string of packed integers: 4 bytes each, the first on top, each stored + 128."""
     octets = b"".join((value & _U32).to_bytes(4, "big") for value in ints)
     plain = bytes((octet - 128) & 0xFF for octet in octets[:-1])
     return plain.split(b"\0")[0].decode("utf-8", "surrogateescape")

@@ -88,7 +88,7 @@ def number(letter: str, order: str = "<") -> ValueRow:
 
 
 def string(count: Callable[[Cursor], int], put_count: Callable[[Sink, int], None]) -> ValueRow:
-    """Return the row of a text behind its octets' number; what is no UTF-8 is kept."""
+    """Return the row of a text behind its bytes' number; what is no UTF-8 is kept."""
 
     def read(cursor: Cursor, _size: int | None) -> str:
         return cursor.take(count(cursor)).decode("utf-8", "surrogateescape")
@@ -102,7 +102,7 @@ def string(count: Callable[[Cursor], int], put_count: Callable[[Sink, int], None
 
 
 def write_octets(sink: Sink, value: Any, _count: int | None) -> None:
-    """Append octets, also where they are given as hexadecimal digits."""
+    """Append bytes, also where they are given as hexadecimal digits."""
     sink.put(bytes.fromhex(value) if isinstance(value, str) else bytes(value or b""))
 
 

@@ -1,6 +1,6 @@
 """The variable-length integer families of the protocols, decoded without ever reading past `end`.
 
-Every byte-oriented `read_*` returns (value, next position) and raises `VarintError` when the octets
+Every byte-oriented `read_*` returns (value, next position) and raises `VarintError` when the bytes
 run
 out; `is_minimal` says afterwards whether the shortest form was used. Encoders write the shortest
 form.
@@ -31,13 +31,13 @@ __all__ = [
 
 _U32: Final = 0xFFFFFFFF
 _IN_A_WORD: Final = 7
-"""Octets that a machine integer holds without its sign."""
+"""Bytes that a machine integer holds without its sign."""
 VARULONG_GROUPS_MAX: Final = 10
 """Groups of a 64-bit Riptide varULong. Source: Riptide 2.1 `Message.GetVarULong`."""
 
 
 class VarintError(ValueError):
-    """The octets end inside a variable-length integer."""
+    """The bytes end inside a variable-length integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +71,24 @@ def read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
 
     """
     if position >= end:
-        raise VarintError("no octet for a variable-length integer")
+        raise VarintError("no byte for a variable-length integer")
     first = data[position]
     position += 1
-    if first < 0x80:  # noqa: PLR2004 - no octet follows
+    if first < 0x80:  # noqa: PLR2004 - no byte follows
         return (first if first < 0x40 else ~(first & 0x3F)), position  # noqa: PLR2004 - sign
     value = first & 0x3F
-    # After five octets the reference stops, whatever bit 7 says.
+    # After five bytes the reference stops, whatever bit 7 says.
     shift = 6
-    while shift < 28:  # noqa: PLR2004 - four octets of seven bits
+    while shift < 28:  # noqa: PLR2004 - four bytes of seven bits
         if position >= end:
             raise VarintError("variable-length integer runs past the end")
         octet = data[position]
         position += 1
         value |= (octet & 0x7F) << shift
-        if octet < 0x80:  # noqa: PLR2004 - no octet follows
+        if octet < 0x80:  # noqa: PLR2004 - no byte follows
             break
         shift += 7
-    value &= _U32  # surplus bits of the fifth octet fall out of 32-bit arithmetic
+    value &= _U32  # surplus bits of the fifth byte fall out of 32-bit arithmetic
     if first & 0x40:
         value ^= _U32
     return (value - (1 << 32) if value & 0x80000000 else value), position
@@ -175,22 +175,22 @@ def _write_15_16(value: int) -> bytes:
 TEEWORLDS: Final = VarintCodec(
     "varint", read_teeworlds, _write_teeworlds, -(1 << 31), (1 << 31) - 1
 )
-"""1 to 5 octets, sign bit in the first. Source: Teeworlds `CVariableInt`,
+"""1 to 5 bytes, sign bit in the first. Source: Teeworlds `CVariableInt`,
 src/engine/shared/compression.cpp.
 """
 KNET_7_8: Final = VarintCodec("VLE-1.7/8", _read_7_8, _write_7_8, 0, 0x7FFF)
-"""1 or 2 octets. Source: kNet `VLE8_16`, include/kNet/VLEPacker.h."""
+"""1 or 2 bytes. Source: kNet `VLE8_16`, include/kNet/VLEPacker.h."""
 KNET_7_7_16: Final = VarintCodec("VLE-1.7/1.7/16", _read_7_7_16, _write_7_7_16, 0, 0x3FFFFFFF)
-"""1, 2 or 4 octets. Source: kNet `VLE8_16_32`, include/kNet/VLEPacker.h."""
+"""1, 2 or 4 bytes. Source: kNet `VLE8_16_32`, include/kNet/VLEPacker.h."""
 KNET_15_16: Final = VarintCodec("VLE-1.15/16", _read_15_16, _write_15_16, 0, 0x7FFFFFFF)
-"""2 or 4 octets. Source: kNet `VLE16_32`, include/kNet/VLEPacker.h."""
+"""2 or 4 bytes. Source: kNet `VLE16_32`, include/kNet/VLEPacker.h."""
 
 
 # --- Riptide: groups of 8 bits at any bit position, least significant group first ----------------
 
 
 def low_octets(data: bytes, start: int, count: int) -> int:
-    """Return octets as a little-endian number; those behind the end read as 0."""
+    """Return bytes as a little-endian number; those behind the end read as 0."""
     if count > _IN_A_WORD:
         return int.from_bytes(data[start : start + count], "little")
     place: i64 = start

@@ -141,7 +141,7 @@ def test_wireshark_error_2_message_ids_above_127() -> None:
     out = decode("4b00000600031000800180")
     assert out.fields["messages"][0]["message_id"] == 128
     assert out.fields["messages"][0]["payload"] == b"\x80"
-    # A first octet of 0xFB to 0xFF is no connect or disconnect message by itself.
+    # A first byte of 0xFB to 0xFF is no connect or disconnect message by itself.
     for octets, number in (("ff7fff", 16383), ("fb01", 251), ("fe7f", 16382)):
         size = len(octets) // 2
         (message,) = decode(f"010000{size:02x}00{octets}").fields["messages"]

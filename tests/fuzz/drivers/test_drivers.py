@@ -352,7 +352,7 @@ def test_teeworlds_packets_lie_about_their_compression() -> None:
     body = teeworlds.Tw07Chunk(vital=1, sequence=5, body=teeworlds.Tw07SysInfo(version=b"a" * 40))
     plain = bytes(header / teeworlds.Tw07Chunks(chunks=[body]))
     made = lies("teeworlds", plain)
-    assert {"not compressed", "no end", "too much", "endless", "octets behind the end", "noise",
+    assert {"not compressed", "no end", "too much", "endless", "bytes behind the end", "noise",
             "empty"} == set(made)  # fmt: skip
     assert all(each[0] & form.compressed for some in made.values() for each in some)
     assert all(each[form.head :] == plain[form.head :] for each in made["not compressed"])

@@ -158,7 +158,7 @@ def agree_on(layer: type[Any], data: bytes) -> bool:
     if layer in LISTS:
         return agree_on_items(layer, data, values)
     if values is not None and any(value != value for value in values):  # noqa: PLR0124 - NaN
-        # NaN equals nothing: one octet makes it a number, in all three readings alike.
+        # NaN equals nothing: one byte makes it a number, in all three readings alike.
         stamp = data[:1] + b"\0" + data[2:]
         return agree_on(layer, stamp)
     return assert_agree("eoudp", layer, READER_OF[layer], data, PASSED_OVER[layer], fatal=STOPS)

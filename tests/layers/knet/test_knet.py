@@ -42,7 +42,7 @@ LAYERS = [*knet.DATAGRAMS.values(), KnetSpecDatagram, KnetStream]
 
 
 def renewed(packet: Packet) -> bytes:
-    """Build from the fields alone: nothing of the dissected octets is reused."""
+    """Build from the fields alone: nothing of the dissected bytes is reused."""
     packet.clear_cache()
     return bytes(packet)
 

@@ -1,4 +1,4 @@
-"""Netplay's Scapy layers: every published vector, building, round trips, hostile octets."""
+"""Netplay's Scapy layers: every published vector, building, round trips, hostile bytes."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ READER_OF = {layer: compile_reader(layer, skip) for layer, skip in PASSED_OVER.i
 
 
 def _spans(dialect: str, octets: bytes) -> list[tuple[Any, Any, bytes]]:
-    """Return (layer, derived reader, octets) of every frame, chunk or message of a stream."""
+    """Return (layer, derived reader, bytes) of every frame, chunk or message of a stream."""
     if dialect == "text":
         return [
             (NetplayText, READER_OF[NetplayText], octets[start:end])
@@ -209,7 +209,7 @@ def test_hostile_octets_give_a_sound_tree(dialect: str) -> None:
 
 
 def bomb() -> bytes:
-    """Return a frame of 65,2xx octets of zlib that would inflate to 64 MiB."""
+    """Return a frame of 65,2xx bytes of zlib that would inflate to 64 MiB."""
     body = zlib.compress(bytes(64 << 20), 9)
     return struct.pack(">HBH", len(body) + 3, 1, 2) + body
 

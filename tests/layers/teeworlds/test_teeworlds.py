@@ -44,7 +44,7 @@ TOKEN = bytes.fromhex("3f5a5399")
 
 
 def forget(packet: Any) -> None:
-    """Drop everything that Scapy and the layers remember of the octets."""
+    """Drop everything that Scapy and the layers remember of the bytes."""
     while packet and not isinstance(packet, Raw):
         packet.clear_cache()
         if hasattr(packet, "packed"):
@@ -131,7 +131,7 @@ def test_captured_packets_lose_nothing_in_scapy() -> None:
 def test_mutated_packets_lose_nothing_in_scapy() -> None:
     for index, data in enumerate(mutations(payloads("teeworlds"), 1500)):
         packet = packet_layer(data, DIALECTS[index % 4])(data)
-        if data:  # from no octets Scapy builds a default packet
+        if data:  # from no bytes Scapy builds a default packet
             assert bytes(packet) == data
             assert bytes(packet.copy()) == data
         packet.summary()

@@ -139,7 +139,7 @@ def test_vectors_are_recognised_one_by_one(vector: dict[str, Any]) -> None:
     if vector["dialect"] == "rfc01" and "rfc02" in candidates(data):
         wanted.add("rfc02")
     if vector["name"] in ("early_rev28dec_disconnect_0x82", "early_rev28dec_reject"):
-        # Empty messages of early and mid are the same octets; the reference shows them as mid.
+        # Empty messages of early and mid are the same bytes; the reference shows them as mid.
         wanted = {"exodia-mid"}
     assert dialect in wanted
 

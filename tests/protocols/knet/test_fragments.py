@@ -1,4 +1,4 @@
-"""kNet numbers alone: what `decode` makes of octets that are no datagram."""
+"""kNet numbers alone: what `decode` makes of bytes that are no datagram."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_vectors_of_numbers_decode(vector: dict[str, Any]) -> None:
     fields = decode_payload("knet", bytes.fromhex(vector["hex"]), dialect="all").fields
     wanted = vector["fields"]
     assert (fields["kind"], fields["bytes_used"]) == ("vle", wanted["bytes_used"])
-    # Other encodings may take the same octets: the one of the vector is among those listed.
+    # Other encodings may take the same bytes: the one of the vector is among those listed.
     assert fields["readings"][wanted["scheme"]] == wanted["value"]
     if next(iter(fields["readings"])) == wanted["scheme"]:
         assert fields["value"] == wanted["value"]

@@ -314,7 +314,7 @@ def test_read_shows_the_rejoined_message() -> None:
     truth = json.loads(path.with_suffix(".truth.json").read_text())["expect"]
     sides = truth["fragment_reception"].values()
     wanted = [log["nfrag"] for side in sides for log in side["assembled"]]
-    # 318 octets a fragment, the last one shorter.
+    # 318 bytes a fragment, the last one shorter.
     assert sorted(-(-len(item["payload"]) // 318) for item in whole) == sorted(wanted)
 
 

@@ -44,7 +44,7 @@ def codes(found: list[Any]) -> list[str]:
 
 
 def clean_streams() -> list[tuple[str, bytes]]:
-    """Return (dialect, octets) of the streams that hold messages from start to end."""
+    """Return (dialect, bytes) of the streams that hold messages from start to end."""
     named = [(name.split("_")[0], name, octets) for name, octets in streams("netplay")]
     kept = [(dialect, octets) for dialect, name, octets in named if not any(word in name for word in ODD)]
     return [(dialect, octets) for dialect, octets in kept if codes(frame(dialect, whole(octets))) == []]
@@ -77,7 +77,7 @@ def test_a_gap_is_named_and_never_glued() -> None:
     found = frame("bin1", pieces)
     assert [octets for _, octets in messages(found)] == [CHAT] * 3
     assert codes(found) == ["octets-skipped"]
-    assert found[0][2][0][1] == "9 octets skipped, 2 or more are not in the capture"
+    assert found[0][2][0][1] == "9 bytes skipped, 2 or more are not in the capture"
 
 
 def test_a_gap_inside_a_long_frame_keeps_the_rhythm() -> None:
@@ -104,10 +104,10 @@ def test_frames_name_the_capture_frames_that_they_came_from() -> None:
 @pytest.mark.parametrize(
     ("dialect", "octets", "code", "text"),
     [
-        ("bin1", LOGIN[:9], "incomplete-frame-at-close", "2 octets are missing"),
-        ("bin1", LOGIN + b"\0", "incomplete-frame-at-close", "1 octets are missing"),
-        ("bin3", b"\0" + LOGIN[:5], "incomplete-frame-at-close", "6 octets are missing"),
-        ("text", TEXT[:-3], "incomplete-message-at-close", "body has no line feed after 17 octets"),
+        ("bin1", LOGIN[:9], "incomplete-frame-at-close", "2 bytes are missing"),
+        ("bin1", LOGIN + b"\0", "incomplete-frame-at-close", "1 bytes are missing"),
+        ("bin3", b"\0" + LOGIN[:5], "incomplete-frame-at-close", "6 bytes are missing"),
+        ("text", TEXT[:-3], "incomplete-message-at-close", "body has no line feed after 17 bytes"),
     ],
 )
 def test_what_is_left_at_the_end(dialect: str, octets: bytes, code: str, text: str) -> None:

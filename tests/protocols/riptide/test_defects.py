@@ -25,7 +25,7 @@ def found(name):
         ("udp_2.1.2_kick_stop", "riptide-misencoded-stop", "ServerStopped"),  # D5
         ("udp_2.2.0_kick_stop", "riptide-misencoded-stop", "ServerStopped"),
         ("udp_2.2.1_burst_gap_serverleg", "ack-of-unseen", "D7"),
-        ("udp_2.2.1_empty_datagram", "riptide-empty-datagram", "no octets"),  # D10
+        ("udp_2.2.1_empty_datagram", "riptide-empty-datagram", "no bytes"),  # D10
         ("udp_pytide2.1client_2.2.1server", "first-number-skipped", "1 was never sent"),  # D13
         ("udp_2.0.0_giveup_serverleg", "attempts-exhausted", "15 times"),
         ("udp_2.2.1_poorconnection_attempts_serverleg", "attempts-exhausted", "15 times"),

@@ -1,4 +1,4 @@
-"""What `scan` states of one message: sections 3, 9 and 11 of the reference, and any octets at all."""
+"""What `scan` states of one message: sections 3, 9 and 11 of the reference, and any bytes at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def notes(events):
 
 
 def plain(events):
-    """Return the events without notes and without the octets of units."""
+    """Return the events without notes and without the bytes of units."""
     return [event[:5] for event in events if event[0] not in (Ev.NOTE, Ev.HINTS)]
 
 
@@ -268,7 +268,7 @@ def steps():
 def test_each_datagram_sent_to_a_real_server(dialect, step) -> None:
     """Where the real server acknowledged a reliable message, `scan` states a unit with its id."""
     text, _, long = step["hex"].partition("...")
-    if long:  # the file gives the first 16 octets of a long one
+    if long:  # the file gives the first 16 bytes of a long one
         text = text.ljust(2 * step["len"], "0")
     events = of(text, dialect)
     check(events)

@@ -83,7 +83,7 @@ def test_captured_packets_pass_under_one_dialect_only() -> None:
         whole += 1
         doubtful += len(passed) != 1
     assert whole > 20_000
-    assert doubtful < whole / 1000  # a handshake of four octets, and one server's damaged packets
+    assert doubtful < whole / 1000  # a handshake of four bytes, and one server's damaged packets
 
 
 @pytest.mark.parametrize("protocol", OTHERS)

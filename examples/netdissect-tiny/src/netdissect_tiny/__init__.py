@@ -27,7 +27,7 @@ POLICY = Policy(
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return what one datagram means. Never raises: a reader gives None where octets lack."""
+    """Return what one datagram means. Never raises: a reader gives None where bytes lack."""
     del direction, hints
     read = readers("netdissect_tiny.layers")
     if payload[:3] == MAGIC + b"\x01":

@@ -17,7 +17,7 @@ DATA: Final = frozenset({6, 7, 8, 9, 12})
 """Commands that a channel has."""
 _PEER = 0xFF
 _TRAILING = 3
-"""Octets at the end that are no command: too few to be one."""
+"""Bytes at the end that are no command: too few to be one."""
 _LEAST = 4
 
 
@@ -29,7 +29,7 @@ class Head(NamedTuple):
     sent_time: int | None
     checksum: int | None
     start: int
-    """Octet of the first command."""
+    """Byte of the first command."""
     compressed: bool
 
 

@@ -1,6 +1,6 @@
-"""ENet's range coder, the receiving half: adaptive contexts of order two over single octets.
+"""ENet's range coder, the receiving half: adaptive contexts of order two over single bytes.
 
-Bounded: what comes out is never longer than `limit`, and each octet of it costs a walk through at
+Bounded: what comes out is never longer than `limit`, and each byte of it costs a walk through at
 most three trees of at most 256 symbols. Source: docs/enet.md; ENet `compress.c`.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 __all__ = ["MAX_OPENED", "RangeCoderError", "decompress"]
 
 MAX_OPENED: Final = 4096
-"""Octets that come out at most. Source: ENet `ENET_PROTOCOL_MAXIMUM_MTU`."""
+"""Bytes that come out at most. Source: ENet `ENET_PROTOCOL_MAXIMUM_MTU`."""
 _TOP, _BOTTOM, _WORD = 1 << 24, 1 << 16, 0xFFFFFFFF
 _LARGEST = 0xFF
 _SYMBOLS = 4096 - 2
@@ -22,7 +22,7 @@ _ROOT_STEP, _STEP, _ESCAPE_STEP = 3, 2, 5
 
 
 class RangeCoderError(ValueError):
-    """The octets are no output of the range coder."""
+    """The bytes are no output of the range coder."""
 
 
 class _Symbol:
@@ -129,7 +129,7 @@ class _Decoder:
             raise RangeCoderError("a symbol that its context does not have")
         if before is None:
             value = start = code
-        made = self._make(value & _LARGEST, step)  # of hostile octets more than eight bits come
+        made = self._make(value & _LARGEST, step)  # of hostile bytes more than eight bits come
         if before is None:
             context.tree = made
         elif right:
@@ -163,7 +163,7 @@ class _Decoder:
                 node = node.right
 
     def next(self) -> int | None:
-        """Return the next octet; None at the end."""
+        """Return the next byte; None at the end."""
         context = self._context
         passed: list[_Symbol] = []
         while context is not self._root:
@@ -188,7 +188,7 @@ class _Decoder:
         return symbol.value
 
     def _learn(self, passed: list[_Symbol], symbol: _Symbol) -> None:
-        """Count an octet in the contexts that did not know it, and go on from the longest."""
+        """Count a byte in the contexts that did not know it, and go on from the longest."""
         chain = []
         for context in passed:
             made, count = self._put(context, symbol.value)
@@ -215,14 +215,14 @@ def decompress(octets: bytes, limit: int = MAX_OPENED) -> bytes:
     """Return what was compressed.
 
     Raises:
-        RangeCoderError: that is more than `limit` octets, or nothing that the coder makes.
+        RangeCoderError: that is more than `limit` bytes, or nothing that the coder makes.
 
     """
     if not octets:
-        raise RangeCoderError("no octets")
+        raise RangeCoderError("no bytes")
     decoder, out = _Decoder(octets), bytearray()
     while (octet := decoder.next()) is not None:
         if len(out) >= limit:
-            raise RangeCoderError(f"more than {limit} octets come out")
+            raise RangeCoderError(f"more than {limit} bytes come out")
         out.append(octet)
     return bytes(out)

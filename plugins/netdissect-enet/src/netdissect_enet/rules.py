@@ -44,7 +44,7 @@ ALL_CODES: Final = (
          "An acknowledgement repeats the sent time of its datagram; without one the receiver ends"
          " the parse at the command."),
     _row("enet-compression", Severity.ERROR, "commands cannot be decompressed",
-         "The octets are no output of ENet's range coder, or of more than 4096 octets."),
+         "The bytes are no output of ENet's range coder, or of more than 4096 bytes."),
     _row("enet-checksum", Severity.ERROR, "checksum is wrong",
          "The receiver drops the datagram. It covers the connectID: a datagram of another"
          " connection has a wrong one, too."),

@@ -14,7 +14,7 @@ __all__ = ["attach", "compile_filter"]
 _ATTACH_FILTER = 26
 """SO_ATTACH_FILTER. Source: Linux include/uapi/asm-generic/socket.h."""
 _RETURN = 6
-"""BPF_RET | BPF_K: take so many octets of the packet."""
+"""BPF_RET | BPF_K: take so many bytes of the packet."""
 _ANSWER_SECONDS = 10
 _MAX_INSTRUCTIONS = 4096
 """Source: Linux BPF_MAXINSNS."""
@@ -27,12 +27,12 @@ _LINK_NUMBERS = {"EN10MB": 1, "RAW": 12}
 
 
 def compile_filter(text: str, link: str, snap_octets: int) -> bytes:
-    """Return the program of a filter: 8 octets an instruction, as the kernel takes them.
+    """Return the program of a filter: 8 bytes an instruction, as the kernel takes them.
 
     Args:
         text: the filter in libpcap's language; "" takes everything.
         link: libpcap's name of the link type, such as `EN10MB`.
-        snap_octets: octets kept of each packet.
+        snap_octets: bytes kept of each packet.
 
     Raises:
         FilterError: the filter is wrong, or neither tcpdump nor libpcap is there to compile it.

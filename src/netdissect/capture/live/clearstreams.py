@@ -29,7 +29,7 @@ class _Side:
 
     def __init__(self, start: int) -> None:
         self.position = start
-        """Number of the next octet of clear text."""
+        """Number of the next byte of clear text."""
         self.acked = start
         """The same of what the other side has acknowledged."""
         self.marks: deque[tuple[int, int]] = deque(maxlen=MAX_MARKS)
@@ -46,13 +46,13 @@ class ClearStreams:
     def segment(
         self, way: Way, numbers: tuple[int, int], flags: int, sent: bytes, clear: bytes | None
     ) -> tuple[int, int, bytes]:
-        """Return number, acknowledged number and octets of a segment as the clear text has them.
+        """Return number, acknowledged number and bytes of a segment as the clear text has them.
 
         Args:
             way: its direction.
             numbers: its number and acknowledged number on the wire.
             flags: TCP flags.
-            sent: the octets on the wire.
+            sent: the bytes on the wire.
             clear: those that tshark has decrypted, b"" for none; None where the segment holds no
                 TLS.
 

@@ -12,7 +12,7 @@ from netdissect.model.text import quoted
 __all__ = ["Autostop", "RingRule"]
 
 _KILO = 1000
-"""Octets of a kB, as dumpcap counts."""
+"""Bytes of a kB, as dumpcap counts."""
 _NS_PER_S = 1_000_000_000
 
 

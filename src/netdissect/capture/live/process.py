@@ -33,7 +33,7 @@ largest size, on the loopback 64 KiB twice. 20,000 packets a second fill the 102
 where a file is written tcpdump hands over full blocks instead, up to a second late.
 """
 RECORDED_SETTLE_S = 1.2
-"""The time without octets after which a tcpdump that hands over blocks has nothing left. Source:
+"""The time without bytes after which a tcpdump that hands over blocks has nothing left. Source:
 tcpdump.c, pcap_set_timeout(pc, 1000).
 """
 SETTLE_S = 0.3

@@ -21,14 +21,14 @@ MAX_QUEUED_OCTETS = 64 * 1024 * 1024
 (and counted, see `shared.py`), and a file waits.
 """
 _FRAME_COST = 200
-"""Octets of memory that a frame takes besides its own."""
+"""Bytes of memory that a frame takes besides its own."""
 
 
 class FrameQueue:
     """Frames on their way from the thread that reads a file to the one that parses."""
 
     def __init__(self, *, limit: int = MAX_QUEUED_OCTETS) -> None:
-        """Take how many octets may wait; a full queue makes its writer wait."""
+        """Take how many bytes may wait; a full queue makes its writer wait."""
         self.lost = 0
         """Frames that were left in the queue."""
         self._limit = limit

@@ -117,7 +117,7 @@ class Recorder:
         if not data:
             self.error = NetdissectError("the process that captures has failed")
             return
-        # The octets come from a process of our own, over a pipe that nobody else holds.
+        # The bytes come from a process of our own, over a pipe that nobody else holds.
         outcome: _Outcome = pickle.loads(data)  # noqa: S301
         self.error, self.written = outcome.error, outcome.written
         self._source.fault = outcome.fault

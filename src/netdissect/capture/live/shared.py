@@ -2,7 +2,7 @@
 both see.
 
 ```
-header, eight u64: octets put in | octets taken out | packets captured | packets not put in |
+header, eight u64: bytes put in | bytes taken out | packets captured | packets not put in |
                    1 when the reader has gone | 1 when the writer has ended | 0 | 0
 ring:              length u64 | a list of frames as `marshal` writes it | ... to a multiple of 8
 ```
@@ -33,13 +33,13 @@ class SharedQueue:
     """Made before the fork. One process puts, the other gets; a full queue loses what is put."""
 
     def __init__(self, limit: int = MAX_QUEUED_OCTETS) -> None:
-        """Take the memory, a multiple of 8 octets."""
+        """Take the memory, a multiple of 8 bytes."""
         self._limit = limit
         memory = memoryview(mmap.mmap(-1, _HEADER + limit))
         self._figures = memory[:_HEADER].cast("Q")
         self._ring = memory[_HEADER:]
         self._ends = os.pipe()
-        """Something to poll: an octet for each list put in, and its end with the writer's."""
+        """Something to poll: a byte for each list put in, and its end with the writer's."""
         for end in self._ends:
             os.set_blocking(end, False)
         self._abandoned = 0
@@ -114,7 +114,7 @@ class SharedQueue:
                 return []
         begin = figures[_TAKEN]
         size = int.from_bytes(self._load(begin, _WORD), "little")
-        # The octets come from a process of our own, through memory that nobody else has.
+        # The bytes come from a process of our own, through memory that nobody else has.
         batch: list[Frame] = marshal.loads(self._load(begin + _WORD, size))  # noqa: S302
         figures[_TAKEN] = begin + (size + 2 * _WORD - 1) // _WORD * _WORD
         return batch

@@ -27,7 +27,7 @@ __all__ = [
 DRAIN_S = 10.0
 """How long a source that was stopped is read for what came before, seconds."""
 MAX_SNAP_OCTETS = 262_144
-"""Octets captured of a frame unless fewer are asked for. Source: libpcap MAXIMUM_SNAPLEN."""
+"""Bytes captured of a frame unless fewer are asked for. Source: libpcap MAXIMUM_SNAPLEN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Wake:
 
 
 class PolledInput:
-    """A pipe or file that is read as octets arrive, until it ends or its reader is woken.
+    """A pipe or file that is read as bytes arrive, until it ends or its reader is woken.
 
     Once woken it reads on until nothing comes for a while, or `finish` is called: what a program
     and its kernel buffer hold was there before. Then the program is ended, and the rest read.
@@ -143,7 +143,7 @@ class PolledInput:
     Args:
         fd: where to read; it stays open.
         wake: ends the reading.
-        quiet_s: the time without octets after which nothing is left.
+        quiet_s: the time without bytes after which nothing is left.
         grace_s: how long the rest is waited for.
         end: ends the program that writes.
 
@@ -174,7 +174,7 @@ class PolledInput:
     # No `fileno`: whoever reads this shall not wait for the descriptor alone.
 
     def read(self, size: int) -> bytes:
-        """Return at least one octet and at most `size`; b"" at the end."""
+        """Return at least one byte and at most `size`; b"" at the end."""
         while not self._wake.set:
             ready, _, _ = select.select([self._fd, self._wake.fileno()], [], [])
             self._wake.set = self._wake.fileno() in ready

@@ -44,7 +44,7 @@ _STARTED = "Capture started"
 _RAW = 101
 _UDP, _TCP = 17, 6
 _MAX_LINE = 1 << 20
-"""Octets of one line; a longer one is no datagram."""
+"""Bytes of one line; a longer one is no datagram."""
 
 
 class TsharkSource(ChildSource):

@@ -30,7 +30,7 @@ def wrap(dialect: str, transport: str, packet: Any) -> Any:
 
 
 def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the octets of a payload that is shown as these fields."""
+    """Return the bytes of a payload that is shown as these fields."""
     del transport
     header = layers.header_layer(dialect)
     values = {**fields, "cmd": fields["command"]}
@@ -67,7 +67,7 @@ def _layer(dialect: str, fields: Fields, content: Fields) -> type[Layer]:
 
 
 def _component(layer: type[Layer], content: Fields) -> Any:
-    """Return a content; the octets of components stand under `data_hex`, here and in `more`."""
+    """Return a content; the bytes of components stand under `data_hex`, here and in `more`."""
     values = dict(content)
     more: dict[str, Any] = {}
     if "data_hex" in values:

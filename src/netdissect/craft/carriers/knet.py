@@ -43,7 +43,7 @@ def _in_stream(dialect: str, packet: Any) -> Any:
 
 
 def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the octets of a payload that is shown as these fields."""
+    """Return the bytes of a payload that is shown as these fields."""
     if transport == "tcp":
         stream, _ = layers.STREAMS[dialect]
         item = stream().get_field("messages").item

@@ -45,7 +45,7 @@ def root(dialect: str, transport: str, octets: bytes) -> type[Layer]:
 
 
 def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the octets of a payload that is shown as these fields."""
+    """Return the bytes of a payload that is shown as these fields."""
     del transport
     if dialect == "netplay-text":
         return b"".join(bytes(filled(layers.NetplayText, each)) for each in fields["messages"])

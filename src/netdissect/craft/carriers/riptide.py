@@ -1,6 +1,6 @@
 """Riptide: a message in a stream stands behind its length.
 
-The layers of a stream hold a message as octets, because `dissect` reads it in a buffer of its own.
+The layers of a stream hold a message as bytes, because `dissect` reads it in a buffer of its own.
 Here the message is the payload of its frame: mutators reach the length and what is in it.
 """
 
@@ -48,7 +48,7 @@ class FramedRiptide21dev(FramedRiptide):
 
 
 class FramedRiptide20(FramedRiptide):
-    """A Riptide message of 2.0 behind its length, which has two octets."""
+    """A Riptide message of 2.0 behind its length, which has two bytes."""
 
     dialect = "riptide-2.0"
     fields_desc: ClassVar[list[Any]] = [LEShortField("length", None)]

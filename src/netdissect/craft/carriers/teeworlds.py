@@ -36,7 +36,7 @@ def wrap(dialect: str, transport: str, packet: Any) -> Any:
 
 
 def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the octets of a payload that is shown as these fields."""
+    """Return the bytes of a payload that is shown as these fields."""
     del transport
     header = layers.ROOTS[dialect]
     family = "0.7" if header is layers.Tw07 else "0.6"
@@ -64,7 +64,7 @@ def _packed(code: bytes, limit: int) -> tuple[bytes, bytes]:
 
 
 def _body(dialect: str, family: str, fields: Fields) -> Packet:
-    """Return what follows the header: chunks, a control message, or octets that did not open."""
+    """Return what follows the header: chunks, a control message, or bytes that did not open."""
     if "chunks" in fields:
         made = [_chunk(family, each) for each in fields["chunks"]]
         layer = layers.body_layer(dialect, b"", control=False)
@@ -78,7 +78,7 @@ def _body(dialect: str, family: str, fields: Fields) -> Packet:
 
 
 def _connless(family: str, fields: Fields) -> Packet:
-    """Return a connectionless message; one without known magic octets is the octets of `data`."""
+    """Return a connectionless message; one without known magic bytes is the bytes of `data`."""
     magic = bytes.fromhex(fields.get("magic_octets", ""))
     layer = layers.CONNLESS[family].get(magic)
     if layer is None:
@@ -87,7 +87,7 @@ def _connless(family: str, fields: Fields) -> Packet:
 
 
 def _chunk(family: str, fields: Fields) -> Packet:
-    """Return a chunk; one that the packet ends in has the octets of its message under `body`."""
+    """Return a chunk; one that the packet ends in has the bytes of its message under `body`."""
     if "body" in fields:
         body: Packet = Raw(bytes.fromhex(fields["body"]))
     else:

@@ -93,7 +93,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Return octets as hex digits, as the fields show them."""
+    """Return bytes as hex digits, as the fields show them."""
     return value.hex() if isinstance(value, bytes) else value
 
 
@@ -120,7 +120,7 @@ class _Reader:
         """Return the node of a content of another size than stated.
 
         Its receiver drops it, so that it counts as no message; what is there is shown twice, as
-        octets and, where that can be read, as fields.
+        bytes and, where that can be read, as fields.
         """
         fault = size_mismatch(size.value, len(content))
         self._walker.note(*fault, size.bit_offset, size.bit_length)
@@ -192,7 +192,7 @@ class _Reader:
     def _open(self, node: FieldNode, data: FieldNode, component: str, how: Content) -> None:
         """Add the values of a component's data where they fit its layout.
 
-        The documents do not describe the data of a big-endian peer: it stays octets.
+        The documents do not describe the data of a big-endian peer: it stays bytes.
         """
         layer = component_layer(self._dialect, component)
         if not isinstance(data.value, bytes):
@@ -204,7 +204,7 @@ class _Reader:
         opened, _scope, used = trial.walk(layer, octets, base=data.bit_offset, name="data")
         misfit = any(item.group == "malformed" for item in trial.annotations)
         if misfit or used != len(octets):
-            text = f"{len(octets)} octets do not fit the layout of {component}"
+            text = f"{len(octets)} bytes do not fit the layout of {component}"
             self._walker.note("eoudp-component-layout", text, data.bit_offset, data.bit_length)
         elif opened.children:
             self._walker.annotations += trial.annotations

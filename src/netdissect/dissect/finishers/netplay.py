@@ -41,13 +41,13 @@ SCHEMA_VALUES: tuple[Values, ...] = (PLAIN_VALUES, NULLABLE_VALUES)
 """What the types of user schemas may be."""
 
 INFLATED_TOTAL = 16 << 20
-"""Octets inflated for one piece of stream at most, over all its messages."""
+"""Bytes inflated for one piece of stream at most, over all its messages."""
 SUMMARY_VALUES = 6
 """Values that the one-line form of a message shows."""
 SUMMARY_OCTETS = 160
-"""Octets of a body, or characters of one value, that the one-line form shows."""
+"""Bytes of a body, or characters of one value, that the one-line form shows."""
 _LENGTH = 2
-"""Octets of a frame's length."""
+"""Bytes of a frame's length."""
 _CUT = frozenset({"truncated", "length-beyond-end"})
 """What the walker says of a frame that is cut: said better by `incomplete-frame-at-close`."""
 _ERRORS = {
@@ -172,7 +172,7 @@ class _Reader:
         *,
         sure: bool,
     ) -> list[str]:
-        """Add the values by schema; where the octets are not `sure` to be values, they must fit."""
+        """Add the values by schema; where the bytes are not `sure` to be values, they must fit."""
         start, end = cursor.position, cursor.end
         side = Walker(walker.catalogue, buffer=buffer)
         codes: list[str] = []
@@ -185,7 +185,7 @@ class _Reader:
             codes.append(code)
         else:
             if cursor.left:
-                text = f"{cursor.left // 8} octets after the last value"
+                text = f"{cursor.left // 8} bytes after the last value"
                 side.note("payload-trailing-bytes", text, cursor.position, cursor.left)
                 codes.append("payload-trailing-bytes")
         if codes and not sure:
@@ -290,5 +290,5 @@ def _check_values(nodes: list[FieldNode], data: bytes, side: Walker, dialect: st
         elif isinstance(node.value, str) and "\ufffd" in node.value:
             octets = raw[3 if nullable else 2 :]
             if octets.decode("utf-8", "replace").encode() != octets:
-                text = f"{node.name} holds octets that are no UTF-8"
+                text = f"{node.name} holds bytes that are no UTF-8"
                 side.note("invalid-utf8", text, node.bit_offset, node.bit_length)

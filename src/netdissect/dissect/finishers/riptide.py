@@ -54,7 +54,7 @@ def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
 
 
 def _open_frame(dissection: Dissection, frame: FieldNode, request: Any, walker: Walker) -> None:
-    """Replace a frame's octets by the message that they hold."""
+    """Replace a frame's bytes by the message that they hold."""
     data = frame.child("data")
     if data is None or not data.value:
         return
@@ -66,7 +66,7 @@ def _open_frame(dissection: Dissection, frame: FieldNode, request: Any, walker: 
 
 
 def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walker) -> None:
-    """Add where the application's data starts, its octets re-aligned, its values by schema."""
+    """Add where the application's data starts, its bytes re-aligned, its values by schema."""
     data = node.child("data")
     if data is None:
         return
@@ -100,7 +100,7 @@ def _decode(
     if message is None:
         return
     values = BYTE_VALUES if request.dialect in _BYTE_DIALECTS else BIT_VALUES
-    # Read from the re-aligned octets; offsets shown are those of the datagram.
+    # Read from the re-aligned bytes; offsets shown are those of the datagram.
     decoded, fault = decode(request.schema, values, message, data, data.bit_length)
     nodes = decoded.children
     if fault is not None:

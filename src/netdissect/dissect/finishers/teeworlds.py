@@ -17,7 +17,7 @@ from netdissect.wire.teeworlds_forms import MAGIC_OCTETS, MAX_PACKET, form_of
 __all__ = ["finish"]
 
 _BEHIND_END = 1
-"""Octets that an encoder may write after the one with the end symbol."""
+"""Bytes that an encoder may write after the one with the end symbol."""
 
 
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
@@ -26,7 +26,7 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     payload = dissection.buffers[0].data
     if len(payload) > MAX_PACKET:
         excess = 8 * (len(payload) - MAX_PACKET)
-        text = f"{len(payload)} octets, packets have {MAX_PACKET} at most"
+        text = f"{len(payload)} bytes, packets have {MAX_PACKET} at most"
         walker.note("teeworlds-oversize", text, 8 * MAX_PACKET, excess)
     root.conclude("length", len(payload))
     fields = {node.name: node for node in root.children}
@@ -42,7 +42,7 @@ def _whole_id(body: FieldNode, walker: Walker) -> None:
     """Note a connectionless message whose id is cut."""
     octets = body.bit_length // 8
     if octets < MAGIC_OCTETS:
-        text = f"{octets} of the {MAGIC_OCTETS} octets of a message id"
+        text = f"{octets} of the {MAGIC_OCTETS} bytes of a message id"
         walker.note("truncated", text, body.bit_offset, body.bit_length)
 
 
@@ -112,7 +112,7 @@ def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> b
         return None
     end = huffman.inspect(packed)
     if end is not None and len(packed) - end > _BEHIND_END:
-        text = f"{len(packed) - end} octets behind the end symbol"
+        text = f"{len(packed) - end} bytes behind the end symbol"
         walker.note("teeworlds-huffman-tail", text, 8 * (start + end), 8 * (len(packed) - end))
     dissection.buffers.append(Buffer("decompressed", opened, (8 * start, 8 * len(packed))))
     dissection.root.conclude("decompressed_hex", opened.hex())

@@ -97,7 +97,7 @@ def _vote_options(fields: dict[str, Any]) -> str:
 def _map_data(fields: dict[str, Any]) -> str:
     chunk = f" {fields['chunk']}" if "chunk" in fields else ""
     last = ", the last" if fields.get("last") else ""
-    return f"map data{chunk}, {len(fields['data'])} octets{last}"
+    return f"map data{chunk}, {len(fields['data'])} bytes{last}"
 
 
 def _map_asked(fields: dict[str, Any]) -> str:
@@ -142,9 +142,9 @@ _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
     "sys.input": _input,
     "sys.input_timing": _timing,
     "sys.snap_empty": "snapshot {tick} = base {base}, nothing changed",
-    "sys.snap_single": "snapshot {tick} (base {base}), {part_size} octets",
-    "sys.snap": "snapshot {tick} (base {base}), part {part} of {num_parts}, {part_size} octets",
-    "sys.map_change": "map {name}, {size} octets",
+    "sys.snap_single": "snapshot {tick} (base {base}), {part_size} bytes",
+    "sys.snap": "snapshot {tick} (base {base}), part {part} of {num_parts}, {part_size} bytes",
+    "sys.map_change": "map {name}, {size} bytes",
     "sys.map_data": _map_data,
     "sys.request_map_data": _map_asked,
     "sys.rcon_auth": _rcon_login,

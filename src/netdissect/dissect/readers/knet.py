@@ -1,7 +1,7 @@
 """Derived readers of knet: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+the next offset, or None where the bytes do not suffice; `odd_...` adds a finding for each soft
 rule that such values break, or the values that rules name where there is no reader.
 """
 

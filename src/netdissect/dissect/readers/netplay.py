@@ -1,7 +1,7 @@
 """Derived readers of netplay: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+the next offset, or None where the bytes do not suffice; `odd_...` adds a finding for each soft
 rule that such values break, or the values that rules name where there is no reader.
 """
 
@@ -50,7 +50,7 @@ def read_NetplayText(buf: bytes, off: int, end: int) -> tuple[Any, ...] | None:
 
 def odd_NetplayShortFrame(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
     v_length = values[0]
-    if (v_length or 0) < 3: found.append((Ev.NOTE, 'frame-length-below-3', f'length {v_length}: options and type alone take 3 octets'))
+    if (v_length or 0) < 3: found.append((Ev.NOTE, 'frame-length-below-3', f'length {v_length}: options and type alone take 3 bytes'))
 
 
 def odd_NetplayChunk(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:

@@ -1,7 +1,7 @@
 """Derived readers of teeworlds: generated from the layers, do not edit.
 
 Regenerate with `python -m netdissect.dissect.derive`. Each function returns one value per field and
-the next offset, or None where the octets do not suffice; `odd_...` adds a finding for each soft
+the next offset, or None where the bytes do not suffice; `odd_...` adds a finding for each soft
 rule that such values break, or the values that rules name where there is no reader.
 """
 
@@ -17,7 +17,7 @@ from netdissect.model.events import Ev, Event
 
 
 def odd_TwControlEmpty(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:
-    if 1: found.append((Ev.NOTE, 'teeworlds-control-missing', 'no octet names the message'))
+    if 1: found.append((Ev.NOTE, 'teeworlds-control-missing', 'no byte names the message'))
 
 
 def odd_TwControlUnknown(values: tuple[Any, ...], direction: int | None, found: list[Event]) -> None:

@@ -112,9 +112,9 @@ class Driver(ABC):
 
     @abstractmethod
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Return the octets to send, with live values, and the number that will be acknowledged.
+        """Return the bytes to send, with live values, and the number that will be acknowledged.
 
-        Octets too damaged to hold live values are returned as they are.
+        Bytes too damaged to hold live values are returned as they are.
         """
 
     @abstractmethod

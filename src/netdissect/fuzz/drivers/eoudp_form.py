@@ -35,11 +35,11 @@ class Form:
             places[field.name] = slice(at, at + int(field.sz))
             at += int(field.sz)
         self.head = at
-        """Octets of the header."""
+        """Bytes of the header."""
         self.id, self.size, self._time = places["id"], places["size"], places["timestamp"]
         flag = places.get("important")
         self.flag = None if flag is None else flag.start
-        """Octet of the flag, None in dialects without one."""
+        """Byte of the flag, None in dialects without one."""
         self._floats = ">d" if self._time.stop - self._time.start == 8 else ">f"  # noqa: PLR2004
         self.span: int = 1 << 8 * (self.id.stop - self.id.start)
         """Modulus of the ids."""

@@ -39,9 +39,9 @@ _ACK_BITS = 32
 _ACK_OCTETS = 7
 _CONNECT = bytes(8)
 DISCARD_ABOVE = 1536
-"""Octets of the largest datagram that a server reads."""
+"""Bytes of the largest datagram that a server reads."""
 _IN_ORDER, _MESSAGE_IN_ORDER, _MESSAGE_RELIABLE = 0x80, 0x20, 0x10
-"""Bits of a datagram's first octet and of a message's second one."""
+"""Bits of a datagram's first byte and of a message's second one."""
 
 
 def packet_id(data: bytes) -> int:
@@ -81,7 +81,7 @@ class Message(NamedTuple):
 
 
 class Builder:
-    """Builds and reads the datagrams of one dialect, octet by octet: with packets of Scapy it would
+    """Builds and reads the datagrams of one dialect, byte by byte: with packets of Scapy it would
     take most of the time of a case. A test compares it with them.
     """
 

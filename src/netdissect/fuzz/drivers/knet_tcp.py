@@ -121,7 +121,7 @@ class KnetTcpDriver(Driver):
         return self._pongs
 
     def ends(self, octets: bytes) -> bool:
-        """Return whether the server would wait for octets that do not come, or leave."""
+        """Return whether the server would wait for bytes that do not come, or leave."""
         return sum(map(len, frames(octets))) != len(octets)
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:

@@ -29,7 +29,7 @@ _BUFFER_LIMIT = 1 << 17
 _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
 _DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
 _REPEATS = (4, 260, 600)
-"""Repeated runs of 258 octets: about 1 KiB, 64 KiB and 150 KiB from little."""
+"""Repeated runs of 258 bytes: about 1 KiB, 64 KiB and 150 KiB from little."""
 
 
 def _stored(data: bytes) -> bytes:
@@ -69,7 +69,7 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
         "cut": stream[: max(1, len(stream) - chance.between(1, 4))],
         "dictionary": bytes.fromhex("78bb00000001") + stream[2:],
         "wrong sum": stream[:-1] + bytes([stream[-1] ^ 1]),
-        "octets behind the end": stream + chance.octets(chance.between(1, 8)),
+        "bytes behind the end": stream + chance.octets(chance.between(1, 8)),
         "wrong block size": stream[:3] + b"\xff\xff\x00\x00" + stream[7:],
         "empty": _ZLIB_EMPTY,
         "too much": _zeros(chance.choice(_REPEATS)),
@@ -136,7 +136,7 @@ class NetplayDriver(Driver):
         self.state = CONNECTED
 
     def ends(self, octets: bytes) -> bool:
-        """Return whether the server would wait for octets that do not come, or leave."""
+        """Return whether the server would wait for bytes that do not come, or leave."""
         return sum(map(len, self.split(octets, self.dialect))) != len(octets)
 
     def handle(self, data: bytes, now: float) -> None:
@@ -153,7 +153,7 @@ class NetplayDriver(Driver):
                 self.answered(str(int.from_bytes(frame[3:HEAD], "big")))
 
     def tick(self, now: float) -> None:
-        """Leave a stream in which the server waits for octets that will not come."""
+        """Leave a stream in which the server waits for bytes that will not come."""
         del now
         if self._out_of_step:
             self.end("out of step")
@@ -177,7 +177,7 @@ class NetplayDriver(Driver):
         return 0.0
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Return the octets: the protocol has no live values."""
+        """Return the bytes: the protocol has no live values."""
         self._out_of_step |= self.ends(step.octets)
         return step.octets, None
 

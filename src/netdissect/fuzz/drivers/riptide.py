@@ -46,7 +46,7 @@ class Messages:
         self._module: Any = bits if self._prefix == "Riptide" else octets
 
     def build(self, type_name: str, **fields: Any) -> bytes:
-        """Return the octets of a message."""
+        """Return the bytes of a message."""
         name = f"{self._prefix}{type_name}"
         if self.dialect == "riptide-2.1" and type_name == "Ack":
             name = "Riptide21Ack"

@@ -18,7 +18,7 @@ BUFFER_LIMIT = 1 << 17
 
 
 def prefix_octets(dialect: str) -> int:
-    """Return how many octets a length has."""
+    """Return how many bytes a length has."""
     return 2 if dialect == "riptide-2.0" else 4
 
 
@@ -64,7 +64,7 @@ class RiptideTcpDriver(RiptideDriver):
             self.end("the target's stream makes no sense")
 
     def tick(self, now: float) -> None:
-        """Leave a stream in which the server waits for octets that will not come."""
+        """Leave a stream in which the server waits for bytes that will not come."""
         if self._out_of_step:
             self.end("out of step")
         else:

@@ -97,7 +97,7 @@ class Opened:
         return count == self.head[2] and at + self.form.tail == len(self.payload)
 
     def octets(self) -> bytes:
-        """Return the packet as octets."""
+        """Return the packet as bytes."""
         payload = huffman.compress(bytes(self.payload)) if self.packed else bytes(self.payload)
         return bytes(self.head) + payload
 
@@ -117,13 +117,13 @@ class ChunkHead:
 
     @property
     def size(self) -> int:
-        """Return the octets of the message that it announces."""
+        """Return the bytes of the message that it announces."""
         high, low = self.payload[self.at] & 0x3F, self.payload[self.at + 1] & self._mask
         return high << self.form.size_bits | low
 
     @property
     def _mask(self) -> int:
-        """Return the bits of the size in the second octet."""
+        """Return the bits of the size in the second byte."""
         return (1 << self.form.size_bits) - 1
 
     @property

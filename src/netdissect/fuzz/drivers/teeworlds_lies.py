@@ -28,13 +28,13 @@ def bad_code(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
         except huffman.HuffmanError as fault:
             plain = bytes(fault.args[1]) if len(fault.args) > 1 else b""
     code = huffman.compress(plain)
-    # Octet 0 takes one bit: the code with the highest ratio.
+    # Byte 0 takes one bit: the code with the highest ratio.
     made = {
         "not compressed": plain,
         "no end": code[: max(1, len(code) // 2)],
         "too much": huffman.compress(bytes(chance.choice(_TOO_MUCH))),
         "endless": bytes([0xFF]) * chance.choice((16, 175, 1300)),
-        "octets behind the end": code + chance.octets(chance.between(1, 8)),
+        "bytes behind the end": code + chance.octets(chance.between(1, 8)),
         "noise": chance.octets(chance.between(1, 64)),
         "empty": b"",
     }

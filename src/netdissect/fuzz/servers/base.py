@@ -116,7 +116,7 @@ TABLE_BUG = 300
 
 
 class Server(ABC):
-    """The server side of a protocol without sockets: octets in, octets out, time passed in."""
+    """The server side of a protocol without sockets: bytes in, bytes out, time passed in."""
 
     DIALECT: ClassVar[str]
     """Dialect that it speaks unless told otherwise."""
@@ -205,7 +205,7 @@ class StreamServer(Server):
         """Messages read."""
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
-        """Take octets of a stream; no octets at all mean that it has ended."""
+        """Take bytes of a stream; no bytes at all mean that it has ended."""
         del now
         if not data:
             self.streams.pop(peer, None)

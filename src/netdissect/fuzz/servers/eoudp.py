@@ -107,4 +107,4 @@ class EoudpServer(DatagramServer[_Peer]):
             return
         size = int.from_bytes(content[entity:start], "little")
         if start + size > len(content):
-            raise PlantedBugError(f"length: a name of {size} octets in {len(content)}")
+            raise PlantedBugError(f"length: a name of {size} bytes in {len(content)}")

@@ -18,7 +18,7 @@ _LENGTH_BUG = 1 << 20
 class KnetTcpServer(StreamServer):
     """The streams of all connections.
 
-    Planted bug: `length` reserves room for as many octets as a length announces.
+    Planted bug: `length` reserves room for as many bytes as a length announces.
     """
 
     DIALECT = "knet-tcp"
@@ -52,6 +52,6 @@ class KnetTcpServer(StreamServer):
         except VarintError:
             return
         if "length" in self.bugs and size >= _LENGTH_BUG:
-            raise PlantedBugError(f"length: {size} octets announced")
+            raise PlantedBugError(f"length: {size} bytes announced")
         if not 1 <= size <= TCP_LIMIT:
             self.closing.add(peer)

@@ -15,7 +15,7 @@ _BUFFER_LIMIT = 1 << 17
 _SHORTEST = 3
 _COMPRESSED = 1
 _EDGE = 255
-"""Octets of the buffer that the planted bug believes to have room for one more."""
+"""Bytes of the buffer that the planted bug believes to have room for one more."""
 _INFLATED_LIMIT = 1 << 20
 _RATIO = 200
 

@@ -155,7 +155,7 @@ class RiptideServer(DatagramServer[_Peer]):
         """Die of the planted bugs."""
         if "length" in self.bugs and len(data) > size_limit(self.dialect):
             raise PlantedBugError(
-                f"length: {len(data)} octets in a buffer for {size_limit(self.dialect)}"
+                f"length: {len(data)} bytes in a buffer for {size_limit(self.dialect)}"
             )
         number = getattr(packet, "sequence_id", None)
         if "sequence" in self.bugs and peer.connected and number is not None:

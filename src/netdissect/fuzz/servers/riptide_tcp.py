@@ -22,7 +22,7 @@ class RiptideTcpServer(RiptideServer):
         self._streams: dict[Address, bytes] = {}
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
-        """Take octets of a stream; no octets at all mean that it has ended."""
+        """Take bytes of a stream; no bytes at all mean that it has ended."""
         if not data:
             self._streams.pop(peer, None)
             self.forget(peer)

@@ -173,12 +173,12 @@ class TeeworldsServer(DatagramServer[_Peer]):
     def _check_code(self, opened: Opened) -> None:
         if "decompression" in self.bugs and opened.packed and len(opened.payload) > _FORM.limit:
             size = len(opened.payload)
-            raise PlantedBugError(f"decompression: {size} octets in a buffer for {_FORM.limit}")
+            raise PlantedBugError(f"decompression: {size} bytes in a buffer for {_FORM.limit}")
 
     def _check_length(self, head: ChunkHead, opened: Opened) -> None:
         end = head.start + head.size
         if "length" in self.bugs and end > len(opened.payload):
-            raise PlantedBugError(f"length: a chunk ends at {end} of {len(opened.payload)} octets")
+            raise PlantedBugError(f"length: a chunk ends at {end} of {len(opened.payload)} bytes")
 
 
 _ANSWERS: dict[str, tuple[str, bool]] = {

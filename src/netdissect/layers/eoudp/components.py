@@ -24,7 +24,7 @@ from netdissect.layers.fields import UserTail
 __all__ = ["component_layer"]
 
 TEXT_FIXED = 49
-"""Octets after the text of a TextRendererComponent: 81 in all without the text, 32 before it."""
+"""Bytes after the text of a TextRendererComponent: 81 in all without the text, 32 before it."""
 
 
 def _textured() -> list[Any]:
@@ -108,7 +108,7 @@ class SpriteRendererComponent(Layer):
 
 
 class SpriteRendererComponentEarly(Layer):
-    """A sprite before v1.2: the truth value overwrites the first octet of the colour."""
+    """A sprite before v1.2: the truth value overwrites the first byte of the colour."""
 
     name = "SpriteRendererComponent"
     fields_desc = [

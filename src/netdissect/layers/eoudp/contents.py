@@ -228,7 +228,7 @@ _LAYERS_32: dict[str, type[Layer]] = {
     **_LAYERS, "COMPONENT_OF": EoudpComponentOf32, "DELETE_ENTITY": EoudpDeleteEntity32,
     "DELETE_COMPONENT": EoudpDeleteComponent32,
 }  # fmt: skip
-"""The same where C `long` has four octets."""
+"""The same where C `long` has four bytes."""
 _STRINGS = {"SYSTEM_LOAD": EoudpSystemLoad, "GAME_EVENT": EoudpGameEvent}
 
 

@@ -56,7 +56,7 @@ _ENTITY = 8
 _DELETED = {"": 0x0F, "rfc01": 0x10}
 _KEY = (Gen("key_name", lambda f: key_name(f["key"])),)
 PRESSED = Gen("pressed_raw", lambda f: f["pressed"] if f["pressed"] > 1 else None)
-"""The octet of a truth value that no sender writes."""
+"""The byte of a truth value that no sender writes."""
 
 
 FAR_ACK = Check(

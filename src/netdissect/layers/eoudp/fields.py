@@ -22,7 +22,7 @@ SHOWN_DECIMALS = 6
 
 
 def text(octets: bytes) -> str:
-    """Return octets as text; what is not UTF-8 is kept as lone surrogates."""
+    """Return bytes as text; what is not UTF-8 is kept as lone surrogates."""
     return octets.decode("utf-8", "surrogateescape")
 
 
@@ -35,7 +35,7 @@ def _encoding(name: str, octets: bytes) -> list[tuple[str, str]]:
 
 
 class Truth(Field):  # type: ignore[misc]
-    """One octet read as a truth value."""
+    """One byte read as a truth value."""
 
     def plain(self, value: int) -> bool:
         """Return what a receiver makes of it."""
@@ -59,17 +59,17 @@ class Flag(Truth):
 
 
 class Zeros(Field):  # type: ignore[misc]
-    """Octets that every sender leaves zero."""
+    """Bytes that every sender leaves zero."""
 
     def __init__(self, name: str, octets: int) -> None:
         Field.__init__(self, name, bytes(octets), f"!{octets}s")
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the octets as hex."""
+        """Return the bytes as hex."""
         return bytes(x or b"").hex()
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
-        """Return the octets; struct cuts or fills them to the width."""
+        """Return the bytes; struct cuts or fills them to the width."""
         return bytes(x or b"")
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ class Zeros(Field):  # type: ignore[misc]
 
 
 class Real(Field):  # type: ignore[misc]
-    """A little-endian f32. The tree shows it to six decimals, its octets stay exact."""
+    """A little-endian f32. The tree shows it to six decimals, its bytes stay exact."""
 
     def __init__(self, name: str, default: float = 0.0) -> None:
         Field.__init__(self, name, default, "<f")
@@ -135,7 +135,7 @@ class Floats(Field):  # type: ignore[misc]
 
 
 class _Utf8:
-    """Octets that are text."""
+    """Bytes that are text."""
 
     __slots__ = ()
     name: str
@@ -149,16 +149,16 @@ class _Utf8:
         return repr(text(bytes(x or b"")))
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
-        """Return a finding for octets that are not UTF-8."""
+        """Return a finding for bytes that are not UTF-8."""
         return _encoding(self.name, value)
 
 
 class Text(_Utf8, SizedBytes):
-    """`length` octets of text without terminator."""
+    """`length` bytes of text without terminator."""
 
 
 class Head(_Utf8, StrField):  # type: ignore[misc]
-    """Text: all octets but the last `keep`; FieldFault when not even those are left."""
+    """Text: all bytes but the last `keep`; FieldFault when not even those are left."""
 
     __slots__ = ["keep"]
     private = TEXT
@@ -176,11 +176,11 @@ class Head(_Utf8, StrField):  # type: ignore[misc]
         """Take the text, leave the rest."""
         size = len(s) - self.keep
         if size < 0:
-            raise FieldFault("truncated", f"{self.name}: {len(s)} of {self.keep} octets are left")
+            raise FieldFault("truncated", f"{self.name}: {len(s)} of {self.keep} bytes are left")
         return s[size:], s[:size]
 
     def randval(self) -> Any:
-        """Return random octets."""
+        """Return random bytes."""
         return RandBin(RandNum(0, 20))
 
 
@@ -214,7 +214,7 @@ class Nul(Field):  # type: ignore[misc]
 
 
 class AsciiNumber(Field):  # type: ignore[misc]
-    """All remaining octets: a number in decimal digits without terminator (1 to 20 of them)."""
+    """All remaining bytes: a number in decimal digits without terminator (1 to 20 of them)."""
 
     def __init__(self, name: str, default: int = 0) -> None:
         Field.__init__(self, name, default)

@@ -83,7 +83,7 @@ class _Stamp(Field):  # type: ignore[misc]
 class EoudpHeader(Layer):
     """What all headers have in common.
 
-    `EoudpHeader(octets)` gives the class of the dialect that the octets are of, `EoudpHeader()`
+    `EoudpHeader(octets)` gives the class of the dialect that the bytes are of, `EoudpHeader()`
     that of the last releases.
     """
 
@@ -91,7 +91,7 @@ class EoudpHeader(Layer):
     dialect: ClassVar[str] = ""
     """Name of the dialect."""
     length: ClassVar[int] = 0
-    """Octets before the content."""
+    """Bytes before the content."""
     fields_desc: list[Any] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -111,7 +111,7 @@ class EoudpHeader(Layer):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
-        """Return the header of the dialect in which the octets make most sense."""
+        """Return the header of the dialect in which the bytes make most sense."""
         return layer_of("eoudp", bytes(_pkt))
 
     @classmethod
@@ -313,7 +313,7 @@ class EoudpLate(EoudpHeader):
 
 
 class EoudpLateLong32(EoudpHeader):
-    """exodia-late where C `long` has four octets; entity ids of the contents shrink too."""
+    """exodia-late where C `long` has four bytes; entity ids of the contents shrink too."""
 
     name = "EOUDP exodia-late-long32"
     dialect = "exodia-late-long32"
@@ -323,7 +323,7 @@ class EoudpLateLong32(EoudpHeader):
 
 
 class EoudpMidLong32(EoudpHeader):
-    """exodia-mid where C `long` has four octets."""
+    """exodia-mid where C `long` has four bytes."""
 
     name = "EOUDP exodia-mid-long32"
     dialect = "exodia-mid-long32"
@@ -333,7 +333,7 @@ class EoudpMidLong32(EoudpHeader):
 
 
 class EoudpEarlyLong32(EoudpHeader):
-    """exodia-early where C `long` has four octets."""
+    """exodia-early where C `long` has four bytes."""
 
     name = "EOUDP exodia-early-long32"
     dialect = "exodia-early-long32"

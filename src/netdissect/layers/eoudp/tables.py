@@ -19,7 +19,7 @@ _SIZES = 48
 
 def _contents(dialect: str) -> dict[int, dict[int, Any]]:
     """Return command -> size of the content -> layer, by asking for each. The contents of the
-    documents, which leave the order of octets open, stay octets.
+    documents, which leave the order of bytes open, stay bytes.
     """
     found: dict[int, dict[int, Any]] = {}
     for command in range(256) if dialect not in DOCUMENTS else ():

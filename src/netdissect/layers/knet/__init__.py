@@ -54,7 +54,7 @@ def parses(payload: bytes, dialect: str) -> bool:
 
 
 def in_stream(request: Any) -> bool:
-    """Return whether the octets come from a TCP stream, by transport or by dialect."""
+    """Return whether the bytes come from a TCP stream, by transport or by dialect."""
     return bool(request.transport == "tcp" or request.dialect == "knet-tcp")
 
 
@@ -78,7 +78,7 @@ def root(payload: bytes, request: Any) -> type[Layer]:
 
 
 def _is_text(payload: bytes) -> bool:
-    """Return whether the octets are printable text of more than a header's length."""
+    """Return whether the bytes are printable text of more than a header's length."""
     try:
         return len(payload) > 3 and payload.decode("utf-8").isprintable()  # noqa: PLR2004
     except UnicodeDecodeError:
@@ -90,7 +90,7 @@ _ALIKE = ("knet-2.x", "knet-2010")
 
 
 def likely(_data: bytes, _transport: str) -> tuple[str, ...]:
-    """Return the dialects that octets can tell apart: the others only name more messages, and the
+    """Return the dialects that bytes can tell apart: the others only name more messages, and the
     document's layout, which no program sends, is for those who ask for it.
     """
     return _ALIKE

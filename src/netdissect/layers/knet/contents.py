@@ -113,7 +113,7 @@ class KnetTundraApplication(KnetApplication):
 
 
 class KnetFragmentData(Layer):
-    """A later fragment: payload octets without a message ID."""
+    """A later fragment: payload bytes without a message ID."""
 
     name = "kNet fragment"
     fields_desc = [PayloadTail()]
@@ -279,7 +279,7 @@ class KnetConnectAck(KnetContent):
 _SIZES: Mapping[str, int] = {
     PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: _ACK_OCTETS,
 }  # fmt: skip
-"""Octets of payload of the control messages that have any."""
+"""Bytes of payload of the control messages that have any."""
 _LAYERS: Mapping[str, type[Layer]] = {
     PING_REQUEST: KnetPingRequest, PING_REPLY: KnetPingReply,
     FLOW_CONTROL: KnetFlowControlRequest, PACKET_ACK: KnetPacketAck,

@@ -1,12 +1,12 @@
 """kNet datagrams and messages as every known program sends them.
 
 ```
- octet 0            1..2                    3..                      then
+ byte 0            1..2                    3..                      then
 +--+--+----------+--------------------+----------------------+----------------------------+
 |IO|R |PID 5-0   | PacketID 21-6 (LE) | ReliableBase (if R)  | messages up to the end     |
 +--+--+----------+--------------------+----------------------+----------------------------+
 message:
- octet 0            1
+ byte 0            1
 +------------------+--+--+--+--+--+---------+-------+-------+----------+--------+---------+
 | ContentLength 7-0|FS|F |IO|R |- |CL 10-8  | Delta | Count | Transfer | Number | content |
 +------------------+--+--+--+--+--+---------+-------+-------+----------+--------+---------+
@@ -47,14 +47,14 @@ __all__ = [
 
 
 class KnetEmpty(Layer):
-    """A datagram without octets."""
+    """A datagram without bytes."""
 
     name = "kNet empty datagram"
     fields_desc: list[Any] = []
 
 
 class KnetConnect(Layer):
-    """The client's first datagram: eight zero octets, or whatever its application supplies."""
+    """The client's first datagram: eight zero bytes, or whatever its application supplies."""
 
     name = "kNet connect datagram"
     fields_desc = [PayloadTail("data")]

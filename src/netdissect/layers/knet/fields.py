@@ -47,7 +47,7 @@ class Vle(Varint):
         """Return the finding about a form that is not the shortest."""
         if self.codec.is_minimal(raw, value):
             return []
-        return [("knet-overlong-vle", f"{self.name} = {value} uses {len(raw)} octets")]
+        return [("knet-overlong-vle", f"{self.name} = {value} uses {len(raw)} bytes")]
 
 
 class BoundedVle(Vle):
@@ -124,16 +124,16 @@ class VleList(FieldListField):  # type: ignore[misc]
 
 
 class OctetList(FieldListField):  # type: ignore[misc]
-    """`count` numbers of one octet."""
+    """`count` numbers of one byte."""
 
     def __init__(self, name: str, count: Callable[[Any], int]) -> None:
         FieldListField.__init__(self, name, [], ByteField("", 0), count_from=count, max_count=0x100)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[int]]:
-        """Read exactly `count` octets; FieldFault `truncated` where they run out."""
+        """Read exactly `count` bytes; FieldFault `truncated` where they run out."""
         count = self.count_from(pkt)
         if count > len(s):
-            raise FieldFault("truncated", f"{self.name} needs {count} octets")
+            raise FieldFault("truncated", f"{self.name} needs {count} bytes")
         return s[count:], list(s[:count])
 
     def lua(self, tools: Any) -> dict[str, Any]:
@@ -154,19 +154,19 @@ class OctetList(FieldListField):  # type: ignore[misc]
 
 
 class U24(Field):  # type: ignore[misc]
-    """Three octets, little endian."""
+    """Three bytes, little endian."""
 
     def __init__(self, name: str, default: int = 0) -> None:
         Field.__init__(self, name, default, "<I")
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
-        """Read three octets."""
+        """Read three bytes."""
         if len(s) < 3:  # noqa: PLR2004 - the width
-            raise FieldFault("truncated", f"{self.name} needs 3 octets")
+            raise FieldFault("truncated", f"{self.name} needs 3 bytes")
         return s[3:], int.from_bytes(s[:3], "little")
 
     def addfield(self, pkt: Any, s: bytes, val: int | None) -> bytes:
-        """Append three octets; a value too large is cut to them."""
+        """Append three bytes; a value too large is cut to them."""
         return s + ((val or 0) & 0xFFFFFF).to_bytes(3, "little")
 
     def i2len(self, pkt: Any, x: Any) -> int:
@@ -191,7 +191,7 @@ class U24(Field):  # type: ignore[misc]
 
 
 class PayloadTail(UserTail):
-    """All remaining octets, shown as `payload` (a name that Scapy keeps for itself)."""
+    """All remaining bytes, shown as `payload` (a name that Scapy keeps for itself)."""
 
     shown = "payload"
 
@@ -200,9 +200,9 @@ class PayloadTail(UserTail):
 
 
 class Content(Embedded):
-    """The content of a message: a layer in `length` octets.
+    """The content of a message: a layer in `length` bytes.
 
-    No octets, or octets that end inside the message ID, end the message: its receiver stops there.
+    No bytes, or bytes that end inside the message ID, end the message: its receiver stops there.
     `unnamed` says which contents have no message ID (later fragments).
     """
 
@@ -215,7 +215,7 @@ class Content(Embedded):
         self.unnamed = unnamed
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
-        """Return the octets; FieldFault `knet-zero-content` or `truncated` where there is no ID."""
+        """Return the bytes; FieldFault `knet-zero-content` or `truncated` where there is no ID."""
         octets = Embedded.octets(self, pkt, s)
         if not octets:
             raise FieldFault("knet-zero-content", "content length 0")
@@ -232,7 +232,7 @@ class Content(Embedded):
         return how if self.length is None else {**how, "len": tools.rule(self.length)}
 
     def derive(self, writer: Any) -> None:
-        """Write the reader's lines: the octets of the content, of which the message ID is there."""
+        """Write the reader's lines: the bytes of the content, of which the message ID is there."""
         length = "end - p" if self.length is None else writer.condition(self.length)
         writer.put(f"k = {length}")
         writer.put("if k < 1 or p + k > end: return None")

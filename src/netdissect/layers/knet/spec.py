@@ -1,7 +1,7 @@
 """kNet as its published document describes it. No program is known to speak it.
 
 ```
- octet 0..1                 2                        3..
+ byte 0..1                 2                        3..
 +-----------------+--+--+----------+--------+----------------+------------------+----------+
 | PacketID 15-0 LE|IO|R |PID 21-16 | Count  | deltas (Count) | indexes (Count)  | messages |
 +-----------------+--+--+----------+--------+----------------+------------------+----------+

@@ -1,4 +1,4 @@
-"""kNet over TCP: a length, then a message ID and a payload, from the first octet on.
+"""kNet over TCP: a length, then a message ID and a payload, from the first byte on.
 
 Source: docs/protocols/knet.md section 8; kNet `TCPMessageConnection::ExtractMessages`.
 """
@@ -55,7 +55,7 @@ class KnetTcpBody(KnetTcpMessage):
     fields_desc = [Content(chooser("knet-tcp"), None)]
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
-        """Return the octets as they are: there is no length."""
+        """Return the bytes as they are: there is no length."""
         return pkt + pay
 
 
@@ -67,7 +67,7 @@ class KnetStream(StreamLayer):
 
     @classmethod
     def whole(cls, data: bytes) -> int:
-        """Return the octets of the messages that are whole."""
+        """Return the bytes of the messages that are whole."""
         at = 0
         while at < len(data):
             try:

@@ -20,7 +20,7 @@ _UNUSED_ID = 0x1FFFFFFF
 
 
 def _contents(dialect: str) -> dict[int, Any]:
-    """Return fragment flags -> message ID -> octets behind it -> layer, by asking for each."""
+    """Return fragment flags -> message ID -> bytes behind it -> layer, by asking for each."""
     choose = chooser(dialect)
     found: dict[int, Any] = {}
     for flags in range(8):

@@ -67,5 +67,5 @@ class _KnetValues(BareValues):
 
 VALUES = _KnetValues()
 """The value table of kNet: `string` has the length of releases after 2014-10, `string8` that of
-earlier ones (section 1); below 128 octets they are equal.
+earlier ones (section 1); below 128 bytes they are equal.
 """

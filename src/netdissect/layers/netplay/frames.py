@@ -103,7 +103,7 @@ class NetplayShortFrame(_Lengthy):
             E(f"length < {SHORTEST}"),
             "frame-length-below-3",
             "length",
-            "length {length}: options and type alone take 3 octets",
+            "length {length}: options and type alone take 3 bytes",
         ),
     )
 
@@ -114,7 +114,7 @@ class NetplayShortFrame(_Lengthy):
 
 
 class NetplayChunk(Layer):
-    """One chunk of bin3: a header octet and up to 1023 octets of a frame."""
+    """One chunk of bin3: a header byte and up to 1023 bytes of a frame."""
 
     name = "Netplay chunk"
     fields_desc = [ByteEnumField("chunk_header", 0, CHUNK_NAMES), Tail("data")]

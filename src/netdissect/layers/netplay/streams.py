@@ -42,7 +42,7 @@ class _Stream(StreamLayer):
 
     @classmethod
     def whole(cls, data: bytes) -> int:
-        """Return the octets of the messages that are whole."""
+        """Return the bytes of the messages that are whole."""
         ends = [span[1] for span in cls.fields_desc[0].spans(data) if span[1] <= len(data)]
         return max(ends, default=0)
 

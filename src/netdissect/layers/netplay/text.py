@@ -20,7 +20,7 @@ __all__ = ["Line", "NetplayText"]
 
 
 class Line(StrField):  # type: ignore[misc]
-    """Octets up to a line feed, which is not part of the value; shown as UTF-8 text."""
+    """Bytes up to a line feed, which is not part of the value; shown as UTF-8 text."""
 
     __slots__ = ["private"]
 
@@ -36,7 +36,7 @@ class Line(StrField):  # type: ignore[misc]
         return s[end + 1 :], s[:end]
 
     def addfield(self, pkt: Any, s: bytes, val: Any) -> bytes:
-        """Append the octets and a line feed."""
+        """Append the bytes and a line feed."""
         return s + bytes(self.i2m(pkt, val)) + b"\n"
 
     def any2i(self, pkt: Any, x: Any) -> Any:
@@ -44,7 +44,7 @@ class Line(StrField):  # type: ignore[misc]
         return x.encode() if isinstance(x, str) else x
 
     def plain(self, value: bytes) -> str:
-        """Return the text; octets that are no UTF-8 read as U+FFFD, as in the receiver."""
+        """Return the text; bytes that are no UTF-8 read as U+FFFD, as in the receiver."""
         return value.decode("utf-8", "replace")
 
     def lua(self, tools: Any) -> dict[str, Any]:
@@ -60,11 +60,11 @@ class Line(StrField):  # type: ignore[misc]
         writer.put("p = k + 1")
 
     def i2len(self, pkt: Any, x: Any) -> int:
-        """Return the length in octets with the line feed."""
+        """Return the length in bytes with the line feed."""
         return len(x or b"") + 1
 
     def randval(self) -> Any:
-        """Return random octets."""
+        """Return random bytes."""
         return RandBin(RandNum(0, 40))
 
 

@@ -64,18 +64,18 @@ _HEARTBEAT_OCTETS = 4
 
 
 def likely(data: bytes, transport: str) -> tuple[str, ...]:
-    """Return the dialects that differ, that first of which the first octets look most.
+    """Return the dialects that differ, that first of which the first bytes look most.
 
-    In whole octets a type is followed by numbers that are rarely above 4095; in bits, four of the
-    next number stand in the first octet and four of the one after in the third. 2.1 reads as 2.2.
-    Over TCP a length has two octets in 2.0 and four since.
+    In whole bytes a type is followed by numbers that are rarely above 4095; in bits, four of the
+    next number stand in the first byte and four of the one after in the third. 2.1 reads as 2.2.
+    Over TCP a length has two bytes in 2.0 and four since.
     """
     if transport == "tcp":
         return ("riptide-2.2",) if data[2:4] in (b"", b"\0", b"\0\0") else ("riptide-2.0",)
     if len(data) < _OCTETS_FROM or data[0] not in octets.BYTE_LAYERS_20:
         return _BITS_FIRST
     if data[0] in (_HEARTBEAT_20, _DISCONNECT_20):
-        # Fixed sizes in octets; in bits, a Disconnect and a Notify.
+        # Fixed sizes in bytes; in bits, a Disconnect and a Notify.
         return _BYTES_FIRST if len(data) == _HEARTBEAT_OCTETS else _BITS_FIRST
     return _BYTES_FIRST if data[2] >> 4 == 0 else _BITS_FIRST
 

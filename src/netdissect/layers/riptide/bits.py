@@ -4,7 +4,7 @@
 bit 0    4               20                36                 Ack      last_received, ack_bits,
 extra flag, acked
     +----+----------------+-----------------+
-    |type| fields, each at the next bit, low bits first ...   up to the end of the last octet
+    |type| fields, each at the next bit, low bits first ...   up to the end of the last byte
     +----+----------------+-----------------+
 ```
 2.1 and 2.2 differ in one thing: 2.1 always writes the last field of an Ack.
@@ -82,7 +82,7 @@ class Riptide(common.RiptideMessage):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kwargs: Any) -> type[Any]:
-        """Return the layer of the type in the low four bits of the first octet."""
+        """Return the layer of the type in the low four bits of the first byte."""
         if cls is Riptide and _pkt:
             return BIT_LAYERS.get(_pkt[0] & 0xF, RiptideInvalid)
         return cls
@@ -213,7 +213,7 @@ class RiptideClientDisconnected(Riptide):
 
 
 class RiptideEmpty(Layer):
-    """A datagram without octets: no message at all."""
+    """A datagram without bytes: no message at all."""
 
     name = "Riptide (empty datagram)"
     fields_desc: list[Any] = []

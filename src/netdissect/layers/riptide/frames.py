@@ -34,7 +34,7 @@ class _Frame(StreamLayer):
     messages: ClassVar[Mapping[int, type[RiptideMessage]]]
     """Type number -> layer of the message."""
     type_mask: ClassVar[int]
-    """The bits of a message's first octet that hold its type."""
+    """The bits of a message's first byte that hold its type."""
     checks = (
         Check(
             lambda fields: not 1 <= fields["length"] <= SIZE_LIMIT_21,
@@ -46,7 +46,7 @@ class _Frame(StreamLayer):
 
     @classmethod
     def whole(cls, data: bytes) -> int:
-        """Return the octets of the first frame once it is whole."""
+        """Return the bytes of the first frame once it is whole."""
         head = cls.prefix_octets
         size = head + int.from_bytes(data[:head], "little")
         return size if head < size <= len(data) else 0

@@ -1,4 +1,4 @@
-"""Riptide 2.0 and the 2.1 development snapshots: whole octets, little endian.
+"""Riptide 2.0 and the 2.1 development snapshots: whole bytes, little endian.
 
 The layouts of the two differ only in type numbers, reasons, AckExtra and Notify, so the classes of
 both are made from one table: `Riptide20Reliable`, `Riptide21devReliable`.

@@ -1,4 +1,4 @@
-"""How Riptide's user values travel: whole octets in 2.0 and 2.1dev, bits since 2.1.
+"""How Riptide's user values travel: whole bytes in 2.0 and 2.1dev, bits since 2.1.
 
 Source: docs/protocols/riptide.md section 4; Riptide `Message.Add*`/`Get*`.
 """
@@ -23,7 +23,7 @@ ALIASES = {
 }  # fmt: skip
 """The plural names of the vectors, and Unity's structures (x, y, z, w as floats)."""
 LONG_LENGTH = 0x80
-"""An array length in the byte layout takes two octets from here on, high octet first, bit 15 set.
+"""An array length in the byte layout takes two bytes from here on, high byte first, bit 15 set.
 """
 
 
@@ -45,7 +45,7 @@ class _Values(BareValues):
     scalars: Mapping[str, ValueRow]
 
 
-# --- whole octets -----------------------------------------------------------------------------
+# --- whole bytes -----------------------------------------------------------------------------
 
 
 def _byte_count(cursor: Cursor) -> int:
@@ -79,11 +79,11 @@ class _ByteValues(_Values):
     }
 
     def count(self, cursor: Cursor) -> int:
-        """Read one octet, or two with the high one first and bit 15 set."""
+        """Read one byte, or two with the high one first and bit 15 set."""
         return _byte_count(cursor)
 
     def put_count(self, sink: Sink, count: int) -> None:
-        """Append one octet, or two from 128 on."""
+        """Append one byte, or two from 128 on."""
         _put_byte_count(sink, count)
 
 

@@ -37,7 +37,7 @@ class TwControl(Layer):
             lambda fields: bool(fields["trailing"]),
             "teeworlds-extra",
             "trailing",
-            "octets behind the known fields",
+            "bytes behind the known fields",
         ),
     )
     generated: ClassVar[tuple[Gen, ...]] = ()
@@ -66,7 +66,7 @@ class TwControlEmpty(TwControl):
     name = "Teeworlds empty control"
     fields_desc: list[Any] = []
     checks = (
-        Check(E("1"), "teeworlds-control-missing", "", "no octet names the message"),
+        Check(E("1"), "teeworlds-control-missing", "", "no byte names the message"),
     )
 
 
@@ -118,7 +118,7 @@ def _reason() -> Maybe:
 
 
 def _request() -> list[Any]:
-    """Return the fields of a request whose body is padded to 512 octets."""
+    """Return the fields of a request whose body is padded to 512 bytes."""
     return [_token("response_token"), Tail("padding", bytes(PADDED_OCTETS - TOKEN_OCTETS))]
 
 

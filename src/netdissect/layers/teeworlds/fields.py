@@ -1,6 +1,6 @@
 """Field classes of Teeworlds: its numbers, strings and repeated values.
 
-A field's value is what stands on the wire (octets for strings); `plain` is what the tree shows.
+A field's value is what stands on the wire (bytes for strings); `plain` is what the tree shows.
 `shown` is the name in the tree where Scapy keeps the table's name for itself (`name`, `time`).
 """
 
@@ -36,12 +36,12 @@ KEPT_CONTROLS = frozenset(b"\r\n\t")
 
 
 def text(octets: bytes) -> str:
-    """Return octets as text; what is not UTF-8 is kept as lone surrogates."""
+    """Return bytes as text; what is not UTF-8 is kept as lone surrogates."""
     return octets.decode("utf-8", "surrogateescape")
 
 
 def octets_of(value: Any) -> bytes:
-    """Return the octets of a text, or of what is octets already."""
+    """Return the bytes of a text, or of what is bytes already."""
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value)
 
 
@@ -55,7 +55,7 @@ class Flag(BitField):  # type: ignore[misc]
 
 
 class Octets(Field):  # type: ignore[misc]
-    """A fixed number of octets, such as a token."""
+    """A fixed number of bytes, such as a token."""
 
     __slots__ = ["private"]
 
@@ -64,7 +64,7 @@ class Octets(Field):  # type: ignore[misc]
         self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Return octets for a number (highest octet first), hex digits, or octets of any length.
+        """Return bytes for a number (highest byte first), hex digits, or bytes of any length.
 
         Raises:
             ValueError: a number that does not fit, or a text that is not the hex digits of it.
@@ -73,29 +73,29 @@ class Octets(Field):  # type: ignore[misc]
         if x is None or isinstance(x, (bytes, bytearray, VolatileValue)):
             return bytes(x) if isinstance(x, bytearray) else x
         if isinstance(x, bool) or not isinstance(x, (int, str)):
-            raise TypeError(f"{self.name}: {quoted(x)} is neither a number, hex digits nor octets")
+            raise TypeError(f"{self.name}: {quoted(x)} is neither a number, hex digits nor bytes")
         if isinstance(x, int):
             if not 0 <= x < 1 << 8 * self.sz:
-                raise ValueError(f"{self.name}: {x} does not fit {self.sz} octets")
+                raise ValueError(f"{self.name}: {x} does not fit {self.sz} bytes")
             return x.to_bytes(self.sz, "big")
         try:
             octets = bytes.fromhex(x.removeprefix("0x"))
         except ValueError:
             octets = b""
         if len(octets) != self.sz:
-            raise ValueError(f"{self.name}: {quoted(x)} is not the hex digits of {self.sz} octets")
+            raise ValueError(f"{self.name}: {quoted(x)} is not the hex digits of {self.sz} bytes")
         return octets
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
-        """Return the octets; struct cuts or fills them to the width."""
+        """Return the bytes; struct cuts or fills them to the width."""
         return octets_of(x or b"")
 
     def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the octets as hex."""
+        """Return the bytes as hex."""
         return bytes(x or b"").hex()
 
     def randval(self) -> Any:
-        """Return random octets of that width."""
+        """Return random bytes of that width."""
         return RandBin(RandNum(self.sz, self.sz))
 
 
@@ -141,7 +141,7 @@ class Number(Varint):
 
 
 class Size(Number):
-    """The length in octets of a later field; filled in from it when the message is built."""
+    """The length in bytes of a later field; filled in from it when the message is built."""
 
     __slots__ = ["of", "unit"]
 
@@ -178,7 +178,7 @@ class Text(NulString):
         self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept text for its octets."""
+        """Accept text for its bytes."""
         return octets_of(x) if isinstance(x, str) else x
 
     def plain(self, value: bytes) -> str:
@@ -251,7 +251,7 @@ class ArrayOf(Field):  # type: ignore[misc]
         Field.__init__(self, name, default or [])
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[Any]]:
-        """Read the values; every one takes an octet at least, so a count can claim nothing."""
+        """Read the values; every one takes a byte at least, so a count can claim nothing."""
         values: list[Any] = []
         wanted = None if self.count is None else int(self.count(pkt))
         while s if wanted is None else len(values) < wanted:
@@ -263,7 +263,7 @@ class ArrayOf(Field):  # type: ignore[misc]
         return s, values
 
     def reader(self, of: Callable[[Any], Any]) -> Callable[[bytes, int, Any], tuple[Any, int]]:
-        """Return what reads the values at a bit position, as `getfield` does where octets begin.
+        """Return what reads the values at a bit position, as `getfield` does where bytes begin.
 
         Args:
             of: returns what reads a field so.
@@ -328,7 +328,7 @@ class OptionalTail(IfLeft):
 
 
 class Maybe(IfLeft):
-    """A field that the message may end before. A string needs no octet more than its NUL."""
+    """A field that the message may end before. A string needs no byte more than its NUL."""
 
     __slots__ = ["default", "shown"]
 

@@ -128,9 +128,9 @@ class TwEmpty(TwMessage):
 
 
 class TwOpaque(Layer):
-    """Octets that stay undecoded."""
+    """Bytes that stay undecoded."""
 
-    name = "Teeworlds octets"
+    name = "Teeworlds bytes"
     fields_desc = [Tail("data")]
 
 
@@ -289,7 +289,7 @@ _BASE_CHECKS = (
         lambda fields: bool(fields["trailing"]),
         "teeworlds-extra",
         "trailing",
-        "octets behind the known fields",
+        "bytes behind the known fields",
     ),
 )
 _SNAP_CHECKS = (
@@ -304,13 +304,13 @@ _SIZE_CHECK = Check(
     lambda fields: not 0 <= fields["part_size"] <= _MAX_PART_SIZE,
     "teeworlds-snap-part",
     "part_size",
-    "part of {part_size} octets",
+    "part of {part_size} bytes",
 )
 _INPUT_CHECK = Check(
     lambda fields: fields["size"] % 4 or fields["size"] < 0,
     "teeworlds-input-size",
     "size",
-    "input of {size} octets",
+    "input of {size} bytes",
 )
 
 
@@ -419,7 +419,7 @@ UUID_MESSAGES: dict[bytes, type[TwMessage]] = {
 CONNLESS: dict[str, dict[bytes, type[TwMessage]]] = {
     family: _connless(family) for family in FAMILIES
 }
-"""Family -> the 8 octets that name a connectionless message -> its layer."""
+"""Family -> the 8 bytes that name a connectionless message -> its layer."""
 
 
 def message_layer(octets: bytes, family: str) -> type[Layer]:

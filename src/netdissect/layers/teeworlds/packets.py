@@ -252,7 +252,7 @@ _HEADER_CHECKS = (
 class TwPacket(Layer):
     """What packets of all dialects have in common: flags, ack, the number of chunks, a payload.
 
-    `TwPacket(octets)` gives the class of the dialect that the octets are of, `TwPacket()` that of
+    `TwPacket(octets)` gives the class of the dialect that the bytes are of, `TwPacket()` that of
     0.7.
 
     Building fills in the number of chunks and compresses where that is shorter, as senders do, each
@@ -273,7 +273,7 @@ class TwPacket(Layer):
 
     @classmethod
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
-        """Return the layer of the dialect in which the octets make most sense."""
+        """Return the layer of the dialect in which the bytes make most sense."""
         return layer_of("teeworlds", bytes(_pkt))
 
     def hashret(self) -> bytes:
@@ -285,7 +285,7 @@ class TwPacket(Layer):
         return isinstance(other, TwPacket) and is_answer(self, other)
 
     def copy(self) -> TwPacket:
-        """Return a deep copy that still knows the octets on the wire."""
+        """Return a deep copy that still knows the bytes on the wire."""
         clone: TwPacket = super().copy()
         clone.packed = self.packed
         return clone
@@ -315,7 +315,7 @@ class TwPacket(Layer):
         return body_layer(self.dialect, payload, control=bool(self.control_flag))
 
     def do_build(self) -> bytes:
-        """Build; `post_build` also runs where Scapy has the header's octets in its cache."""
+        """Build; `post_build` also runs where Scapy has the header's bytes in its cache."""
         packet = self if self.explicit else next(iter(self))
         return packet.post_build(packet.self_build(), packet.do_build_payload())
 
@@ -437,7 +437,7 @@ def _connless07(fields: Any, octets: bytes) -> type[Layer]:
 
 
 class Tw06Connless(Layer):
-    """A packet outside any connection: `ff ff ff ff ff ff`, or DDNet's "xe" and 4 more octets."""
+    """A packet outside any connection: `ff ff ff ff ff ff`, or DDNet's "xe" and 4 more bytes."""
 
     name = "Teeworlds 0.6 connless"
     fields_desc = [

@@ -1,6 +1,6 @@
 """Which dialect a datagram can be, and whether a flow is EOUDP at all. Pure; needs no port.
 
-There is no magic number. What makes it certain is an 8-octet size that equals the datagram's, a
+There is no magic number. What makes it certain is an 8-byte size that equals the datagram's, a
 content that has the size its command needs, and a time stamp that a sender could have written.
 Source: docs/protocols/eoudp.md, "Recognition".
 """
@@ -38,7 +38,7 @@ def candidates(payload: bytes) -> tuple[str, ...]:
     if len(payload) < _SHORTEST or payload[0] not in COMMANDS:
         return ()
     for start in _STARTS:
-        # The last octet of the size stands somewhere in the header: few others have it there.
+        # The last byte of the size stands somewhere in the header: few others have it there.
         if ((len(payload) - start) & 0xFF) in payload[:start]:
             break
     else:
@@ -74,7 +74,7 @@ def _revision(row: Row, number: int, command: str) -> bool:
 def decided(payload: bytes) -> tuple[str | None, bool]:
     """Return (dialect, whether it is beyond doubt) of one datagram; None for no EOUDP.
 
-    Where octets mean the same in several dialects the likelier one is named.
+    Where bytes mean the same in several dialects the likelier one is named.
     """
     found = candidates(payload)
     if len(found) <= 1:
@@ -84,7 +84,7 @@ def decided(payload: bytes) -> tuple[str | None, bool]:
         return _late_or_long32(payload)
     if names & {"exodia-early", "exodia-mid"}:
         # v1.1 flags its CONNECT; an unflagged one is v1.0's. The other empty messages of the two
-        # are the same octets, and neither release sends them.
+        # are the same bytes, and neither release sends them.
         connect = payload[0] == 0x81 and "exodia-early" in names  # noqa: PLR2004
         return ("exodia-early", True) if connect else ("exodia-mid", False)
     return found[0], False

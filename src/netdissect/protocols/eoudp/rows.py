@@ -19,9 +19,9 @@ DIALECT_TITLES: Final = {
     "exodia-mid": "Exodia v1.1.0 to v1.1.2",
     "exodia-30": "Exodia of 31 December 2023, never released",
     "exodia-early": "Exodia v1.0.0, v1.0.1 and the development before",
-    "exodia-late-long32": "exodia-late built where C long has 4 octets",
-    "exodia-mid-long32": "exodia-mid built where C long has 4 octets",
-    "exodia-early-long32": "exodia-early built where C long has 4 octets",
+    "exodia-late-long32": "exodia-late built where C long has 4 bytes",
+    "exodia-mid-long32": "exodia-mid built where C long has 4 bytes",
+    "exodia-early-long32": "exodia-early built where C long has 4 bytes",
     "rfc02": "RFC_02 as written",
     "rfc01": "RFC_01 and the Details section of RFC_02",
     "rfc03": "RFC_03 as written",
@@ -47,17 +47,17 @@ class Row:
     odd: Callable[[Any, int, list[Event]], None]
     """Its soft rules."""
     start: int
-    """Octets before the content."""
+    """Bytes before the content."""
     flagged: bool
     """True where the header has the important flag; it then says what must be acknowledged."""
     document: bool
     """True for the dialects of the texts."""
     long32: bool = False
-    """True where entity ids have four octets."""
+    """True where entity ids have four bytes."""
     padding: int = 0
     """Zeros at the end of the header."""
     wide_stamp: bool = False
-    """True where the time stamp has eight octets."""
+    """True where the time stamp has eight bytes."""
     must: frozenset[int] = frozenset()
     """Commands that must be acknowledged, where no flag says so."""
     acked: frozenset[int] | None = None

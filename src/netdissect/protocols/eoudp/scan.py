@@ -39,7 +39,7 @@ _BELOW_ZERO: Final = (1 << 64) - FAR_ID
 """How such a counter looks behind its top."""
 _NEAR: Final = 1 << 16
 _STRAY: Final = -1
-"""Stands for an id that goes on from no other: it may be one octet gone wrong."""
+"""Stands for an id that goes on from no other: it may be one byte gone wrong."""
 _STRANGERS: Final = 8
 """Datagrams of one other dialect from which on a direction speaks that one."""
 _CLOCK_LOW, _CLOCK_HIGH = WALL_CLOCK_MS
@@ -78,7 +78,7 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: 
     size = len(payload)
     head = reader(payload, 0, size)
     if head is None:
-        text = f"{size} octets, the header of {row.name} has {row.start}"
+        text = f"{size} bytes, the header of {row.name} has {row.start}"
         return _mismatch(row, [(Ev.NOTE, "truncated", text)], payload, direction, hints)
     if head[-2] + head[-1] != size:
         notes: list[Event] = [(Ev.NOTE, *size_mismatch(head[-2], size - row.start))]
@@ -258,7 +258,7 @@ def _packet_info(
     number = row.read(payload, 0, len(payload))[2]  # type: ignore[index]
     events.append((Ev.PROBE, "packet_info", number & 0xFFFFFFFF))
     if received >= 0 and sent >= 0:
-        # Real receivers take no PACKET_INFO but one of 8 octets.
+        # Real receivers take no PACKET_INFO but one of 8 bytes.
         events.append((Ev.TALLY, "packet_info", sent, received, size == _PAIR))
     if size > _PAIR and direction:
         text = f"counters of {size // _PAIR} clients, its own come last"

@@ -22,7 +22,7 @@ _PING_OCTETS: Final = 2
 def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one datagram, those of consecutive reliable messages as one RUN.
 
-    The commonest datagrams (whole messages, one-octet numbers, nothing odd) are read here by hand:
+    The commonest datagrams (whole messages, one-byte numbers, nothing odd) are read here by hand:
     the derived reader makes a call and a tuple per message, which costs more than the rest. What
     it cannot take it leaves to `scan`. A test holds the two together on every datagram.
     """

@@ -322,7 +322,7 @@ def broken(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     values = (*header[:5], messages, place)
     events = datagram(values, payload, direction, hints, how)
     kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
-    kept.append((Ev.NOTE, fault(payload[place:]), f"malformed at octet {place}"))
+    kept.append((Ev.NOTE, fault(payload[place:]), f"malformed at byte {place}"))
     if not any(event[0] == Ev.HINTS for event in kept):
         kept += _deafened(direction, hints)
     return parts_last(kept)

@@ -42,7 +42,7 @@ _FEWEST: Final = 2
 _PING_OCTETS: Final = 1
 _ACK_OCTETS: Final = 7
 _READ_ACK: Callable[..., Any] = read.read_KnetSpecPacketAck
-"""Of as many octets it never returns None."""
+"""Of as many bytes it never returns None."""
 
 
 def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -62,7 +62,7 @@ def scan_document(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     while place < size:
         message = read.read_KnetSpecMessage(payload, place, size)
         if message is None:
-            events.append((Ev.NOTE, fault(payload[place:]), f"malformed at octet {place}"))
+            events.append((Ev.NOTE, fault(payload[place:]), f"malformed at byte {place}"))
             break
         messages.append(message)
         _message(message, events, parts)

@@ -1,4 +1,4 @@
-"""What octets may be that are no datagram: one variable-length number. For `decode` alone."""
+"""What bytes may be that are no datagram: one variable-length number. For `decode` alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintErro
 __all__ = ["fragment"]
 
 _SIZES: Final = (1, 2, 4)
-"""Octets of kNet's numbers. Source: docs/protocols/knet.md section 3."""
+"""Bytes of kNet's numbers. Source: docs/protocols/knet.md section 3."""
 
 
 def fragment(payload: bytes, *, packet: bool) -> Fragment | None:
-    """Return the number that the octets are: by the first encoding that takes them all, and by all.
+    """Return the number that the bytes are: by the first encoding that takes them all, and by all.
 
-    Nothing on the wire says which encoding it is. A datagram has three octets at least, and a whole
+    Nothing on the wire says which encoding it is. A datagram has three bytes at least, and a whole
     one of four does not exist.
     """
     if packet or len(payload) not in _SIZES:

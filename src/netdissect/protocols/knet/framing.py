@@ -1,4 +1,4 @@
-"""kNet's framing over TCP: a VLE-1.7/1.7/16 length and that many octets. Source: section 8."""
+"""kNet's framing over TCP: a VLE-1.7/1.7/16 length and that many bytes. Source: section 8."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class VleFramer:
         self._frames: list[int] = []
         self._lost = self._ended = False
         self._wanted = 0
-        """Octets that the message at the start of the buffer needs, as far as known."""
+        """Bytes that the message at the start of the buffer needs, as far as known."""
         self._end = 0
         """Offset in the stream behind the buffer."""
         self.skipped = 0
-        """Octets that belong to no message that could be found."""
+        """Bytes that belong to no message that could be found."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""
@@ -111,7 +111,7 @@ class VleFramer:
 
 
 def _whole(data: bytes) -> bool:
-    """Return whether octets are one or more whole messages and nothing else."""
+    """Return whether bytes are one or more whole messages and nothing else."""
     place, size = 0, len(data)
     while place < size:
         try:

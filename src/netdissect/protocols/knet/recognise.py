@@ -39,7 +39,7 @@ TCP_PINGS: Final = 85
 WEIGHTS: Final = {
     PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 3, DISCONNECT: 3, DISCONNECT_ACK: 3,
 }  # fmt: skip
-"""What a well-formed control message weighs: one of eight octets is less often chance than two."""
+"""What a well-formed control message weighs: one of eight bytes is less often chance than two."""
 _RELIABLE_WEIGHT: Final = 1
 _ENOUGH: Final = 4
 _FEWEST: Final = 3
@@ -84,7 +84,7 @@ class _Side:
     how: Reader
     datagrams: list[_Datagram] = field(default_factory=list)
     odd: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """(position, side, octets) of what did not pass."""
+    """(position, side, bytes) of what did not pass."""
     signs: int = 0
     """Control messages that no other dialect numbers so."""
 

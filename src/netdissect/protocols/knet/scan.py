@@ -26,7 +26,7 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 __all__ = ["scan", "scan_stream"]
 
 _SHOWN: Final = 64
-"""Octets of a connect datagram kept as identity."""
+"""Bytes of a connect datagram kept as identity."""
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -48,7 +48,7 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         return broken(payload, direction, hints)
     progress: Progress = hints.extra
     if payload == NULL_CONNECT:
-        note: list[Event] = [(Ev.NOTE, "knet-connect-again", "eight zero octets")]
+        note: list[Event] = [(Ev.NOTE, "knet-connect-again", "eight zero bytes")]
     else:
         note = broken(payload, direction, hints)
     if progress.phase != Phase.KNOCKING:
@@ -184,7 +184,7 @@ def _closed(values: Values | None, payload: bytes, direction: int, hints: Hints)
 def _held(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of a datagram that waits for what follows it."""
     events = _closing(values, payload, direction, hints) if values is not None else (
-        [(Ev.NOTE, "knet-connect-again", "eight zero octets")]
+        [(Ev.NOTE, "knet-connect-again", "eight zero bytes")]
         if payload == NULL_CONNECT
         else broken(payload, direction, hints)
     )

@@ -15,7 +15,7 @@ from netdissect.wire.varint import KNET_7_7_16, VarintError
 __all__ = ["MAX_OCTETS", "Transfers"]
 
 MAX_OCTETS: Final = 16 * 1024 * 1024
-"""Octets of unfinished transfers (at most 256) per direction; beyond, the oldest is dropped."""
+"""Bytes of unfinished transfers (at most 256) per direction; beyond, the oldest is dropped."""
 MAX_EARLY: Final = 4096
 """Fragments per direction that wait for their first fragment."""
 _LISTED: Final = 12
@@ -78,7 +78,7 @@ class _Sender:
         self.open: dict[int, _Transfer] = {}
         """Transfer number -> the transfer that uses it now."""
         self.early: dict[tuple[int, int], tuple[int, bytes, int]] = {}
-        """(transfer number, reliable number) -> (fragment number, octets, frame); no first one.
+        """(transfer number, reliable number) -> (fragment number, bytes, frame); no first one.
         Where messages have no numbers: -1 less the number of the fragment.
         """
         self.octets = 0
@@ -319,5 +319,5 @@ def _facts(name: int, transfer: _Transfer, size: int) -> dict[str, object]:
         "fragments": transfer.count,
         "octets": size,
         "frames": transfer.frames[:_LISTED],
-        "message": f"transfer {name}: {transfer.count} fragments joined, {size} octets",
+        "message": f"transfer {name}: {transfer.count} fragments joined, {size} bytes",
     }

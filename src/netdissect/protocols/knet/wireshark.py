@@ -45,7 +45,7 @@ class Comparer:
     """Our name -> the attribute of pyshark's layer."""
 
     def __init__(self, single: set[int]) -> None:
-        """Take the frames that are segments of one octet: they mislead Wireshark."""
+        """Take the frames that are segments of one byte: they mislead Wireshark."""
         self._single = single
         self.ours: dict[int, dict[str, Any]] = {}
         """Frame -> fields, of those that Wireshark has not been heard of."""
@@ -98,7 +98,7 @@ class Comparer:
 
 def _misleads(fields: Mapping[str, Any]) -> bool:
     """Return whether Wireshark takes a message of a stream for longer or shorter than it is: it
-    counts the octets of the message id where it should count those of the length. Source:
+    counts the bytes of the message id where it should count those of the length. Source:
     Wireshark epan/dissectors/packet-knet.c, get_knet_pdu_len.
     """
     length, message = fields.get("content_length"), fields.get("message_id")
@@ -106,7 +106,7 @@ def _misleads(fields: Mapping[str, Any]) -> bool:
 
 
 def _octets(value: int) -> int:
-    """Return how many octets kNet's variable-length form of a number has."""
+    """Return how many bytes kNet's variable-length form of a number has."""
     return 1 if value < 1 << 7 else 2 if value < 1 << 14 else 4
 
 

@@ -21,7 +21,7 @@ __all__ = ["PROTOCOL", "Netplay"]
 _TITLES = (
     "July 2025: u16 length, options, type; plain values",
     "29 July 2025: frames of bin1, a presence byte before every value",
-    "October 2025: frames of bin2 cut into chunks of 1023 octets",
+    "October 2025: frames of bin2 cut into chunks of 1023 bytes",
     "since March 2026: class line and JSON line",
 )
 _BOUNDS = Bounds()

@@ -1,7 +1,7 @@
 """Cut one direction of a stream into Netplay messages, also behind gaps and from the middle on.
 
 A gap is never glued over. Where a frame's length is known and its end lies behind the gap, reading
-goes on there; else octets are skipped until three frames in a row fit (section 6), or for text
+goes on there; else bytes are skipped until three frames in a row fit (section 6), or for text
 until a class line is followed by a line of strict JSON. Source: docs/protocols/netplay.md.
 """
 
@@ -24,7 +24,7 @@ from netdissect.wire.netplay import (
 __all__ = ["MAX_TEXT_OCTETS", "BinaryFramer", "TextFramer"]
 
 MAX_TEXT_OCTETS = 16 << 20
-"""Octets of one text message held at most."""
+"""Bytes of one text message held at most."""
 _SUSPICIOUS: Final = 2
 """Odd frames in a row that make a stream suspect."""
 
@@ -41,14 +41,14 @@ class _Source(NamedTuple):
 
 
 class _Held:
-    """Octets of a stream that are not yet cut, and the pieces that they came from."""
+    """Bytes of a stream that are not yet cut, and the pieces that they came from."""
 
     __slots__ = ("data", "sources", "start")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.start = 0
-        """Stream offset of the first octet."""
+        """Stream offset of the first byte."""
         self.sources: list[_Source] = []
 
     def add(self, piece: StreamPiece) -> None:
@@ -61,7 +61,7 @@ class _Held:
         self.sources.append(_Source(piece.offset, end, piece.frames))
 
     def drop(self, count: int) -> None:
-        """Let the first octets go."""
+        """Let the first bytes go."""
         del self.data[:count]
         self.start += count
         done = 0
@@ -75,7 +75,7 @@ class _Held:
         self.sources.clear()
 
     def frames(self, start: int, end: int) -> tuple[int, ...]:
-        """Return the capture frames that the octets [start, end) came from."""
+        """Return the capture frames that the bytes [start, end) came from."""
         sources = self.sources
         if len(sources) == 1:
             return sources[0].frames
@@ -93,9 +93,9 @@ class _Framer:
         self._held = _Held()
         self._lost = False
         self._skipped = 0
-        """Octets skipped since the last message, not counting those of gaps."""
+        """Bytes skipped since the last message, not counting those of gaps."""
         self._missing = 0
-        """Octets that the capture lacks since the last message."""
+        """Bytes that the capture lacks since the last message."""
 
     def feed(self, piece: StreamPiece) -> list[Framed]:
         """Return the messages that this piece completed."""
@@ -109,7 +109,7 @@ class _Framer:
         return self._cut(piece)
 
     def finish(self) -> list[Framed]:
-        """Return what is left at the end of the stream: no octets, only what is wrong with them."""
+        """Return what is left at the end of the stream: no bytes, only what is wrong with them."""
         found: list[Framed] = []
         held = self._held
         if self._lost and held.data and self._find_last():
@@ -128,7 +128,7 @@ class _Framer:
         return found
 
     def _skip_note(self) -> Fault:
-        text = f"{self._skipped} octets skipped"
+        text = f"{self._skipped} bytes skipped"
         if self._missing:
             text += f", {self._missing} or more are not in the capture"
         self._skipped = self._missing = 0
@@ -141,7 +141,7 @@ class _Framer:
         self._lost = True
 
     def _found(self, count: int) -> None:
-        """Go on behind `count` octets that belong to nothing."""
+        """Go on behind `count` bytes that belong to nothing."""
         self._skipped += count
         self._held.drop(count)
         self._lost = False
@@ -165,7 +165,7 @@ class _Framer:
         raise NotImplementedError
 
     def _find_last(self) -> bool:
-        """Look once more where no octets will follow."""
+        """Look once more where no bytes will follow."""
         return False
 
     def _cut(self, piece: StreamPiece | None) -> list[Framed]:
@@ -182,9 +182,9 @@ class BinaryFramer(_Framer):
         chunked = self._chunked = self._shape.chunked
         self._head = 3 if chunked else 2
         self._need = self._head
-        """Octets wanted before the next message can be cut."""
+        """Bytes wanted before the next message can be cut."""
         self._skip = 0
-        """Octets of a frame behind a gap, whose end is known."""
+        """Bytes of a frame behind a gap, whose end is known."""
         self._odd = 0
         """Odd frames in a row."""
 
@@ -250,7 +250,7 @@ class BinaryFramer(_Framer):
         self._skip = end - piece.offset
 
     def _wire_size(self, data: bytes | bytearray, position: int) -> int:
-        """Return how many octets of stream the message at `position` takes."""
+        """Return how many bytes of stream the message at `position` takes."""
         if not self._chunked:
             return 2 + (data[position] << 8 | data[position + 1])
         need = (data[position + 1] << 8 | data[position + 2]) + 2
@@ -318,7 +318,7 @@ class BinaryFramer(_Framer):
         need, size = self._need, len(held.data)
         if not self._chunked:
             return [incomplete(need - size), *oversize(need - 2)]
-        # Headers of the chunks to come are no octets of the frame.
+        # Headers of the chunks to come are no bytes of the frame.
         headers = (need + CHUNK_DATA) // (CHUNK_DATA + 1) - (size + CHUNK_DATA) // (CHUNK_DATA + 1)
         return [incomplete(need - size - headers)]
 
@@ -327,7 +327,7 @@ class BinaryFramer(_Framer):
         for position in self._shape.places(data):
             found = self._shape.starts(data, position)
             if found is None:
-                # The octets so far could be a start: more of them will tell.
+                # The bytes so far could be a start: more of them will tell.
                 self._skipped += position
                 self._held.drop(position)
                 return False
@@ -354,7 +354,7 @@ class TextFramer(_Framer):
     def __init__(self) -> None:
         super().__init__()
         self._searched = 0
-        """Held octets known to hold no further line feed."""
+        """Held bytes known to hold no further line feed."""
         self._first = -1
         """Place of the line feed behind the class line; -1 = not found yet."""
         self._split = False
@@ -445,7 +445,7 @@ class TextFramer(_Framer):
         self._first -= cut if self._first >= 0 else 0
         held.drop(cut)
         if len(held.data) > MAX_TEXT_OCTETS:
-            fault = ("message-too-long", f"{len(held.data)} octets without an end")
+            fault = ("message-too-long", f"{len(held.data)} bytes without an end")
             found.append((b"", held.sources[-1].frames, (fault,), held.start))
             self._lose()
         return found

@@ -15,11 +15,11 @@ _HEADER, _TRAILER = 2, 4
 _LEVELS = (6, 9, 1, 2, 3, 4, 5, 7, 8)
 _WORDS = re.compile(rb"[A-Za-z0-9\x80-\xff]+")
 _EMPTY_FIXED = 10
-"""Bits of a block without content in fixed codes; without compression: 3, then whole octets."""
+"""Bits of a block without content in fixed codes; without compression: 3, then whole bytes."""
 
 
 def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
-    """Return a zlib stream of other octets in the size of the old one; None where none is found."""
+    """Return a zlib stream of other bytes in the size of the old one; None where none is found."""
     opener = zlib.decompressobj()
     try:
         whole = opener.decompress(packed) == plain and opener.eof and not opener.unused_data
@@ -46,7 +46,7 @@ def _stream(packed: bytes, body: bytes, wanted: bytes) -> bytes:
 
 
 def _filled(body: bytes, room: int) -> bytes | None:
-    """Return a body, whole octets without a final block, made as long by blocks without content."""
+    """Return a body, whole bytes without a final block, made as long by blocks without content."""
     left = room - len(body)
     for stored in range(left // 5 + 1):
         for fixed in range(4):
@@ -60,7 +60,7 @@ def _filled(body: bytes, room: int) -> bytes | None:
 
 
 def _rechunk(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
-    """Return chunks that hold other octets, each with the header that it has."""
+    """Return chunks that hold other bytes, each with the header that it has."""
     del plain
     parts: list[bytes] = []
     taken = 0

@@ -31,7 +31,7 @@ TEXT: Final = "netplay-text"
 MAX_JUDGED = 64
 """Messages of one direction that are looked at."""
 MAX_SEARCHED = 8192
-"""Octets in which the middle of a stream is searched for messages."""
+"""Bytes in which the middle of a stream is searched for messages."""
 _LONGEST: Final = 1022
 """Length field of the largest frame that real bin1 and bin2 receivers hold."""
 _PER_FRAME: Final = (0, 20, 40, 70, 85)
@@ -39,7 +39,7 @@ _PER_FRAME: Final = (0, 20, 40, 70, 85)
 _PER_CHUNKED: Final = (0, 50, 70, 85)
 """Score of so many whole messages of bin3."""
 _FITTING: Final = 80
-"""Score of a message that the schema decodes to its last octet, with text in it."""
+"""Score of a message that the schema decodes to its last byte, with text in it."""
 _SHAPES: Final = {dialect: Shape(dialect) for dialect in (BIN1, BIN2, BIN3)}
 _OPTIONS: Final = compile_(rb"[\0-\3]")
 """What every binary message has: options without reserved bits."""
@@ -139,7 +139,7 @@ def _chunked(stream: bytes) -> _Verdict | None:
         return None
     frame = first_frames(stream, 0, chunked=True, most=1)[0]
     if fits(frame, NULLABLE_VALUES):
-        text = "whole chunks, the first message decodes to its last octet"
+        text = "whole chunks, the first message decodes to its last byte"
         return _Verdict(BIN3, max(_FITTING, _PER_CHUNKED[count]), text)
     if chunk_chain(stream, 0, count + 1) is False:
         return _Verdict(BIN3, min(50, _PER_CHUNKED[count]), "whole chunks, then something else")
@@ -162,7 +162,7 @@ def _frames(stream: bytes) -> _Verdict | None:
     if chain(stream, 0, len(bodies) + 1) is False and not _oversized(stream, bodies):
         plain = min(40, plain)
     if fitting:
-        text = f"{fitting} of {len(bodies)} frames decode to their last octet as {dialect}"
+        text = f"{fitting} of {len(bodies)} frames decode to their last byte as {dialect}"
         return _Verdict(dialect, max(_FITTING, plain), text)
     return _Verdict(dialect, plain, f"a chain of {len(bodies)} frames, likely {dialect}")
 
@@ -185,7 +185,7 @@ def _oversized(stream: bytes, bodies: list[bytes]) -> bool:
 
 
 def _dialect_of_bodies(frames: list[bytes]) -> str | None:
-    """Return bin1 or bin2 by schema, else by the first octets of the values; None = not told."""
+    """Return bin1 or bin2 by schema, else by the first bytes of the values; None = not told."""
     plain = sum(fits(frame, PLAIN_VALUES) for frame in frames)
     nullable = sum(fits(frame, NULLABLE_VALUES) for frame in frames)
     if plain != nullable:
@@ -204,7 +204,7 @@ def _middle(stream: bytes) -> _Verdict | None:
     first = stream.find(b"\n") + 1
     pair = find_pair(stream, first) if first else None
     if pair is not None and _names_an_object(stream[pair[0] : pair[1]]):
-        return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} octets")
+        return _Verdict(TEXT, 80, f"class line with JSON after {pair[0]} bytes")
     if _OPTIONS.search(stream) is None:
         return None
     for dialect in (BIN3, BIN1, BIN2):
@@ -230,4 +230,4 @@ def _found_late(frames: list[bytes], dialect: str, position: int) -> _Verdict:
     values = PLAIN_VALUES if dialect == BIN1 else NULLABLE_VALUES
     known = sum(fits(frame, values) for frame in set(frames)) > 1
     score = 70 if known else _PER_FRAME[min(_weight(frames) - 1, len(_PER_FRAME) - 1)]
-    return _Verdict(dialect, score, f"messages of {dialect} after {position} octets")
+    return _Verdict(dialect, score, f"messages of {dialect} after {position} bytes")

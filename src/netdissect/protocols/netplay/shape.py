@@ -44,7 +44,7 @@ _PLAIN: Final = re.compile(rb"(?=[\0-\3].[\0-\3].)", re.DOTALL)
 _CHUNKED: Final = re.compile(rb"(?=[\0\x40]..[\0-\3])", re.DOTALL)
 """Chunk header, length, options."""
 _PATTERN: Final = 4
-"""Octets that the patterns look at."""
+"""Bytes that the patterns look at."""
 _BOUNDS: Final = Bounds(octets=1 << 16)
 _HEADER: Final = 5
 
@@ -59,7 +59,7 @@ def _frame_fits(length: int, options: int, head: bytes) -> bool:
 
 
 def chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
-    """Return whether `wanted` frames of bin1 or bin2 follow each other; None = too few octets."""
+    """Return whether `wanted` frames of bin1 or bin2 follow each other; None = too few bytes."""
     size = len(data)
     for _ in range(wanted):
         if position + 2 > size:
@@ -73,7 +73,7 @@ def chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
 
 
 def chunk_chain(data: bytes, position: int, wanted: int = CHAIN) -> bool | None:
-    """Return whether `wanted` messages of bin3 follow each other; None = too few octets."""
+    """Return whether `wanted` messages of bin3 follow each other; None = too few bytes."""
     size = len(data)
     for _ in range(wanted):
         if position + 3 > size:
@@ -142,7 +142,7 @@ def _schema() -> Schema:
 
 
 def values_of(frame: bytes) -> bytes:
-    """Return the octets of the values of a frame, inflated; none where they are damaged."""
+    """Return the bytes of the values of a frame, inflated; none where they are damaged."""
     if not frame[2] & COMPRESSED:
         return frame[_HEADER:]
     content = unpack_body(frame[2], frame[_HEADER:], _BOUNDS)
@@ -150,7 +150,7 @@ def values_of(frame: bytes) -> bytes:
 
 
 def fits(frame: bytes, values: Values) -> bool:
-    """Return whether the built-in schema decodes a frame to its last octet, with text in it."""
+    """Return whether the built-in schema decodes a frame to its last byte, with text in it."""
     from netdissect.dissect.schema import Decoder, SchemaMismatch  # noqa: PLC0415 - only here
 
     schema = _schema()
@@ -177,30 +177,30 @@ class Shape:
 
     def places(self, data: bytes, *, whole: bool = False) -> Iterator[int]:
         """Yield the positions where a message could begin, found at the speed of a search; where
-        nothing comes behind the octets, a `whole` one.
+        nothing comes behind the bytes, a `whole` one.
         """
         pattern = _CHUNKED if self.chunked else _PLAIN
         for match in pattern.finditer(data):
             yield match.start()
         if whole:
             return
-        # Too near to the end for the pattern: more octets will tell.
+        # Too near to the end for the pattern: more bytes will tell.
         yield from range(max(0, len(data) - _PATTERN + 1), len(data))
 
     def starts(self, data: bytes, position: int) -> bool | None:
-        """Return whether messages begin at `position`; None = the octets so far cannot tell."""
+        """Return whether messages begin at `position`; None = the bytes so far cannot tell."""
         follows = self._follows(data, position, CHAIN)
         if follows is not True:
             return follows
         frames = first_frames(data, position, chunked=self.chunked, most=CHAIN)
         known = [fits(frame, self._values) for frame in frames]
         if sum(known) >= CONFIRMED:
-            # Octets before a message can look like one more: believe what can be decoded.
+            # Bytes before a message can look like one more: believe what can be decoded.
             return known[0]
         return self._follows(data, position, LONG_CHAIN)
 
     def ends(self, data: bytes, position: int) -> bool:
-        """Return whether messages that can be decoded fill the octets from `position` on."""
+        """Return whether messages that can be decoded fill the bytes from `position` on."""
         frames = first_frames(data, position, chunked=self.chunked, most=LONG_CHAIN)
         if not frames or not self._confirmed(data, position, LONG_CHAIN):
             return False

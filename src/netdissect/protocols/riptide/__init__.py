@@ -31,10 +31,10 @@ class Riptide(Protocol):
     name = "riptide"
     title = "Riptide Networking"
     dialects = (
-        DialectRow(BITS[1], "2.2.0 and later: bit packing, 5-octet acks", TYPES_21),
-        DialectRow(BITS[0], "2.1.0 to 2.1.2: bit packing, 7-octet acks", TYPES_21),
-        DialectRow(BYTES_20, "2.0.0: whole octets, AckExtra, no Notify", TYPES_20),
-        DialectRow(BYTES_21DEV, "2.1 snapshots of 2023: whole octets, Notify", TYPES_21),
+        DialectRow(BITS[1], "2.2.0 and later: bit packing, 5-byte acks", TYPES_21),
+        DialectRow(BITS[0], "2.1.0 to 2.1.2: bit packing, 7-byte acks", TYPES_21),
+        DialectRow(BYTES_20, "2.0.0: whole bytes, AckExtra, no Notify", TYPES_20),
+        DialectRow(BYTES_21DEV, "2.1 snapshots of 2023: whole bytes, Notify", TYPES_21),
         DialectRow(UNDECIDED, "2.1 or 2.2: no ack has told them apart", TYPES_21),
         DialectRow(
             UNDECIDED_BYTES, "2.0 or 2.1dev: no type has told them apart", (*TYPES_20, "Notify")

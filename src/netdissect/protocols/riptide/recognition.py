@@ -33,14 +33,14 @@ __all__ = ["PREFIXES", "recognise"]
 _SECOND: Final = 1_000_000_000
 _MAX_FRAME: Final = 65535
 _MAX_SEARCHED: Final = 8192
-"""Stream octets in which the first messages are looked for where the start is none."""
+"""Stream bytes in which the first messages are looked for where the start is none."""
 _THOROUGH: Final = 64
 _EARLY: Final = (16, 32)
 """Pieces of stream at which the middle is searched: each time that so many have come, and early
 enough that no weaker claim comes before.
 """
 _MAX_SAMPLE_OCTETS: Final = 64 * 1024
-"""Stream octets looked at per direction."""
+"""Stream bytes looked at per direction."""
 
 HANDSHAKE: Final = 90
 WELCOME_ACKED: Final = 95
@@ -62,7 +62,7 @@ _ACKS_IN_CHAIN: Final = 2
 """Messages, and different Acks among them, that a stream is known by."""
 _KICKED: Final = 4
 _NIBBLE: Final = 16
-"""Numbers that bit packing would read in whole octets are multiples of this."""
+"""Numbers that bit packing would read in whole bytes are multiples of this."""
 _TELLING: Final = 2
 """Numbers from which on such a coincidence counts."""
 
@@ -239,7 +239,7 @@ def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[_Mess
 
 
 def _possible(packing: str) -> Callable[[bytes], bool]:
-    """Return what tells whether octets could be a message of a packing, from either side."""
+    """Return what tells whether bytes could be a message of a packing, from either side."""
 
     def fits(octets: bytes) -> bool:
         return any(
@@ -365,9 +365,9 @@ def _chain(messages: list[_Message], evidence: _Evidence) -> None:
 
 
 def _shifted(messages: list[_Message]) -> bool:
-    """Return whether whole octets are read as bits here: all numbers are multiples of 16.
+    """Return whether whole bytes are read as bits here: all numbers are multiples of 16.
 
-    A first octet of 10 or less is a type of byte packing; in bit packing its high half is the low
+    A first byte of 10 or less is a type of byte packing; in bit packing its high half is the low
     half of the number.
     """
     numbers = {message.values[1] for message in messages if message.type in _NUMBERED}
@@ -414,7 +414,7 @@ def _refusal(messages: list[_Message], client: int, evidence: _Evidence, *, fina
         elif echoes or (final and len(messages[0].octets) == 1):
             evidence.add(REJECTED, "Connect refused by a Reject")
     elif final:
-        evidence.add(PENDING, "Connect echoed with one octet, which means pending")
+        evidence.add(PENDING, "Connect echoed with one byte, which means pending")
 
 
 def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:

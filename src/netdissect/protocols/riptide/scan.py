@@ -42,16 +42,16 @@ UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
 connected (a new connection if a first Welcome follows)."""
 
 _MIN_RELIABLE: Final = 3
-"""Octets below which real receivers drop silently. Source: section 3.2."""
+"""Bytes below which real receivers drop silently. Source: section 3.2."""
 _WHOLE_ID: Final = 14
-"""In a message of so many octets no message id (20 bits on, at most 80 bits) can be cut short."""
+"""In a message of so many bytes no message id (20 bits on, at most 80 bits) can be cut short."""
 
 _TELLING: Final = {
     (1, 0, 7): BYTES_21DEV, (1, 1, 7): BYTES_21DEV, (2, 0, 7): BYTES_20, (2, 1, 7): BYTES_20,
     (2, 0, 1): BYTES_21DEV, (2, 1, 1): BYTES_21DEV, (3, 0, 1): BYTES_20, (4, 0, 4): BYTES_21DEV,
     (5, 0, 4): BYTES_20, (5, 0, 1): BYTES_21DEV, (6, 0, 1): BYTES_20,
 }  # fmt: skip
-"""(Type, direction, octets) of messages that only one of the byte packings has. Section 1.2."""
+"""(Type, direction, bytes) of messages that only one of the byte packings has. Section 1.2."""
 _NOTIFY_21DEV: Final = 6
 _MIN_NOTIFY: Final = 6
 
@@ -301,7 +301,7 @@ def _truncated(what: str) -> Event:
 
 
 def _trailing(what: str) -> Event:
-    return (Ev.NOTE, "trailing-bytes", f"octets after the end of {what}")
+    return (Ev.NOTE, "trailing-bytes", f"bytes after the end of {what}")
 
 
 def _misfit(size: int, limit: int) -> list[Event]:
@@ -335,7 +335,7 @@ def _byte_unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event
 
 
 def _byte_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Read an Ack of 2.0 (5 octets) or 2.1dev (5 or 7)."""
+    """Read an Ack of 2.0 (5 bytes) or 2.1dev (5 or 7)."""
     size = len(payload)
     if hints.dialects[direction] == BYTES_20:
         values = read.read_Riptide20Ack(payload, 0, size)
@@ -436,14 +436,14 @@ _BYTES_OWN: dict[str, Scanner] = {
 
 
 def _by_nibble(own: dict[str, Scanner]) -> tuple[Scanner, ...]:
-    """Return a table for every first octet: the type is its low nibble."""
+    """Return a table for every first byte: the type is its low nibble."""
     nibbles = _table(TYPES_21, "Riptide", REJECT_REASONS, own)
     nibbles += (_bits_invalid,) * (16 - len(nibbles))
     return nibbles * 16
 
 
 def _by_octet(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> tuple[Scanner, ...]:
-    """Return a table for every first octet: the type is the octet."""
+    """Return a table for every first byte: the type is the byte."""
     known = _table(types, prefix, reasons, _BYTES_OWN)
     return known + (_byte_invalid,) * (256 - len(known))
 
@@ -456,5 +456,5 @@ _TABLES: dict[str, tuple[Scanner, ...]] = {
     UNDECIDED: _by_nibble({**_BITS_OWN, "Ack": _undecided_ack}),
     UNDECIDED_BYTES: (_undecided_bytes,) * 256,
 }
-"""Dialect -> scanner by the first octet."""
+"""Dialect -> scanner by the first byte."""
 _BYTE_DIALECTS: Final = frozenset({BYTES_20, BYTES_21DEV, UNDECIDED_BYTES})

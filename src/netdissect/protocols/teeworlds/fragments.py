@@ -1,4 +1,4 @@
-"""What octets may be that are no packet: a number, Huffman code, or the UUID of a message."""
+"""What bytes may be that are no packet: a number, Huffman code, or the UUID of a message."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["fragment"]
 _UUID_OCTETS = 16
 _NUMBER_OCTETS = 5
 _LAST_OCTET = 0x0F
-"""Bits that the fifth octet of a number may have."""
+"""Bits that the fifth byte of a number may have."""
 _BEHIND_END = 1
 
 
 def fragment(payload: bytes, *, packet: bool) -> Fragment | None:
-    """Return what the octets are in one of the protocol's codes, None where they are in none."""
+    """Return what the bytes are in one of the protocol's codes, None where they are in none."""
     name = uuid_names().get(payload)
     if name is not None:
         return Fragment({"uuid": str(UUID(bytes=payload)), "name": name})
@@ -40,9 +40,9 @@ def _number(payload: bytes) -> Fragment | None:
         return Fragment({"error": "needs another byte"})
     notes = []
     if len(payload) == _NUMBER_OCTETS and payload[-1] > _LAST_OCTET:
-        notes.append(("overlong-varint", "the fifth octet has bits above 32"))
+        notes.append(("overlong-varint", "the fifth byte has bits above 32"))
     elif not TEEWORLDS.is_minimal(payload, value):
-        notes.append(("overlong-varint", f"{value} in {used} octets"))
+        notes.append(("overlong-varint", f"{value} in {used} bytes"))
     return Fragment({"value": value, "bytes": used}, tuple(notes))
 
 

@@ -14,22 +14,22 @@ from netdissect.wire.varint import TEEWORLDS
 __all__ = ["COSTS", "PACKERS", "WRITERS"]
 
 COSTS: tuple[int, ...] = huffman.bit_lengths()
-"""Bits of each octet in a compressed packet."""
+"""Bits of each byte in a compressed packet."""
 _NAME, _CLAN = 4, 3
 """Integers of a name and of a clan in a client_info item of 0.6."""
 _NAMED = re.compile(rb"(?=((?:[\x80-\xff]{4}[\x00-\x7f]){7}))")
-"""Seven integers in a row that take five octets each, as those of packed text do."""
+"""Seven integers in a row that take five bytes each, as those of packed text do."""
 _TRIES = 20_000
 _U32 = 0xFFFFFFFF
 
 
 def _repack(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
-    """Return the code of other octets in the size of the old one, None where that is too small."""
+    """Return the code of other bytes in the size of the old one, None where that is too small."""
     del plain
     end = huffman.inspect(packed)
     code = huffman.compress(wanted)
     if len(code) > len(packed):
-        code = code[:-1]  # the octet that may follow the end symbol
+        code = code[:-1]  # the byte that may follow the end symbol
     if end is None or len(code) > len(packed):
         return None
     return code + packed[len(code) :] if len(code) >= end else code.ljust(len(packed), b"\0")
@@ -39,7 +39,7 @@ def _snapshot(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
     """Return the data of a snapshot with other names and clans in its client_info items.
 
     The sum of the integers stays, and with it the checksum of this snapshot and of all that build
-    on it; so do the octets and, in a compressed packet, the bits.
+    on it; so do the bytes and, in a compressed packet, the bits.
     """
     at = 0
     while (match := _NAMED.search(octets, at)) is not None:
@@ -56,7 +56,7 @@ def _respelt(raw: bytes, spell: Callable[[bytes], bytes]) -> bytes | None:
     """Return the seven integers of another name and clan, None where these are none."""
     ints = [TEEWORLDS.read(raw, start, start + 5)[0] for start in range(0, len(raw), 5)]
     if ints[_NAME - 1] & 0xFF or ints[-1] & 0xFF:
-        return None  # the last octet of packed text is always zero
+        return None  # the last byte of packed text is always zero
     name, clan = (
         unpack_string(part).encode("utf-8", "surrogateescape")
         for part in (ints[:_NAME], ints[_NAME:])

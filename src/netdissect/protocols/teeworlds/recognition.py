@@ -42,7 +42,7 @@ _ANSWER_OCTETS: Final = 12
 
 _FIRST: Final = (
     # length, start, dialect, what it is
-    (520, bytes.fromhex("040000ffffffff05"), D07, "0.7 token request, 512 octets"),
+    (520, bytes.fromhex("040000ffffffff05"), D07, "0.7 token request, 512 bytes"),
     (12, bytes.fromhex("10000001544b454effffffff"), DDNET, "0.6 connect with TKEN"),
     (516, bytes.fromhex("10000001"), D065, "0.6.5 connect with a client token"),
 )
@@ -89,7 +89,7 @@ def _handshake(sample: Sequence[Sample], *, final: bool) -> Claim | None:
             return _settled(sample, side, dialect, title)
     if first != _PLAIN_CONNECT:
         return None
-    # Four octets alone could be anything: the answer, or a patient repetition, settles it.
+    # Four bytes alone could be anything: the answer, or a patient repetition, settles it.
     answer = next((octets for who, _, octets in sample if who != side), None)
     if answer is not None:
         found = accepts(answer, D06)
@@ -169,7 +169,7 @@ def _answers(sample: Sequence[Sample]) -> Claim | None:
         found = accepts(octets, D07)
         if who != side or found is None or found.control != TOKEN or len(octets) != _ANSWER_OCTETS:
             return None
-    reason = "0.7 token answer, 12 octets"
+    reason = "0.7 token answer, 12 bytes"
     return Claim("teeworlds", ANSWER, (D07, D07), 1 - side, "protocol", (reason,))
 
 
@@ -196,5 +196,5 @@ def _outside(sample: Sequence[Sample]) -> Claim | None:
         (dialect, dialect),
         client,
         "protocol" if client is not None else "first_frame",
-        (f"connectionless message {title.removeprefix('connless.')} with its 8 octets",),
+        (f"connectionless message {title.removeprefix('connless.')} with its 8 bytes",),
     )

@@ -45,7 +45,7 @@ _LATE: Final[Event] = (Ev.COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (Ev.COUNTER, "resend_marked", 1)
 _UUID_OCTETS: Final = 16
 _ONE_OCTET: Final = 0x40
-"""Numbers from here on take a sign or a second octet."""
+"""Numbers from here on take a sign or a second byte."""
 _NOTHING: Final = Learnt()
 
 Further: TypeAlias = Callable[[list[Event], Any, bytes, int, int], None]
@@ -160,7 +160,7 @@ _FURTHER: Final[dict[str, Further]] = {
 
 
 _Kinds: TypeAlias = tuple[dict[int, _Kind], dict[int, _Kind]]
-"""By first number: those that one octet holds, which is their value, and all."""
+"""By first number: those that one byte holds, which is their value, and all."""
 
 
 def _kinds(family: str) -> _Kinds:
@@ -284,7 +284,7 @@ def _chunks(  # noqa: C901, PLR0912 - hot path
             sequence = (second & ~mask) << 2 | third
         after = position + size
         if after > end:
-            detail = f"chunk of {size} octets, {end - position} left"
+            detail = f"chunk of {size} bytes, {end - position} left"
             events.append((Ev.NOTE, "length-beyond-end", detail))
             return
         kind = usual.get(data[position]) if size else None

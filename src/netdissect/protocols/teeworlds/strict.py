@@ -29,7 +29,7 @@ _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     tw.DDNET: {0: (5,), 1: (9,), 2: (9,), 3: (5,)},
     tw.D07: {0: (1,), 1: (_PADDED,), 2: (1, 5), 5: (5, _PADDED)},
 }
-"""Dialect -> control id -> octets of the body with the id. Close is looked at by `_close`."""
+"""Dialect -> control id -> bytes of the body with the id. Close is looked at by `_close`."""
 _CONNLESS_07: Final = bytes([tw.CONNLESS_FLAG | tw.CONNLESS_VERSION])
 _SENDERS: Final = {
     tw.CONNECT: frozenset({0}), tw.ACCEPTED: frozenset({1}), tw.ACCEPT: frozenset({0})
