@@ -180,7 +180,7 @@ _BUILTIN: dict[str, _Row] = dict(
             "int",
             "UDP length, header included",
             lambda s: (s.record.length + _UDP_HEADER,) if s.record.transport == "udp" else (),
-            "octets",
+            "bytes",
         ),
         _row("tcp.srcport", "int", "TCP source port", _ports("tcp", "src")),
         _row("tcp.dstport", "int", "TCP destination port", _ports("tcp", "dst")),
@@ -197,7 +197,7 @@ _BUILTIN: dict[str, _Row] = dict(
             "carried by TCP",
             lambda s: (True,) if s.record.transport == "tcp" else (),
         ),
-        _row("data.len", "int", "payload", lambda s: (s.record.length,), "octets"),
+        _row("data.len", "int", "payload", lambda s: (s.record.length,), "bytes"),
         _row("data", "bytes", "payload bytes", lambda s: (s.record.payload,)),
         _row("protocol", "str", "name of the protocol", lambda s: _one(s.record.protocol)),
         _row("dialect", "str", "name of the dialect", lambda s: _one(s.record.dialect)),
@@ -227,8 +227,8 @@ _BUILTIN: dict[str, _Row] = dict(
         _row(
             "msg.index", "int", "position in the datagram, from 0", _each(lambda item: item.index)
         ),
-        _row("msg.offset", "int", "first byte", _each(lambda item: item.offset), "octets"),
-        _row("msg.length", "int", "length", _each(lambda item: item.length), "octets"),
+        _row("msg.offset", "int", "first byte", _each(lambda item: item.offset), "bytes"),
+        _row("msg.length", "int", "length", _each(lambda item: item.length), "bytes"),
         _row("msg.space", "str", "sequence space", _tracked("space")),
         _row(
             "msg.key",

@@ -108,8 +108,8 @@ def scan_text(payload: bytes, bounds: Bounds) -> list[Event]:
     del bounds
     values = read_NetplayText(payload, 0, len(payload))
     if values is None:
-        class_line, feed, body = payload.partition(b"\n")
-        end = endless("body", len(body)) if feed else endless("class_name", len(class_line))
+        first, feed, second = payload.partition(b"\n")
+        end = endless("body", len(second)) if feed else endless("class_name", len(first))
         return [(Ev.NOTE, *end)]
     name = _plain_name(values[0])
     if name is not None:
