@@ -27,7 +27,7 @@ def run(words: list[str], **extra: str) -> str:
         "NO_COLOR": "1",
         "COLUMNS": "100",
         "TERMINAL_WIDTH": "100",
-        "XDG_CONFIG_HOME": "/nonexistent",
+        "XDG_CONFIG_HOME": "/proc/nonexistent",
         **extra,
     }
     result = CliRunner().invoke(cli, words, env=env, prog_name="netdissect", catch_exceptions=False)

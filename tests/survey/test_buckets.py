@@ -34,7 +34,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     store.create_bucket(Bucket="games")
     for name in ("2026-01-31/a.pcap", "2026-02-01/b.pcap", "2026-02-01/notes.txt", "other/c.pcap"):
         store.put_object(Bucket="games", Key=name, Body=LOSSY.read_bytes() + name.encode())
-    yield {**os.environ, **KEYS, "AWS_ENDPOINT_URL": url, "XDG_CONFIG_HOME": "/nonexistent"}
+    yield {**os.environ, **KEYS, "AWS_ENDPOINT_URL": url, "XDG_CONFIG_HOME": "/proc/nonexistent"}
     server.stop()
 
 
