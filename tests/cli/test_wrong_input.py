@@ -261,7 +261,7 @@ WORDS: list[Case] = [
     (["minimise", "x"], 2, "x is no failure folder: No such file or directory"),
     (["DIAGNOSE", LOSSY], 2, "did you mean 'diagnose'"),
     (["protocols", "RIPTIDE"], 2, "did you mean 'riptide'"),
-    (["plot", "acks", LOSSY, "5"], 2, "there is no connection 5; there are 1 to 1"),
+    (["plot", "acks", LOSSY, "5"], 2, "there is no connection 5; there is only 1"),
     (["plot", "rate", LOSSY, "--interval", "0s"], 2, "longer than nothing"),
     (["survey", LOSSY, "--out", "x", "--interval", "0"], 2, "longer than nothing"),
     (["survey", LOSSY, "--out", "/proc/x"], 3, "/proc/x: No such file"),

@@ -28,15 +28,15 @@ HASH_OF_10000 = "ec17e409cd477e1dcc19c260042da3e444ee99095a57da32eeca2fd0cb3086f
 
 HASHES_OF_1000 = {
     ("teeworlds", "udp", "teeworlds-0.7", "tw07_clean"):
-        "cd686f610d8b902ec54d3059f714da9facfc3aefae626733fefd020a34796408",
+        "bee29efdbd59f557b107d1b95b3c98862d7a35e3273f7b8abce0e80520fdc200",
     ("knet", "udp", "knet-2.x", "udp_clean_session"):
         "c06843c75c407526d9835837a9e0f5f7545ad0c9917babadd5b065faef387334",
     ("eoudp", "udp", "exodia-late", "late_two_clients"):
         "d691336864419f06646002a398cd56caaba49629fb2941942af89c68b9a27993",
     ("netplay", "tcp", "netplay-bin1", "bin1_types"):
-        "605e7e09e12a3458a021062723fd279ee8cb4b7754dda6e7387664865aaf95d9",
+        "6cc0c9bef45b728a9a40797722c6958605957b78bd3fa205df9582185e2cb70f",
     ("netplay", "tcp", "netplay-bin3", "bin3_multichunk"):
-        "01017734142483c7501153571d296f93fbc29343da24eb460a9922edbd0c956a",
+        "28543b1f6947e191a3e3274110ed8cd1b08469ac13d6f513de2975ec4da4bc6a",
     ("riptide", "tcp", "riptide-2.2", "tcp_2.2.1_clean"):
         "5f4018af612d23373042f8018e455135654d04efe8b7dd279db00d827cca12f8",
     ("knet", "tcp", "knet-tcp", "tcp_clean_session"):

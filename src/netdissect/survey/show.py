@@ -124,7 +124,7 @@ class Answers:
             "captures",
             "Captures",
             "SELECT status, count(*) AS captures, sum(connections)::BIGINT AS connections, "
-            "sum(frames)::BIGINT AS frames, sum(bytes)::BIGINT AS bytes, "
+            "sum(frames)::BIGINT AS frames, sum(octets)::BIGINT AS bytes, "
             "min(started) AT TIME ZONE 'UTC' AS first, max(ended) AT TIME ZONE 'UTC' AS last "
             "FROM captures GROUP BY status ORDER BY status",
         )

@@ -22,14 +22,13 @@ def _contents(dialect: str) -> dict[int, dict[int, Any]]:
     documents, which leave the order of bytes open, stay bytes.
     """
     found: dict[int, dict[int, Any]] = {}
-    for command in range(256) if dialect not in DOCUMENTS else ():
-        if command in COMMANDS:
-            found[command] = {
-                size: content_layer(
-                    dialect, command_name(dialect, command, size), bytes(size)
-                ).layer
-                for size in range(_SIZES)
-            }
+    for command in COMMANDS if dialect not in DOCUMENTS else ():
+        found[command] = {}
+        for size in range(_SIZES):
+            name = command_name(dialect, command, size)
+            # Some programs write their number as digits, and other text is refused.
+            filler = b"0" if name == "CONNECT_ACCEPT" else b"\0"
+            found[command][size] = content_layer(dialect, name, filler * size).layer
     return found
 
 
