@@ -19,8 +19,13 @@ from netdissect.fuzz import (
     replay_failure,
     replay_tries,
 )
+from netdissect.fuzz.cases import Case
+from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.drivers.riptide import RiptideDriver
+from netdissect.fuzz.engine import Engine
 from netdissect.fuzz.minimise import ddmin
+from netdissect.fuzz.sessions import Sessions
+from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
@@ -319,6 +324,30 @@ def test_a_full_server_refuses_and_has_not_failed(tmp_path: Path) -> None:
             stranger.close()
     assert report.findings == {}
     assert report.cases == 300
+
+
+def test_a_session_whose_case_was_known_is_left_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a target lets one session in, cases that would end it go out to it from a stranger."""
+    opened: list[Driver] = []
+    place, begin = Sessions.place, Watch.begin
+
+    def begun(self: Watch, stage: str) -> Driver | None:
+        session = begin(self, stage)
+        return session if session is None else opened.append(session) or session
+
+    def elsewhere(self: Sessions, case: Case) -> tuple[Driver, str] | None:
+        stranger = None if case.is_control else self._side("fresh")
+        return place(self, case) if stranger is None else (stranger, "fresh")
+
+    monkeypatch.setattr(Watch, "begin", begun)
+    monkeypatch.setattr(Sessions, "place", elsewhere)
+    monkeypatch.setattr(Engine, "_is_known", lambda _self, case: case.stage == "fresh")
+    with running("riptide") as (target, _server):
+        fuzz_target("riptide", target, tmp_path / "run", cases=30, rate=0)
+    assert opened
+    assert all(session.link.closed for session in opened)
 
 
 RACE = """

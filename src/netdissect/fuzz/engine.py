@@ -244,6 +244,7 @@ class Engine:
             return False
         session, stage = placed
         if stage != case.stage and self._is_known(replace(case, stage=stage)):
+            self._sessions.done(session)
             return False
         self._wait()
         if self._feedback is not None:
