@@ -12,7 +12,7 @@ from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
 from netdissect.render.columns import Columns
 from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit, line_text
-from netdissect.render.diagnose import brief_lines, loss_text
+from netdissect.render.diagnose import HANG, brief_lines, loss_text
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import (
@@ -26,14 +26,12 @@ from netdissect.render.units import (
     share,
 )
 
-__all__ = ["HANG", "best_rtt", "connection_brief", "show_connection", "show_connections"]
+__all__ = ["best_rtt", "connection_brief", "show_connection", "show_connections"]
 
 _TABLE_FROM = 120
 """Narrower screens never hold the table; wider ones only if it fits."""
 _REASON_COLUMNS = 16
 """Columns in the table of the reason why a connection ended."""
-HANG = 3
-"""Columns before what is said of a connection."""
 _FEW = 4
 """A space with less than this part of another's samples does not stand for the connection."""
 _VALUE_COLUMNS = 16

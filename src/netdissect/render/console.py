@@ -201,7 +201,7 @@ class Screen:
         """Print one line; where the screen is less wide, with `cut` no more of it, with `hang`
         several rows, broken between words, those after the first indented by so many columns.
         """
-        if hang is not None:
+        if hang is not None and not self.wide:
             for row in wrapped(segments, self.width, hang):
                 self.line(*row)
             return

@@ -20,7 +20,6 @@ from netdissect.model.closing import Closing
 from netdissect.model.live import ORDERS, Glimpse, LiveView, Wish
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render import guard
-from netdissect.render.connections import HANG
 from netdissect.render.console import (
     Line,
     Screen,
@@ -31,7 +30,7 @@ from netdissect.render.console import (
     wants_color,
     wrapped,
 )
-from netdissect.render.diagnose import brief_lines, loss_text, style_of
+from netdissect.render.diagnose import HANG, brief_lines, loss_text, style_of
 from netdissect.render.safe import safe
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, arrow_of, dialect_text, direction_style, duration, octets

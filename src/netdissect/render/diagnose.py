@@ -12,7 +12,10 @@ from netdissect.render.console import Line, Screen
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, dialect_text, duration, percent
 
-__all__ = ["brief_lines", "loss_text", "show_diagnoses"]
+__all__ = ["HANG", "brief_lines", "loss_text", "show_diagnoses"]
+
+HANG = 3
+"""Columns before what is said of a connection."""
 
 _NAME_COLUMNS = 10
 _BAD = 600
@@ -31,8 +34,8 @@ def show_diagnoses(
         if number:
             screen.text()
         found = report.diagnosis
-        screen.line(*_title(screen, report, found), hang=3)
-        screen.line(("   ", ""), (found.verdict, style_of(found)), hang=3)
+        screen.line(*_title(screen, report, found), hang=HANG)
+        screen.line(("   ", ""), (found.verdict, style_of(found)), hang=HANG)
         for name, text in _facts(report, found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
             screen.line((head, "dim"), (safe(text, 600), ""), hang=len(head))

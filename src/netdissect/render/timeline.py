@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
-from netdissect.render.connections import HANG, connection_brief, timeout_text
+from netdissect.render.connections import connection_brief, timeout_text
 from netdissect.render.console import UNLIMITED, Line, Screen, fit
+from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
 
