@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.utils import rdpcap, wrpcap
 
 from netdissect.browse.browser import Browser
+from netdissect.browse.connections import lanes
 from netdissect.browse.keys import press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
@@ -443,3 +445,29 @@ def test_a_capture_of_nothing_known_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "none.pcap"
     path.write_bytes(LOSSY.read_bytes()[:24])
     assert "No connection of a known protocol" in screen(opened(path))
+
+
+def test_a_verdict_has_room_and_the_ruler_round_seconds() -> None:
+    browser = opened()
+    rows = screen(browser).splitlines()
+    place = rows[2].index("verdict")
+    assert 80 - place >= 36
+    assert rows[3].index("Closed by") == place
+    index = browser.backend.index
+    ruler = line_plain(lanes(index, range(len(index.times)), 80)[0])
+    assert re.findall(r"\|(\S+) s", ruler) == ["0", "5", "10"]
+
+
+def test_a_long_address_keeps_its_port_in_the_list() -> None:
+    from netdissect.browse.backend import Entry
+    from netdissect.browse.connections import Connections
+    from netdissect.render.units import Clock
+
+    pane = Connections(Clock("r", 0))
+    ends = "[2001:db8:1:2:3:4:5:6]:51110", "[::1]:7777"
+    pane.take([Entry(n, "riptide-2.2", *ends, verdict="Closed.") for n in range(1, 13)])
+    for width in (80, 160):
+        assert {
+            cells(line_plain(pane.line(n, width)).partition("Closed.")[0]) for n in (0, 11)
+        } == {cells(line_plain(pane.head(width)[0]).partition("verdict")[0]) - 1}
+        assert ":51110 " in line_plain(pane.line(11, width))

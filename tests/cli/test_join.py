@@ -89,6 +89,52 @@ def test_joined_captures_in_one_file(tmp_path: Path) -> None:
     assert names == [Path(CLIENT).name, Path(SERVER).name]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--from", "3s", "--to", "4s"], ["--around", "3.5s"], ["--around", "#300"]],
+)
+def test_views_of_two_captures_show_the_span_that_is_asked_for(words: list[str]) -> None:
+    low, high = (2.9, 4.1) if "#300" not in words else (3.0, 4.5)
+    whole = run("timeline", CLIENT, SERVER, "--json").stdout.splitlines()
+    start = min(
+        copy["time_ns"]
+        for line in whole
+        if '"copies"' in line
+        for copy in json.loads(line)["copies"]
+    )
+    units = [
+        json.loads(line)
+        for line in run("timeline", CLIENT, SERVER, *words, "--json").stdout.splitlines()
+    ]
+    assert 0 < len(units) < len(whole)
+    for unit in units:
+        moments = [copy["time_ns"] for copy in unit.get("copies", ())] or [unit["time_ns"]]
+        assert any(low - 1.5 < (moment - start) / 1e9 < high for moment in moments)
+    rows = [
+        json.loads(line)
+        for line in run("ladder", CLIENT, SERVER, *words, "--json").stdout.splitlines()
+    ]
+    assert rows
+    assert max(row["time_ns"] for row in rows) - min(row["time_ns"] for row in rows) < 1.2e9
+    spans = [
+        json.loads(line)
+        for line in run("stats", CLIENT, SERVER, *words, "--json").stdout.splitlines()
+    ]
+    every = [
+        json.loads(line) for line in run("stats", CLIENT, SERVER, "--json").stdout.splitlines()
+    ]
+    assert 0 < sum(row["datagrams"] for row in spans) < sum(row["datagrams"] for row in every) / 5
+    assert 0 < sum(row["lost"] or 0 for row in spans) < sum(row["lost"] or 0 for row in every) / 5
+    (answer,) = run("diagnose", CLIENT, SERVER, *words, "--json").stdout.splitlines()
+    assert json.loads(answer)["connection"] == 1
+
+
+def test_a_connection_of_two_captures_is_chosen_by_an_option_too() -> None:
+    for command in ("timeline", "ladder", "stats"):
+        assert run(command, CLIENT, SERVER, "--connection", "1", "--json").stdout
+    assert "no connection 7" in run("ladder", CLIENT, SERVER, "--connection", "7").stderr
+
+
 @pytest.mark.parametrize("command", ["timeline", "ladder", "stats"])
 @pytest.mark.parametrize(
     ("words", "why"),
@@ -144,7 +190,7 @@ def test_stats_of_two_captures_count_what_was_lost() -> None:
             )
     assert all(row["observed"] for row in rows)
     assert rows[0]["delay_ms"] == pytest.approx(27, abs=2)
-    assert "lost: datagrams, observed" in run("stats", CLIENT, SERVER, "1").stdout
+    assert "lost: datagrams, as both captures show" in run("stats", CLIENT, SERVER, "1").stdout
 
 
 def test_timeline_of_two_captures_has_the_fate_of_each_copy() -> None:
@@ -194,3 +240,10 @@ def test_ladder_of_two_captures_falls_from_sending_to_arrival(tmp_path: Path) ->
     assert run("ladder", CLIENT, SERVER, "--to", "4s", "--svg", str(picture)).exit_code == 0
     assert 'class="lost"' in picture.read_text()
     assert "-x" in run("ladder", CLIENT, SERVER, "--to", "4s", "--mermaid").stdout
+
+
+def test_what_is_said_of_two_captures_is_broken_between_words() -> None:
+    for width in (40, 80):
+        lines = run("join", CLIENT, SERVER, "--width", str(width)).stdout.splitlines()
+        assert all(len(line) <= width for line in lines if "/" not in line)
+        assert len(lines) > 20

@@ -84,3 +84,10 @@ def test_a_rate_in_bytes_is_that_of_the_datagrams() -> None:
 def test_an_empty_capture_has_no_plot() -> None:
     result = invoke("acks", str(ROOT / "captures" / "eoudp" / "decoys.pcap"))
     assert (result.exit_code, result.stdout) == (0, "No connection of a known protocol.\n")
+
+
+def test_a_moment_and_a_connection_are_chosen_as_in_other_views() -> None:
+    by_span = invoke("acks", LOSSY, "1", "--from", "2.5s", "--to", "3.5s", "--json")
+    around = invoke("acks", LOSSY, "--connection", "1", "--around", "3s", "--json")
+    assert by_span.exit_code == around.exit_code == 0
+    assert by_span.stdout == around.stdout != ""

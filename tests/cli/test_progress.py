@@ -118,3 +118,14 @@ def test_the_line_is_gone_before_a_picture_or_a_timeline_is_printed(clock: list[
         gather(session)
         assert "% of" in stream.getvalue()
         assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_the_line_is_gone_before_an_answer_is_printed(clock: list[float]) -> None:
+    stream = Terminal()
+    with Session(str(LOSSY)) as session:
+        session.progress.stream, session.progress.enabled = stream, True
+        session.progress.watch(session.reader)
+        clock[0] += 5
+        session.analysis()
+        assert "% of " in stream.getvalue()
+        assert stream.getvalue().endswith("\r\x1b[K")

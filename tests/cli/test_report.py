@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,31 @@ def test_help_does_not_import_the_report() -> None:
         del sys.modules[name]
     assert invoke("--help").exit_code == 0
     assert not any(name.startswith("netdissect.report") for name in sys.modules)
+
+
+@pytest.mark.parametrize("name", ["eoudp/late_three_clients", "netplay/mixed_dialects_and_noise"])
+def test_only_what_is_told_is_tracked_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second pass tracks the connections that are told alone, and finds the same of them."""
+    from netdissect.cli.gathering import gather
+    from netdissect.cli.session import Choices, Session
+
+    path = gallery.path(f"{name}.pcap")
+    told, tracked = [], []
+    made = Session.collect
+    monkeypatch.setattr(
+        Session,
+        "collect",
+        lambda self, pipeline: (tracked.append(len(pipeline.reports)), made(self, pipeline)),
+    )
+    for narrow in (True, False):
+        with Session(path, Choices(), quiet=True) as session:
+            session.look()
+            found = gather(session, [2], remember=True, narrow=narrow)
+            history = found.gallery.histories[2]
+            units = [unit.seq for unit in history.slowest()]
+            # What the place rests on is known beforehand where everything is tracked again.
+            report = replace(history.report, vantage_basis="")
+            told.append((units, report, found.other_datagrams, sorted(found.scenes)))
+            assert len(session.reports) == tracked[-1] or narrow
+    assert told[0] == told[1]
+    assert tracked[0] < tracked[1]

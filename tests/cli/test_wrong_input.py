@@ -180,6 +180,10 @@ WORDS: list[Case] = [
     (["connections", LOSSY, "x"], 2, "is not a number; FILE comes first"),
     (["connections", LOSSY, "--sort", "x"], 2, "is not one of"),
     (["connections", LOSSY, "--processes", "0"], 2, "not in the range"),
+    (["connections", LOSSY, "--processes", "65"], 2, "not in the range"),
+    (["survey", LOSSY, "--out", "x", "--workers", "1025"], 2, "not in the range"),
+    (["follow", LOSSY, "-c", str(1 << 63)], 2, "larger than any capture"),
+    (["show", LOSSY, str(1 << 63)], 2, "larger than any capture"),
     *(([name, LOSSY, "9"], 2, "there is no connection 9; there is only 1")
       for name in ("timeline", "ladder", "stats", "follow")),
     (["show", LOSSY], 2, "Missing argument FRAME"),
@@ -244,7 +248,7 @@ WORDS: list[Case] = [
     (["diagnose", LOSSY, "--fail-on", "loss>nan%"], 2, "--fail-on wants"),
     (["diagnose", LOSSY, "--fail-on", "loss>5ms"], 2, "loss is a number of %"),
     (["survey", "show", "nosuch"], 3, "no dataset of a survey"),
-    (["survey", "nosuch", "--out", "x"], 3, "nosuch"),
+    (["survey", "nosuch", "--out", "x"], 3, "nosuch: No such file"),
     (["survey", LOSSY], 2, "--out"),
     (["diff", LOSSY, "1", MANY], 2, "diff compares two captures"),
     (["diff", LOSSY, "1", "٣"], 2, "diff compares two captures"),
@@ -334,6 +338,24 @@ def test_wrong_filters(text: str) -> None:
     check(["read", LOSSY, "-Y", text], 4, FILTERS[text])
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["sniff", "-r", "it.csv", "-w"], ["report", "it.csv", "-o"], ["slice", "it.csv", "-w"],
+     ["report", LOSSY, "it.csv", "-o"], ["plot", "acks", "it.csv", "-o"],
+     ["anonymise", "it.csv", "-w"], ["merge", LOSSY, "it.csv", "-w"],
+     ["export", "it.csv", "--pcapng-notes"]],
+    ids=lambda words: f"{words[0]} {words[-2]}"[:20],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["it.csv", "link.csv", "hard.csv"])
+def test_what_is_read_is_not_written_over(words: list[str], name: str) -> None:
+    octets = Path(LOSSY).read_bytes()
+    Path("it.csv").write_bytes(octets)
+    Path("link.csv").symlink_to("it.csv")
+    Path("hard.csv").hardlink_to("it.csv")
+    check([*words, name], 2, f"{name} is read from: write to another file")
+    assert Path("it.csv").read_bytes() == octets
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_wrong_schemas(name: str) -> None:
     content, said = SCHEMAS[name]
@@ -347,6 +369,8 @@ def test_wrong_schemas(name: str) -> None:
     ("name", "content", "said"),
     [
         ("deep.toml", "x=" + "[" * 3000 + "]" * 3000, "nested too deeply"),
+        ("long.toml", ".".join("a" * 20_000) + " = 1", "long.toml: nested too deeply"),
+        ("long.toml", "[" + " . ".join(['"a b"'] * 9000) + "]", "long.toml: nested too deeply"),
         ("deep.json", '{"a":' * 100_000, "nested too deeply"),
         ("bad.json", "{", "bad.json: "),
         ("bad.toml", "x = ", "bad.toml: "),

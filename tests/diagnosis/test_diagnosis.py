@@ -280,3 +280,16 @@ def test_the_verdict_of_two_captures_has_their_loss() -> None:
     found = json.loads(result.stdout.splitlines()[0])
     shares = [round(100 * found["loss"][way]["share"]) for way in ("c2s", "s2c")]
     assert f"lost: {shares[0]}% client to server, {shares[1]}% server to client" in found["verdict"]
+
+
+@pytest.mark.parametrize("format_", ["bin1", "text"])
+@pytest.mark.parametrize("side", ["client", "server"])
+def test_a_program_that_does_not_read_is_the_cause(format_: str, side: str) -> None:
+    """Nothing was lost and the goodbye was said; what was bad is that one side took nothing."""
+    name = f"{format_}_zero_window_{side}_stalls.pcap"
+    (report,) = analyze(str(CAPTURES / "netplay" / name)).connections
+    found = report.diagnosis
+    assert (found.cause.what, found.cause.direction) == ("slow-receiver", side == "server")
+    assert f"the {side} took nothing for" in found.verdict
+    patient = diagnose(report, Limits(slow_receiver=600_000))
+    assert patient.cause.what != "slow-receiver"

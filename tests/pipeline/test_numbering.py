@@ -10,7 +10,9 @@ from agreement import CAPTURES
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
 from netdissect.pipeline.numbering import Begun, common_numbers
+from netdissect.pipeline.options import Options
 from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.stages import Pipeline
 
 LATE = "teeworlds/tw07_lan_browse.pcap"
 """Flows of one datagram are known at its end only, those between them at once."""
@@ -42,6 +44,13 @@ def test_what_is_known_beforehand_gives_the_same_numbers(frames: list[int]) -> N
 def test_a_file_that_has_changed_meanwhile_gives_no_number_twice() -> None:
     found = Begun(array("q", [1, 5]))
     assert [found.add(frame) for frame in (5, 3, 1, 7)] == [2, 3, 1, 4]
+
+
+def test_live_no_first_frame_is_kept() -> None:
+    pipeline = Pipeline(Options(on_report=lambda _report: None))
+    assert [pipeline.begun.add(frame) for frame in (9, 3, 5)] == [1, 2, 3]
+    assert (pipeline.begun.count, len(pipeline.begun.frames)) == (3, 0)
+    assert pipeline.renumber() is None
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -17,7 +17,9 @@ from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.records import DatagramRecord, MessageRecord, share_notes
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Options, Pipeline, analyze, look_ahead
+from netdissect.pipeline import held as held_module
 from netdissect.pipeline import records as records_module
+from netdissect.pipeline.options import NOT_KNOWN
 from netdissect.pipeline.records import Records, iter_both, iter_records
 from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
 from twocaptures import rewritten
@@ -77,9 +79,10 @@ def test_a_look_ahead_places_captures_as_reports_do(name: str, processes: int) -
     path = str(CAPTURES / f"{name}.pcap")
     ahead = look_ahead(path, Options(), processes=processes)
     whole = analyze(path)
-    placed = {report.connection: report.near for report in whole.connections}
-    assert any(near != (None, None) for near in placed.values())
-    assert ahead.near == {number: near for number, near in placed.items() if near != (None, None)}
+    placed = {each.connection: (*each.near, each.misses_frames) for each in whole.connections}
+    known = {number: near for number, near in placed.items() if near != NOT_KNOWN}
+    assert known
+    assert ahead.near == known
     assert ahead.begins == whole.begins
 
 
@@ -380,14 +383,14 @@ def test_what_is_held_is_bounded_by_its_size(
     capture = vital_chunks(tmp_path / "vital.pcap", 16, 60)
     whole = list(iter_records(capture))
     one = 600 + 250 * 62 + 1000 * 60 + 2 * 250
-    monkeypatch.setattr(records_module, "MAX_HELD_OCTETS", 4 * one)
+    monkeypatch.setattr(held_module, "MAX_HELD_OCTETS", 4 * one)
     records = Records()
     pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
     most, found = 0, []
     for item in iter_both(capture, records, pipeline):
         if isinstance(item, DatagramRecord):
             found.append(item)
-            most = max(most, len(records._held))
+            most = max(most, len(records.held))
     assert most <= 5
     assert [item.frame for item in found] == [item.frame for item in whole]
-    assert pipeline.limits_hit["MAX_HELD_RECORDS"] == records.early > 8
+    assert pipeline.limits_hit["MAX_HELD_RECORDS"] == records.held.early > 8

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.model.annotations import Severity
 from netdissect.model.intervals import Interval
+from netdissect.model.packets import Packet
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
-from netdissect.pipeline import Intervals, Options, Pipeline, analyze
+from netdissect.pipeline import Intervals, Options, Pipeline, analyze, look_ahead
 from netdissect.pipeline import spans as spans_module
+from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.records import iter_records
 from netdissect.pipeline.spans import Counted, tell
 from netdissect.track import intervals as intervals_module
+from netdissect.track.recorder import Recorder
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 SAMPLE = [
     CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap",
     CAPTURES / "riptide" / "udp_2.2.1_lossy_serverleg.pcap",
+    CAPTURES / "riptide" / "udp_2.2.1_kick_stop.pcap",
     CAPTURES / "riptide" / "tcp_2.2.1_full.pcap",
     CAPTURES / "teeworlds" / "ddnet_loss_client_side.pcap",
     CAPTURES / "teeworlds" / "tw064_loss_client_side.pcap",
@@ -30,22 +38,27 @@ SAMPLE = [
 class _Read:
     """Counts one capture in one pass."""
 
-    def __init__(self, path: Path, placed: Sequence[ConnectionReport] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        placed: Sequence[ConnectionReport] = (),
+        options: Options = Options(),  # noqa: B008 - frozen
+    ) -> None:
         self.table = Intervals(100_000_000)
         self.table.place(placed)
-        self.datagrams: list[tuple[int, int, int, int, list[str]]] = []
+        self.datagrams: list[tuple[int, int, int, int, bool]] = []
         counted = Counted(self._count)
-        options = Options(on_report=lambda report: self.table.place((report,)))
+        options = replace(options, on_report=lambda report: self.table.place((report,)))
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(path, counted, pipeline, self._told)
         self.limits_hit = pipeline.limits_hit
 
     def _count(
         self, number: int, _protocol: str, direction: int, time_ns: int, octets: int,
-        kinds: Sequence[str | None],
+        repeated: bool,
     ) -> None:  # fmt: skip
-        self.datagrams.append((number, direction, time_ns, octets, sorted(map(str, kinds))))
-        self.table.datagram(direction, time_ns, octets, kinds)
+        self.datagrams.append((number, direction, time_ns, octets, repeated))
+        self.table.datagram(direction, time_ns, octets, repeated=repeated)
 
     def _told(self, item: UnitRecord | ConnectionEvent) -> None:
         if isinstance(item, UnitRecord) or item.event == "gap":
@@ -65,20 +78,57 @@ def test_what_is_known_at_the_end_counts_as_if_it_had_been_known_before(
 
 
 @pytest.mark.parametrize("path", SAMPLE, ids=lambda path: path.stem)
+@pytest.mark.parametrize("late_ns", [intervals_module.LATE_NS, 0])
+def test_copies_judged_late_count_as_if_the_place_had_been_known_before(
+    path: Path, late_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without patience nearly everything is counted before it is known.
+    monkeypatch.setattr(intervals_module, "LATE_NS", late_ns)
+    ahead = _Read(path, options=look_ahead(str(path), Options())).table.rows()
+    assert _Read(path).table.rows() == ahead
+
+
+@pytest.mark.parametrize("path", SAMPLE, ids=lambda path: path.stem)
 def test_datagrams_are_those_of_the_records(path: Path) -> None:
     known = [record for record in iter_records(path) if record.protocol is not None]
     assert _Read(path).datagrams == [
         (
             record.connection, record.direction, record.time_ns, record.length,
-            sorted(map(str, record.kinds or ())),
+            bool(record.kinds) and "original" not in record.kinds,
         )
         for record in known
     ]  # fmt: skip
 
 
-def test_too_many_that_wait_count_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans_module, "MAX_UNCOUNTED", 1)
-    read = _Read(SAMPLE[0])
-    assert read.limits_hit["MAX_UNCOUNTED"] > 0
-    known = [record for record in iter_records(SAMPLE[0]) if record.protocol is not None]
-    assert len(read.datagrams) == len(known)
+def test_of_too_many_that_wait_the_oldest_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans_module, "MAX_UNCOUNTED", 5)
+    known = _Kept()
+    pipeline = Pipeline(Options(), recorder=Recorder(), observer=known)
+    with open_capture(SAMPLE[0]) as reader:
+        pipeline.run(list(Decapsulator().packets(reader)))
+    frames: list[int] = []
+    counted = Counted(lambda *told: frames.append(told[3]))
+    for item in known.items[10:]:
+        counted.seen(item)
+    counted.ready(known.items[9].frame)
+    late = [item.time_ns for item in known.items[10:]]
+    assert frames == late[:-5]
+    assert counted.early == len(frames)
+    counted.ready(None)
+    assert frames == late
+
+
+class _Kept:
+    """Keeps every datagram of a known protocol."""
+
+    def __init__(self) -> None:
+        self.items: list[Seen] = []
+
+    def seen(self, item: Seen) -> None:
+        self.items.append(item)
+
+    def other(self, packet: Packet) -> None:
+        pass
+
+    def finding(self, code: str, severity: Severity, frame: int | None) -> None:
+        pass

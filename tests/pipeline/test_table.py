@@ -24,6 +24,7 @@ from netdissect.pipeline import (
     stages,
     table,
 )
+from netdissect.pipeline.servers import Servers
 from netdissect.track.recorder import Recorder
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -403,6 +404,21 @@ def test_unknown_flows_that_fell_silent_are_forgotten(monkeypatch) -> None:
     # Those that were still held go to a server that is known now.
     assert [report.first_frame for report in pipeline.reports] == [11, 13, 15, 100, 200]
     assert pipeline.other_datagrams == 7
+
+
+def test_flows_of_a_share_that_fell_silent_are_looked_at_anew(monkeypatch) -> None:
+    """They are remembered for who knows all servers, and what comes on their ports is not theirs."""
+    monkeypatch.setattr(recogniser, "MAX_QUIET_SAMPLED", 3)
+    monkeypatch.setattr(table, "QUIET_ROUNDS", 2)
+    pipeline = Pipeline(Options(strict=True), servers=Servers(weak=False))
+    for n in range(8):
+        pipeline.run(packets([(0, n, b"\xee" * 9)], key=key(n), start=n + 1))
+    pipeline.run(packets([(0, 20 + 5 * n, b"x") for n in range(20)], key=key(99), start=100))
+    assert sorted(pipeline.recogniser.strays()) == [key(n) for n in range(5)]
+    pipeline.run(packets([(d, 200 + at, octets) for d, at, octets in HANDSHAKE], key=key(0),
+                         start=200))  # fmt: skip
+    pipeline.finish()
+    assert [report.first_frame for report in pipeline.reports] == [200]
 
 
 TOKEN = b"\x10\x00\x00\x01TKEN" + b"\xff" * 4

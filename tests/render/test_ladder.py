@@ -77,3 +77,12 @@ def test_hostile_summaries_are_harmless() -> None:
             assert hostile.is_safe("".join(part for part, _ in line))
         assert hostile.is_safe(svg(made, (evil, evil), Clock("r", START)))
         assert hostile.is_safe(mermaid(made, (evil, evil), Clock("r", START)))
+
+
+def test_a_long_address_keeps_its_port() -> None:
+    from netdissect.render.ladder import _end
+
+    assert _end("client 127.0.0.1:43346", 30) == "client 127.0.0.1:43346"
+    assert _end("client 127.0.0.1:43346", 18) == "client ….0.1:43346"
+    assert _end("server [2001:db8::1]:7777", 14) == "server …]:7777"
+    assert _end("client x", 3) == "cl…"

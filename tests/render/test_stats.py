@@ -80,3 +80,18 @@ def test_nothing_says_so() -> None:
     stream = io.StringIO()
     show_stats(Screen(stream, width=80), [], Clock(), sparks=True)
     assert "No datagram" in stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 89, 160])
+def test_columns_are_dropped_and_never_cut(width: int) -> None:
+    found = rows()
+    for row in found:
+        row.observed, row.delay_ms = True, 26.1
+    stream, clock = io.StringIO(), Clock("r", samples.START)
+    show_stats(Screen(stream, width=width, color="never"), found, clock, sparks=False)
+    lines = stream.getvalue().splitlines()
+    assert max(cells(line) for line in lines) <= width
+    assert "lost" in lines[1]
+    assert ("delay" in lines[1]) == (width >= 60)
+    assert ("goodput/s" in lines[1]) == (width >= 89)
+    assert "octets" not in stream.getvalue()

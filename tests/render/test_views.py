@@ -215,14 +215,19 @@ def test_lines_fit_an_80_column_terminal() -> None:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_long_value_of_a_space_stands_below_the_table(width: int) -> None:
-    (report,) = analyze(console_docs.ROOT / "captures" / "netplay" / "bin1_lossy__client_side.pcap").connections
+    (report,) = analyze(
+        console_docs.ROOT / "captures" / "netplay" / "bin1_lossy__client_side.pcap"
+    ).connections
     stream = io.StringIO()
     show_connection(Screen(stream, width=width), report, clock())
     lines = re.sub(r"\n {3}\b", " ", stream.getvalue()).split("\n")
     assert any(line.startswith("copies seen ") for line in lines)
     assert any(line.startswith("with retransmitted bytes ") for line in lines)
     digests = [line for line in lines if line.startswith("stream sha256 ")]
-    assert [line.split(": ")[0] for line in digests] == ["stream sha256 tcp →", "stream sha256 tcp ←"]
+    assert [line.split(": ")[0] for line in digests] == [
+        "stream sha256 tcp →",
+        "stream sha256 tcp ←",
+    ]
     assert all(len(line.split(": ")[1]) == 64 for line in digests)
 
 
@@ -239,7 +244,9 @@ def test_words_that_do_not_fit_begin_a_row() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_no_verdict_is_cut(width: int) -> None:
-    reports = analyze(console_docs.ROOT / "captures" / "teeworlds" / "ddnet_blackout_client_side.pcap").connections
+    reports = analyze(
+        console_docs.ROOT / "captures" / "teeworlds" / "ddnet_blackout_client_side.pcap"
+    ).connections
     verdicts = [report.diagnosis.verdict for report in reports if report.diagnosis]
     assert verdicts
     for view in (show_connections, partial(show_timeline, items=[], shown=[])):
@@ -337,3 +344,18 @@ def test_the_chosen_field_is_marked_in_the_octets() -> None:
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.__name__)
 def test_without_colour_there_is_no_escape(view: Callable[[Screen, str], None]) -> None:
     assert "\x1b" not in printed(view, "x")
+
+
+def test_what_a_second_capture_shows_is_never_cut() -> None:
+    """On a narrow screen other details go; that a copy was lost gets a line where it must."""
+    lost = samples.unit(outcome="unacked", acked_frame=None, acked_time_ns=None, rtt_ms=None)
+    for copy in lost.copies:
+        copy.fate, copy.basis = "lost", "observed"
+    for width in (40, 80, 160):
+        stream = io.StringIO()
+        screen = Screen(stream, width=width, color="never")
+        show_items(screen, [lost], Clock("r", samples.START))
+        lines = stream.getvalue().splitlines()
+        assert stream.getvalue().count("lost on the way") == len(lost.copies)
+        assert not any("…" in line for line in lines if "lost" in line)
+        assert max(map(cells, lines)) <= width

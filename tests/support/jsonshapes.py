@@ -21,7 +21,16 @@ from netdissect.flow.stats import FlowStats
 from netdissect.fuzz.cases import Step
 from netdissect.fuzz.store import Sent
 from netdissect.model.annotations import Annotation, CodeRow
-from netdissect.model.diagnosis import Around, Cause, Diagnosis, Ending, Late, Loss, Worst
+from netdissect.model.diagnosis import (
+    Around,
+    Cause,
+    Ceiling,
+    Diagnosis,
+    Ending,
+    Late,
+    Loss,
+    Worst,
+)
 from netdissect.model.facts import Difference
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import (
@@ -196,7 +205,43 @@ KEY: dict[str, Shape] = {"key": {"type": ["integer", "string"]}}
 SPACE_EXTRAS: dict[str, Shape] = {
     **KEY,
     **dict.fromkeys(
-        ["strays", "collisions", "forgotten", "ack_wanted", "timed_out", "late_acks", "ignored_acks", "restarts", "refused", "disordered", "delivered", "lost", "assumed_lost", "poor_quality_run", "new", "hole_filling", "retransmitted", "exact_duplicates", "reordered", "zero_window", "syn", "fin", "rst", "pure_acks", "octets_on_wire", "partly_new", "window_closures", "timer_resends", "segments", "missing_octets", "stream_octets", "gap_octets", "with_retransmitted_octets", "blocked", "leftover_octets"],
+        [
+            "strays",
+            "collisions",
+            "forgotten",
+            "ack_wanted",
+            "timed_out",
+            "late_acks",
+            "ignored_acks",
+            "restarts",
+            "refused",
+            "disordered",
+            "delivered",
+            "lost",
+            "assumed_lost",
+            "poor_quality_run",
+            "new",
+            "hole_filling",
+            "retransmitted",
+            "exact_duplicates",
+            "reordered",
+            "zero_window",
+            "syn",
+            "fin",
+            "rst",
+            "pure_acks",
+            "octets_on_wire",
+            "partly_new",
+            "window_closures",
+            "timer_resends",
+            "segments",
+            "missing_octets",
+            "stream_octets",
+            "gap_octets",
+            "with_retransmitted_octets",
+            "blocked",
+            "leftover_octets",
+        ],
         INT,
     ),
     **dict.fromkeys(("window_closed_ms", "longest_wait_ms", "max_blocked_ms"), NUMBER),
@@ -212,9 +257,7 @@ UNIT_EXTRAS: dict[str, Shape] = {
     "reported": words("lost"),
     "continued": also_null(INT),
     **dict.fromkeys(("retransmitted", "late", "partly_new", "apart"), FLAG),
-    **dict.fromkeys(
-        ("offset", "length", "segments", "first_octet_ns", "last_octet_ns"), INT
-    ),
+    **dict.fromkeys(("offset", "length", "segments", "first_octet_ns", "last_octet_ns"), INT),
     "blocked_ms": NUMBER,
     "carried_by": many(ANY),
     "capture": words(0, 1),
@@ -258,7 +301,10 @@ def _shared() -> dict[str, Shape]:
                 DatagramRecord,
                 keep=_DATAGRAM,
                 optional={
-                    "buffer": TEXT, "frames": many(INT), "faults": many(TEXT), "payload": HEX,
+                    "buffer": TEXT,
+                    "frames": many(INT),
+                    "faults": many(TEXT),
+                    "payload": HEX,
                 },
                 index=INT,
                 type=also_null(TEXT),
@@ -273,8 +319,13 @@ def _shared() -> dict[str, Shape]:
         "decoded": printed(
             closed(
                 {
-                    "protocol": TEXT, "dialect": TEXT, "direction": WAY, "transport": TEXT,
-                    "length": INT, "octets": HEX, "fields": OBJECT,
+                    "protocol": TEXT,
+                    "dialect": TEXT,
+                    "direction": WAY,
+                    "transport": TEXT,
+                    "length": INT,
+                    "octets": HEX,
+                    "fields": OBJECT,
                     "annotations": many(ref("annotation")),
                     "messages": many(of(MessageRecord, keep="type offset length buffer")),
                     "summary": TEXT,
@@ -282,9 +333,7 @@ def _shared() -> dict[str, Shape]:
             )
         ),
         "diagnosis": _diagnosis(),
-        "step": of(
-            Sent, drop="octets step", sent=HEX, **of(Step, shift=named(INT))["properties"]
-        ),
+        "step": of(Sent, drop="octets step", sent=HEX, **of(Step, shift=named(INT))["properties"]),
     }
 
 
@@ -347,7 +396,7 @@ def _connection() -> Shape:
 
 def _unit() -> Shape:
     copy = of(
-        Copy, drop="doubtful fate delay_ms", optional={"fate": TEXT, "delay_ms": also_null(NUMBER)}
+        Copy, drop="by_place doubtful fate delay_ms", optional={"fate": TEXT, "delay_ms": also_null(NUMBER)}
     )
     return of(UnitRecord, drop="settled_ns told extra", copies=many(copy), optional=UNIT_EXTRAS)
 
@@ -371,6 +420,7 @@ def _joined() -> list[Shape]:
         rename={"sender": "sender_capture", "delay": "delay_ms", "resends": "retransmissions"},
         delay_ms=rtt,
         bursts=many(of(Burst)),
+        ceiling=also_null(of(Ceiling)),
         retransmissions=closed({**resends, "spaces": named(counts)}),
         direction=WAY,
         loss_share=also_null(NUMBER),
@@ -499,7 +549,9 @@ def _commands() -> dict[str, list[Shape]]:
         optional=("arrived_ns", "frames"),
     )  # fmt: skip
     setting = closed({"setting": TEXT, "value": ANY, "origin": TEXT, "meaning": TEXT})
-    check = closed({"check": TEXT, "good": also_null(FLAG), "text": TEXT, "remedy": also_null(TEXT)})
+    check = closed(
+        {"check": TEXT, "good": also_null(FLAG), "text": TEXT, "remedy": also_null(TEXT)}
+    )
     minimised = closed(
         {
             "from": INT, "to": INT, "trials": INT, "complete": FLAG, "failed": INT, "tries": INT,

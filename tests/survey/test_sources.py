@@ -57,6 +57,8 @@ def test_a_url_may_be_a_folder_or_a_pattern(folder: Path) -> None:
 def test_what_is_not_there_is_said_without_secrets(folder: Path) -> None:
     with pytest.raises(CaptureFileError, match="no captures"):
         sources_of([f"{folder}/*.nothing"])
+    with pytest.raises(CaptureFileError, match=r"nothing\.pcap: No such file"):
+        sources_of([f"{folder}/b.pcap", f"{folder}/nothing.pcap"])
     with pytest.raises(UsageError, match="nosuch://host") as error:
         sources_of(["nosuch://me:secret@host/x?token=secret"])
     assert "secret" not in str(error.value)

@@ -12,9 +12,9 @@ S = 1_000_000_000
 
 def test_datagrams_fall_into_their_spans() -> None:
     table = Intervals(S)
-    table.datagram(0, 10 * S, 100, ["original"])
-    table.datagram(0, 10 * S + 5, 100, ["retransmission"])
-    table.datagram(0, 10 * S + 6, 50, ["retransmission", "original"])
+    table.datagram(0, 10 * S, 100)
+    table.datagram(0, 10 * S + 5, 100, repeated=True)
+    table.datagram(0, 10 * S + 6, 50)
     table.datagram(1, 12 * S + 1, 30)
     rows = table.rows()
     assert [(row.start_ns, row.direction) for row in rows] == [

@@ -10,8 +10,9 @@ from netdissect.browse.pane import Pane, padded
 from netdissect.model.diagnosis import Diagnosis
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline.index import Index
-from netdissect.render.console import Line
+from netdissect.render.console import Line, fit_end
 from netdissect.render.diagnose import loss_text
+from netdissect.render.timeline import ruler
 from netdissect.render.tree import SEVERITY_LETTERS
 from netdissect.render.units import Clock, dialect_text, duration
 
@@ -28,6 +29,8 @@ SORTS: dict[str, Callable[[Entry], float]] = {
 
 _NARROW = 60
 _WIDE = 110
+_WIDTHS = ((13, 16), (14, 21))
+"""Columns of dialect and client: of 80, and where there are more."""
 _LABEL = 9
 _MAX_SAMPLED = 400_000
 """Rows that lanes are drawn from; of more, every n-th."""
@@ -72,23 +75,31 @@ class Connections(Pane):
     def head(self, width: int) -> Sequence[Line]:
         """Return the heading."""
         order = f"{self.sort}{', reversed' if self.reverse else ''}"
+        number = f"   {'#':<{self._digits()}} "
         if width < _NARROW:
-            return [[(f"   #     verdict, {order} first", "dim")]]
+            return [[(f"{number}verdict, {order} first", "dim")]]
         server = f"{'server':<22}" if width >= _WIDE else ""
         more = f"{'lasted':>9} " if width >= _WIDE else ""
-        return [[(f"   #     {'protocol':<14} {'client':<20} {server}{more}{'again':>7}"
+        dialect, client = _WIDTHS[width >= _WIDE]
+        return [[(f"{number}{'protocol':<{dialect}} {'client':<{client}}{server}{more}{'again':>6}"
                   f"  verdict, by {order}", "dim")]]  # fmt: skip
+
+    def _digits(self) -> int:
+        return len(str(len(self.all)))
 
     def line(self, number: int, width: int) -> Line:
         """Return one connection."""
         entry = self.shown[number]
         letter = SEVERITY_LETTERS.get(entry.severity, " ")
-        line: Line = [(f"{letter} ", entry.severity), (f"{entry.number:<5} ", "title")]
+        line: Line = [
+            (f"{letter} ", entry.severity), (f"{entry.number:<{self._digits()}} ", "title")
+        ]  # fmt: skip
         if width >= _NARROW:
+            dialect, client = _WIDTHS[width >= _WIDE]
             again = "?" if entry.again is None else f"{entry.again}»"
             line += [
-                *padded([(entry.dialect, "protocol")], 14),
-                *padded([(f" {entry.client}", "c2s")], 22),
+                *padded([(entry.dialect, "protocol")], dialect),
+                *padded([(f" {fit_end(entry.client, client - 1)}", "c2s")], client + 1),
             ]
             if width >= _WIDE:
                 lasted = duration((entry.last_ns - entry.first_ns) / 1e6)
@@ -146,7 +157,7 @@ def _frames(
         for verdict in report.timeouts
         if verdict.fired and verdict.last_heard_frame is not None
     ]
-    if found.ending.frame is not None:
+    if found.ending.frame is not None and found.ending.time_ns is not None:
         facts.append(f"ended in #{found.ending.frame} at {clock.show(found.ending.time_ns)}")
     facts.append(f"frames #{report.first_frame} to #{report.last_frame}")
     say("; ".join(facts) + ".", "")
@@ -173,7 +184,7 @@ def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
         lane[at] = max(lane[at], rank)
         if marks & 16:
             events[at] = "!"
-    lines: list[Line] = [[(" " * (_LABEL + 1) + _ruler(span, columns), "dim")]]
+    lines: list[Line] = [[(" " * (_LABEL + 1) + ruler(span, columns)[:columns], "dim")]]
     styles = ("", "", "duplicate", "resend", "bad")
     for name, style, lane in zip(("client →", "server ←"), ("c2s", "s2c"), ways, strict=True):
         line: Line = [(f" {name:<{_LABEL}}", style)]
@@ -181,11 +192,3 @@ def lanes(index: Index, rows: Sequence[int], width: int) -> list[Line]:
         lines.append(line)
     lines.append([(f" {'found':<{_LABEL}}", "dim"), ("".join(events), "note")])
     return lines
-
-
-def _ruler(span_ns: int, columns: int) -> str:
-    axis = [" "] * (columns + 12)
-    for at in range(0, columns, 12):
-        label = f"|{span_ns * at / columns / 1e9:.3g} s"
-        axis[at : at + len(label)] = label
-    return "".join(axis)[:columns]

@@ -18,11 +18,11 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_COMMENTS = 1000
-"""Comments kept; the rest are counted in `Ledger.comments_dropped`."""
+"""Comments kept; the rest are counted in `CaptureInfo.limits_hit`."""
 MAX_INTERFACE_NAMES = 1000
-"""Interface names kept; the rest are counted in `Ledger.interfaces_dropped`."""
+"""Interface names kept; the rest are counted likewise."""
 MAX_LINK_TYPES = 64
-"""Link-type names kept; the rest are counted in `Ledger.link_types_dropped`."""
+"""Link-type names kept; the rest are counted likewise."""
 MAX_TEXT = 4096
 """Characters kept of one comment or name; a longer one ends in an ellipsis."""
 
@@ -40,14 +40,15 @@ class Format:
 class Ledger:
     """Fills a `CaptureInfo` as the file is read."""
 
-    __slots__ = ("_links", "comments_dropped", "info", "interfaces_dropped", "link_types_dropped")
+    __slots__ = ("_links", "info")
 
     def __init__(self, info: CaptureInfo) -> None:
         self.info = info
         self._links: set[int] = set()
-        self.comments_dropped = 0
-        self.interfaces_dropped = 0
-        self.link_types_dropped = 0
+
+    def _hit(self, limit: str) -> None:
+        hits = self.info.limits_hit
+        hits[limit] = hits.get(limit, 0) + 1
 
     def frames(self, count: int, octets: int, first_ns: int, last_ns: int) -> None:
         """Count frames. First and last are the earliest and the latest time, as capinfos has them;
@@ -66,7 +67,7 @@ class Ledger:
         if link in self._links:
             return
         if len(self._links) >= MAX_LINK_TYPES:
-            self.link_types_dropped += 1
+            self._hit("MAX_LINK_TYPES")
             return
         self._links.add(link)
         name = link_type_name(link)
@@ -78,14 +79,14 @@ class Ledger:
         if len(self.info.interfaces) < MAX_INTERFACE_NAMES:
             self.info.interfaces.append(name)
         else:
-            self.interfaces_dropped += 1
+            self._hit("MAX_INTERFACE_NAMES")
 
     def comment(self, text: str) -> None:
         """Note a comment."""
         if len(self.info.comments) < MAX_COMMENTS:
             self.info.comments.append(text)
         else:
-            self.comments_dropped += 1
+            self._hit("MAX_COMMENTS")
 
     def damaged(self, window: Window, reason: str) -> None:
         """Note that the file cannot be read past the window's position."""

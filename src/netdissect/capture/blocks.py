@@ -21,8 +21,7 @@ from netdissect.capture.pcapng import (
     Section,
     check_length,
 )
-from netdissect.capture.reader import why_not
-from netdissect.capture.source import CaptureError, open_window
+from netdissect.capture.source import CaptureError, open_window, why_not
 from netdissect.model.closing import Closing
 from netdissect.model.reports import CaptureInfo
 
@@ -100,8 +99,9 @@ class BlockReader(Closing):
         self._window.fill(_MAGIC)
         magic = self._window.data[:_MAGIC]
         if magic not in MAGICS and magic != SECTION_HEADER:
+            reason = why_not(self._window, os.fspath(path))
             self.close()
-            raise CaptureError(f"{os.fspath(path)}: {why_not(self._window)}")
+            raise CaptureError(f"{os.fspath(path)}: {reason}")
         self.path = os.fspath(path)
         self.is_pcap = magic in MAGICS
         """True for pcap, False for pcapng."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from netdissect.capture.source import Window
     from netdissect.model.intake import Frames
 
-__all__ = ["MAGICS", "MAX_FRAME_OCTETS", "PcapFile"]
+__all__ = ["LATEST_NS", "MAGICS", "MAX_FRAME_OCTETS", "PcapFile"]
 
 MAX_FRAME_OCTETS = 262_144
 """Longest captured frame that is believed; a longer length is damage. Source: libpcap
@@ -32,8 +32,10 @@ MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
 _HEADER_OCTETS: Final = 24
 _NS_PER_S: Final = 1_000_000_000
 _WORD: Final = 0xFFFF_FFFF
-_LATEST: Final = (1 << 62) - 1
-"""Later than any time that 32 bits of seconds hold."""
+LATEST_NS: Final = (1 << 62) - 1
+"""Later than any time that 32 bits of seconds hold: February 2116. Times are held at or before it,
+so that 64 bits hold what is added to them.
+"""
 
 MAGICS: dict[bytes, tuple[str, int, int]] = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
@@ -97,7 +99,7 @@ class PcapFile(Format):
         before: i64 = number
         big = self._big
         octets: i64 = 0
-        first: i64 = _LATEST
+        first: i64 = LATEST_NS
         last: i64 = 0
         need: i64 = header
         while pos + header <= end:

@@ -17,7 +17,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.capture.account import MAX_TEXT, Format, Ledger
-from netdissect.capture.pcap import MAX_FRAME_OCTETS
+from netdissect.capture.pcap import LATEST_NS, MAX_FRAME_OCTETS
 from netdissect.model.packets import LINK_BITS
 
 if TYPE_CHECKING:
@@ -68,7 +68,6 @@ _DROPS_UNKNOWN: Final = 0xFFFF
 _NS_PER_S: Final = 1_000_000_000
 _US_PER_S: Final = 1_000_000
 _U64_OCTETS: Final = 8
-_MAX_TIME_NS: Final = 2**63 - 1
 _LEAST_BODY: Final = {
     _INTERFACE: 8,
     _OLD_PACKET: 20,
@@ -99,11 +98,11 @@ class _Interface:
     """Lost packets by the sum of the packets' own counters."""
 
     def time_ns(self, ticks: int) -> int:
-        """Return the time of a time stamp, held between the epoch and the year 2262."""
+        """Return the time of a time stamp, held between the epoch and `LATEST_NS`."""
         # A large product: see ARCHITECTURE.md.
         wide: Any = ticks
         time_ns: int = wide * self.ns_per_tick or wide * _NS_PER_S // self.ticks_per_s
-        return min(max(time_ns + self.offset_ns, 0), _MAX_TIME_NS)
+        return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
     def add_packet_drops(self, count: int) -> None:
         """Add what one packet says was lost before it."""
@@ -283,7 +282,7 @@ class PcapngFile(Format):
                 break
             interface = interfaces[index]
             time_ns = (high << 32 | low) * interface.ns_per_tick + interface.offset_ns
-            if not interface.ns_per_tick or not 0 <= time_ns <= _MAX_TIME_NS:
+            if not interface.ns_per_tick or not 0 <= time_ns <= LATEST_NS:
                 time_ns = interface.time_ns(high << 32 | low)
             number += 1
             pos = window.pos = stop

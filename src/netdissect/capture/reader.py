@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Final, Self
 from netdissect.capture.account import Format, Ledger
 from netdissect.capture.pcap import MAGICS, PcapFile
 from netdissect.capture.pcapng import SECTION_HEADER, PcapngFile
-from netdissect.capture.source import CaptureError, Window, open_window
+from netdissect.capture.source import CaptureError, Window, open_window, why_not
 from netdissect.model.intake import Frames, FramesTaken
 from netdissect.model.packets import LINK_TYPE
 from netdissect.model.reports import CaptureInfo
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import Frame
 
-__all__ = ["CaptureError", "CaptureReader", "open_capture", "why_not"]
+__all__ = ["CaptureError", "CaptureReader", "open_capture"]
 
 _MAGIC_OCTETS: Final = 4
 
@@ -117,15 +117,7 @@ def open_capture(source: str | os.PathLike[str] | IO[bytes]) -> CaptureReader:
     window.fill(_MAGIC_OCTETS)
     magic = window.data[:_MAGIC_OCTETS]
     if magic not in MAGICS and magic != SECTION_HEADER:
+        reason = why_not(window, path)
         window.raw.close()
-        raise CaptureError(f"{path}: {why_not(window)}")
+        raise CaptureError(f"{path}: {reason}")
     return CaptureReader(window, path)
-
-
-def why_not(window: Window) -> str:
-    """Return why a file is no capture."""
-    if window.fault is not None:
-        return window.fault
-    if not window.left:
-        return "file is empty"
-    return f"not a capture file (starts with {window.data[:8].hex(' ')})"

@@ -46,16 +46,23 @@ class CaptureError(CaptureFileError):
 
 
 _UNREADABLE: Final = (
-    ("a ZIP archive", b"PK\x03\x04"),
-    ("a 7z archive", b"7z\xbc\xaf\x27\x1c"),
-    ("a RAR archive", b"Rar!\x1a\x07"),
-    ("a file compressed by lzip", b"LZIP"),
-    ("a file compressed by lzop", b"\x89LZO"),
-    ("a file compressed by compress", b"\x1f\x9d"),
-    ("a file compressed by snappy", b"\xff\x06\x00\x00sNaPpY"),
-    ("a file compressed by lzma, the format before xz,", b"\x5d\x00\x00"),
+    ("a ZIP archive", 0, b"PK\x03\x04"),
+    ("a 7z archive", 0, b"7z\xbc\xaf\x27\x1c"),
+    ("a RAR archive", 0, b"Rar!\x1a\x07"),
+    ("a tar archive", 257, b"ustar"),
+    ("a file compressed by lzip", 0, b"LZIP"),
+    ("a file compressed by lzop", 0, b"\x89LZO"),
+    ("a file compressed by compress", 0, b"\x1f\x9d"),
+    ("a file compressed by snappy", 0, b"\xff\x06\x00\x00sNaPpY"),
+    ("a file compressed by lzma, the format before xz,", 0, b"\x5d\x00\x00"),
+    ("a file compressed twice", 0, _GZIP),
+    ("a file compressed twice", 0, _ZSTD),
 )
-"""What captures come in besides, and the bytes it starts with."""
+"""What captures come in besides, where in it, and the bytes that tell; what is compressed is looked
+at decompressed.
+"""
+_LOOKED_AT: Final = 262
+"""Bytes that all of these lie in."""
 
 
 class _DamagedError(Exception):
@@ -169,11 +176,23 @@ def open_window(source: str | os.PathLike[str] | IO[bytes]) -> Window:
     for name, magic, make in _STREAMED:
         if head.startswith(magic):
             return Window(raw, _members(head, raw, name, make, make()), name)
-    for name, magic in _UNREADABLE:
-        if head.startswith(magic):
-            raw.close()
-            raise CaptureError(f"{name} is not read; unpack it first")
     return Window(raw, _chunks(head, raw), "")
+
+
+def why_not(window: Window, path: str) -> str:
+    """Return why a file is no capture."""
+    window.fill(_LOOKED_AT)
+    if window.fault is not None:
+        return window.fault
+    if not window.left:
+        return "file is empty"
+    data = window.data
+    for name, at, magic in _UNREADABLE:
+        if data.startswith(magic, at):
+            return f"{name} is not read; unpack it first"
+    if path.endswith(".br"):  # which says nothing of itself
+        return "a file compressed by Brotli is not read; unpack it first"
+    return f"not a capture file (starts with {data[:8].hex(' ')})"
 
 
 def _open(source: str | os.PathLike[str] | IO[bytes]) -> RawInput:

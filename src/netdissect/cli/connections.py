@@ -39,7 +39,7 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
 
 
 @click.command("connections")
-@options.capture({"connection": click.IntRange(min=1)})
+@options.capture({"connection": options.COUNT})
 @options.narrowed
 @options.count
 @click.option(
@@ -49,7 +49,7 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
 @click.option("--explain", is_flag=True, help="Say why each was taken for its protocol.")
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 64),
     help="Processes that share a large file; without it as many as pay.",
 )
 @options.report

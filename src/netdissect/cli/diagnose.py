@@ -85,7 +85,7 @@ def limit_of(
 
 
 @click.command("diagnose")
-@options.capture({"connection": click.IntRange(min=1)}, second=True)
+@options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @options.count
 @click.option(

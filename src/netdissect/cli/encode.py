@@ -15,8 +15,9 @@ from netdissect.cli.decode import DIRECTIONS
 from netdissect.cli.output import print_json
 from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, restored
+from netdissect.render.safe import safe
 
-__all__ = ["command", "fields_of", "unchanged"]
+__all__ = ["command", "fields_of"]
 
 
 @click.command("encode")
@@ -102,42 +103,52 @@ def _restored(value: Any) -> Any:
 
 def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
-    from netdissect.craft.encode import encode_decoded, encode_whole  # noqa: PLC0415 - imports scapy
-    from netdissect.craft.rebuild import can_rebuild, rebuild  # noqa: PLC0415
+    from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
+    from netdissect.craft.rebuild import passed_over, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
         name = full_dialect(protocol, dialect or row.get("dialect"))
         carrier = transport or row.get("transport") or _transport(protocol)
+        fields = row["fields"]
+        if "type" in row:
+            kind = str(row["type"])
+            made = encode_decoded(protocol, name, carrier, kind, fields)
+            _print(protocol, name, kind, made, as_json=as_json)
+            continue
         kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
-        before = None if "type" in row else unchanged(protocol, name, carrier, row)
-        if before is not None:
-            octets = before
-        elif can_rebuild(protocol) and "type" not in row:
-            octets = rebuild(protocol, name, carrier, row["fields"])
-        elif not {"type"} & (row.keys() | row["fields"].keys()):
-            octets = encode_whole(protocol, name, carrier, row["fields"])
-        else:
-            kind = str(row.get("type") or row["fields"].get("type"))
-            octets = encode_decoded(protocol, name, carrier, kind, row["fields"])
-        _print(protocol, name, kind, octets, as_json=as_json)
+        octets = _stated(row)
+        before = octets and _shown(protocol, name, carrier, row, octets)
+        if before != fields and row.get("length") != 0:
+            octets = rebuild(protocol, name, carrier, fields)
+            now = before and _shown(protocol, name, carrier, row, octets)
+            for field in passed_over(before, fields, now) if before and now else ():
+                text = f"{safe(field)} is passed over: change the fields that it follows from"
+                click.echo(f"netdissect: {text}", err=True)
+        _print(protocol, name, kind, octets or b"", as_json=as_json)
 
 
-def unchanged(protocol: str, dialect: str, transport: str, row: dict[str, Any]) -> bytes | None:
-    """Return the bytes that a row of `decode` was made of, as long as its fields are theirs."""
+def _stated(row: dict[str, Any]) -> bytes | None:
+    """Return the bytes that a row of `decode` was made of, None where it does not say."""
+    try:
+        return bytes.fromhex(row["octets"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _shown(
+    protocol: str, dialect: str, transport: str, row: dict[str, Any], octets: bytes
+) -> dict[str, Any]:
+    """Return the fields that `decode --json` prints of bytes, as those of the row were printed."""
     from netdissect.export.json import decoded, dump  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
 
-    try:
-        octets = bytes.fromhex(row["octets"])
-        direction = DIRECTIONS[row["direction"]]
-    except (KeyError, TypeError, ValueError):
-        return None
+    direction = DIRECTIONS.get(str(row.get("direction")))
     tree = decode_payload(
         protocol, octets, dialect=dialect, direction=direction, transport=transport
     )
-    now = _restored(json.loads(dump(decoded(tree))))["fields"]
-    return octets if now == row["fields"] else None
+    found: dict[str, Any] = _restored(json.loads(dump(decoded(tree))))["fields"]
+    return found
 
 
 def _print(protocol: str, dialect: str, message: str, octets: bytes, *, as_json: bool) -> None:

@@ -51,7 +51,7 @@ _TWICE = "export reads a capture twice: give a file, not `-`"
     help="The current draft with names of our own, or the names that qvis draws.",
 )
 @click.option(
-    "--connection", type=click.IntRange(min=1), metavar="N", help="Which one --qlog writes."
+    "--connection", type=options.COUNT, metavar="N", help="Which one --qlog writes."
 )
 @click.option(
     "-o", "--output", metavar="FILE", type=FILE, help="Where `lua` writes; else standard output."

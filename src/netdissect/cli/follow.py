@@ -14,7 +14,7 @@ __all__ = ["command"]
 
 
 @click.command("follow")
-@options.capture({"connection": click.IntRange(min=1)})
+@options.capture({"connection": options.COUNT})
 @options.narrowed
 @options.count
 @click.option(

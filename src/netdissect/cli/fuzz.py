@@ -65,7 +65,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 )
 @click.option(
     "--cases",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     metavar="N",
     help="Cases to send; 1000 where no --duration is given.",
 )
@@ -138,7 +138,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 @answer
 @click.option(
     "--failures",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=10,
     show_default=True,
     metavar="N",
@@ -146,7 +146,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 )
 @click.option(
     "--examples",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=3,
     show_default=True,
     metavar="N",

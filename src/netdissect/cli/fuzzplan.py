@@ -5,13 +5,12 @@ It is the user's own file, named on the command line: that is why a command in i
 
 from __future__ import annotations
 
-import tomllib
 from typing import Any
 
 import click
 
 from netdissect.model.errors import UsageError, did_you_mean, reason
-from netdissect.model.files import read_text
+from netdissect.model.files import parse_toml, read_text
 from netdissect.model.text import quoted
 
 __all__ = ["read_plan"]
@@ -39,13 +38,11 @@ def read_plan(path: str, command: click.Command) -> dict[str, Any]:
 
     """
     try:
-        data = tomllib.loads(read_text(path, MAX_PLAN_OCTETS))
+        data = parse_toml(read_text(path, MAX_PLAN_OCTETS))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"{path}: {reason(error)}") from error
-    except RecursionError:
-        raise UsageError(f"{path}: nested too deeply") from None
     known = _keys(command)
     oracles = data.pop("oracles", {})
     values: dict[str, Any] = {}

@@ -78,6 +78,7 @@ def gather(
     limit: int = MAX_POINTS,
     span: tuple[int, int] | None = None,
     remember: bool = False,
+    narrow: bool = True,
 ) -> Gathered:
     """Read a capture once; afterwards the session has its reports.
 
@@ -87,6 +88,7 @@ def gather(
         limit: points of one kind that are kept.
         span: (from, to), ns since the first datagram of each: units in it are kept in full.
         remember: keep the datagrams around the slowest unit of each connection.
+        narrow: track only the wanted ones, where a first look has shown the others.
 
     """
     from netdissect.pipeline import Pipeline, iter_timeline  # noqa: PLC0415
@@ -100,10 +102,18 @@ def gather(
     session.only = None if wanted is None else frozenset(wanted)
     options = session.ahead(session.choices.options(on_anomaly=gallery.finding))
     pipeline = Pipeline(options, recorder=scenes.recorder, observer=scenes)
-    for item in iter_timeline(session.reader, pipeline=pipeline):
+    ends = session.ends(wanted) if narrow else None
+    for item in iter_timeline(session.reader, pipeline=pipeline, ends=ends):
         gallery.take(item)
     session.collect(pipeline)
     found.other_datagrams = pipeline.other_datagrams
+    if ends is not None:
+        found.other_datagrams = session.other_datagrams
+        if not session.settle(wanted or ()):
+            with session.again(quiet=True) as whole:
+                return gather(
+                    whole, wanted, limit=limit, span=span, remember=remember, narrow=False
+                )
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
         for number, history in gallery.histories.items():

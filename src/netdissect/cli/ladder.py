@@ -12,7 +12,6 @@ import click
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, Match, Session
-from netdissect.cli.spans import SPAN
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
@@ -27,18 +26,9 @@ __all__ = ["command"]
 
 
 @click.command("ladder")
-@options.capture({"connection": click.IntRange(min=1)}, second=True)
-@options.display_filter
+@options.capture({"connection": options.COUNT}, second=True)
+@options.narrowed
 @options.count
-@click.option(
-    "--from",
-    "start",
-    type=SPAN,
-    default=None,
-    metavar="TIME",
-    help="From this time on: 3s, 250ms, 1m.",
-)
-@click.option("--to", "end", type=SPAN, default=None, metavar="TIME", help="Up to this time.")
 @click.option(
     "--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write an SVG picture instead."
 )
@@ -50,8 +40,6 @@ def command(
     connection: int | None,
     display_filter: str | None,
     limit: int | None,
-    start: int | None,
-    end: int | None,
     svg: str | None,
     mermaid: bool,
     as_json: bool,
@@ -78,10 +66,9 @@ def command(
     with Session(file, choices, quiet=look.quiet) as session:
         screen = look.screen()
         if second is None:
-            span = (start, end)
-            found = _drawing(session, display_filter, connection, span, limit, screen)
+            found = _drawing(session, display_filter, connection, limit, screen)
         else:
-            found = _flown(session, second, display_filter, connection, (start, end), limit, screen)
+            found = _flown(session, second, display_filter, connection, limit, screen)
         if found is None:
             if not as_json:
                 screen.text("No connection of a known protocol.")
@@ -110,14 +97,10 @@ class _Drawing:
     first_ns: int | None
 
 
-_Span = tuple[int | None, int | None]
-
-
 def _drawing(
     session: Session,
     display_filter: str | None,
     connection: int | None,
-    span: _Span,
     limit: int | None,
     screen: Screen,
 ) -> _Drawing | None:
@@ -129,20 +112,21 @@ def _drawing(
     """
     from netdissect.render import ladder  # noqa: PLC0415
 
+    only = click.get_current_context().meta[options.PART].connections
+    connection = connection or min(only, default=None)
     session.only = frozenset({connection or 1})
     found = _Found(session, Match.of(display_filter, session), connection)
     # Read to the end, however few are drawn: later frames tell which of them were lost.
-    records = list(found.records(*span))[:limit]
+    records = list(found.records())[:limit]
     if not records:
         if not session.reports:
             return None
-        chosen = _chosen(found.match, *span)
-        raise UsageError(f"connection {found.number} has no datagram to draw{chosen}")
+        raise _nothing(found.number, narrowed=found.match.filter is not None)
     drawn = ladder.rows(
         records,
         found.events_between(records),
         found.lost(records),
-        found.segments(records, whole=(*span, limit) == (None, None, None)),
+        found.segments(records, whole=found.match.filter is None and limit is None),
     )
     return _Drawing(found.number, drawn, found.ends(records, screen), session.first_ns)
 
@@ -152,7 +136,6 @@ def _flown(
     second: str,
     display_filter: str | None,
     connection: int | None,
-    span: _Span,
     limit: int | None,
     screen: Screen,
 ) -> _Drawing | None:
@@ -163,29 +146,21 @@ def _flown(
         numbers = both.observed.numbers()
         if not numbers and connection is None:
             return None
-        number = connection or numbers[0]
+        number = connection or min(both.part.connections, default=numbers[0])
         first_ns = both.first_ns or 0
-        start, end = span
-        flights = [
-            (flight, flight.record.messages)
-            for flight in both.flights(number)
-            if (start or 0) <= flight.moment_ns - first_ns
-            and (end is None or flight.moment_ns - first_ns <= end)
-        ][:limit]
+        flights = [(flight, flight.record.messages) for flight in both.flights(number)][:limit]
         if not flights:
-            chosen = _chosen(Match(), start, end)
-            raise UsageError(f"connection {number} has no datagram to draw{chosen}")
+            raise _nothing(number, narrowed=both.part != options.Part())
         report = both.reports.by_number(number)
         names = ("", "") if report is None else (report.client, report.server)
         ends = f"client {screen.name(names[0])}", f"server {screen.name(names[1])}"
         return _Drawing(number, ladder.flight_rows(flights), ends, first_ns)
 
 
-def _chosen(match: Match, start: int | None, end: int | None) -> str:
-    """Return which options leave datagrams out."""
-    given = {"-Y": match.filter, "--from": start, "--to": end}
-    names = [name for name, value in given.items() if value is not None]
-    return f" with these {', '.join(names)}" if names else ""
+def _nothing(number: int, *, narrowed: bool) -> UsageError:
+    """Return what to say where nothing of a connection is wanted."""
+    why = " in this span, or that matches" if narrowed else ""
+    return UsageError(f"connection {number} has no datagram to draw{why}")
 
 
 def _object(connection: int, row: Row) -> dict[str, Any]:
@@ -226,10 +201,8 @@ class _Found:
         self._segments: list[UnitRecord] = []
         """Bytes of a TCP stream that were seen more than once."""
 
-    def records(
-        self, start: int | None, end: int | None
-    ) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
-        """Yield the datagrams between two times, with the messages that match."""
+    def records(self) -> Iterator[tuple[DatagramRecord, list[MessageRecord]]]:
+        """Yield the datagrams that match, with the messages that do."""
         for item in self.session.of(self.wanted, self.session.both()):
             if item.connection != self.number:
                 continue
@@ -241,14 +214,8 @@ class _Found:
                     self._segments.append(item)
                 if item.extra.get("reported") == "lost":
                     self._told_lost += [(item.direction, copy.frame) for copy in item.copies]
-            elif self._between(item, start, end) and self.match.datagram(
-                item, self.session.first_ns
-            ):
+            elif self.match.datagram(item, self.session.first_ns):
                 yield item, self.match.messages(item)
-
-    def _between(self, record: DatagramRecord, start: int | None, end: int | None) -> bool:
-        since = record.time_ns - (self.session.first_ns or 0)
-        return (start is None or since >= start) and (end is None or since <= end)
 
     def events_between(
         self, records: list[tuple[DatagramRecord, list[MessageRecord]]]

@@ -24,7 +24,7 @@ __all__ = ["command"]
 @failed_before("Monitors, as for `fuzz`, with an exec: among them.")
 @click.option(
     "--trials",
-    type=click.IntRange(min=2),
+    type=options.Count(min=2),
     default=400,
     show_default=True,
     metavar="N",
@@ -32,7 +32,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--tries",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=1,
     show_default=True,
     metavar="N",

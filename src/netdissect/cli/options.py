@@ -4,9 +4,10 @@ and tcpdump.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -105,16 +106,26 @@ def capture(
             options["file"] = words[0] if words else None
             for index, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
                 given = words[index] if index < len(words) else None
-                options[name] = (
-                    None
-                    if given is None
-                    else _converted(kind, name, given)
-                )
+                options[name] = None if given is None else _converted(kind, name, given)
             return function(*args, **options)
 
         return wrapper  # type: ignore[return-value]
 
     return decorate
+
+
+class Count(click.IntRange):
+    """A whole number from `min` on that a machine word holds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        found = super().convert(value, param, ctx)
+        if found > sys.maxsize:
+            self.fail("larger than any capture.", param, ctx)
+        return found
+
+
+COUNT: Final = Count(min=1)
 
 
 def _converted(kind: click.ParamType[Any], name: str, given: str) -> Any:
@@ -136,7 +147,7 @@ count = click.option(
     "-c",
     "--count",
     "limit",
-    type=click.IntRange(min=1),
+    type=COUNT,
     metavar="N",
     help="Stop after N lines of output.",
 )
@@ -149,6 +160,33 @@ _expression = click.option(
     type=EXPRESSION,
     help="Show only what matches (docs/filters.md): 'msg.resend and msg.since > 80'.",
 )
+
+
+PART: Final = "netdissect.part"
+"""Where the context of a command has its `Part`."""
+
+
+class Part(NamedTuple):
+    """What of a capture, or of two, is wanted."""
+
+    start: int | None = None
+    end: int | None = None
+    """Nanoseconds since the first frame of the first one, or frames of it; None = all."""
+    frames: bool = False
+    connections: frozenset[int] = frozenset()
+    """Empty = all."""
+
+    def filters(self) -> Iterator[str]:
+        """Yield display filters that together say the same of one capture."""
+        if self.frames:
+            yield f"frame.number in {{{self.start}..{self.end}}}"
+        else:
+            if self.start is not None:
+                yield f"frame.time_relative >= {self.start / 1e9:.9f}"
+            if self.end is not None:
+                yield f"frame.time_relative <= {self.end / 1e9:.9f}"
+        if self.connections:
+            yield f"conn.id in {{{', '.join(map(str, sorted(self.connections)))}}}"
 
 
 AROUND: Final = 500_000_000
@@ -194,26 +232,21 @@ becomes = click.option(
 
 
 def narrowed(function: _F) -> _F:
-    """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`."""
+    """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`. The
+    context has it but for `-Y` as a `Part`; of two captures only that.
+    """
 
     @wraps(function)
     def wrapper(*args: Any, display_filter: str | None, **options: Any) -> Any:
         parts = [] if display_filter is None else [display_filter]
-        start, end = options.pop("since"), options.pop("until")
-        moment = options.pop("around")
+        low, high = options.pop("since"), options.pop("until")
+        moment, frames = options.pop("around"), False
         if moment is not None:
             low, high, frames = span_around(moment)
-            if frames:
-                parts.append(f"frame.number in {{{low}..{high}}}")
-            else:
-                start, end = low, high
-        if start is not None:
-            parts.append(f"frame.time_relative >= {start / 1e9:.9f}")
-        if end is not None:
-            parts.append(f"frame.time_relative <= {end / 1e9:.9f}")
-        only = options.pop("of_connection")
-        if only:
-            parts.append(f"conn.id in {{{', '.join(map(str, only))}}}")
+        part = Part(low, high, frames, frozenset(options.pop("of_connection")))
+        click.get_current_context().meta[PART] = part
+        if options.get("second") is None:
+            parts += part.filters()
         text = parts[0] if len(parts) == 1 else " and ".join(f"({part})" for part in parts)
         return function(*args, display_filter=text if parts else None, **options)
 
@@ -227,7 +260,7 @@ def narrowed(function: _F) -> _F:
         click.option(
             "--connection",
             "of_connection",
-            type=click.IntRange(min=1),
+            type=COUNT,
             multiple=True,
             metavar="N",
             help="Only this connection; may be repeated.",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import Look, print_json, write_file
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.cli.spans import LENGTH, SPAN
@@ -64,6 +65,15 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
 )
 @click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
 @click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
+@click.option("--around", type=SPAN, metavar="TIME", help="Half a second before and after it.")
+@click.option(
+    "--connection",
+    "only",
+    type=options.COUNT,
+    multiple=True,
+    metavar="N",
+    help="This connection; may be repeated.",
+)
 @click.option("--space", metavar="NAME", help="The units of one space alone: reliable, notify ...")
 @click.option("--interval", type=LENGTH, metavar="TIME", help="Width of the spans of a rate.")
 @click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
@@ -79,6 +89,8 @@ def command(
     output: str | None,
     start: int | None,
     end: int | None,
+    around: int | None,
+    only: tuple[int, ...],
     space: str | None,
     interval: int | None,
     octets: bool,
@@ -104,6 +116,11 @@ def command(
     """
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
+    fit_to_write(output or "-", [file])
+    if around is not None:
+        start, end = max(0, around - options.AROUND), around + options.AROUND
+    if only and connections is None:
+        connections = tuple(dict.fromkeys(only))[:MAX_COMPARED]
     exports = as_json or (output is not None and output.endswith((".csv", ".json")))
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
 

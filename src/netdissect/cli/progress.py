@@ -8,6 +8,8 @@ import sys
 import time
 from typing import IO, Any
 
+from netdissect.render.units import octets
+
 __all__ = ["Progress", "to_file"]
 
 _AFTER_SECONDS = 1.0
@@ -51,7 +53,7 @@ class Progress:
             return f"{done / 1e6:.0f} MB read"
         filled = min(_BAR_COLUMNS, _BAR_COLUMNS * done // total)
         bar = "=" * filled + " " * (_BAR_COLUMNS - filled)
-        return f"[{bar}] {100 * done // total}% of {total / 1e6:.0f} MB"
+        return f"[{bar}] {100 * done // total}% of {octets(total)}"
 
     def clear(self) -> None:
         """Take the line away."""

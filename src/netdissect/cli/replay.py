@@ -26,7 +26,7 @@ __all__ = ["command"]
 )
 @click.option(
     "--tries",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     default=1,
     show_default=True,
     metavar="N",

@@ -11,6 +11,7 @@ import click
 from netdissect._version import __version__
 from netdissect.cli import options
 from netdissect.cli.complete import FILE
+from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import Look, write_file
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.model.errors import UsageError
@@ -66,6 +67,7 @@ def command(
     netdissect report game.pcap -o report.html
     netdissect report client.pcap server.pcap
     """
+    fit_to_write(output, [file, second or "-"])
     with Session(file, choices, quiet=look.quiet) as session:
         size = write_report(session, output, second=second, redact=redact)
         screen = look.screen()

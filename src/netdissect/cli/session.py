@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -90,8 +90,8 @@ _LOST = {
     "MAX_REPORTS": "connections more than can be shown",
     "MAX_LONE": "connections of one datagram are counted only",
     "MAX_ANOMALIES": "of the least severe findings are left out",
-    "MAX_UNCOUNTED": "datagrams were counted before it was known what became of all their units",
-    "MAX_WAITING": "units were counted before all of their late copies can have come",
+    "MAX_UNCOUNTED": "datagrams were counted before earlier ones of flows not yet recognised",
+    "MAX_WAITING": "units were counted before all was known of their copies",
     "MAX_HELD_RECORDS": "datagrams were shown before it was known what became of all their units",
 }
 """Bound of the pipeline -> what is missing where it is hit."""
@@ -229,6 +229,7 @@ class Session:
             processes = processes_for(self.file)
         options = self.choices.options(**hooks)
         found = analyze(self.reader, options=options, processes=processes, anomalies=anomalies)
+        self.progress.clear()
         self.reports, self.anomalies = found.connections, found.anomalies
         self.limits_hit = found.limits_hit
         return found
@@ -244,7 +245,7 @@ class Session:
 
     def records(self) -> Iterator[DatagramRecord]:
         """Yield a record per datagram, in order of frames."""
-        for item in self.both():
+        for item in self.both(timeline=False):
             if isinstance(item, DatagramRecord):
                 yield item
 
@@ -276,9 +277,11 @@ class Session:
             bounds=None if reading is None else reading.bounds,
         )
 
-    def both(self) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-        """Yield records and timeline in one pass; afterwards `reports` and `anomalies` are filled,
-        where they are kept.
+    def both(
+        self, *, timeline: bool = True
+    ) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
+        """Yield records, and the timeline, in one pass; afterwards `reports` and `anomalies` are
+        filled, where they are kept.
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
@@ -292,7 +295,7 @@ class Session:
             on_report=None if self.keeps_reports else self.forget,
         )
         pipeline = Pipeline(self.ahead(options), recorder=records.recorder, observer=records)
-        yield from iter_both(self.reader, records, pipeline)
+        yield from iter_both(self.reader, records, pipeline, timeline=timeline)
         self.collect(pipeline)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
@@ -317,7 +320,9 @@ class Session:
             reports.append(report)
 
         counted = Counted(count)
-        options = self.ahead(self.choices.options(on_report=over))
+        options = self.choices.options(on_report=over)
+        if self.only is not None:
+            options = self.ahead(options)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(self.reader, counted, pipeline, told)
         self.collect(pipeline)
@@ -333,6 +338,37 @@ class Session:
             return None
         self._looked = first_look(self.file, self.choices.options(**hooks), processes=None)
         return None if self._looked is None else self._looked.connections
+
+    def ends(self, wanted: Collection[int] | None) -> set[frozenset[str]] | None:
+        """Return the endpoints of connections, where a first look has shown that there are others;
+        None where all packets are wanted.
+        """
+        looked = self._looked
+        if looked is None or wanted is None or len(looked.connections) <= len(wanted):
+            return None
+        reports = looked.connections.of(set(wanted))
+        return {frozenset((report.client, report.server)) for report in reports}
+
+    @property
+    def other_datagrams(self) -> int:
+        """Return how many datagrams of no known protocol a first look has shown."""
+        return 0 if self._looked is None else self._looked.other_datagrams
+
+    def settle(self, wanted: Collection[int]) -> bool:
+        """Take the reports of the first look instead of those of wanted connections alone; return
+        whether these were the same.
+        """
+        looked, mine = self._looked, self.reports
+        if looked is None:
+            return True
+        self.reports, self.limits_hit = looked.connections, looked.limits_hit
+        both = ((mine.by_number(each), self.reports.by_number(each)) for each in wanted)
+        return all(
+            one is not None
+            and other is not None
+            and (one.first_frame, one.datagrams) == (other.first_frame, other.datagrams)
+            for one, other in both
+        )
 
     def ahead(self, options: Options, most: int | None = None) -> Options:
         """Return the options with what a first look at the whole file has shown, where it can be

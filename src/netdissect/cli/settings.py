@@ -19,7 +19,7 @@ from typing import Any
 
 from netdissect.model.diagnosis import Limits
 from netdissect.model.errors import UsageError, did_you_mean, reason
-from netdissect.model.files import read_text
+from netdissect.model.files import parse_toml, read_text
 from netdissect.model.text import quoted
 from netdissect.system.accounts import as_caller, home_of_caller, is_private
 
@@ -151,6 +151,7 @@ KEYS: tuple[Key, ...] = (
             ("jitter", 600_000, "ms that 5% of the round trips are longer than the median"),
             ("slow_receiver", 600_000, "ms that a receive window is closed in all"),
             ("late_delivery", 600_000, "ms that a unit comes later than the path allows"),
+            ("rate_limited", 3_600, "seconds in a row at a limit of the rate"),
         )
     ),
     Key("endpoints", dict, None, None, {}, '"address:port" or address -> name to show'),
@@ -330,16 +331,12 @@ def _parsed(key: Key, text: str) -> Any:
 
 def _read(path: Path) -> dict[str, Any]:
     """Return the values of a file by dotted name, each of the right kind."""
-    import tomllib  # noqa: PLC0415 - only where a file exists
-
     try:
         with as_caller():  # where Python itself may not be theirs to read
             text = read_text(path, MAX_FILE_OCTETS)
-        tree = tomllib.loads(text)
+        tree = parse_toml(text)
     except ValueError as error:
         raise UsageError(f"{path}: {reason(error)}") from error
-    except RecursionError:
-        raise UsageError(f"{path}: nested too deeply") from None
     keys = {key.name: key for key in KEYS}
     found: dict[str, Any] = {}
     for section, values in tree.items():

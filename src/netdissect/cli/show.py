@@ -15,7 +15,7 @@ __all__ = ["command"]
 
 
 @click.command("show")
-@options.capture({"frame": click.IntRange(min=1)})
+@options.capture({"frame": options.COUNT})
 @options.narrowed
 @options.count
 @click.option(

@@ -27,7 +27,7 @@ __all__ = ["command"]
 @click.option(
     "--connection",
     "connections",
-    type=click.IntRange(min=1),
+    type=options.COUNT,
     multiple=True,
     metavar="N",
     help="All frames of a connection; may be given several times.",

@@ -10,6 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
+from netdissect.cli.editing import fit_to_write
 from netdissect.cli.live import LiveSession, load
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, Match
@@ -64,7 +65,7 @@ _LATE = (
     help="Write what is captured: pcapng, or pcap where FILE ends so; `-` is standard output.",
 )
 @click.option(
-    "-c", "--count", "packets", type=click.IntRange(min=1), metavar="N", help="End after N packets."
+    "-c", "--count", "packets", type=options.COUNT, metavar="N", help="End after N packets."
 )
 @click.option(
     "-a",
@@ -160,6 +161,8 @@ def command(
     where, names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
     served = None if metrics is None else _endpoint(metrics)
+    if file is not None and write is not None:
+        fit_to_write(write, [file])
     taken = _session(interface, file, write, choices, quiet=look.quiet, show=show, rest=rest)
     with taken as session:
         match = Match.of(display_filter, session)

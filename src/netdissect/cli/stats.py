@@ -25,7 +25,7 @@ __all__ = ["command"]
 
 
 @click.command("stats")
-@options.capture({"connection": click.IntRange(min=1)}, second=True)
+@options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @click.option(
     "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of a span: 1s, 100ms ..."
@@ -98,10 +98,10 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
 
     def count(
         number: int, _protocol: str, direction: int, time_ns: int, octets: int,
-        kinds: Sequence[str | None],
+        repeated: bool,
     ) -> None:  # fmt: skip
         if connection in (None, number):
-            table.datagram(direction, time_ns, octets, kinds)
+            table.datagram(direction, time_ns, octets, repeated=repeated)
 
     def told(item: UnitRecord | ConnectionEvent) -> None:
         if connection is not None and item.connection != connection:
@@ -134,7 +134,7 @@ def _observed(
             if isinstance(item, UnitRecord):
                 table.tell(item)
         rows = table.rows()
-        both.observed.spans(rows, connection)
+        both.observed.spans(rows, connection, both.window)
         return rows
 
 
@@ -167,4 +167,5 @@ def _facts(messages: list[MessageRecord]) -> list[Reliability]:
 
 def _datagram(table: Intervals, record: DatagramRecord, kinds: Sequence[str | None]) -> None:
     if record.direction is not None:
-        table.datagram(record.direction, record.time_ns, record.length, kinds)
+        repeated = bool(kinds) and "original" not in kinds
+        table.datagram(record.direction, record.time_ns, record.length, repeated=repeated)

@@ -45,7 +45,9 @@ _NAMED = 10
 @click.option(
     "--interval", type=LENGTH, default="1m", metavar="TIME", help="Length of a span: 1m, 10s ..."
 )
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; one per core.")
+@click.option(
+    "--workers", type=click.IntRange(1, 1024), metavar="N", help="Processes; one per core."
+)
 @click.option("--scheduler", metavar="URL", help="A Dask scheduler that runs: tcp://host:8786.")
 @click.option("--summary", is_flag=True, help="Afterwards show what the dataset answers.")
 @click.option(

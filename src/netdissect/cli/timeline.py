@@ -46,7 +46,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 
 
 @click.command("timeline")
-@options.capture({"connection": click.IntRange(min=1)}, second=True)
+@options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @options.count
 @click.option(

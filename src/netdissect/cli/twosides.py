@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from netdissect.cli.options import PART, Part
 from netdissect.cli.session import Session, missing
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
@@ -37,8 +38,37 @@ class TwoSides(Closing):
             raise UsageError("-Y is for one capture: leave the second one or the filter out")
         self.session = session
         self.second = second
-        self.joined = join(session.file, second, options=session.choices.options())
-        self.observed = Observed(self.joined)
+        options = session.choices.options()
+        self.joined = join(session.file, second, options=options)
+        self.observed = Observed(self.joined, options.limits)
+        self.part = click.get_current_context().meta.get(PART, Part())
+        self.window = self._window()
+        """(from, to) of what is wanted, ns; None = open."""
+
+    def _window(self) -> tuple[int | None, int | None]:
+        start, end, frames, _ = self.part
+        if not frames:
+            first_ns = self.first_ns or 0
+            return (
+                None if start is None else first_ns + start,
+                None if end is None else first_ns + end,
+            )
+        low, high = start or 0, end or 0
+        near = (self.joined.fate(0, frame).common_ns for frame in range(low, high + 1))
+        known = [moment for moment in near if moment]
+        return (min(known), max(known)) if known else (0, 0)
+
+    def _wanted(self, connection: int | None, number: int, *moments: int) -> bool:
+        """Return whether a connection is wanted, and any of some moments."""
+        start, end = self.window
+        return (
+            connection in (None, number)
+            and (not self.part.connections or number in self.part.connections)
+            and any(
+                (start is None or start <= moment) and (end is None or moment <= end)
+                for moment in moments
+            )
+        )
 
     def close(self) -> None:
         """Let go of both."""
@@ -54,7 +84,17 @@ class TwoSides(Closing):
     @property
     def reports(self) -> Reports:
         """Return the connections of the first capture that both have."""
-        return self.joined.reports[0].of(set(self.observed.numbers()))
+        start, end = self.window
+        every = self.joined.reports[0].of(set(self.observed.numbers()))
+        return every.of(
+            {
+                report.connection
+                for report in every
+                if report.connection in (self.part.connections or {report.connection})
+                and (start is None or start <= report.last_time_ns)
+                and (end is None or report.first_time_ns <= end)
+            }
+        )
 
     @property
     def first_ns(self) -> int | None:
@@ -72,7 +112,12 @@ class TwoSides(Closing):
         first, other = self._open()
         with first, other:
             for item in self.observed.timeline((first.timeline(), other.timeline())):
-                if connection in (None, item.connection):
+                moments = (
+                    [copy.time_ns for copy in item.copies]
+                    if isinstance(item, UnitRecord)
+                    else [item.time_ns]
+                )
+                if self._wanted(connection, item.connection, *moments):
                     yield item
 
     def flights(self, connection: int | None) -> Iterator[Flight]:
@@ -81,5 +126,5 @@ class TwoSides(Closing):
         first, other = self._open()
         with first, other:
             for flight in self.observed.flights((first.records(), other.records())):
-                if connection in (None, flight.record.connection):
+                if self._wanted(connection, flight.record.connection or 0, flight.moment_ns):
                     yield flight

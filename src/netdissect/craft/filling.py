@@ -1,62 +1,224 @@
-"""Layers filled with the values that the tree of a payload shows."""
+"""Layers filled with values as the tree of a payload shows them: the walker, the other way round.
+
+What a payload holds behind its first fields is of a layer that only its bytes name. So it is built
+as the layer that is the likeliest, read, and built again as what it reads as.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
-from scapy.fields import BitField
+from scapy.packet import Packet, Raw
+from scapy.volatile import RandBin, RandNum, RandString
 
 from netdissect.layers.base import Layer
-from netdissect.layers.fields import Items, NulString, innermost
+from netdissect.layers.fields import Embedded, IfLeft, Items, LsbTail, Tail, innermost
+from netdissect.wire.bits import BitString
 
-__all__ = ["Fields", "filled", "plain", "unshown"]
+__all__ = [
+    "REFUSED",
+    "Fields",
+    "chosen",
+    "filled",
+    "fitting",
+    "holds_octets",
+    "of_json",
+    "shown_names",
+]
 
 Fields: TypeAlias = Mapping[str, Any]
 """Values by name, as `decode --json` prints them."""
+REFUSED = (
+    ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, struct.error,
+)  # fmt: skip
+"""What is raised for values that are no packet: fields of Scapy raise whatever struct, int or str
+raise.
+"""
+_Choose: TypeAlias = Callable[[bytes], type[Layer]]
+
+_GUESSES = 4
+"""Layers tried for the same values at most."""
+_SIZES = 9
+"""Bytes of a message whose size decides what it is, at most, and one."""
 
 
-def filled(
-    layer: type[Layer], values: Fields, taken: Callable[[Any, Any], Any] | None = None, **more: Any
-) -> Any:
-    """Return a packet of those values that are fields of the layer, under the names that the tree
-    shows them by; `taken` (field, value) returns one as its field takes it.
+def shown_names(layer: type[Layer]) -> list[str]:
+    """Return the names under which the tree shows the fields of a layer."""
+    return [_shown(field) for field in layer.fields_desc]
+
+
+def _shown(field: Any) -> str:
+    name: str = getattr(innermost(field), "shown", field.name)
+    return name
+
+
+def chosen(
+    choose: _Choose, values: Fields, start: type[Layer] | None = None, *, unknown: bool = False
+) -> Packet:
+    """Return values as the layer that their own bytes name, with the bytes that trail it.
+
+    Args:
+        choose: names the layer of some bytes.
+        values: the fields.
+        start: what to build first; None = what no bytes are.
+        unknown: that is the layer of what is not known: it stays where another lacks its values.
+
+    Raises:
+        ValueError: two of the values state the same bytes, and differ.
     """
-    packet = layer()
-    for field in layer.fields_desc:
-        value = values.get(getattr(field, "shown", field.name))
-        if value is not None and field.name not in more:
-            packet.fields[field.name] = (taken or plain)(field, value)
-    packet.fields.update(more)
+    layer = choose(b"") if start is None or not values else start
+    first = packet = filled(layer, values)
+    tail = _shown(first.fields_desc[-1]) if _has_tail(first) else ""
+    for _ in range(_GUESSES):
+        # Where the bytes of the tail are not stated, how many there are decides.
+        sizes = range(_SIZES if packet is first and tail and tail not in values else 1)
+        likely = [choose(bytes(packet) + bytes(size)) for size in sizes]
+        found = max(likely, key=lambda each: len(values.keys() & shown_names(each)))
+        names = shown_names(found)
+        # What lacks its first field is not what these values were read as.
+        if found is layer or (names and names[0] not in values):
+            break
+        if unknown and packet is first and {*shown_names(layer)} & values.keys() - {*names}:
+            break
+        layer, packet = found, filled(found, values)
+    own = [name for name in shown_names(layer) if name in values]
+    if tail in values and tail not in own:
+        # The same bytes stand there twice: under one name, and as fields.
+        own = [name for name in own if name not in shown_names(type(first))]
+        if own and bytes(first) != bytes(packet):
+            told = f"{tail} says otherwise than {', '.join(own)}"
+            raise ValueError(f"{told}: change both, or leave out {tail}")
+        packet = packet if own else first
+    trailing = values.get("trailing")
+    if isinstance(trailing, str) and "trailing" not in packet.fieldtype and not packet.payload:
+        packet.add_payload(Raw(bytes.fromhex(trailing)))
     return packet
 
 
-def plain(outer: Any, value: Any) -> Any:
-    """Return a value of JSON as its field takes it."""
-    field = innermost(outer)
-    if isinstance(value, list):
-        kind = getattr(field, "item", None)
-        return value if kind is None else [filled(kind, each) for each in value]
-    if isinstance(value, str) and isinstance(field.default, bytes):
-        return value.encode("utf-8", "surrogateescape")
-    return float(value) if isinstance(value, str) else value
+def _has_tail(packet: Packet) -> bool:
+    return bool(packet.fields_desc) and isinstance(packet.fields_desc[-1], Tail)
 
 
-def unshown(outer: Any, value: Any) -> Any:
-    """Return a value of the tree as its field takes it.
+def filled(layer: type[Layer], values: Fields) -> Any:
+    """Return a packet of those values that are fields of the layer, and of its payload.
 
     Raises:
-        ValueError: it has more or fewer bytes than the field, or more bits.
+        ValueError, TypeError: one is not of its field's kind, or does not fit.
     """
-    field = innermost(outer)
-    if isinstance(field, Items):
-        return [filled(field.item, each, unshown) for each in value]
-    if isinstance(field, BitField) and not 0 <= value < 1 << field.size:
-        raise ValueError(f"{field.name} = {value} has more than {field.size} bits")
-    if isinstance(field.default, bytes) and not isinstance(field, NulString):
-        octets = bytes.fromhex(value)
-        # Fields of a fixed size would cut or fill what they are given.
-        if field.fmt.endswith("s") and len(octets) != field.sz:
-            raise ValueError(f"{field.name} has {field.sz} bytes, not {len(octets)}")
-        return octets
-    return field.any2i(None, value)
+    packet = layer()
+    bits = 0.0
+    for outer in layer.fields_desc:
+        field = innermost(outer)
+        given = _given(outer, field, values, packet)
+        if given is None:
+            if isinstance(outer, IfLeft):
+                packet.fields[outer.name] = None  # the tree shows what is there
+            continue
+        try:
+            value = of_json(field, given, packet)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{_shown(outer)}: {error}") from None
+        if isinstance(field, LsbTail):
+            # The last bits were shown filled up to a byte: as many as end the message on one.
+            value = BitString(value, 8 * len(value) - int(8 * bits) % 8)
+        packet.fields[outer.name] = value
+        bits += field.i2len(packet, value) if value is not None else 0
+    shows = getattr(layer, "shows", None)
+    if shows is not None:
+        inner = values.get(shows) if shows else values
+        if inner:
+            packet.add_payload(chosen(partial(packet.payload_layer, values), inner))
+    if isinstance(packet, Layer):
+        packet.take_shown(values, filled)
+    return packet
+
+
+def _given(outer: Any, field: Any, values: Fields, packet: Any) -> Any:
+    """Return what the tree shows of a field: where it could not be read, under its own name."""
+    if getattr(field, "inline", False) and outer.name not in values:
+        return values if values.keys() & shown_names(field.choose(packet, b"")) else None
+    shown = values.get(_shown(outer), values.get(outer.name))
+    raw = values.get(f"{outer.name}_raw")
+    return shown if raw is None or field.plain(raw) != shown else raw
+
+
+def of_json(field: Any, value: Any, packet: Any = None) -> Any:
+    """Return a value of JSON as its field takes it; `packet` holds the fields before it.
+
+    Raises:
+        ValueError: it does not fit the field.
+        TypeError: it is of another kind.
+    """
+    field = innermost(field)
+    if getattr(field, "holds_packets", 0):
+        return _packets(field, value, packet)
+    if getattr(field, "islist", 0):
+        if not isinstance(value, list):
+            raise TypeError("is no list")
+        return field.any2i(None, value)
+    if holds_octets(field) and not isinstance(value, int):
+        return _octets(field, value)
+    if isinstance(value, str) and str(getattr(field, "fmt", "")).endswith(("f", "d")):
+        return float(value)  # what JSON has no number for
+    return fitting(field, field.any2i(None, value))
+
+
+def _packets(field: Any, value: Any, packet: Any) -> Any:
+    """Return the layers in a field; of one that could not be read there are bytes."""
+    if isinstance(value, str):
+        return Raw(bytes.fromhex(value))
+    if field.islist:
+        return [_item(field, packet, each) for each in value]
+    if isinstance(field, Embedded):
+        known = field.start is None
+        return chosen(partial(field.choose, packet), value, field.start, unknown=not known)
+    return filled(field.cls, value)
+
+
+def _octets(field: Any, value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError("is no text of hexadecimal digits")
+    if hasattr(field, "plain"):
+        return value.encode("utf-8", "surrogateescape")
+    octets = bytes.fromhex(value)
+    # Fields of a fixed size would cut or fill what they are given.
+    if str(field.fmt).endswith("s") and len(octets) != field.sz:
+        raise ValueError(f"has {field.sz} bytes, not {len(octets)}")
+    return octets
+
+
+def _item(field: Any, packet: Any, values: Any) -> Any:
+    """Return an item of a list, of the layer that its bytes name where there are several."""
+    if not isinstance(field, Items) or field.choose is None:
+        return filled(field.cls, values)
+    return chosen(partial(field.layer, packet), values, field.item)
+
+
+def holds_octets(field: Any) -> bool:
+    """Return whether the field's values are bytes: by its default, else by what it would draw."""
+    if isinstance(field.default, (bytes, int)):
+        return isinstance(field.default, bytes)
+    return isinstance(field.randval(), (RandBin, RandString))
+
+
+def fitting(field: Any, value: Any) -> Any:
+    """Return the value, unless it is of another kind than the field's, or does not fit its bits:
+    it would be cut to them.
+
+    Raises:
+        ValueError: it has more bits.
+        TypeError: it is of another kind.
+    """
+    size = getattr(field, "size", 0)
+    if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):
+        raise TypeError("is no whole number")
+    if isinstance(value, (str, list, dict)) and (size or isinstance(field.randval(), RandNum)):
+        raise TypeError("is no number and no name of one")
+    if not isinstance(size, int) or not size:
+        return value
+    if isinstance(value, int) and not -(1 << abs(size) - 1) <= value < 1 << abs(size):
+        raise ValueError(f"does not fit {abs(size)} bits")
+    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.diagnosis import words
-from netdissect.diagnosis.measures import MIN_SENT
+from netdissect.diagnosis.measures import MIN_SENT, closed_window, limit_of
 from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
@@ -29,7 +29,8 @@ def cause_of(
     if ending.how in ("never-answered", "gave-up"):
         return _plain(report, ending, "no-answer", "cannot tell")
     span = deciding(report)
-    if span is not None:
+    limited = [way for way in (0, 1) if limit_of(report, way, limits) is not None]
+    if span is not None and (span.to_ns is None or not limited):
         confidence = words.whose(report, span)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
@@ -37,7 +38,7 @@ def cause_of(
         )  # fmt: skip
     if ending.how == "quality":
         return _plain(report, ending, "quality", ending.confidence)
-    lossy = [
+    lossy = limited or [
         direction
         for direction, part in enumerate(loss)
         if part.basis != "bound"  # impatient senders repeat as much on a clean path
@@ -47,10 +48,24 @@ def cause_of(
     if lossy:
         worst = max(lossy, key=lambda direction: loss[direction].share or 0.0)
         text = words.loss_text(worst, loss[worst])
+        limit = limit_of(report, worst, limits)
+        if limit is not None:
+            text += f" The rate was limited: {limit.text}."
         direction = worst if len(lossy) == 1 else None
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
             "certain", text,
+        )  # fmt: skip
+    return _stalled(report, ending, limits)
+
+
+def _stalled(report: ConnectionReport, ending: Ending, limits: Limits) -> Cause:
+    """Return that a program did not read, where it did not, else that nothing bad was seen."""
+    side, closed_ms = closed_window(report)
+    if closed_ms >= limits.slow_receiver:
+        return Cause(
+            "slow-receiver", side, report.first_time_ns, report.last_time_ns, None, None,
+            "certain", words.slow_text(SIDES[side], closed_ms),
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
     return _plain(report, ending, what, ending.confidence if what == "closed" else "cannot tell")
@@ -78,7 +93,7 @@ def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[
     bad = _BADNESS.get(ending.how, 0)
     if cause.what in ("silence", "one-way"):
         bad = max(bad, _RECOVERED if cause.to_ns is not None else _BADNESS["silent"])
-    elif cause.what == "loss":
+    elif cause.what in ("loss", "slow-receiver"):
         bad = max(bad, _LOSSY)
     share = max(part.share or 0.0 for part in loss)
     warned = bool(report.anomalies.get("warn") or report.anomalies.get("error"))

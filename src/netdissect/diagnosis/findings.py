@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT
+from netdissect.diagnosis.measures import BY_DESIGN, MIN_SENT, limit_of
 from netdissect.model.diagnosis import Diagnosis, Limits
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, SpaceReport
@@ -50,6 +50,7 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
         if known and 100 * (part.share or 0.0) > limits.high_loss:
             text = f"{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
             yield Found("high-loss", direction, text, evidence={"basis": part.basis, **span})
+        yield from _limit(report, direction, limits)
     for space in report.spaces:
         yield from _resends(space, found, span, limits)
         yield from _bursts(space, report, limits)
@@ -63,6 +64,18 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
                 worst.frame, worst.time_ns, {"basis": "inferred", "units": late.beyond, **span},
             )  # fmt: skip
     yield from _end(report, found)
+
+
+def _limit(report: ConnectionReport, direction: int, limits: Limits) -> Iterator[Found]:
+    found = limit_of(report, direction, limits)
+    if found is not None:
+        basis = "observed" if found.unit == "bytes" else "told"
+        yield Found(
+            "rate-limited", direction, found.text, found.first_frame, found.from_ns,
+            {"basis": basis, "per_second": found.per_second, "unit": found.unit,
+             "queue_ms": found.queue_ms, "from_ns": found.from_ns, "to_ns": found.to_ns,
+             "frames": [found.first_frame, found.last_frame]},
+        )  # fmt: skip
 
 
 def _resends(
@@ -95,7 +108,7 @@ def _lossy(found: Diagnosis, limits: Limits) -> bool:
 
 
 def _bursts(space: SpaceReport, report: ConnectionReport, limits: Limits) -> Iterator[Found]:
-    if report.vantage != SIDES[1 - space.direction]:
+    if report.vantage != SIDES[1 - space.direction] or report.misses_frames:
         return
     for burst in space.bursts:
         if burst.count >= limits.burst_loss:

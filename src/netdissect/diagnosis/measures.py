@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from netdissect.model.diagnosis import Around, Burst, Lag, Late, Loss
+from netdissect.model.diagnosis import Around, Burst, Ceiling, Lag, Late, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan, RttSummary, SpaceReport
 
-__all__ = ["MIN_SENT", "around_of", "lag_of", "loss_of", "spans"]
+__all__ = ["MIN_SENT", "around_of", "closed_window", "lag_of", "limit_of", "loss_of", "spans"]
 
 MIN_SENT = 20
 """Units of a direction before a share of them means anything."""
@@ -34,9 +35,9 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
     if report.vantage == SIDES[1 - direction]:
         seen = _seen_beside_receiver(spaces)
         if seen is not None:
-            return seen
-    if report.quiet:
-        return _UNKNOWN  # what was sent into the dark is no bound
+            return replace(seen, basis="bound") if report.misses_frames else seen
+    if report.quiet or report.misses_frames:
+        return _UNKNOWN  # what was sent into the dark, or is not here, is no bound
     return _by_resends(spaces)
 
 
@@ -69,6 +70,23 @@ def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
     ]
     # Where messages travel in numbered datagrams, it is those that get lost.
     return max(once, key=lambda space: (space.never_seen, space.units), default=None)
+
+
+def limit_of(report: ConnectionReport, direction: int, limits: Limits) -> Ceiling | None:
+    """Return the limit of a direction's rate: what its receiver told shows it, else the numbers
+    missing next to it; None where there is none that lasts.
+    """
+    missing, told = report.ceilings[direction]
+    found = told or (missing if report.vantage == SIDES[1 - direction] else None)
+    return found if found is not None and found.seconds >= limits.rate_limited else None
+
+
+def closed_window(report: ConnectionReport) -> tuple[int, float]:
+    """Return which side's receive window was closed longest, and for how many milliseconds."""
+    closed = [(space.extra.get("window_closed_ms"), space.direction) for space in report.spaces]
+    known = [(ms, side) for ms, side in closed if isinstance(ms, (int, float))]
+    longest_ms, side = max(known, default=(0.0, 0))
+    return side, longest_ms
 
 
 def around_of(report: ConnectionReport, span: QuietSpan) -> Around:

@@ -16,6 +16,7 @@ __all__ = [
     "not_the_network",
     "plain_cause",
     "second_capture",
+    "slow_text",
     "span_text",
     "verdict",
     "whose",
@@ -46,6 +47,8 @@ def verdict(
             if part.share is not None and part.share >= 0.005  # noqa: PLR2004 - half a percent
         ]
         more.append("lost: " + ", ".join(shares))
+    elif cause.what == "slow-receiver":
+        more.append("t" + cause.text[1:].partition(":")[0])
     return "; ".join((main, *more)) + "."
 
 
@@ -131,7 +134,7 @@ def whose(report: ConnectionReport, span: QuietSpan) -> str:
         sure = report.vantage == side and span.asked >= MANY_ASKED and not _renewed(report, span)
         return "likely" if sure else "cannot tell"
     if report.vantage == side:
-        return "certain"
+        return "cannot tell" if report.misses_frames else "certain"
     return "likely" if report.vantage == other and _went_on(report, span) else "cannot tell"
 
 
@@ -166,6 +169,14 @@ def loss_text(direction: int, loss: Loss) -> str:
             " lost, there or of the acknowledgements that came back."
         )
     return f"{share} of what went from {_ARROWS[direction]} was lost: {how}."
+
+
+def slow_text(side: str, closed_ms: float) -> str:
+    """Return what is said of a side whose program does not read."""
+    return (
+        f"The {side} took nothing for {closed_ms / 1e3:.1f} s in all: its receive window was"
+        " closed, for its program did not read."
+    )
 
 
 def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:

@@ -70,7 +70,7 @@ def script(facts: Mapping[str, Any]) -> str:
 
 def _protocol(name: str, known: Mapping[str, Any]) -> str:
     found = import_module(f"netdissect.layers.{name}.tables")
-    made = _Maker(getattr(found, "NAMES", {}))
+    made = _Maker()
     layers = {made.called(layer): made.layer(layer) for layer in layers_of(layer_module(name))}
     return _lua(
         {
@@ -168,9 +168,7 @@ def _expression(node: ast.AST) -> str:  # noqa: PLR0911 - one a kind of node
 class _Maker:
     """Makes the steps of layers, and gathers what kind each field is of."""
 
-    def __init__(self, names: Mapping[str, str] | None = None) -> None:
-        self.names = names or {}
-        """Name in a layer -> that in trees and filters, where a finisher gives another."""
+    def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
         self._called: dict[type[Layer], str] = {}
 
@@ -203,7 +201,6 @@ class _Maker:
                 break
             field = field.fld
         shown = getattr(field, "shown", field.name)
-        shown = self.names.get(shown, shown)
         step = {"n": field.name, "s": shown, **self._kind(field), **more}
         if isinstance(field, Field) and not isinstance(field.default, (bytes, list)):
             plain = getattr(field, "plain", None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from netdissect.model.dissection import FieldNode
 from netdissect.model.errors import did_you_mean, reason
-from netdissect.model.files import read_text
+from netdissect.model.files import parse_toml, read_text
 from netdissect.model.text import quoted
 from netdissect.wire.cursor import Cursor, OutOfData, Sink
 from netdissect.wire.values import Values
@@ -151,7 +150,7 @@ def load_schema(
                 place = "" if isinstance(fault, SchemaError) else f"{path}: "
                 raise SchemaError(f"{place}{fault}") from None
     try:
-        data = tomllib.loads(text) if str(path).endswith(".toml") else json.loads(text)
+        data = parse_toml(text) if str(path).endswith(".toml") else json.loads(text)
     except ValueError as fault:
         raise SchemaError(f"{path}: {reason(fault)}") from None
     except RecursionError:

@@ -206,7 +206,10 @@ class Walker:
             depth=depth + 1,
         )
         self.trailing(child, octets, used)
-        node.children.append(child)
+        if field.inline and child.children:
+            node.children += child.children
+        else:
+            node.children.append(child)
         return len(octets)
 
     def _padding(self, value: int, node: FieldNode, offset: int, length: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from netdissect.export.json import SCHEMA
 from netdissect.export.json import _round as rounded
 from netdissect.export.json import _rtt as rtt
+from netdissect.model.diagnosis import Ceiling
 from netdissect.model.joined import (
     Fate,
     FateRow,
@@ -97,6 +98,7 @@ def _way(way: WayReport, captures: tuple[int, int]) -> dict[str, Any]:
         "jitter_ms": rounded(way.jitter_ms),
         "burst_count": way.burst_count,
         "bursts": [burst._asdict() for burst in way.bursts],
+        "ceiling": None if way.ceiling is None else _ceiling(way.ceiling),
         "retransmissions": {
             "needed": way.resends.needed,
             "spurious": way.resends.spurious,
@@ -107,6 +109,21 @@ def _way(way: WayReport, captures: tuple[int, int]) -> dict[str, Any]:
                 for space, counts in way.resends.spaces.items()
             },
         },
+    }
+
+
+def _ceiling(limit: Ceiling) -> dict[str, Any]:
+    return {
+        "per_second": limit.per_second,
+        "unit": limit.unit,
+        "seconds": limit.seconds,
+        "sent": limit.sent,
+        "lost": limit.lost,
+        "from_ns": limit.from_ns,
+        "to_ns": limit.to_ns,
+        "first_frame": limit.first_frame,
+        "last_frame": limit.last_frame,
+        "queue_ms": rounded(limit.queue_ms),
     }
 
 

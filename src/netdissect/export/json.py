@@ -388,6 +388,7 @@ def capture_info(
         "truncated_at": info.truncated_at,
         "damage": info.damage,
         "drops": info.drops,
+        "limits_hit": info.limits_hit,
         "protocols": {
             name: {"datagrams": datagrams, "connections": connections}
             for name, (datagrams, connections) in sorted(protocols.items())

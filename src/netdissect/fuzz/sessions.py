@@ -26,9 +26,15 @@ _LINGER_SECONDS = 0.05
 _PART_SECONDS = 0.5
 """Time at least that a target has to confirm that a session was left."""
 _LEAVING_LIMIT = 4
-"""Sessions that come or go at once: targets count how many one address may have."""
+"""Sessions that come or go at once, at most: targets count how many one address may have."""
+_CALM_SESSIONS = 32
+"""Sessions without a standstill after which one more may come or go at once; twice as many after
+each standstill."""
 _FAST_SECONDS = 0.02
 """Where a handshake usually takes less than this, cases wait for one, and keep their order."""
+_REST = 4.0
+"""Times as long as a target has stood still, nobody comes after that: most of a run is not spent
+waiting."""
 _WAIT_SECONDS = 1.0
 _TURN_SECONDS = 0.002
 _SPARES_LIMIT = 4
@@ -82,6 +88,9 @@ class Sessions:
         self._next_try = 0.0
         self._next_open = 0.0
         self._numbers = 0
+        self._together = _LEAVING_LIMIT
+        self._calm = 0
+        self._calm_limit = _CALM_SESSIONS
         watch.meanwhile = self._keep
 
     # --- the held session ---------------------------------------------------------------------
@@ -113,24 +122,33 @@ class Sessions:
         return witness and silence <= held.patient_seconds
 
     def replace(self, session: Driver | None) -> None:
-        """Go on with a new session that has shown that the target lives: as the spare while the
-        held one may come back, else in its place. None is a failure: nothing is held.
+        """Go on with a new session that has shown that the target lives: as the spare where the
+        held one is alive too, else in its place. None is a failure: nothing is held.
         """
         if session is None:
             self.release()
             return
         self._report.sessions += 1
         held = self.held
+        silence = 0.0 if held is None else held.silence(time.monotonic())
+        # Before the new one was let in, silence was no sign that this one is over.
         if (
             held is None
             or not held.is_open
-            or held.silence(time.monotonic()) > held.patient_seconds
+            or not held.alive(max(held.patient_seconds, min(silence, self._watch.patience)))
         ):
             self.adopt(session)
             return
+        self._stood_still(silence)
         while len(self._spares) >= self._room:
             self._part(self._spares.popleft().session)
         self._spares.append(_Spare(session, 0.0))
+
+    def _stood_still(self, lasted: float) -> None:
+        """Let fewer sessions come and go: some targets stop for `lasted` seconds over several."""
+        self._next_open = time.monotonic() + _REST * lasted
+        self._together = max(1, self._together // 2)
+        self._calm, self._calm_limit = 0, 2 * self._calm_limit
 
     def renew(self) -> bool:
         """Make sure that a session is held where a spare can take its place; return whether."""
@@ -306,6 +324,9 @@ class Sessions:
 
     def _pace(self, now: float) -> None:
         """Leave time between two sessions: a slow target gets fewer."""
+        self._calm += 1
+        if self._calm >= self._calm_limit:
+            self._calm, self._together = 0, min(self._together + 1, _LEAVING_LIMIT)
         self._next_open = now + self._watch.handshake / _SPARES_LIMIT
 
     def _take_spare(self) -> Driver | None:
@@ -322,7 +343,7 @@ class Sessions:
         the target is not busy with those that come and go.
         """
         busy = len(self._leaving) + sum(each.until > 0 for each in self._spares)
-        return now >= self._next_open and busy < _LEAVING_LIMIT
+        return now >= self._next_open and busy < self._together
 
     def _side(self, stage: str) -> Driver | None:
         """Return a new session in `stage`, None where the target has no time for one or does not

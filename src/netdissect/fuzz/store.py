@@ -162,9 +162,6 @@ class Store:
         except OSError as error:
             self._open.close()
             raise UsageError(f"{folder} holds no run to resume: {error.strerror}") from error
-        if resume:
-            # What was cut off by a kill must not swallow the next case.
-            os.write(self._cases, b"\n")
 
     def read_run(self) -> dict[str, Any]:
         """Return `run.json`.
@@ -180,9 +177,10 @@ class Store:
 
     def past(self) -> PastRun:
         """Read the list of cases of a run that is resumed. Damaged lines are passed over."""
-        past = PastRun()
+        past, whole = PastRun(), 0
         with self._open.reading("cases.jsonl") as file:
             for line in iter(lambda: file.readline(_LINE_OCTETS), b""):
+                whole = file.tell() if line.endswith(b"\n") else whole
                 try:
                     row = json.loads(line)
                     steps = tuple(Step.from_json(each) for each in row["steps"])
@@ -190,6 +188,8 @@ class Store:
                 except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                     continue
                 past.add(case)
+        # What was cut off by a kill must not swallow the next case.
+        os.ftruncate(self._cases, whole)
         with self._open.inside("failures") as failures:
             for name in sorted(failures.names()):
                 try:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final
 
 from netdissect.join.joined import Joined
-from netdissect.model.diagnosis import Around, Cause, Loss
+from netdissect.model.diagnosis import Around, Cause, Limits, Loss
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import Burst, Fate, Flight
 from netdissect.model.packets import SIDES
@@ -27,14 +27,17 @@ MAX_DELAYS: Final = 256
 DARK_NS: Final = 2_000_000_000
 """A direction whose datagrams were all lost for so long was dark."""
 
+_USUAL: Final = Limits()
+
 _Item = UnitRecord | ConnectionEvent
 
 
 class Observed:
     """Turns what each capture holds into what both show."""
 
-    def __init__(self, joined: Joined) -> None:
+    def __init__(self, joined: Joined, limits: Limits = _USUAL) -> None:
         self._joined = joined
+        self._limits = limits
         self._numbers: tuple[dict[int, int], dict[int, int]] = ({}, {})
         """Connection of each capture -> its number in the first one."""
         self._senders: dict[tuple[int, int], int] = {}
@@ -154,18 +157,29 @@ class Observed:
             for burst in way.bursts[:1]
             if burst.end_ns - burst.start_ns >= DARK_NS
         ]
+        shares = [part.share or 0.0 for part in loss]
         cause = found.cause
         if dark:
             cause = _dark(dark)
-        elif cause.what == "loss":
-            worst = max((0, 1), key=lambda way: loss[way].share or 0.0)
+        elif cause.what == "loss" or (
+            100 * max(shares) > self._limits.high_loss
+            and (cause.what in {"none", "closed"} or cause.to_ns is not None)
+        ):
+            worst = shares.index(max(shares))
+            limit = one.ways[worst].ceiling
             where = ("client to server", "server to client")[worst]
             cause = replace(
                 cause,
+                what="loss",
                 direction=worst,
+                from_ns=report.first_time_ns,
+                to_ns=report.last_time_ns,
+                from_frame=None,
+                to_frame=None,
                 confidence="certain",
                 text=f"The network lost {100 * (loss[worst].share or 0):.1f}% of what went from "
-                f"{where}, as both captures show.",
+                f"{where}, as both captures show."
+                + ("" if limit is None else f" The rate was limited: {limit.text}."),
             )
         elif cause.what in {"silence", "one-way"}:
             cause = replace(
@@ -202,17 +216,24 @@ class Observed:
             (loss(0, inside=True), loss(1, inside=True)),
         )
 
-    def spans(self, rows: Sequence[Interval], connection: int | None) -> None:
+    def spans(
+        self,
+        rows: Sequence[Interval],
+        connection: int | None,
+        window: tuple[int | None, int | None] = (None, None),
+    ) -> None:
         """Write observed losses and delays into the rows of `stats`: of datagrams, in the span in
         which they were sent.
 
         Args:
             rows: spans of both directions, in order of time.
             connection: connection of the first capture; None = all.
+            window: (from, to) of what counts, ns; None = open.
 
         """
         if not rows:
             return
+        begin, end = window
         start, span = rows[0].start_ns, rows[0].span_ns
         lookup = {((row.start_ns - start) // span, row.direction): row for row in rows}
         delays: dict[int, list[float]] = {}
@@ -222,7 +243,8 @@ class Observed:
         for capture in (0, 1):
             for _, told, direction in self._joined.sent(capture, self._wanted(connection)):
                 found = lookup.get(((told.common_ns - start) // span, direction))
-                if found is None or told.fate not in _KNOWN:
+                inside = (begin or 0) <= told.common_ns <= (end or told.common_ns)
+                if found is None or not inside or told.fate not in _KNOWN:
                     continue
                 found.decided += 1
                 found.lost += told.fate is Fate.LOST

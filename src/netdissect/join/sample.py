@@ -94,8 +94,6 @@ class Sample:
     """(frame, time since the frame before it in ns) where the clock may have been set."""
     jumps_left_out: int = 0
     flows_left_out: int = 0
-    backwards: int = 0
-    """Frames with an earlier time than the frame before them."""
     shortest: int = NO_LIMIT
     """Captured bytes of the most severely cut payload."""
     datagrams: int = 0
@@ -168,7 +166,6 @@ class _Sampler:
             for frame in batch:
                 time_ns = frame[1]
                 if last_ns is not None and not 0 <= time_ns - last_ns < JUMP_NS:
-                    sample.backwards += time_ns < last_ns
                     self._jump(frame[0], time_ns - last_ns)
                 last_ns = time_ns
             yield batch

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
 from netdissect.join.matching import Lane
 from netdissect.join.table import AMBIGUOUS, REORDERED, FateTable
+from netdissect.model.diagnosis import Ceiling
 from netdissect.model.joined import Burst, Fate, WayReport
+from netdissect.track.ceiling import SECOND_NS, Second, ceiling_of
 from netdissect.track.reservoir import RttReservoir
 
 __all__ = ["MAX_BURSTS", "add_up"]
 
 MAX_BURSTS = 10
 """Runs of lost datagrams that are listed, the longest; all are counted."""
+
+MAX_SECONDS = 3600
+"""Seconds of a direction in which a limit of its rate is looked for."""
+
+_HEAD: Final = 60
+"""Seconds before the first datagram that is looked at: the other capture may begin earlier."""
+_COLUMNS: Final = 4
 
 _SENT: Final = {
     int(Fate.DELIVERED): "delivered",
@@ -37,6 +47,21 @@ class _Way:
     """Lane -> (first frame, last frame, datagrams, start, end) of the run of losses at hand."""
     newest: dict[int, int] = field(default_factory=dict)
     """Lane of the sender -> latest frame of it that has arrived."""
+    begun_ns: int | None = None
+    seconds: array[int] = field(default_factory=lambda: array("q"))
+    """For each second first frame sent, datagrams that came, datagrams lost, sum of delays."""
+
+    def second(self, common_ns: int) -> int | None:
+        """Return where the columns of the second of a moment begin; None beyond the bound."""
+        if self.begun_ns is None:
+            self.begun_ns = common_ns - _HEAD * SECOND_NS
+        index = (common_ns - self.begun_ns) // SECOND_NS
+        if not 0 <= index < MAX_SECONDS + _HEAD:
+            return None
+        at = index * _COLUMNS
+        if at >= len(self.seconds):
+            self.seconds.extend([0] * (at + _COLUMNS - len(self.seconds)))
+        return at
 
 
 def add_up(
@@ -69,6 +94,10 @@ def _sent(way: _Way, frame: int, row: tuple[int, int, int, int, int, int]) -> No
     name = _SENT[fate]
     setattr(report, name, getattr(report, name) + 1)
     report.ambiguous += flags & AMBIGUOUS
+    at = way.second(common)
+    if at is not None:
+        way.seconds[at] = way.seconds[at] or frame
+        way.seconds[at + 2] += fate == Fate.LOST
     if fate == Fate.LOST:
         run = way.runs.get(lane)
         if run is None:
@@ -118,6 +147,10 @@ def _arrived(
     else:
         way.newest[lane] = partner
     delay = common - sent[5]
+    at = way.second(common)
+    if at is not None:
+        way.seconds[at + 1] += 1
+        way.seconds[at + 3] += delay
     way.delays.add(delay)
     if way.last_delay is not None:
         way.changes += 1
@@ -130,4 +163,20 @@ def _report(way: _Way) -> WayReport:
     report.delay = way.delays.summary()
     report.jitter_ms = way.changed_ns / way.changes / 1e6 if way.changes else None
     report.bursts = _longest(report.bursts)
+    report.ceiling = _ceiling(way)
     return report
+
+
+def _ceiling(way: _Way) -> Ceiling | None:
+    """Return the limit of a direction's rate, in datagrams."""
+    rows, begun_ns = way.seconds, way.begun_ns
+    if begun_ns is None or not way.report.lost:
+        return None
+    seconds: list[Second] = []
+    for index in range(len(rows) // _COLUMNS):
+        frame, came, lost, delay_ns = rows[index * _COLUMNS : (index + 1) * _COLUMNS]
+        if seconds or came or lost:
+            start_ns = begun_ns + index * SECOND_NS
+            mean_ns = delay_ns // came if came else 0
+            seconds.append(Second(start_ns, frame, SECOND_NS, mean_ns, came, came, lost))
+    return ceiling_of(seconds)

@@ -126,6 +126,10 @@ class Layer(Packet):  # type: ignore[misc]
     """Concluded values that the walker adds after the fields."""
     is_item: ClassVar[bool] = False
     """True for classes used inside a list: what follows belongs to the next item."""
+    shows: ClassVar[str | None] = None
+    """Name in the tree of what its payload holds; "" = its fields stand beside those of the layer,
+    None = the tree has none of it.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fault: FieldFault | None = None
@@ -156,6 +160,19 @@ class Layer(Packet):  # type: ignore[misc]
     def message_type(cls, _fields: Mapping[str, Any]) -> str | None:
         """Return the type under which this layer counts as a message, None if it is none."""
         return None
+
+    def payload_layer(self, _shown: Mapping[str, Any], octets: bytes) -> type[Any]:
+        """Return the layer of a payload that is built of what the tree of this layer shows; without
+        bytes the likeliest.
+        """
+        return self.guess_payload_class(octets)  # type: ignore[no-any-return]
+
+    def take_shown(
+        self, shown: Mapping[str, Any], build: Callable[[type[Layer], Mapping[str, Any]], Any]
+    ) -> None:
+        """Take what the tree shows of this layer that is neither a field nor the payload; `build`
+        makes a packet of a layer and such values.
+        """
 
     def do_dissect(self, s: bytes) -> bytes:
         """Read the fields; stop at the first that fails and keep the ones before it."""

@@ -123,6 +123,20 @@ class _Enum:
         return x
 
 
+class _Octets:
+    """Display and random values of bytes of any number, shared by the fields below."""
+
+    __slots__ = ()
+
+    def i2repr(self, pkt: Any, x: Any) -> str:
+        """Return the bytes as hex."""
+        return bytes(x or b"").hex()
+
+    def randval(self) -> Any:
+        """Return random bytes."""
+        return RandBin(RandNum(0, 40))
+
+
 class LsbBits(_Enum, Field):  # type: ignore[misc]
     """`size` bits, least significant first, at any bit position (see `netdissect.wire.bits`)."""
 
@@ -214,7 +228,7 @@ class LsbVarULong(Field):  # type: ignore[misc]
         return RandNum(0, (1 << self.keep) - 1)
 
 
-class LsbTail(Field):  # type: ignore[misc]
+class LsbTail(_Octets, Field):  # type: ignore[misc]
     """All remaining bits as a `BitString`, re-aligned to its own start; closes the last byte with
     zeros.
     """
@@ -242,14 +256,6 @@ class LsbTail(Field):  # type: ignore[misc]
     def i2len(self, pkt: Any, x: Any) -> float:
         """Return the length in bytes."""
         return insert(x or b"")[1] / 8
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the bytes as hex."""
-        return bytes(x or b"").hex()
-
-    def randval(self) -> Any:
-        """Return random bytes."""
-        return RandBin(RandNum(0, 40))
 
 
 def _close(state: Any, padding: int) -> bytes:
@@ -368,19 +374,11 @@ class IfLeft(Field):  # type: ignore[misc]
         return self.fld.randval()
 
 
-class Tail(StrField):  # type: ignore[misc]
+class Tail(_Octets, StrField):  # type: ignore[misc]
     """All remaining bytes."""
 
     def __init__(self, name: str, default: bytes = b"") -> None:
         StrField.__init__(self, name, default)
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the bytes as hex."""
-        return bytes(x or b"").hex()
-
-    def randval(self) -> Any:
-        """Return random bytes."""
-        return RandBin(RandNum(0, 40))
 
 
 class UserTail(Tail):
@@ -389,37 +387,39 @@ class UserTail(Tail):
     private = OCTETS
 
 
-class SizedBytes(StrField):  # type: ignore[misc]
+def _leading(name: str, size: int, data: bytes) -> bytes:
+    """Return so many bytes; FieldFault `length-beyond-end` where they are not all there."""
+    if 0 <= size <= len(data):
+        return data[:size]
+    raise FieldFault("length-beyond-end", f"{name} wants {size} bytes, {len(data)} are left", data)
+
+
+class SizedBytes(_Octets, StrField):  # type: ignore[misc]
     """`length` bytes, an expression over earlier fields; FieldFault `length-beyond-end` when fewer
     are left.
     """
 
-    __slots__ = ["length", "private"]
+    __slots__ = ["length", "private", "shown"]
 
     def __init__(
-        self, name: str, default: bytes, length: Callable[[Any], int], *, private: str = ""
+        self,
+        name: str,
+        default: bytes,
+        length: Callable[[Any], int],
+        *,
+        private: str = "",
+        shown: str | None = None,
     ) -> None:
         StrField.__init__(self, name, default)
         self.length = length
+        self.shown = shown or name
         self.private = private
         """What it holds that a shared capture should not: a word of `model.dissection`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read exactly the stated number of bytes."""
-        size = self.length(pkt)
-        if size < 0 or size > len(s):
-            raise FieldFault(
-                "length-beyond-end", f"{self.name} wants {size} bytes, {len(s)} are left", s
-            )
-        return s[size:], s[:size]
-
-    def i2repr(self, pkt: Any, x: Any) -> str:
-        """Return the bytes as hex."""
-        return bytes(x or b"").hex()
-
-    def randval(self) -> Any:
-        """Return random bytes."""
-        return RandBin(RandNum(0, 40))
+        octets = _leading(self.name, self.length(pkt), s)
+        return s[len(octets) :], octets
 
 
 class NulString(StrField):  # type: ignore[misc]
@@ -452,10 +452,11 @@ class Embedded(PacketField):  # type: ignore[misc]
     """Another layer in the next `length` bytes (None: in all that are left).
 
     `choose(fields, octets)` names the layer; `fields` is the packet in Scapy and the scope in the
-    walker. FieldFault `length-beyond-end` when fewer bytes are left.
+    walker. FieldFault `length-beyond-end` when fewer bytes are left. Values without bytes are built
+    as `start` until their bytes name another. `inline`: the tree has its fields beside this one.
     """
 
-    __slots__ = ["choose", "length", "shown"]
+    __slots__ = ["choose", "inline", "length", "shown", "start"]
 
     def __init__(
         self,
@@ -464,22 +465,19 @@ class Embedded(PacketField):  # type: ignore[misc]
         length: Callable[[Any], int] | None = None,
         *,
         shown: str | None = None,
+        start: type[Any] | None = None,
+        inline: bool = False,
     ) -> None:
         PacketField.__init__(self, name, None, object)
         self.choose = choose
         self.length = length
         self.shown = shown or name
+        self.start = start
+        self.inline = inline
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
         """Return the bytes of the inner layer."""
-        if self.length is None:
-            return s
-        size = self.length(pkt)
-        if size < 0 or size > len(s):
-            raise FieldFault(
-                "length-beyond-end", f"{self.name} wants {size} bytes, {len(s)} are left", s
-            )
-        return s[:size]
+        return s if self.length is None else _leading(self.name, self.length(pkt), s)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, Any]:
         """Read the inner layer as a Scapy packet."""

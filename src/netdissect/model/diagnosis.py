@@ -12,6 +12,7 @@ __all__ = [
     "Around",
     "Burst",
     "Cause",
+    "Ceiling",
     "Diagnosis",
     "Ending",
     "Lag",
@@ -40,6 +41,8 @@ class Limits:
     """Milliseconds that a receive window is closed in all."""
     late_delivery: int = 200
     """Milliseconds by which a unit that was sent again comes later than the path allows."""
+    rate_limited: int = 10
+    """Seconds in a row in which what arrives stays at a limit, and is lost beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,40 @@ class Burst:
     """The later one."""
     frame: int
     """Its frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """Seconds in a row in which no more than so much of a direction arrived, the rest being lost,
+    while nothing was lost below.
+    """
+
+    per_second: int
+    """What arrived."""
+    unit: str
+    """Of what: `bytes`; `datagrams` where it is told or joined."""
+    seconds: int
+    sent: int
+    """Numbered units of them."""
+    lost: int
+    from_ns: int
+    to_ns: int
+    first_frame: int
+    """First frame of the first second."""
+    last_frame: int
+    """First frame of the last second."""
+    queue_ms: float | None
+    """By how much delays were longer than below; None where that is not known."""
+
+    @property
+    def text(self) -> str:
+        """Return what is said of it."""
+        longer = self.queue_ms is not None and self.queue_ms >= 1
+        return (
+            f"no more than {self.per_second:,} {self.unit} a second arrived for {self.seconds} s: "
+            f"{100 * self.lost / self.sent:.0f}% of what was sent then was lost, and nothing at "
+            "lower rates" + (f"; delays were {self.queue_ms:.0f} ms longer" if longer else "")
+        )
 
 
 @dataclass(slots=True)
@@ -83,7 +120,9 @@ class Cause:
     """Why a connection ended, or why it is bad."""
 
     what: str
-    """`silence`, `one-way`, `loss`, `quality`, `rejected`, `no-answer`, `closed`, `none`."""
+    """`silence`, `one-way`, `loss`, `slow-receiver`, `quality`, `rejected`, `no-answer`, `closed`,
+    `none`.
+    """
     direction: int | None
     """`Direction` that is concerned; None = both, or not known."""
     from_ns: int | None

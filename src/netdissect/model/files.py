@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO, Final
 
 from netdissect.model.errors import UsageError
 
-__all__ = ["numbered_lines", "read_octets", "read_text"]
+__all__ = ["numbered_lines", "parse_toml", "read_octets", "read_text"]
 
 MAX_LINE_OCTETS = 16 * 1024 * 1024
 """Of one line of standard input."""
+_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]++|\\.)*+"?|'[^'\n]*+'?)"""
+_TOKENS: Final = re.compile(
+    r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
+    r"|'''(?:[^']++|'(?!''))*+(?:'''|\Z)"
+    r"|#[^\n]*+"
+    rf"|(?P<long>{_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{64}})"
+    rf"|{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+",
+    re.DOTALL,
+)
+"""What of TOML may hold dots. A `long` one is a dotted key of more than 64 parts: the time that
+Python's reader takes for it grows as the square of their number.
+"""
 
 
 def numbered_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -66,3 +79,20 @@ def read_text(path: str | os.PathLike[str], limit: int) -> str:
         return read_octets(path, limit).decode("utf-8")
     except UnicodeDecodeError as fault:
         raise ValueError(f"not UTF-8 text (byte {fault.start})") from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML says.
+
+    Raises:
+        ValueError: it is none, or deeper than it needs to be; the text says where.
+
+    """
+    import tomllib  # noqa: PLC0415 - only where a file exists
+
+    if any(token["long"] for token in _TOKENS.finditer(text)):
+        raise ValueError("nested too deeply")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+from netdissect.model.diagnosis import Ceiling
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import CaptureInfo, ConnectionReport, RttSummary
 
@@ -181,6 +182,8 @@ class WayReport:
     bursts: list[Burst] = field(default_factory=list)
     """The longest runs of lost datagrams, longest first; at least two each."""
     burst_count: int = 0
+    ceiling: Ceiling | None = None
+    """A limit of the rate, in datagrams that arrived; None where nothing shows one."""
     resends: ResendReport = field(default_factory=ResendReport)
 
     @property

@@ -92,11 +92,6 @@ class Direction(IntEnum):
     """Server to client."""
 
     @property
-    def opposite(self) -> Direction:
-        """Return the other direction."""
-        return Direction(1 - self)
-
-    @property
     def label(self) -> str:
         """Return the name used in output, "c2s" or "s2c"."""
         return "c2s" if self is Direction.C2S else "s2c"

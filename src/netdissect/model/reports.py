@@ -5,15 +5,16 @@ in ms, `None` = not knowable.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from netdissect.model.annotations import Severity
-from netdissect.model.diagnosis import Burst, Diagnosis, Late
+from netdissect.model.diagnosis import Burst, Ceiling, Diagnosis, Late
 from netdissect.model.units import ConnectionEvent, Copy, UnitRecord
 
 __all__ = [
     "Anomaly",
     "CaptureInfo",
+    "Ceilings",
     "ConnectionEvent",
     "ConnectionReport",
     "Copy",
@@ -26,6 +27,9 @@ __all__ = [
     "TimeoutVerdict",
     "UnitRecord",
 ]
+
+
+Ceilings: TypeAlias = tuple[Ceiling | None, Ceiling | None]
 
 
 @dataclass(slots=True)
@@ -240,6 +244,10 @@ class ConnectionReport:
     """The sign that says most of how it ended, where it has no end of its own."""
     near: tuple[bool | None, bool | None] = (None, None)
     """(client, server): whether it is next to the capture; None = not known."""
+    ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None))
+    """By direction: limits of the rate by what is missing here, and by what the receiver told."""
+    misses_frames: bool = False
+    """Whether the capture is known to miss frames of it: what it lacks then proves nothing."""
 
 
 @dataclass(slots=True)
@@ -290,3 +298,5 @@ class CaptureInfo:
     """What is wrong there."""
     drops: int | None = None
     """Datagrams that the capturing kernel or program lost, where the file says so."""
+    limits_hit: dict[str, int] = field(default_factory=dict)
+    """Named bound of the facts above -> how many were left out for it."""

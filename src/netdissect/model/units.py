@@ -30,6 +30,8 @@ class Copy:
     """Attempts that remained after this copy; None where the dialect has no limit."""
     doubtful: bool
     """True while the next number of its space is still to say who made it."""
+    by_place: bool
+    """True where its kind hangs on where the capture was taken."""
     fate: str | None
     """Label of the `Fate` that a second capture shows; None without one."""
     delay_ms: float | None
@@ -44,6 +46,7 @@ class Copy:
         due_ns: int | None = None,
         attempts_left: int | None = None,
         doubtful: bool = False,  # noqa: FBT001, FBT002 - as in the fields
+        by_place: bool = False,  # noqa: FBT001, FBT002 - as in the fields
         fate: str | None = None,
         delay_ms: float | None = None,
     ) -> None:
@@ -54,6 +57,7 @@ class Copy:
         self.due_ns = due_ns
         self.attempts_left = attempts_left
         self.doubtful = doubtful
+        self.by_place = by_place
         self.fate = fate
         self.delay_ms = delay_ms
 

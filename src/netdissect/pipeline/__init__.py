@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -13,12 +13,13 @@ from typing import IO, Protocol, cast
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
-from netdissect.model.packets import Frame, Packet
-from netdissect.model.reports import CaptureInfo, ConnectionEvent, UnitRecord
+from netdissect.model.keys import FlowKey
+from netdissect.model.packets import Frame, Packet, flow_endpoints
+from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import Analysis, Near, Options, Reading, decode_as, reading
+from netdissect.pipeline.options import NOT_KNOWN, Analysis, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.claiming import DecodeAs
@@ -63,6 +64,8 @@ class FrameSource(Protocol):
 
 Source = str | os.PathLike[str] | IO[bytes] | FrameSource
 
+MAX_REMEMBERED = 65_536
+"""Flows of which is remembered whether they are tracked; of others it is found out again."""
 _FLUSH_PACKETS = 256
 """The timeline is looked through for settled records after so many packets."""
 
@@ -166,19 +169,36 @@ def first_look(
     return analyze(source, options=quiet, processes=processes, anomalies=False)
 
 
-def informed(options: Options, found: Analysis) -> Options:
-    """Return the options with what a first look at the whole of a capture has shown."""
-    reports = found.connections
-    known = {report.connection: report.near for report in reports if any(_told(report.near))}
+def informed(
+    options: Options, found: Analysis, reports: Iterable[ConnectionReport] | None = None
+) -> Options:
+    """Return the options with what a first look at the whole of a capture has shown; `reports`:
+    those of the connections that are wanted, None = all.
+    """
+    reports = found.connections if reports is None else reports
+    places = {report.connection: (*report.near, report.misses_frames) for report in reports}
+    known = {number: near for number, near in places.items() if near != NOT_KNOWN}
     return replace(options, near=known, begins=found.begins)
 
 
-def _told(near: Near) -> Iterator[bool]:
-    return (side is not None for side in near)
+def _is_other(
+    key: FlowKey, ends: Container[frozenset[str]], known: dict[FlowKey, bool]
+) -> bool:
+    """Return whether a flow is between other ends than those that are wanted."""
+    other = known.get(key)
+    if other is None:
+        other = frozenset(map(str, flow_endpoints(key))) not in ends
+        if len(known) < MAX_REMEMBERED:
+            known[key] = other
+    return other
 
 
 def iter_timeline(
-    source: Source, *, options: Options | None = None, pipeline: Pipeline | None = None
+    source: Source,
+    *,
+    options: Options | None = None,
+    pipeline: Pipeline | None = None,
+    ends: Container[frozenset[str]] | None = None,
 ) -> Iterator[UnitRecord | ConnectionEvent]:
     """Yield the timeline of all connections of a capture in order of time, as it settles.
 
@@ -186,8 +206,11 @@ def iter_timeline(
         source: a path, `-` for standard input, or an open binary file.
         options: decode-as rules and the like.
         pipeline: a pipeline made with a `Recorder`, to look at its reports afterwards.
+        ends: pairs of "address:port" whose packets alone are tracked; None = all. What is
+            recognised by the packets of others then is not: compare the reports with those of all.
 
     """
+    others: dict[FlowKey, bool] = {}
     if pipeline is None:
         pipeline = Pipeline(look_ahead(source, options or Options()), recorder=Recorder())
     recorder = pipeline.recorder
@@ -197,7 +220,10 @@ def iter_timeline(
         frames = chain.from_iterable(reader.batches())
         packets: Iterator[Packet] = Decapsulator().packets(frames)
         for count, packet in enumerate(packets):
-            pipeline.packet(packet)
+            if ends is not None and _is_other(packet[3], ends, others):
+                pipeline.tick(packet[1], packet[2])
+            else:
+                pipeline.packet(packet)
             if not count % _FLUSH_PACKETS:
                 yield from recorder.ready(pipeline.now_ns)
         pipeline.finish(reader.info.last_time_ns)

@@ -4,7 +4,6 @@ a name. A record is made of a row when it is shown, and only then.
 
 from __future__ import annotations
 
-import heapq
 import os
 import tempfile
 import weakref
@@ -19,9 +18,10 @@ from netdissect.model.annotations import Severity
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
+from netdissect.pipeline.held import MAX_HELD_RECORDS
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.records import MAX_HELD_RECORDS, Records
+from netdissect.pipeline.records import Records
 from netdissect.protocols.base import Protocol
 
 __all__ = ["ACKED", "AGAIN", "COPY", "FINDING", "LOST", "MAX_ROWS", "Index", "Party"]
@@ -142,11 +142,13 @@ class Index(Records):
                 as far as there is room for them. None = all.
 
         """
-        held = self._held
+        held = self.held
         while held and (
-            oldest_frame is None or held[0][0] <= oldest_frame or len(held) > MAX_HELD_RECORDS
+            oldest_frame is None
+            or held.first().frame <= oldest_frame
+            or len(held) > MAX_HELD_RECORDS
         ):
-            self._list(heapq.heappop(held)[2])
+            self._list(held.pop())
         if self._late:
             late, self._late = self._late, []
             for known in late:

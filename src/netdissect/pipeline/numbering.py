@@ -14,11 +14,17 @@ __all__ = ["Begun", "common_numbers"]
 class Begun:
     """First frame of each connection of a pipeline, in the order in which they were recognised."""
 
-    __slots__ = ("_known", "_told", "frames")
+    __slots__ = ("_kept", "_known", "_told", "count", "frames")
 
-    def __init__(self, known: array[int] | None = None) -> None:
-        """Take the first frames of all connections in order, where they are known beforehand."""
+    def __init__(self, known: array[int] | None = None, *, kept: bool = True) -> None:
+        """Take the first frames of all connections in order, where they are known beforehand.
+
+        `kept`: False where no number is given anew, as live, which has no end.
+        """
+        self.count = 0
+        """Connections begun."""
         self.frames = array("q")
+        self._kept = kept
         self._known = known
         self._told: dict[int, int] = {}
         """Place among the known -> connections that got its number or one behind it."""
@@ -27,10 +33,12 @@ class Begun:
         """Take the first frame of a connection and return the connection's number: that of its
         frame where all are known, else the next one.
         """
-        self.frames.append(frame)
+        self.count += 1
+        if self._kept:
+            self.frames.append(frame)
         known = self._known
         if known is None:
-            return len(self.frames)
+            return self.count
         place = bisect_left(known, frame)
         if place == len(known) or known[place] != frame:
             place = len(known)

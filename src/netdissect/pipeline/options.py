@@ -6,7 +6,7 @@ import re
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import Severity
@@ -20,14 +20,15 @@ from netdissect.protocols.base import Reading
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.wire.inflate import Bounds
 
-__all__ = ["Analysis", "Near", "Options", "Reading", "decode_as", "reading"]
+__all__ = ["NOT_KNOWN", "Analysis", "Near", "Options", "Reading", "decode_as", "reading"]
 
 _PORT = re.compile(r"[0-9]{1,5}")
 _LAST_PORT = 65_535
 
 
-Near: TypeAlias = tuple[bool | None, bool | None]
-"""Whether (client, server) is next to the capture; None = not known."""
+Near: TypeAlias = tuple[bool | None, bool | None, bool]
+"""Whether (client, server) is next to the capture, None = not known; whether it misses frames."""
+NOT_KNOWN: Final[Near] = (None, None, False)
 
 
 @dataclass(frozen=True, slots=True)

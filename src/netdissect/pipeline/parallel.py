@@ -39,7 +39,7 @@ from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.share import Share
 from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
-from netdissect.system.parent import Lifeline
+from netdissect.system.parent import Lifeline, usable_cores
 
 __all__ = [
     "MAX_SHARES",
@@ -77,7 +77,7 @@ def processes_for(path: str) -> int:
     file = Path(path)
     if not hasattr(os, "fork") or not file.is_file() or file.stat().st_size < MIN_OCTETS:
         return 1
-    return max(1, min(MAX_SHARES, len(os.sched_getaffinity(0))))
+    return min(MAX_SHARES, usable_cores())
 
 
 def share_of(index: int, count: int, elsewhere: Elsewhere | None = None) -> Decapsulator:

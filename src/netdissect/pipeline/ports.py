@@ -71,6 +71,8 @@ class Flow:
         """Datagrams (direction, frame, time, payload) that may begin a new connection."""
         self.earlier: list[tuple[Connection, Assembler | None]] = []
         """Connections of this address pair that may go on beside the present one, oldest first."""
+        self.renewed = 0
+        """Frame that began the connection at hand on a flow that had one."""
         self.ways: list[Port] = []
         """What takes the datagrams of the connection at hand: (of the client, of the server)."""
 
@@ -277,14 +279,15 @@ class Intake:
             return
         told = next((event[1] for event in events if event[0] == _HINTS), None)
         other = told is not None and told.dialects != connection.hints.dialects
-        if scope != "*" or (connection.forced and other):
+        # One datagram begins one connection, whatever a protocol makes of it the second time.
+        if scope != "*" or (connection.forced and other) or flow.renewed == frame:
             if scope == "<" and flow.earlier:
                 connection = flow.earlier[-1][0]
             # Where the user knows better it is a strange datagram of the same connection.
             port.track(connection, frame, time_ns, payload, events)
             return
         connection.parting = Parting("superseded", direction, frame, time_ns)
-        held, flow.held = flow.held, []
+        held, flow.held, flow.renewed = flow.held, [], frame
         # It begins with what was held for it.
         self._renew(flow, held[0][1] if held else frame, time_ns, told)
         for side, at, when, octets in (*held, (direction, frame, time_ns, payload)):

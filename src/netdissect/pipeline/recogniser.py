@@ -99,9 +99,14 @@ class Recogniser:
         self.servers = servers
         self._options = options
         self._protocols = protocols
+        self._speaking = {
+            transport: tuple(each for each in protocols if transport in each.transports)
+            for transport in ("udp", "tcp")
+        }
+        """Transport -> the protocols over it."""
         self._table = table
         self._takers = table.takers
-        """A stranger's place is there, a sampled flow has none."""
+        """A stranger's place is there from its second packet on; a sampled flow has none."""
         self._begin = begin
         self._alone = alone
         self._other = other
@@ -115,8 +120,9 @@ class Recogniser:
         """
         self._known_alone: dict[Name, str] = {}
         """Of these: the protocol."""
-        self._others: OrderedDict[Name, None] = OrderedDict()
-        """Oldest first, under the key of each direction that was heard. A plain dict leaves a gap
+        self._others: OrderedDict[Name, bool] = OrderedDict()
+        """Oldest first, under the key of each direction that was heard; False where what comes next
+        is looked at anew. A plain dict leaves a gap
         for what is taken from its front, and the next look at its front walks over all of them.
         """
         self._octets = 0
@@ -133,30 +139,41 @@ class Recogniser:
     def sampled(self, name: Name) -> Flow | None:
         """Return the flow of this name, in either direction, that waits for recognition."""
         way = _turned(name)
-        flow = self._sampled.get(name) or self._sampled.get(way)
-        if flow is None and self._lone:
-            first = name if name in self._lone else way
-            packet = self._lone.pop(first, None)
-            if packet is not None:
-                self._known_alone.pop(first, None)
-                flow = self._sampled[first] = self._made(first, packet)
+        if self._sampled:
+            flow = self._sampled.get(name) or self._sampled.get(way)
+            if flow is not None:
+                return flow
+        lone = self._lone
+        first = name if name in lone else way
+        if first not in lone:
+            return None
+        packet = lone.pop(first)
+        self._known_alone.pop(first, None)
+        flow = self._sampled[first] = self._made(first, packet)
         return flow
 
     def is_other(self, name: Name) -> bool:
         """Return whether a flow was judged and belongs to nobody."""
         return name in self._others or _turned(name) in self._others
 
-    def answered(self, name: Name) -> bool:
-        """Return whether this is the other direction of a UDP flow that belongs to nobody: from now
-        on what takes the one takes this one too.
+    def stranger(self, name: Name) -> Taker | None:
+        """Return what takes this direction of a UDP flow that belongs to nobody, and from now on
+        both; None for any other flow. Of a flow of one packet nothing is made before.
         """
-        way = _turned(name)
-        stranger = self._takers.get(way[1])
-        if stranger is None or way not in self._others:
-            return False
-        self._others[name] = None
-        self._takers[name[1]] = stranger
-        return True
+        others, key = self._others, name[1]
+        if name not in others:
+            way = _turned(name)
+            if way not in others:
+                return None
+            key = way[1]
+        if not others["udp", key]:
+            return None
+        others[name] = True
+        found = self._takers.get(key)
+        if found is None:
+            found = self._takers[key] = Stranger(self, key, 0)
+        self._takers[name[1]] = found
+        return found
 
     def strays(self) -> list[FlowKey]:
         """Return the keys of the UDP flows that belong to nobody, of one direction or both."""
@@ -184,7 +201,7 @@ class Recogniser:
         if self._other is not None or self._options.decode_as or len(pieces) > 1:
             return False
         transport, key = name
-        able = self._able(self._protocols, transport, pieces[0]) if pieces else ()
+        able = self._able(self._speaking[transport], transport, pieces[0]) if pieces else ()
         if able:
             sample, ports = [(0, packet[2], pieces[0])], flow_ports(key)
             if transport == "tcp":
@@ -363,13 +380,15 @@ class Recogniser:
             if self._other is not None:
                 self._other(packet)
         flow.packets, flow.sample = [], []
-        self._disown(flow.transport, flow.key, flow.looks)
+        if flow.transport == "udp":
+            self._takers[flow.key] = Stranger(self, flow.key, flow.looks)
+        self._disown((flow.transport, flow.key))
 
     def _left_alone(self, name: Name, packet: Packet) -> Flow | None:
         """Count a packet that was set aside and stayed alone; return its flow instead where that
         is to be judged by its server.
         """
-        protocol = self._known_alone.pop(name, None)
+        protocol = self._known_alone.pop(name, None) if self._known_alone else None
         if protocol is None and self.servers.recalls(*name):
             flow = self._made(name, packet)
             claim = self.servers.weak(flow) if self._table.flooded else None
@@ -382,19 +401,18 @@ class Recogniser:
             self._alone(protocol, 1 if udp or packet[4] else 0)
         else:
             self.other_datagrams += udp
-            self._disown(*name, 0)
+            self._disown(name)
         return None
 
-    def _disown(self, transport: str, key: FlowKey, looks: int) -> None:
+    def _disown(self, name: Name) -> None:
         """Take a flow for one of nobody; forget the oldest of those where there are too many."""
-        self._others[transport, key] = None
-        if transport == "udp":
-            self._takers[key] = Stranger(self, key, looks)
-        while len(self._others) > 2 * MAX_OTHER:
+        others = self._others
+        others[name] = True
+        while len(others) > 2 * MAX_OTHER:
             self._hit("MAX_OTHER")
-            (transport, key), _ = self._others.popitem(last=False)
-            if transport == "udp":
-                self._takers.pop(key, None)
+            (transport, key), _ = others.popitem(last=False)
+            if transport == "udp" and key in self._takers:
+                del self._takers[key]
 
     def look_again(self, key: FlowKey, looks: int, time_ns: int) -> None:
         """Hold what comes next of a flow that nobody claimed."""
@@ -418,16 +436,17 @@ class Recogniser:
         for name in self._evict("MAX_QUIET_SAMPLED", quiet):
             if name[0] == "udp" and name in self._others:
                 self._takers.pop(name[1], None)
-                if not self.servers.partial:
+                if self.servers.partial:
+                    self._others[name] = False
+                else:
                     del self._others[name]
 
     def _bound(self) -> None:
         """Let flows go where too many wait, or too many bytes of theirs."""
         waiting = len(self._sampled) + len(self._lone)
-        if waiting > MAX_SAMPLED:
-            self._evict("MAX_SAMPLED", max(1, waiting // 10))
-        elif self._octets > MAX_SAMPLED_OCTETS:
-            self._evict("MAX_SAMPLED_OCTETS", max(1, waiting // 10))
+        many = waiting > MAX_SAMPLED
+        if many or self._octets > MAX_SAMPLED_OCTETS:
+            self._evict("MAX_SAMPLED" if many else "MAX_SAMPLED_OCTETS", max(1, waiting // 10))
 
     def _evict(self, limit: str, count: int) -> list[Name]:
         """Judge so many of the sampled flows, those idle longest, and let them go; return their
@@ -440,15 +459,16 @@ class Recogniser:
         at = 0
         for _ in range(count):
             self._hit(limit)
-            lone = next(iter(self._lone.items()), None)
-            if lone is None or (at < len(flows) and flows[at].last_ns < lone[1][2]):
-                names.append((flows[at].transport, flows[at].key))
-                self.judge(flows[at], final=True)
-                at += 1
-                continue
-            names.append(lone[0])
-            del self._lone[lone[0]]
-            left = self._left_alone(*lone)
+            if at < len(flows):
+                packet = next(iter(self._lone.values()), None)
+                if packet is None or flows[at].last_ns < packet[2]:
+                    names.append((flows[at].transport, flows[at].key))
+                    self.judge(flows[at], final=True)
+                    at += 1
+                    continue
+            name, packet = self._lone.popitem(last=False)
+            names.append(name)
+            left = self._left_alone(name, packet)
             if left is not None:
                 self.judge(left, final=True)
         return names

@@ -7,11 +7,9 @@ settled; of a live source it leaves at once, with what is known by then.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.engine import Request, dissect
@@ -28,35 +26,18 @@ from netdissect.model.records import (
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Source, look_ahead, opened
 from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.held import Held, advance
 from netdissect.pipeline.messages import messages_of
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
-from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.track.recorder import Recorder
 from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
-__all__ = [
-    "MAX_HELD_OCTETS",
-    "MAX_HELD_RECORDS",
-    "Records",
-    "iter_both",
-    "iter_records",
-]
-
-MAX_HELD_RECORDS = 16_384
-"""Datagrams held back at most until their units are settled; beyond, the oldest leaves as it
-stands."""
-MAX_HELD_OCTETS = 64 * 1024 * 1024
-"""Memory of the datagrams held back, as a sum of payloads and the estimates below; beyond, the
-oldest leaves as it stands. One datagram can bring hundreds of units.
-"""
-_RECORD_OCTETS: Final = 600
-_EVENT_OCTETS: Final = 250
-_UNIT_OCTETS: Final = 1000
-"""What a datagram, an event and a unit of it take beside their bytes."""
+__all__ = ["Records", "iter_both", "iter_records"]
 
 MAX_INSPECTORS = 256
 """Connections whose trees are completed from earlier datagrams at once."""
@@ -113,7 +94,7 @@ class Records:
         self.lazy = lazy and not strict
         self.schemas = dict(schemas or {})
         self.strict = strict
-        self.live = live
+        self.held = Held(live=live)
         self.bounds = bounds or Bounds()
         """How far compressed bodies are inflated."""
         self._findings: list[tuple[int | None, Finding]] = []
@@ -121,12 +102,6 @@ class Records:
         """Kinds of copies of units, one of which a datagram carries that somebody wants, None for
         any kind; None = all datagrams are wanted. Not used where every datagram is decoded.
         """
-        self._held: list[tuple[int, int, Seen]] = []
-        self._octets = 0
-        """Memory of what is held."""
-        self.early = 0
-        """Datagrams that left before all was known of their units, because too many were held."""
-        self._count = 0
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         self._lately: dict[tuple[str, str, str, str, str], ConnectionFacts] = {}
         """What was known of connections lately."""
@@ -143,32 +118,21 @@ class Records:
             mine = (finding for where, finding in self._findings if where == item.frame)
             item.findings = tuple(mine)
             self._findings.clear()
-        self._hold(item)
+        self.held.add(item)
 
     def other(self, packet: Packet) -> None:
         """Take a datagram of no known protocol."""
         item = Seen(packet[1], packet[2], packet[4])
         item.packet = packet
-        self._hold(item)
+        self.held.add(item)
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Take a finding on the datagram that is about to be seen."""
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append((frame, Finding(code, severity)))
 
-    def _hold(self, item: Seen) -> None:
-        heapq.heappush(self._held, (item.frame, self._count, item))
-        item.octets = (
-            _RECORD_OCTETS + 2 * len(item.payload)
-            + _EVENT_OCTETS * len(item.events) + _UNIT_OCTETS * len(item.touched)
-        )  # fmt: skip
-        self._octets += item.octets
-        self._count += 1
-
-    def _next(self) -> DatagramRecord | None:
-        """Return the record of the oldest datagram that is held; None where nobody wants it."""
-        item = heapq.heappop(self._held)[2]
-        self._octets -= item.octets
+    def next(self, item: Seen) -> DatagramRecord | None:
+        """Return the record of a datagram that leaves; None where nobody wants it."""
         needs = self.needs
         if needs is None or not self.lazy:
             return self.record_of(item)
@@ -192,22 +156,15 @@ class Records:
             oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
 
         """
-        held = self._held
-        while held:
-            frame, _, item = held[0]
-            waits = oldest_frame is not None and frame > oldest_frame
-            if not self.live and (waits or not _settled(item, now_ns)):
-                if len(held) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
-                    return
-                self.early += 1
-            record = self._next()
+        while (item := self.held.take(now_ns, oldest_frame)) is not None:
+            record = self.next(item)
             if record is not None:
                 yield record
 
     def rest(self) -> Iterator[DatagramRecord]:
         """Yield what is left."""
-        while self._held:
-            record = self._next()
+        while self.held:
+            record = self.next(self.held.pop())
             if record is not None:
                 yield record
 
@@ -263,7 +220,7 @@ class Records:
         self._passed_count += 1
         if self._passed_count <= MAX_PASSED:
             return
-        held = {item.connection for _, _, item in self._held}
+        held = self.held.connections()
         for number, (owner, _) in list(passed.items()):
             if owner.released and owner not in held:
                 self._passed_count -= len(passed.pop(number)[1])
@@ -396,13 +353,6 @@ def _annotate(tree: Dissection, faults: tuple[Fault, ...], protocol: Protocol) -
         tree.annotations.append(note)
 
 
-def _settled(item: Seen, now_ns: int) -> bool:
-    """Return whether nothing more can be learnt about a datagram."""
-    return now_ns - item.time_ns > HOLD_NS or all(
-        record.settled_ns is not None and not copy.doubtful for record, copy in item.touched
-    )
-
-
 def _unknown(item: Seen) -> DatagramRecord:
     packet = item.packet
     faults = () if packet is None else packet[6]
@@ -449,13 +399,13 @@ def iter_records(
     if not live:
         options = look_ahead(source, options)
     pipeline = Pipeline(options, recorder=records.recorder, observer=records)
-    for item in iter_both(source, records, pipeline):
+    for item in iter_both(source, records, pipeline, timeline=False):
         if isinstance(item, DatagramRecord):
             yield item
 
 
 def iter_both(
-    source: Source, records: Records, pipeline: Pipeline
+    source: Source, records: Records, pipeline: Pipeline, *, timeline: bool = True
 ) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
     """Yield records of datagrams and the timeline in one pass, each in its own order, as they
     settle.
@@ -464,17 +414,18 @@ def iter_both(
         source: a path, `-` for standard input, an open binary file or reader.
         records: the pipeline's observer.
         pipeline: its recorder is that of `records`.
+        timeline: False where the records alone are wanted.
 
     """
-    pending = records.recorder.pending
     with rare_collections(), opened(source) as reader:
-        for packet in Decapsulator().packets(chain.from_iterable(reader.batches())):
-            pipeline.feed(packet)
-            if pending:
-                yield from records.recorder.ready(pipeline.now_ns)
-            yield from records.ready(pipeline.now_ns, pipeline.oldest_sampled)
+        for packets in Decapsulator().batches(reader.batches()):
+            at = 0
+            while at < len(packets):
+                at, left = advance(packets, at, pipeline, records, timeline=timeline)
+                yield from left
         pipeline.finish(reader.info.last_time_ns)
-    if records.early:
-        pipeline.limits_hit["MAX_HELD_RECORDS"] = records.early
-    yield from records.recorder.rest()
+    if records.held.early:
+        pipeline.limits_hit["MAX_HELD_RECORDS"] = records.held.early
+    if timeline:
+        yield from records.recorder.rest()
     yield from records.rest()

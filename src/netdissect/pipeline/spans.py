@@ -5,44 +5,43 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import itemgetter
 
 from netdissect.flow import Decapsulator
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import Packet
-from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import Source, opened
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.stages import Pipeline
-from netdissect.track.connection import Connection
-from netdissect.track.recorder import HOLD_NS, Recorder
+from netdissect.track.recorder import Recorder
 
 __all__ = ["MAX_UNCOUNTED", "Count", "Counted", "tell"]
 
 MAX_UNCOUNTED = 65_536
-"""Datagrams held at most until it is known of what they carried copies; beyond, the oldest count
-as they stand.
+"""Datagrams held at most while an earlier one waits for its flow to be recognised; beyond, the
+oldest count before it.
 """
 
-Count = Callable[[int, str, int, int, int, Sequence[str | None]], None]
-"""Called with connection, protocol, direction, time in ns, bytes, and the kinds of the copies of
-units.
+Count = Callable[[int, str, int, int, int, bool], None]
+"""Called with connection, protocol, direction, time in ns, bytes, and whether all units in them
+were sent before.
 """
 
-_Held = tuple[int, int, Connection, int, int, tuple[tuple[UnitRecord, Copy], ...]]
-"""(frame, time, connection, direction, bytes, copies)."""
+_Held = tuple[int, int, str, int, int, int, bool]
+"""(frame, what `Count` is called with)."""
 
 
 class Counted:
-    """Counts each datagram once it is known what it carried, in order of frames: an `Observer`."""
+    """Counts each datagram, in order of frames: an `Observer`."""
 
     def __init__(self, count: Count) -> None:
         """Take who counts."""
         self.recorder = Recorder()
         self.early = 0
-        """Datagrams that were counted before that was known, because too many were held."""
+        """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count
         self._held: deque[_Held] = deque()
         self._newest = 0
@@ -56,9 +55,17 @@ class Counted:
             if frame < self._newest:
                 self._disordered = True
             self._newest = frame
+            repeated = bool(item.touched)
+            for _, copy in item.touched:
+                if copy.kind == "original":
+                    repeated = False
+                    break
             self._held.append(
-                (frame, item.time_ns, connection, item.direction, len(item.payload), item.touched)
-            )
+                (
+                    frame, connection.number, connection.protocol, item.direction, item.time_ns,
+                    len(item.payload), repeated,
+                )
+            )  # fmt: skip
 
     def other(self, packet: Packet) -> None:
         """Take nothing: what is of no known protocol has no direction."""
@@ -66,11 +73,10 @@ class Counted:
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Take nothing: findings are told elsewhere."""
 
-    def ready(self, now_ns: int, oldest_frame: int | None) -> None:
+    def ready(self, oldest_frame: int | None) -> None:
         """Count what may be counted.
 
         Args:
-            now_ns: time of the newest packet.
             oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
 
         """
@@ -79,24 +85,13 @@ class Counted:
             self._disordered = False
         held = self._held
         while held:
-            frame, time_ns, connection, direction, octets, touched = held[0]
-            waits = oldest_frame is not None and frame > oldest_frame
-            if waits or (touched and now_ns - time_ns <= HOLD_NS and not _settled(touched)):
+            frame, number, protocol, direction, time_ns, octets, repeated = held[0]
+            if oldest_frame is not None and frame > oldest_frame:
                 if len(held) <= MAX_UNCOUNTED:
                     return
                 self.early += 1
             held.popleft()
-            kinds = [copy.kind for _, copy in touched]
-            self._count(
-                connection.number, connection.protocol, direction, time_ns, octets, kinds
-            )
-
-
-def _settled(touched: tuple[tuple[UnitRecord, Copy], ...]) -> bool:
-    for record, copy in touched:  # noqa: SIM110 - compiled, a loop is cheaper
-        if record.settled_ns is None or copy.doubtful:
-            return False
-    return True
+            self._count(number, protocol, direction, time_ns, octets, repeated)
 
 
 def tell(
@@ -120,11 +115,11 @@ def tell(
     with rare_collections(), opened(source) as reader:
         for packets in (share or Decapsulator()).batches(reader.batches()):
             pipeline.run(packets)
-            counted.ready(pipeline.now_ns, pipeline.oldest_sampled)
+            counted.ready(pipeline.oldest_sampled)
             for item in recorder.ready(pipeline.now_ns):
                 told(item)
         pipeline.finish(reader.info.last_time_ns)
-    counted.ready(pipeline.now_ns + HOLD_NS + 1, None)
+    counted.ready(None)
     for item in recorder.rest():
         told(item)
     if counted.early:

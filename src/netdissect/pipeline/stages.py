@@ -22,7 +22,7 @@ from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.observer import Observer
-from netdissect.pipeline.options import Analysis, Near, Options
+from netdissect.pipeline.options import NOT_KNOWN, Analysis, Near, Options
 from netdissect.pipeline.ports import Flow, Intake, Name
 from netdissect.pipeline.recogniser import Recogniser
 from netdissect.pipeline.reports import Reports
@@ -73,7 +73,9 @@ class Pipeline(Packets):
         self.counts: dict[str, dict[str, int]] = {}
         """Protocol -> datagrams and connections."""
         self.limits_hit: dict[str, int] = {}
-        self.begun = Begun(self.options.begins)
+        # Who is told of connections as they end has got their numbers with them.
+        told = self.options.on_report is not None and shares == 1
+        self.begun = Begun(self.options.begins, kept=not told)
         self.now_ns = 0
         """Time of the newest packet."""
         self._table = FlowTable(self._hit, shares)
@@ -235,26 +237,29 @@ class Pipeline(Packets):
 
     def _udp(self, packet: Packet) -> None:
         _, frame, time_ns, key, payload, _, faults = packet
+        name = "udp", key
+        flow = self._table.get(name)
         taker = self._table.takers.get(key)
-        flow = self._table.get(("udp", key))
+        if flow is None and taker is None:
+            held = self.recogniser.sampled(name)
+            taker = self.recogniser.stranger(name) if held is None else None
+            if taker is None:
+                self._hold(held, name, packet, [payload])
+                return
         if flow is not None and faults:
             self._intake.faulty(flow, packet)
         elif taker is not None:
             taker.take(frame, time_ns, payload)
             if flow is None and self.observer is not None:
                 self.observer.other(packet)
-        else:
-            self._hold(("udp", key), packet, [payload])
 
-    def _hold(self, name: Name, packet: Packet, pieces: list[bytes]) -> None:
-        """Hand a packet of an unclaimed flow to the recogniser."""
-        flow = self.recogniser.sampled(name)
-        if flow is None and self.recogniser.answered(name):
-            self._udp(packet)
-            return
+    def _hold(self, flow: Flow | None, name: Name, packet: Packet, pieces: list[bytes]) -> None:
+        """Hand a packet of an unclaimed flow to the recogniser; None = a flow that is new."""
         if flow is None and self.recogniser.set_aside(name, packet, pieces):
             return
         flow = flow or self.recogniser.new_flow(name[0], name[1], self.now_ns)
+        if packet[5] is not None:
+            flow.ordinal = packet[5].connection
         self.recogniser.hold(flow, packet, pieces)
 
     def _tcp(self, packet: Packet, segment: TcpSegment) -> None:
@@ -268,12 +273,7 @@ class Pipeline(Packets):
         if flow is not None and flow.connection is not None:
             self._streams[packet[3]].segment(packet, segment)
             return
-        pieces = [piece.data for piece in segment.stream]
-        if flow is None and self.recogniser.set_aside(name, packet, pieces):
-            return
-        flow = flow or self.recogniser.new_flow(*name, self.now_ns)
-        flow.ordinal = segment.connection
-        self.recogniser.hold(flow, packet, pieces)
+        self._hold(flow, name, packet, [piece.data for piece in segment.stream])
 
     def _icmp(self, packet: Packet) -> None:
         """Take an ICMP error that quotes a datagram."""
@@ -372,7 +372,8 @@ class Pipeline(Packets):
     def _place(self, connection: Connection) -> None:
         """Tell a connection where the capture was taken, if it was looked at before."""
         if self.options.near is not None:
-            connection.place(self.options.near.get(connection.number, (None, None)))
+            client, server, misses = self.options.near.get(connection.number, NOT_KNOWN)
+            connection.place((client, server), misses=misses)
 
     def _renew(self, flow: Flow, frame: int, time_ns: int, told: Hints | None) -> None:
         """Report the connection of a claimed flow and begin a new one there."""
@@ -408,7 +409,7 @@ class Pipeline(Packets):
                     connection.further(direction, *at, events)
         if self.options.placing:
             near = place(connection)
-            if near != (None, None) and len(self.near) < MAX_REPORTS:
+            if near != NOT_KNOWN and len(self.near) < MAX_REPORTS:
                 self.near[connection.number] = near
             return
         report = conclude(connection, end_ns)

@@ -149,7 +149,7 @@ class Protocol(ABC):
     carrier: str | None = None
     """Dotted name of the module that knows what carries a message, for building: `wrap(dialect,
     transport, packet)`, and where the layer module's own will not do `root(dialect, transport,
-    bytes)` and `rebuild(dialect, transport, fields)`; None = a message is a datagram."""
+    bytes)`; None = a message is a datagram."""
     drivers: Mapping[str, str] = MappingProxyType({})
     """Transport -> "module:class" of the fuzz driver; the first is the usual one."""
     servers: Mapping[str, str] = MappingProxyType({})

@@ -117,6 +117,7 @@ def show_info(
         ("first", clock.show(info.first_time_ns)),
         ("last", clock.show(info.last_time_ns)),
         ("span", "" if span is None else duration(span)),
+        ("left out", ", ".join(f"{n} for {limit}" for limit, n in info.limits_hit.items())),
         ("lost by the capture", "" if info.drops is None else str(info.drops)),
         (
             "damaged",

@@ -28,6 +28,7 @@ __all__ = [
     "Screen",
     "cells",
     "fit",
+    "fit_end",
     "line_plain",
     "line_text",
     "narrowed",
@@ -113,6 +114,17 @@ def fit(text: str, width: int) -> str:
         if used > width - 1:
             return text[:index] + "…"
     return text
+
+
+def fit_end(text: str, width: int) -> str:
+    """Return the end of the text in `width` columns, with an ellipsis where something is missing:
+    of an address the port stays.
+    """
+    if cells(text) <= width:
+        return text
+    while text and cells(text) >= width:
+        text = text[1:]
+    return f"…{text}"
 
 
 def line_plain(line: Line) -> str:

@@ -51,7 +51,7 @@ def style_of(found: Diagnosis) -> str:
 def brief_lines(found: Diagnosis) -> Iterator[Line]:
     """Yield the first lines of the answer, for the head of a connection."""
     yield [("   ", ""), (found.verdict, style_of(found))]
-    if found.cause.what in ("silence", "one-way", "loss", "no-answer"):
+    if found.cause.what in ("silence", "one-way", "loss", "no-answer", "slow-receiver"):
         yield [("   ", ""), (f"{found.cause.confidence}: ", "dim"), (found.cause.text, "")]
 
 

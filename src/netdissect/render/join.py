@@ -17,6 +17,8 @@ from netdissect.render.units import arrow_of, direction_style, duration, octets,
 __all__ = ["KINDS", "capture_letter", "clock_lines", "show_join"]
 
 _SHOWN_BURSTS = 3
+_HANG, _DEEP = 3, 7
+"""Columns before what does not fit in a row."""
 _LIMITS = {
     "MAX_FLOWS": "packets of flows beyond the most that are told apart were not compared",
     "MAX_WAITING": "datagrams were settled early, too many waited at once",
@@ -46,18 +48,21 @@ def show_join(screen: Screen, report: JoinReport, letters: tuple[str, str] = ("A
             (f"  {info.frames} frames", "dim"),
         )
     for line in clock_lines(report.clock, letters):
-        screen.line((line, ""))
+        screen.line((line, ""), hang=_HANG)
     screen.line((f"Both ran for {duration(report.overlap_ms)}.", ""))
     if report.same_place:
         screen.line(
-            ("Both were taken at the same place: what one of them lacks is not loss.", "note")
+            ("Both were taken at the same place: what one of them lacks is not loss.", "note"),
+            hang=_HANG,
         )
     for count, letter in zip(report.apart, letters, strict=True):
         if count:
-            screen.line((f"{count} datagrams of {letter} are in no flow of the other.", "dim"))
+            screen.line(
+                (f"{count} datagrams of {letter} are in no flow of the other.", "dim"), hang=_HANG
+            )
     for limit, what in _LIMITS.items():
         if limit in report.limits_hit:
-            screen.line((f"{report.limits_hit[limit]} {what} ({limit}).", "note"))
+            screen.line((f"{report.limits_hit[limit]} {what} ({limit}).", "note"), hang=_HANG)
     for conversation in report.conversations:
         _conversation(screen, conversation, letters)
 
@@ -101,13 +106,14 @@ def _conversation(screen: Screen, one: JoinedConnection, letters: tuple[str, str
         (f"{one.number}  ", "title"),
         (one.protocol or one.transport, "protocol"),
         (f"  {KINDS[one.kind]}", "dim"),
+        hang=_HANG,
     )
     for capture, letter in enumerate(letters):
         numbers = ", ".join(f"c{number}" for number in one.connections[capture]) or "-"
         ends = "; ".join(
             f"{screen.name(client)} → {screen.name(server)}" for client, server in one.ends[capture]
         )
-        screen.line((f"   {letter} {numbers}  ", "dim"), (ends, ""))
+        screen.line((f"   {letter} {numbers}  ", "dim"), (ends, ""), hang=_DEEP)
     for direction, stream in enumerate(one.streams):
         _stream(screen, direction, stream)
     for direction, way in enumerate(one.ways):
@@ -133,6 +139,7 @@ def _way(
     screen.line(
         (f"   {arrow_of(direction)} ", style),
         (_title(one, direction, way.sender, letters), style),
+        hang=_DEEP,
     )
     fates = [f"{way.delivered} delivered", f"{way.lost} lost ({percent(way.loss_share)})"]
     other = letters[1 - way.sender]
@@ -145,7 +152,7 @@ def _way(
         )
         if count
     ]
-    screen.line((f"     {way.sent} sent: {', '.join(fates)}", ""))
+    screen.line((f"     {way.sent} sent: {', '.join(fates)}", ""), hang=_DEEP)
     more = [
         f"{count} {text}"
         for count, text in (
@@ -157,15 +164,18 @@ def _way(
         if count
     ]
     if more:
-        screen.line((f"     {', '.join(more)}", ""))
+        screen.line((f"     {', '.join(more)}", ""), hang=_DEEP)
     if way.delay.samples:
         p95 = duration(way.delay.p95)
         screen.line(
-            (f"     one-way delay {_range(way)}, p95 {p95}, jitter {duration(way.jitter_ms)}", "")
+            (f"     one-way delay {_range(way)}, p95 {p95}, jitter {duration(way.jitter_ms)}", ""),
+            hang=_DEEP,
         )
     _bursts(screen, way)
+    if way.ceiling is not None:
+        screen.line((f"     rate-limited: {way.ceiling.text}", "note"), hang=_DEEP)
     if any((way.resends.needed, way.resends.spurious, way.resends.unknown, way.resends.copied)):
-        screen.line((f"     {_resends(way.resends)}", ""))
+        screen.line((f"     {_resends(way.resends)}", ""), hang=_DEEP)
 
 
 def _range(way: WayReport) -> str:
@@ -181,7 +191,7 @@ def _bursts(screen: Screen, way: WayReport) -> None:
         for burst in way.bursts[:_SHOWN_BURSTS]
     ]
     more = f"; {way.burst_count} in all" if way.burst_count > len(shown) else ""
-    screen.line((f"     lost one after the other: {', '.join(shown)}{more}", ""))
+    screen.line((f"     lost one after the other: {', '.join(shown)}{more}", ""), hang=_DEEP)
 
 
 def _resends(resends: ResendReport) -> str:
@@ -203,7 +213,9 @@ def _stream(screen: Screen, direction: int, stream: StreamReport) -> None:
         says = f"{octets(sent)} and {octets(arrived)}; a gap in a capture leaves open whether equal"
     else:
         says = f"{octets(sent)} and {octets(arrived)}, differing from byte {stream.differs_at} on"
-    screen.line((f"   {arrow_of(direction)} ", style), (says, style))
+    screen.line((f"   {arrow_of(direction)} ", style), (says, style), hang=_DEEP)
     if stream.delay.samples:
         middle = rtt_range(stream.delay.minimum, stream.delay.p50, stream.delay.maximum)
-        screen.line((f"     a byte takes {middle}, p95 {duration(stream.delay.p95)}", ""))
+        screen.line(
+            (f"     a byte takes {middle}, p95 {duration(stream.delay.p95)}", ""), hang=_DEEP
+        )

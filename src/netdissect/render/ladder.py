@@ -13,7 +13,7 @@ from netdissect.model.joined import Fate, Flight
 from netdissect.model.packets import Direction
 from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.render.console import Line, cells, fit
+from netdissect.render.console import Line, cells, fit, fit_end
 from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock, duration
@@ -207,7 +207,7 @@ def ladder_lines(
 
 def _heads(ends: tuple[str, str], inner: int) -> Line:
     half = inner // 2
-    left, right = fit(safe(ends[0]), half), fit(safe(ends[1]), inner - half - 1)
+    left, right = _end(ends[0], half), _end(ends[1], inner - half - 1)
     space = inner + 2 - cells(left) - cells(right)
     return [
         (" " * (_TIME_COLUMNS + 1), ""),
@@ -215,6 +215,16 @@ def _heads(ends: tuple[str, str], inner: int) -> Line:
         (" " * max(1, space), ""),
         (right, "s2c"),
     ]
+
+
+def _end(name: str, width: int) -> str:
+    """Return the name of a lane; of an address that is too long the end, with the port."""
+    shown = safe(name)
+    side, _, address = shown.partition(" ")
+    left = width - cells(side) - 2
+    if cells(shown) <= width or left < 1:
+        return fit(shown, width)
+    return f"{side} {fit_end(address, left + 1)}"
 
 
 def _gap(nanoseconds: int, inner: int) -> Line:

@@ -92,10 +92,14 @@ _FIGURES: tuple[tuple[str, Callable[[Interval], float | None], Callable[[float],
 )
 
 
-_HEADER = (
-    f"{'from':>12}  {'':1} {'dgrams':>7} {'octets':>8} {'goodput/s':>9} {'units':>5} "
-    f"{'resent':>11} {'lost':>10} {'RTT':>8}"
-)
+_CELLS = (
+    ("dgrams", 7), ("bytes", 8), ("goodput/s", 9), ("units", 5), ("resent", 11), ("lost", 10),
+    ("RTT", 8), ("delay", 8),
+)  # fmt: skip
+"""Columns beside time and direction."""
+_DROPPED = ("goodput/s", "units", "bytes", "resent", "RTT", "delay")
+"""Those that a narrow screen does not have, first to last."""
+_FIXED = 15
 
 
 def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks: bool) -> None:
@@ -106,11 +110,23 @@ def show_stats(screen: Screen, rows: Sequence[Interval], clock: Clock, *, sparks
     if sparks:
         _sparks(screen, rows)
     observed = any(row.observed for row in rows)
-    screen.line(
-        (_HEADER + (f" {'delay':>8}  lost: datagrams, observed" if observed else ""), "dim")
-    )
+    shown = _columns(screen.width, observed=observed)
+    if observed:
+        screen.line(("lost: datagrams, as both captures show", "dim"))
+    head = "".join(f" {name:>{width}}" for name, width in shown.items())
+    screen.line((f"{'from':>12}   {head}", "dim"))
     for row in rows:
-        screen.line(*_line(row, clock))
+        screen.line(*_line(row, clock, shown))
+
+
+def _columns(width: int, *, observed: bool) -> dict[str, int]:
+    """Return the columns that fit, by name; the delay is known only to two captures."""
+    shown = {name: size for name, size in _CELLS if observed or name != "delay"}
+    for name in _DROPPED:
+        if _FIXED + sum(size + 1 for size in shown.values()) <= width:
+            break
+        shown.pop(name, None)
+    return shown
 
 
 def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
@@ -130,27 +146,26 @@ def _sparks(screen: Screen, rows: Sequence[Interval]) -> None:
     screen.text()
 
 
-def _line(row: Interval, clock: Clock) -> tuple[tuple[str, str], ...]:
+def _line(row: Interval, clock: Clock, shown: dict[str, int]) -> list[tuple[str, str]]:
     way = Direction(row.direction)
-    again = _counted(row.retransmissions, row.resend_share)
-    lost = _counted(row.lost, row.loss_share)
-    return (
+    cells = {
+        "dgrams": (f"{row.datagrams}", ""),
+        "bytes": (octets(row.octets), ""),
+        "goodput/s": (octets(row.goodput), ""),
+        "units": (f"{row.units}", ""),
+        "resent": (
+            _counted(row.retransmissions, row.resend_share),
+            "resend" if row.retransmissions else "dim",
+        ),
+        "lost": (_counted(row.lost, row.loss_share), "bad" if row.lost else "dim"),
+        "RTT": ("-" if row.rtt_ms is None else duration(row.rtt_ms), ""),
+        "delay": ("-" if row.delay_ms is None else duration(row.delay_ms), ""),
+    }
+    return [
         (f"{clock.show(row.start_ns):>12}  ", "time"),
-        (f"{arrow_of(way)} ", way.label),
-        (
-            f"{row.datagrams:>7} {octets(row.octets):>8} {octets(row.goodput):>9} {row.units:>5} ",
-            "",
-        ),
-        (f"{again:>11} ", "resend" if row.retransmissions else "dim"),
-        (f"{lost:>10} ", "bad" if row.lost else "dim"),
-        (f"{'-' if row.rtt_ms is None else duration(row.rtt_ms):>8}", ""),
-        (
-            f" {'-' if row.delay_ms is None else duration(row.delay_ms):>8}"
-            if row.observed
-            else "",
-            "",
-        ),
-    )
+        (arrow_of(way), way.label),
+        *((f" {cells[name][0]:>{width}}", cells[name][1]) for name, width in shown.items()),
+    ]
 
 
 def _counted(number: int, share: float | None) -> str:

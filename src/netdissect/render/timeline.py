@@ -10,7 +10,7 @@ from typing import TypeAlias
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
 from netdissect.render.connections import connection_brief, timeout_text
-from netdissect.render.console import UNLIMITED, Line, Screen, fit
+from netdissect.render.console import UNLIMITED, Line, Screen, cells, fit
 from netdissect.render.diagnose import HANG
 from netdissect.render.safe import safe
 from netdissect.render.units import Clock, arrow_of, direction_style, duration, seconds
@@ -19,6 +19,7 @@ __all__ = [
     "LEGEND",
     "Item",
     "Overview",
+    "ruler",
     "show_items",
     "show_timeline",
     "show_timeouts",
@@ -119,7 +120,7 @@ class Overview:
         """Print the lanes; nothing where there is no mark."""
         if not self._marked:
             return
-        screen.line((" " * _LABEL_COLUMNS + _axis(self._span_ns, self._columns), "dim"))
+        screen.line((" " * _LABEL_COLUMNS + ruler(self._span_ns, self._columns), "dim"))
         dense = any(cell[0] > _DENSE for cells in self._counts.values() for cell in cells)
         for way, lane in self._lanes.items():
             label = "client →" if way is Direction.C2S else "server ←"
@@ -172,7 +173,7 @@ def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
     return line
 
 
-def _axis(span_ns: int, columns: int) -> str:
+def ruler(span_ns: int, columns: int) -> str:
     """Return a ruler with a label every 12 columns or more, at round seconds since the start."""
     axis = [" "] * (columns + 12)
     least_ns = span_ns * _TICK_COLUMNS / columns
@@ -205,7 +206,7 @@ def show_items(
         who = f"c{item.connection:<3} " if several else ""
         if isinstance(item, UnitRecord):
             for line in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
-                screen.line(*line, cut=True)
+                _put(screen, line, len(who))
         else:
             screen.line(*_event(item, clock, who), cut=True)
         shown += 1
@@ -236,12 +237,12 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
         (f"{_took(unit):>10}  ", ""),
         (text, style),
     ]
-    if first is not None and first.fate is not None:
-        line.append((f", {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
     if unit.acked_frame is not None:
         line.append((f" {_letter(unit)}#{unit.acked_frame}", "frame"))
     if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
         line.append((f" delivered {unit.delivered_order}.", "dim"))
+    if first is not None and first.fate is not None:
+        line.append((f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
     yield line
     for index, copy in enumerate(unit.copies[1:], start=1):
         yield _copy(unit, copy, unit.copies[index - 1], who)
@@ -302,11 +303,30 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> Line:
         details.append(f"{copy.attempts_left} attempts left")
     details.append(f"{duration((copy.time_ns - before.time_ns) / 1e6)} after #{before.frame}")
     if copy.fate is not None:
-        details.append(f"{_fate(copy)}, {copy.basis}")
+        details.insert(0, f"{_fate(copy)}, {copy.basis}")
     elif copy.basis != "observed":
         details.append(copy.basis)
-    line.append((f"  {'; '.join(details)}", "bad" if copy.fate == "lost" else "dim"))
+    bad = copy.fate == "lost"
+    for place, text in enumerate(details):
+        line.append((_MORE[not place] + text, "bad" if bad and not place else "dim"))
     return line
+
+
+_MORE = ("; ", "  ")
+"""What stands before a further detail, and before the first one."""
+
+
+def _put(screen: Screen, line: Line, indent: int) -> None:
+    """Print a line without the last of its details that do not fit; what is bad of those gets a
+    line of its own.
+    """
+    kept = line
+    while kept[-1][0].startswith(_MORE) and sum(cells(text) for text, _ in kept) > screen.width:
+        kept = kept[:-1]
+    screen.line(*kept, cut=True)
+    for text, style in line[len(kept) :]:
+        if style == "bad":
+            screen.line((" " * (indent + 13), ""), (text.lstrip("; "), style), cut=True)
 
 
 def _event(event: ConnectionEvent, clock: Clock, who: str) -> Line:

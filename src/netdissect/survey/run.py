@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -20,6 +19,7 @@ from netdissect.survey.shares import shares_for, split
 from netdissect.survey.sources import Source
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system.interrupt import at_once
+from netdissect.system.parent import usable_cores
 
 __all__ = ["MAX_ATTEMPTS", "survey"]
 
@@ -192,7 +192,7 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             # Whoever may talk to a scheduler may run programs: only this process has the keys.
             try:
                 cluster = LocalCluster(
-                    n_workers=workers or len(os.sched_getaffinity(0)),
+                    n_workers=workers or usable_cores(),
                     threads_per_worker=1,
                     host="127.0.0.1",
                     dashboard_address="127.0.0.1:0",

@@ -12,7 +12,7 @@ import hashlib
 import pickle
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
@@ -20,7 +20,7 @@ from uuid import uuid4
 from netdissect.capture import open_capture
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import Analysis, Pipeline, Sums, parallel
+from netdissect.pipeline import Analysis, Pipeline, Sums, informed, parallel
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.spans import Counted, tell
@@ -188,8 +188,7 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         mine = frozenset(numbers)
         told_of_mine = (each for each in agreed.found.anomalies if each.connection in mine)
         findings(told_of_mine, staged, places)
-        near = {report.connection: report.near for report in reports}
-        options = replace(plan.options(), near=near, begins=agreed.found.begins)
+        options = informed(plan.options(), agreed.found, reports)
         spans = Spans(plan.span_ns, agreed.found.info.first_time_ns, reports)
         counted = Counted(spans.count)
         if agreed.elsewhere is not None and index == work.count:

@@ -101,6 +101,10 @@ def _local(word: str) -> Iterator[Source]:
             if Path(name).is_file():
                 yield _file(Path(name))
     else:
+        try:
+            Path(word).stat()
+        except OSError as error:
+            raise CaptureFileError(f"{word}: {error.strerror}") from error
         yield _file(Path(word))
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from netdissect._version import __version__
 from netdissect.export import json
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze
+from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze, informed
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.spans import Counted, tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
@@ -95,11 +95,9 @@ def _surveyed(source: Source, path: str, key: str, plan: Plan, dataset: Dataset)
     with found.connections as reports, Staged(dataset, key) as staged:
         places = connection_rows(reports, staged)
         findings(found.anomalies, staged, places)
-        near = {report.connection: report.near for report in reports}
-        known = replace(options, near=near, begins=found.begins)
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
         counted = Counted(spans.count)
-        pipeline = Pipeline(known, recorder=counted.recorder, observer=counted)
+        pipeline = Pipeline(informed(options, found), recorder=counted.recorder, observer=counted)
         tell(path, counted, pipeline, teller(plan, spans, staged, places))
         return conclude(source, found, spans, staged, len(reports))
 
@@ -211,10 +209,10 @@ class Spans:
         direction: int,
         time_ns: int,
         octets: int,
-        kinds: Sequence[str | None],
+        repeated: bool,  # noqa: FBT001 - as in `Count`
     ) -> None:
         """Count a datagram."""
-        self.table(protocol).datagram(direction, time_ns, octets, kinds)
+        self.table(protocol).datagram(direction, time_ns, octets, repeated=repeated)
 
     def write(self, found: Analysis, staged: Staged) -> None:
         """Write the rows of all spans in which there was something."""

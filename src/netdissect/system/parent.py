@@ -1,4 +1,4 @@
-"""Copies of this process that end with it, whatever ends it."""
+"""Copies of this process that end with it, whatever ends it, and how many are worth their cost."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ import signal
 import sys
 import threading
 
-__all__ = ["Lifeline"]
+__all__ = ["Lifeline", "usable_cores"]
 
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG. Source: prctl(2)."""
+
+
+def usable_cores() -> int:
+    """Return how many processors this process may use; where the system does not say, all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 class Lifeline:

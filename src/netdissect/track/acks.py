@@ -44,6 +44,8 @@ class Acknowledged(Ledger):
             self._settle(seq, unit, frame, time_ns)
         elif seq > self.last:
             self._unsent(base, frame, time_ns)
+        elif self.rule.consecutive and seq in self.missing:
+            self._unseen(seq, frame, time_ns)
 
     def _ack_before(self, base: int, bits: int, frame: int, time_ns: int) -> None:
         last = self.last
@@ -69,12 +71,17 @@ class Acknowledged(Ledger):
         if self.last is None:
             return
         seq = self.extend(base)
+        missing = self.missing
+        gaps = missing.size > 0 and self.rule.consecutive
+        gaps = gaps and missing.touches(seq + 1, seq + 1 + bits.bit_length())
         while bits:
             seq += 1
             if bits & 1:
                 unit = self.take_out(seq)
                 if unit is not None:
                     self._settle(seq, unit, frame, time_ns)
+                elif gaps and seq in missing:
+                    self._unseen(seq, frame, time_ns)
             bits >>= 1
 
     def _ack_bits(self, bits: int, base: int, frame: int, time_ns: int) -> None:
@@ -104,6 +111,11 @@ class Acknowledged(Ledger):
                 self._unsent(base, frame, time_ns)
                 return
             seq -= self._modulus
+        if seq > self.covered and self.rule.consecutive and self.missing.size:
+            # Its receiver takes units in order: it has them all.
+            for number in self.missing.within(max(self.first, self.covered + 1), seq + 1):
+                self._unseen(number, frame, time_ns)
+            self.covered = seq
         outstanding = self.outstanding
         if outstanding:
             for covered in [other for other in outstanding if other <= seq]:
@@ -141,10 +153,10 @@ class Acknowledged(Ledger):
             elif quality.outcome(copies, time_ns):
                 self._poor(frame, time_ns)
         self.remember(seq, unit)
-        if telling:
-            self._sight()
         if unit.record is not None:
             note_acked(unit.record, frame, time_ns, ambiguous=copies > 1)
+        if telling:
+            self._sight()  # it may turn a copy of this very unit
         if unit.carried is not None:
             for space, first, count in unit.carried:
                 space.delivered(first, count, frame, time_ns)
@@ -260,12 +272,15 @@ class Acknowledged(Ledger):
             self._unsent(base, frame, time_ns)
 
     def _unsent(self, base: int, frame: int, time_ns: int) -> None:
+        self.findings.misses = True
         self.find(
             "ack-of-unsent", frame, time_ns, 1 - self.direction,
-            f"{base} is acknowledged and was never sent", wire_seq=base,
+            f"{base} is acknowledged, and no copy of it was seen before", wire_seq=base,
         )  # fmt: skip
 
     def _unseen(self, seq: int, frame: int, time_ns: int) -> None:
+        if "ack-of-unseen" not in self.rule.remarks:
+            self.findings.misses = True  # else its programs do so without having it
         self.find(
             "ack-of-unseen", frame, time_ns, 1 - self.direction,
             f"{seq & self._mask} is acknowledged, and no copy of it was seen", seq=seq,

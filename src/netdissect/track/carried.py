@@ -246,6 +246,7 @@ class CarriedSpace(Space):
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a message without acknowledgement."""
         del seq
+        seen = seen and not self.findings.misses
         self.unacked += seen
         if unit.record is not None:
             note_dropped(unit.record, "unacked" if seen else "unknown")
@@ -257,7 +258,8 @@ class CarriedSpace(Space):
             self.end(seq, entry, seen=self.peer_seen and waited)
         self.outstanding.clear()
         for sent_ns, _, count in self._runs.values():
-            if self.peer_seen and end_ns - sent_ns > patience_ns:
+            waited = end_ns - sent_ns > patience_ns
+            if self.peer_seen and waited and not self.findings.misses:
                 self.unacked += count
         self._runs.clear()
         if self._seen.merged:

@@ -364,7 +364,7 @@ class CarrierSpace(Space):
         datagram is missing of those in which this acknowledgement would have been.
         """
         twin = self.twin
-        if self.receiver_near or seq in self._reached or twin is None:
+        if self.receiver_near or seq in self._reached or twin is None or self.findings.misses:
             return False
         if unit.first_ns >= self._acked_ns:
             return False
@@ -395,8 +395,11 @@ class CarrierSpace(Space):
             self.time_out(seq, unit)
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
-        """Settle a datagram without acknowledgement: timed out, if its sender lived long enough."""
-        if self._latest_ns - unit.first_ns >= self._timeout_ns:
+        """Settle a datagram without acknowledgement: timed out, if its sender lived long enough
+        and the acknowledgement can only be missing because there was none.
+        """
+        seen = seen and not self.findings.misses
+        if self._latest_ns - unit.first_ns >= self._timeout_ns and not self.findings.misses:
             self.time_out(seq, unit)
             return
         self.unacked += seen

@@ -7,6 +7,7 @@ from typing import Final
 from netdissect.model.packets import SIDES
 from netdissect.model.policy import Exhausted
 from netdissect.model.reports import (
+    Ceilings,
     ConnectionReport,
     Parting,
     RttSummary,
@@ -70,20 +71,23 @@ def conclude(connection: Connection, end_ns: int) -> ConnectionReport:
     return report
 
 
-def place(connection: Connection) -> tuple[bool | None, bool | None]:
+def place(connection: Connection) -> tuple[bool | None, bool | None, bool]:
     """Return whether the capture was taken next to (client, server) as `conclude` has it, None
-    where that is not known, and release the connection.
+    where that is not known, and whether it misses frames; release the connection.
     """
     connection.judge()
     stream = connection.stream
     if stream is not None:
         connection.vantage.update(stream.sight(0), stream.sight(1))
+    _look_for_leaks(connection)
     connection.release()
-    return connection.vantage.near
+    near = connection.vantage.near
+    return near[0], near[1], connection.findings.misses
 
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
+    _look_for_leaks(connection)
     connection.place_for_good()
     patience = _patience_ns(connection)
     silent = connection.quiet.end(end_ns)
@@ -103,6 +107,16 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     state = _outcome(connection, timeouts, end_ns, silent=True in silent)
     _last_findings(connection, end_ns)
     return _report(connection, state, timeouts, streamed, connection.findings.limits())
+
+
+def _look_for_leaks(connection: Connection) -> None:
+    """Note whether numbers are missing next to their sender, who has sent them all. Where both
+    sides are near, what lost them may stand before the capture.
+    """
+    for space in _spaces(connection):
+        beside = space.sender_near and not space.receiver_near
+        if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
+            connection.findings.misses = True
 
 
 def standing(connection: Connection) -> ConnectionReport:
@@ -165,6 +179,8 @@ def _report(
         quiet=connection.quiet.spans,
         parting=_parting(connection),
         ended_ns=_ended_ns(connection),
+        ceilings=(_ceilings(first), _ceilings(second)),
+        misses_frames=connection.findings.misses,
     )
 
 
@@ -259,7 +275,7 @@ def _closing_rule(space: Space) -> tuple[int | None, str]:
         if moment is not None:
             return moment, resend.exhausted_reason
     quality = space.quality
-    if quality is not None and quality.broken_ns is not None:
+    if quality is not None and quality.broken_ns is not None and not space.findings.misses:
         return quality.broken_ns, quality.rule.reason
     return None, ""
 
@@ -357,10 +373,13 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
     for lane in connection.lanes:
         for space in lane.spaces.values():
             first = space.rule.first_seq
-            if connection.started and first is not None and space.skipped_start(first):
+            if first is None or not connection.started or connection.findings.misses:
+                continue
+            if space.skipped_start(first):
+                word = "seen" if space.sender_near is False else "sent"
                 connection.findings.add(
                     "first-number-skipped", None, None, lane.direction,
-                    f"{space.rule.name} starts at {space.first}; {first} was never sent",
+                    f"{space.rule.name} starts at {space.first}; {first} was never {word}",
                 )  # fmt: skip
     _bounds_hit(connection.findings, end_ns)
 
@@ -387,6 +406,11 @@ def _complete(connection: Connection) -> bool:
 
 def _timings(lane: Lane) -> dict[str, RttSummary]:
     return {name: kept.summary() for name, kept in lane.timings.items()}
+
+
+def _ceilings(lane: Lane) -> Ceilings:
+    lane.load.judge()
+    return lane.load.found[0], lane.load.found[1]
 
 
 def _counts(lane: Lane) -> dict[str, int]:

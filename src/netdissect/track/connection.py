@@ -14,7 +14,7 @@ from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.declared import Declared
 from netdissect.track.findings import Findings
-from netdissect.track.lane import Lane
+from netdissect.track.lane import NEVER, Lane
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.machine import StateRunner
 from netdissect.track.quiet import Life, Quiet
@@ -96,7 +96,7 @@ class Connection:
         """(time, frame) of the last packet without messages: end of a stream, ICMP error."""
         self.unreachable = 0
         """ICMP port-unreachable errors that quote this connection."""
-        self.quiet = Quiet(self.lanes, self.life, carried=transport == "tcp")
+        self.quiet = Quiet(self.lanes, self.life, findings, carried=transport == "tcp")
         """Where a side was not heard."""
         self.stream: StreamTrack | None = None
         """What the TCP connection did, where the protocol's rules ask for it."""
@@ -134,6 +134,8 @@ class Connection:
             self._first(direction, frame, time_ns, events)
         elif time_ns - lane.last_ns > PAUSE_NS and self.stream is None:
             self.quiet.resumed(direction, frame, time_ns, (lane.last_ns, lane.last_frame))
+        if time_ns >= lane.due_ns:
+            self._second(lane, frame, time_ns)
         lane.datagrams += 1
         lane.octets += len(payload)
         lane.last_ns = time_ns
@@ -175,6 +177,16 @@ class Connection:
                 lane.timing(event[1], event[2])
             else:
                 _HANDLERS[kind](self, event, lane, frame, time_ns)
+
+    def _second(self, lane: Lane, frame: int, time_ns: int) -> None:
+        """Begin another second of a direction's load; TCP chooses its rate itself."""
+        if self.transport == "tcp":
+            lane.due_ns = NEVER
+            return
+        if not lane.is_over(time_ns):
+            return
+        trips = [trip.latest for each in self.lanes for trip in each.round_trips()]
+        lane.roll(frame, time_ns, max(trips, default=0))
 
     def further(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Take events that belong to a datagram already counted (assembler, TCP segments)."""
@@ -456,8 +468,11 @@ class Connection:
         if self.vantage.update(server.sight(late), client.sight(later)):
             self._place()
 
-    def place(self, near: tuple[bool | None, bool | None]) -> None:
-        """Take from an earlier look at the whole capture where it was taken."""
+    def place(self, near: tuple[bool | None, bool | None], *, misses: bool = False) -> None:
+        """Take from an earlier look at the whole capture where it was taken, and whether it misses
+        frames.
+        """
+        self.findings.misses = misses
         self.vantage.settle(near)
         self._place()
         self.place_for_good()

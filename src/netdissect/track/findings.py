@@ -44,7 +44,7 @@ class Findings:
 
     __slots__ = (
         "_connection", "_rows", "_sink", "bounds", "by_severity", "every", "heard", "late",
-        "late_ms", "repeats",
+        "late_ms", "misses", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,11 @@ class Findings:
         """A unit that comes so much later than the path allows is late, milliseconds."""
         self.repeats: dict[str, int] = {}
         """Code -> occurrences."""
+        self.misses = False
+        """Whether the capture is known to miss frames (or somebody lies), so that what is not in it
+        proves nothing: something is acknowledged that it does not have, or numbers are missing next
+        to their sender.
+        """
         self.heard: Sequence[Heard] = ()
         """The connection's directions: they know where it is."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}

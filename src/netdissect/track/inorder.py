@@ -121,7 +121,7 @@ class InOrderSpace(Space):
     def _extra(self) -> dict[str, Any]:
         """Return the model's figures where the receiver is next to the capture."""
         extra = super()._extra()
-        if self.receiver_near is not False and self.units:
+        if self.receiver_near is not False and self.units and not self.findings.misses:
             extra["receiver"] = self.receiver()
         return extra
 

@@ -5,7 +5,7 @@ units.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable
 from typing import Any, TypeAlias
 
 from netdissect.model.intervals import Interval
@@ -19,7 +19,9 @@ MAX_INTERVALS = 100_000
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median: those of the first units."""
 MAX_WAITING = 16_384
-"""Units that wait for late copies; beyond, the oldest count with those that have come."""
+"""Units that wait for late copies, and as many with copies that hang on where the capture was
+taken; beyond, they count as they stand.
+"""
 _Lane: TypeAlias = tuple[int, int, str]
 """(connection, direction, space)."""
 Sums: TypeAlias = tuple[
@@ -75,7 +77,7 @@ class Intervals:
         self.overflowed = False
         """True once something came later than the last span kept."""
         self.early = 0
-        """Units that were counted before all of their late copies can have come."""
+        """Units that were counted before all was known of their copies."""
         self._rows: dict[tuple[int, int], Interval] = {}
         self._rtts: dict[tuple[int, int], list[tuple[int, float]]] = {}
         """Round trips in ms, each with the frame of its unit."""
@@ -91,6 +93,11 @@ class Intervals:
         """Lanes that send again what is lost: they have, or have a timer for it, or are TCP's."""
         self._copies: dict[_Lane, dict[int, int]] = {}
         """Lane -> copies per span, while it is not known to be one of them."""
+        self._judged_late: dict[int, list[tuple[UnitRecord, Container[int] | None]]] = {}
+        """Connection -> units with copies whose kinds hang on where it was captured, while that is
+        not known.
+        """
+        self._late_count = 0
         self._placed: set[int] = set()
         """Connections of which it is known where the capture was made."""
         self._open: dict[int, dict[_Lane, dict[int, _Either]]] = {}
@@ -103,13 +110,13 @@ class Intervals:
         """
 
     def datagram(
-        self, direction: int, time_ns: int, octets: int, kinds: Sequence[str | None] = ()
+        self, direction: int, time_ns: int, octets: int, *, repeated: bool = False
     ) -> None:
-        """Count one datagram; `kinds` are those of the copies of units that it carries."""
+        """Count one datagram; `repeated` where all units in it were sent before."""
         row = self._row(direction, time_ns)
         row.datagrams += 1
         row.octets += octets
-        if kinds and "original" not in kinds:
+        if repeated:
             row.repeated_octets += octets
 
     def place(self, reports: Iterable[ConnectionReport]) -> None:
@@ -125,7 +132,7 @@ class Intervals:
                 else:
                     self._copies.pop(lane, None)
             for way in (0, 1):
-                if report.vantage == SIDES[1 - way]:
+                if report.vantage == SIDES[1 - way] and not report.misses_frames:
                     spaces = [space for space in report.spaces if space.direction == way]
                     self._near[report.connection, way] = [
                         (space.space, space.last_seq, report.last_time_ns)
@@ -185,7 +192,15 @@ class Intervals:
         if not record.copies:
             return
         lane = record.connection, record.direction, record.space
-        self._count_copies(lane, record, frames)
+        late = arrived is None and _by_place(record)
+        if late and self._late_count < MAX_WAITING:
+            self._late_count += 1
+            self._judged_late.setdefault(record.connection, []).append((record, frames))
+            timed = None
+        else:
+            self.early += late
+            self._count_copies(lane, record, frames)
+            timed = record.rtt_ms
         if "continued" in record.extra:
             return
         time_ns = record.copies[0].time_ns
@@ -198,8 +213,8 @@ class Intervals:
         if arrived is not True:
             if lost or record.outcome == "acked":
                 either.decided, either.lost = 1, int(lost)
-            if record.rtt_ms is not None:
-                either.rtts.append((record.copies[0].frame, record.rtt_ms))
+            if timed is not None:
+                either.rtts.append((record.copies[0].frame, timed))
         if arrived is not False and not self.partial:
             either.each, either.arrived = 1, self._arrived(lane, record)
         self._add(lane, self._index(time_ns), either, arrived=arrived)
@@ -287,6 +302,16 @@ class Intervals:
 
     def _settle(self, connection: int) -> None:
         """Count what was kept of a connection now that it is known what counts."""
+        late = self._judged_late.pop(connection, [])
+        self._late_count -= len(late)
+        for record, frames in late:
+            lane = connection, record.direction, record.space
+            self._count_copies(lane, record, frames)
+            if record.rtt_ms is not None and "continued" not in record.extra:
+                timed = _Either()
+                timed.rtts.append((record.copies[0].frame, record.rtt_ms))
+                index = self._index(record.copies[0].time_ns)
+                self._write(lane, index, timed, arrived=lane[:2] in self._near)
         for lane, spans in self._open.pop(connection, {}).items():
             for index, either in spans.items():
                 self._write(lane, index, either, arrived=lane[:2] in self._near)
@@ -379,7 +404,7 @@ class Intervals:
             self._count(*self._waiting.popleft())
         if self.start_ns is None:
             return
-        for connection in list(self._open):
+        for connection in {*self._open, *self._judged_late}:
             self._settle(connection)
         for (number, way), spaces in self._near.items():
             for name, last_seq, last_ns in spaces:
@@ -390,6 +415,14 @@ def _first(samples: list[tuple[int, float]]) -> None:
     """Keep those that were told first."""
     samples.sort()
     del samples[MAX_SAMPLES:]
+
+
+def _by_place(record: UnitRecord) -> bool:
+    """Return whether a unit has copies whose kinds hang on where the capture was taken."""
+    for copy in record.copies:  # noqa: SIM110 - compiled, a loop is cheaper
+        if copy.by_place:
+            return True
+    return False
 
 
 def _moment_ns(item: UnitRecord | ConnectionEvent) -> int:

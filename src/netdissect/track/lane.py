@@ -9,6 +9,7 @@ from typing import Final
 from netdissect.model.policy import AckRule, Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
+from netdissect.track.ceiling import SECOND_NS, Load
 from netdissect.track.findings import Findings
 from netdissect.track.inorder import InOrderSpace
 from netdissect.track.probes import ProbeTrack
@@ -19,7 +20,7 @@ from netdissect.track.stamped import StampedSpace
 from netdissect.track.strides import StridedSpace
 from netdissect.track.vantage import MIN_ANSWERS, MIN_STEADY, Sight
 
-__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "Lane", "Seen", "slowest_ms"]
+__all__ = ["MAX_COUNTERS", "MAX_SPACES", "MAX_TYPES", "NEVER", "Lane", "Seen", "slowest_ms"]
 
 MAX_TYPES = 1024
 """Message types counted per direction; further ones count as `other`."""
@@ -28,7 +29,8 @@ MAX_SPACES = 1024
 MAX_COUNTERS = 256
 """Protocol counters kept per direction."""
 _MS: Final = 1_000_000
-_NEVER: Final = (1 << 62) - 1
+NEVER: Final = (1 << 62) - 1
+"""No time in ns is later."""
 
 
 class Smoothed:
@@ -70,9 +72,9 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("_findings", "_here", "_recorder", "_stated", "carrier", "counters", "datagrams",
-                 "direction", "last_frame", "last_ns", "messages", "octets", "policy", "probes",
-                 "silent", "spaces", "timings", "trip")  # fmt: skip
+    __slots__ = ("_findings", "_here", "_numbered", "_recorder", "_stated", "carrier", "counters",
+                 "datagrams", "direction", "due_ns", "last_frame", "last_ns", "load", "messages",
+                 "octets", "policy", "probes", "silent", "spaces", "timings", "trip")  # fmt: skip
 
     def __init__(
         self, policy: Policy, direction: int, findings: Findings, recorder: Scribe | None
@@ -108,6 +110,35 @@ class Lane:
         self.carrier: CarrierSpace | None = next(carriers, None)
         """Space of the datagrams themselves, where they are numbered."""
         self.probes = {rule.kind: ProbeTrack(rule, direction, findings) for rule in policy.probes}
+        self._numbered = self._once()
+        self.load = Load()
+        self.due_ns = 0 if self._numbered is not None else NEVER
+        """When its next second begins."""
+
+    def _once(self) -> Space | None:
+        """Return the space that shows what was lost: of datagrams, else of units never resent."""
+        for space in self.spaces.values():
+            if space is self.carrier or (space.rule.consecutive and space.rule.resend is None):
+                return space
+        return None
+
+    def is_over(self, time_ns: int) -> bool:
+        """Return whether the second at hand of the load can end: it has datagrams enough, and there
+        are numbers that show what was lost.
+        """
+        numbered = self._numbered
+        if numbered is None or numbered.last is None:
+            self.due_ns = time_ns + SECOND_NS
+            return False
+        return self.load.is_full(self.datagrams)
+
+    def roll(self, frame: int, time_ns: int, delay_ns: int) -> None:
+        """Begin another second of the load with a datagram."""
+        numbered = self._numbered
+        if numbered is not None:
+            counts = self.datagrams, self.octets
+            self.load.roll(time_ns, frame, counts, numbered.so_far(), delay_ns)
+            self.due_ns = time_ns + SECOND_NS
 
     def open(self, name: str) -> Space | None:
         """Return a space that has come into being, named `template[key]`; None for one too many."""
@@ -237,7 +268,7 @@ class Lane:
     def sight(self, disorder: int) -> Sight:
         """Return how the peer answers this direction, and how many of its own units were late."""
         count = slow = 0
-        quickest = on_the_way = _NEVER
+        quickest = on_the_way = NEVER
         for space in self.spaces.values():
             trip = space.rtt
             if trip.samples:
@@ -258,10 +289,13 @@ class Lane:
         return Sight(quickest, count, disorder, quickest - on_the_way, slow)
 
     def disorder(self) -> int:
-        """Return how many units of this direction were captured out of order."""
+        """Return how many units of this direction were captured out of order, and not because
+        the capture missed those that were in order.
+        """
         count = 0
+        misses = self._findings.misses
         for space in self.spaces.values():
-            if not space.in_stream:
+            if not space.in_stream and not (misses and space.rule.resend):
                 count += space.disorder
         return count
 

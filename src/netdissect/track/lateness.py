@@ -1,13 +1,14 @@
-"""How much later than the path allows the units came that were sent more than once."""
+"""When units are due to be sent again, and how much later than the path allows they came then."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from netdissect.model.diagnosis import Late, Worst
+from netdissect.model.policy import ResendRule
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["WORST", "Lateness"]
+__all__ = ["WORST", "Lateness", "waits"]
 
 WORST: Final = 3
 """Units named."""
@@ -46,3 +47,14 @@ class Lateness:
         )
         limit_ms = self._late_ns // 1_000_000
         return Late(kept.samples, kept.p50, kept.p95, kept.maximum, self._beyond, worst, limit_ms)
+
+
+def waits(resend: ResendRule, smoothed_ms: float | None, variance_ms: float) -> tuple[int, int]:
+    """Return delay and guard of a sender that knows this round trip, ns."""
+    delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
+    if smoothed_ms is not None and resend.rtt_factor:
+        delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
+        delay_ms = max(resend.floor_ms, delay_ms)
+    if smoothed_ms is not None and resend.guard_rtt_factor:
+        guard_ms = resend.guard_rtt_factor * smoothed_ms
+    return int(delay_ms * 1_000_000), int(guard_ms * 1_000_000)

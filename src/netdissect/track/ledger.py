@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import i64, vec
-from netdissect.model.policy import AckRule, Exhausted, ResendRule, SpaceRule
+from netdissect.model.policy import AckRule, Exhausted, SpaceRule
 from netdissect.model.reports import Copy, Parting, SoFar, SpaceReport, UnitRecord
 from netdissect.track.copies import CountedCopies
 from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
-from netdissect.track.lateness import Lateness
+from netdissect.track.lateness import Lateness, waits
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
@@ -112,8 +112,8 @@ class Ledger:
     __slots__ = (
         "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held",
         "_keeps", "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_never_before",
-        "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays", "_try_quality",
-        "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier", "current",
+        "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays", "_try_quality",
+        "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier", "covered", "current",
         "delay_ns", "direction", "disorder", "duplicates", "far_delay_ns", "feedback",
         "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "held_ns",
         "in_stream", "last", "lateness", "max_copies", "missing", "on_answer", "on_sight",
@@ -161,6 +161,8 @@ class Ledger:
         """Called with direction, time of sending and frame of the answer where nothing sent for
         longer than a pause was answered before.
         """
+        self.covered = -1
+        """Newest number that a cumulative acknowledgement has named while others were missing."""
         self.answered_ns = 0
         """When that was sent of the newest unit that is acknowledged."""
         self.gave_up_ns: int | None = None
@@ -217,9 +219,11 @@ class Ledger:
         """(first, last) of those epochs."""
         self._stray: Stray | None = None
         """The newest number far from all before, while nothing confirms it."""
+        self._other: tuple[int, int] | None = None
+        """(number, frame) of the newest copy that held something else than the one before it."""
         self._strays: dict[int, Stray] = {}
         """Wire number -> those that stood alone."""
-        self._doubtful: list[tuple[int, Copy | None, bool]] = []
+        self._doubtful: list[tuple[int, Copy | None, UnitRecord | None, bool]] = []
         """Copies whose kind depends on where the capture was taken; True: those that are the
         network's only where it is known to be next to their receiver."""
         self._placed = [0, 0]
@@ -283,11 +287,11 @@ class Ledger:
         resend = self.rule.resend
         window_ms = self.rule.duplicate_window_ms
         if resend is not None:
-            self.delay_ns, guard_ns = _waits(resend, smoothed_ms, variance_ms)
+            self.delay_ns, guard_ns = waits(resend, smoothed_ms, variance_ms)
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self.far_delay_ns, self.soonest_ns = _waits(resend, stated_ms, 0.0)
+            self.far_delay_ns, self.soonest_ns = waits(resend, stated_ms, 0.0)
         self.guard_ns = int(window_ms * _MS)
 
     def extend(self, wire_seq: int) -> int:
@@ -400,6 +404,7 @@ class Ledger:
 
     def end(self, seq: int, unit: Unit, *, seen: bool) -> None:
         """Settle a unit without acknowledgement; `seen`: one could have been seen."""
+        seen = seen and not self.findings.misses
         given_up = self.exhausted(unit)
         if given_up:
             self.given_up += 1
@@ -415,6 +420,7 @@ class Ledger:
             word = "given_up" if given_up else "unacked" if seen else "unknown"
             # Each copy is answered: that all answers were lost where others came is not likely.
             lost = given_up and not self.receiver_near and self.heard_since(unit)
+            lost = lost and not self.findings.misses
             note_dropped(unit.record, word, lost=lost)
 
     def heard_since(self, unit: Unit) -> bool:
@@ -473,6 +479,7 @@ class Ledger:
         self.current = None
         self.feedback = None
         self._stray = None
+        self._other = None
 
     def close_silently(self) -> None:
         """Take back what was counted after its sender had closed the connection."""
@@ -547,14 +554,3 @@ class Ledger:
         if self.quality is not None and self.quality.peak:
             extra["poor_quality_run"] = self.quality.peak
         return extra
-
-
-def _waits(resend: ResendRule, smoothed_ms: float | None, variance_ms: float) -> tuple[int, int]:
-    """Return delay and guard of a sender that knows this round trip, ns."""
-    delay_ms, guard_ms = resend.initial_ms, resend.guard_ms
-    if smoothed_ms is not None and resend.rtt_factor:
-        delay_ms = resend.rtt_factor * smoothed_ms + resend.rtt_variances * variance_ms
-        delay_ms = max(resend.floor_ms, delay_ms)
-    if smoothed_ms is not None and resend.guard_rtt_factor:
-        guard_ms = resend.guard_rtt_factor * smoothed_ms
-    return int(delay_ms * _MS), int(guard_ms * _MS)

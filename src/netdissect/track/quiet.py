@@ -12,6 +12,7 @@ from typing import Final
 
 from netdissect.model.native import i64
 from netdissect.model.reports import QuietSpan
+from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.ledger import PAUSE_NS
 from netdissect.track.stream import StreamTrack
@@ -29,7 +30,7 @@ ASKED: Final = 2
 """Questions without an answer from which on a side counts as silent, where it had time for one ...
 """
 MANY_ASKED: Final = 12
-"""... and whatever time beyond a pause."""
+"""... and whatever time beyond a pause; and from which on where the capture misses frames."""
 AT_ONCE_NS: Final = 20_000_000
 """What follows within this time of a question is part of it."""
 PATIENCE_NS: Final = 2_000_000_000
@@ -60,10 +61,13 @@ class Life:
 class Quiet:
     """The quiet spans of one connection."""
 
-    __slots__ = ("_carried", "_lanes", "_life", "spans", "stream")
+    __slots__ = ("_carried", "_findings", "_lanes", "_life", "spans", "stream")
 
-    def __init__(self, lanes: list[Lane], life: Life, *, carried: bool) -> None:
+    def __init__(
+        self, lanes: list[Lane], life: Life, findings: Findings, *, carried: bool
+    ) -> None:
         """Judge the lanes of a connection; `carried`: TCP brings what they hold."""
+        self._findings = findings
         self._lanes = lanes
         self._life = life
         self._carried = carried
@@ -123,7 +127,7 @@ class Quiet:
         if self._carried and self.stream is None:
             return  # what TCP carries arrives
         asked = self._asked(side, since_ns, until_ns - 1)
-        if len(asked) < ASKED:
+        if len(asked) < self._enough():
             return
         patient_ns = self._patient_ns(HEARD_PATIENCE_NS)
         if until_ns - min(asked) <= patient_ns:
@@ -175,14 +179,18 @@ class Quiet:
         if alive_ms is not None and self._lanes[side].datagrams and self._life.open_ns:
             # Its timers run from when the connection is open.
             idle_ns = until_ns - max(since_ns, self._life.open_ns)
-            if idle_ns > periods * int(alive_ms * _MS):
+            if idle_ns > periods * int(alive_ms * _MS) and not self._findings.misses:
                 return "timer", len(asked)
         count = len(asked)
         if count < MANY_ASKED and (
-            count < ASKED or until_ns - min(asked) <= self._patient_ns(PATIENCE_NS)
+            count < self._enough() or until_ns - min(asked) <= self._patient_ns(PATIENCE_NS)
         ):
             return None
         return "asked", count
+
+    def _enough(self) -> int:
+        """Return from how many questions without an answer on a side is not heard."""
+        return MANY_ASKED if self._findings.misses else ASKED
 
     def _patient_ns(self, least_ns: int) -> int:
         """Return how long an answer is waited for."""

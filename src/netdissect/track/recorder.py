@@ -28,6 +28,7 @@ __all__ = [
     "add_copy",
     "note_acked",
     "note_dropped",
+    "note_turned",
 ]
 
 MAX_PENDING = 65536
@@ -313,6 +314,20 @@ def note_acked(record: UnitRecord, frame: int, time_ns: int, *, ambiguous: bool)
         record.rtt_ms = (time_ns - record.copies[0].time_ns) / 1e6
     record.outcome = "acked"
     record.settled_ns = time_ns
+
+
+def note_turned(record: UnitRecord) -> None:
+    """Note that the network made other copies of a unit than was thought: an acknowledgement tells
+    the round trip of what its sender has sent once.
+    """
+    acked_ns = record.acked_time_ns
+    if acked_ns is None or "continued" in record.extra:
+        return
+    sent = 0
+    for copy in record.copies:
+        sent += copy.kind != "duplicate" and copy.time_ns <= acked_ns
+    record.rtt_ambiguous = sent > 1
+    record.rtt_ms = None if sent > 1 else (acked_ns - record.copies[0].time_ns) / 1e6
 
 
 def note_dropped(record: UnitRecord, outcome: str, *, lost: bool = False) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from netdissect.model.native import i64
-from netdissect.model.reports import Copy
+from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import CONTENT, COPIES, TIME, Unit
-from netdissect.track.recorder import note_dropped
+from netdissect.track.recorder import note_dropped, note_turned
 
 __all__ = ["LATE_COPIES", "MAX_BESIDE", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "Repeated"]
 
@@ -49,11 +49,12 @@ class Repeated(Acknowledged):
             self._reused(seq, content, type_, frame, time_ns)
             return
         copied = self._is_copy(seq, labelled, same, gap_ns, unit.copies)
-        copy = None
-        if self.recorder is not None and unit.record is not None:
+        copy, record = None, unit.record
+        if self.recorder is not None and record is not None:
             due = unit.due_ns
-            copy = self.recorder.again(self, unit.record, copied, labelled, frame, time_ns, due)
-        self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same or bool(labelled))
+            copy = self.recorder.again(self, record, copied, labelled, frame, time_ns, due)
+        same = same or bool(labelled)
+        self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same, record=record)
         if not copied:
             self._hold(seq, self._late_by(gap_ns))
             unit.copies += 1
@@ -162,8 +163,11 @@ class Repeated(Acknowledged):
         *,
         copied: bool,
         same: bool,
+        record: UnitRecord | None = None,
     ) -> None:
-        """Count a further copy, and note whether its kind may have to be judged again."""
+        """Count a further copy, and note whether its kind may have to be judged again; `record`
+        where it came before the acknowledgement of its unit.
+        """
         if copied:
             self.duplicates += 1
             self.findings.add("duplicate", frame, time_ns, self.direction)
@@ -181,7 +185,9 @@ class Repeated(Acknowledged):
                 self.hit("MAX_COUNTED")
         elif self._by_place:
             if len(self._doubtful) < MAX_DOUBTFUL:
-                self._doubtful.append((seq, copy, self._beside_only))
+                if copy is not None:
+                    copy.by_place = True
+                self._doubtful.append((seq, copy, record, self._beside_only))
             else:
                 self._placed[self._beside_only] += 1
                 self.hit("MAX_DOUBTFUL")
@@ -252,14 +258,20 @@ class Repeated(Acknowledged):
         self.sender_near, self.receiver_near = sender_near, receiver_near
         now = [self._copied_here(beside_only=only) for only in (False, True)]
         if now != before:
-            for seq, copy, only in self._doubtful:
+            for seq, copy, record, only in self._doubtful:
                 if now[only] is not before[only]:
                     self._turn(seq, copy, copied=now[only])
+                    if record is not None:
+                        self._turned(record)
             for sort, left in enumerate(self._placed):
                 if left and now[sort] is not before[sort]:
                     self._count_turned(left, copied=now[sort])
         if self.recorder is not None:
             self.recorder.place(self)
+
+    def _turned(self, record: UnitRecord) -> None:
+        """Take that another kind of a copy changes what the acknowledgement of a unit tells."""
+        note_turned(record)
 
     def find_beside(
         self, code: str, frame: int, time_ns: int, text: str, **evidence: Any
@@ -278,7 +290,8 @@ class Repeated(Acknowledged):
         """Take that nothing more will be known about where the capture was taken."""
         self.placed_for_good = True
         held, self._beside = self._beside, []
-        for code, frame, time_ns, text, evidence in held if self.receiver_near else ():
+        beside = self.receiver_near and not self.findings.misses
+        for code, frame, time_ns, text, evidence in held if beside else ():
             self.find(code, frame, time_ns, self.direction, text, **evidence)
 
     def _load(self, first: int, count: int) -> None:

@@ -21,7 +21,8 @@ class RttReservoir:
     The selection depends on nothing but the samples, so two runs give the same percentiles.
     """
 
-    __slots__ = ("_kept", "_skip", "_step", "ambiguous", "highest", "lowest", "samples")
+    __slots__ = ("_kept", "_skip", "_step", "ambiguous", "highest", "latest", "lowest",
+                 "samples")  # fmt: skip
 
     def __init__(self) -> None:
         self.samples = 0
@@ -31,6 +32,8 @@ class RttReservoir:
         """Smallest sample, ns; 2**62 - 1 without samples."""
         self.highest = -_NEVER
         """Largest sample, ns."""
+        self.latest = 0
+        """The newest one, ns."""
         self._kept = vec[i64]()
         self._step = 1
         self._skip = 0
@@ -42,6 +45,7 @@ class RttReservoir:
     def add_many(self, sample_ns: int, count: int) -> None:
         """Take the same sample `count` times."""
         self.samples += count
+        self.latest = sample_ns
         # Builtins would cost more than the rest.
         if sample_ns < self.lowest:  # noqa: PLR1730
             self.lowest = sample_ns

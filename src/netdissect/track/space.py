@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
+from netdissect.model.policy import AckRule
 from netdissect.track.ledger import (
+    CONTENT,
     MAX_OUTSTANDING,
     TIME,
     Stray,
@@ -64,7 +66,9 @@ class Space(Repeated):
                 self._advance(last, seq, frame, time_ns)
             else:
                 seq = last + ahead - (self._modulus if ahead else 0)
-                if self._repeats(seq, labelled, mark, type_, frame, time_ns):
+                if self._begins_anew(seq, labelled, mark, frame, time_ns):
+                    seq = self.last = self._begin(wire_seq) + 1
+                elif self._repeats(seq, labelled, mark, type_, frame, time_ns):
                     return
         self.units += 1
         record = None
@@ -283,6 +287,36 @@ class Space(Repeated):
             if stray.unit.record is not None:
                 ambiguous = stray.unit.copies > 1
                 note_acked(stray.unit.record, frame, time_ns, ambiguous=ambiguous)
+
+    def _begins_anew(
+        self,
+        seq: int,
+        labelled: bool | None,  # noqa: FBT001 - as in `unit`
+        mark: int,
+        frame: int,
+        time_ns: int,
+    ) -> bool:
+        """Return whether a number that was used before shows that its sender numbers afresh, and
+        end the epoch: it holds something else, and so did the one before it, just now. What says
+        so may not be in the capture.
+        """
+        unit, slot = self.outstanding.get(seq), self.slot_of(seq)
+        content = mark
+        if unit is not None:
+            content = unit.content
+        elif slot >= 0:
+            content = int(self._ring[slot + CONTENT])
+        # What its sender marks as sent again differs by the mark; a stamp is no such mark.
+        if content == mark or (labelled and self.rule.ack is not AckRule.STAMPED):
+            return False
+        before, self._other = self._other, (seq, frame)
+        if before is None or before[0] != seq - 1 or before[1] == frame:
+            return False
+        self.find(
+            "numbers-restart", frame, time_ns, self.direction, "numbers start again", seq=seq
+        )
+        self.restart()
+        return True
 
     # -- further copies ----------------------------------------------------------------------------
 

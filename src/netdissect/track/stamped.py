@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from netdissect.model.policy import SpaceRule
+from netdissect.model.reports import UnitRecord
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import Unit
 from netdissect.track.recorder import Scribe, note_acked
@@ -110,6 +111,9 @@ class StampedSpace(Space):
             note_acked(record, frame, time_ns, ambiguous=sample < 0)
             if sample >= 0:
                 record.rtt_ms = sample / 1e6
+
+    def _turned(self, record: UnitRecord) -> None:
+        """Take nothing: an answer names its copy."""
 
     def restart(self) -> None:
         """Begin a new epoch."""

@@ -30,6 +30,7 @@ _FIN: Final = 1
 _SYN: Final = 2
 _RST: Final = 4
 _ACK: Final = 16
+_WRAP: Final = 1 << 32
 _SPECIAL: Final = _FIN | _SYN | _RST
 
 Waiting = list[Any]
@@ -96,6 +97,10 @@ class StreamTrack:
         """Direction of the first RST."""
         self._reset_frame = 0
         self.refused = False
+        self._who_is_open = False
+        """Whether the other side may have ended the connection before the one that is seen to."""
+        self._ending = (0, 0)
+        """(direction, acknowledgement) of the first FIN or RST that is in the capture."""
         self.mid_stream = False
 
     # -- segments ----------------------------------------------------------------------------------
@@ -122,8 +127,12 @@ class StreamTrack:
             self._acknowledged(direction, frame, time_ns, segment.ack)
         if flags & _SYN or (self.established_ns is None and self._syn_ack_ns is not None):
             self._handshake(direction, frame, time_ns, segment)
+        elif not self._usual and self._syns and flags & _ACK and not flags & _RST:
+            # Its SYN was answered, though the answer is not in the capture.
+            self._usual = True
+            self._step("established", None, 0, frame, time_ns)
         if flags & (_FIN | _RST):
-            self._end(direction, frame, time_ns, flags)
+            self._end(direction, frame, time_ns, segment)
 
     def _sent_again(self, direction: int, segment: TcpSegment) -> None:
         """Mark the messages that a retransmission carries: their round trip is ambiguous (Karn)."""
@@ -186,10 +195,18 @@ class StreamTrack:
                 return time_ns
         return self._syns[-1][0]
 
-    def _end(self, direction: int, frame: int, time_ns: int, flags: int) -> None:
+    def _end(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Take a FIN or RST."""
+        flags = segment.flags
+        if not self.ended and flags & _ACK:
+            self._ending = (direction, segment.ack)
+            self._unseen_before(1 - direction, frame, time_ns)
+        elif flags & _FIN and self._ends_behind(direction, segment.seq):
+            self._who_is_open = False
+            if self.first_fin is not None:
+                self.first_fin = (self._ending[0], *self.first_fin[1:])
         if flags & _RST:
-            self.refused = self._syn_ack_ns is None and bool(self._syns) and direction == 1
+            self.refused = not self._usual and bool(self._syns) and direction == 1
             if self.reset_by is None:
                 self.reset_by, self._reset_frame = direction, frame
                 code = "connection-refused" if self.refused else "reset"
@@ -201,6 +218,23 @@ class StreamTrack:
             self.first_fin = (direction, frame, time_ns)
         self.fins[direction] = True
         self._step("fin", "FIN", direction, frame, time_ns)
+
+    def _ends_behind(self, direction: int, seq: int) -> bool:
+        """Return whether a FIN stands behind all that the first one to end had got."""
+        first, acknowledged = self._ending
+        if direction == first or self.fins[direction]:
+            return False
+        return (seq - acknowledged) % _WRAP < _WRAP // 2
+
+    def _unseen_before(self, side: int, frame: int, time_ns: int) -> None:
+        """Take what an ending segment acknowledges of a side and the capture does not have: one
+        byte is its FIN; with more, whether that is among them cannot be told.
+        """
+        half = self.halves[side]
+        unseen = half.acked - half.highest
+        if unseen == 1:
+            self.first_fin = (side, frame, time_ns)
+        self._who_is_open = unseen > 1 or half.base is None
 
     @property
     def ended(self) -> bool:
@@ -230,13 +264,17 @@ class StreamTrack:
         """Return who ended the connection, where a FIN or RST tells: whoever sent the first one."""
         if self.first_fin is not None:
             side, frame, _ = self.first_fin
-            close: dict[str, Any] = {"by": SIDES[side], "reason": "FIN", "frame": frame}
+            close: dict[str, Any] = {"by": self._ender(side), "reason": "FIN", "frame": frame}
             if self.reset_by is not None:
                 close |= {"reset_by": SIDES[self.reset_by], "reset_frame": self._reset_frame}
             return close
         if self.reset_by is not None:
-            return {"by": SIDES[self.reset_by], "reason": "RST", "frame": self._reset_frame}
+            by = self._ender(self.reset_by)
+            return {"by": by, "reason": "RST", "frame": self._reset_frame}
         return {}
+
+    def _ender(self, side: int) -> str | None:
+        return None if self._who_is_open else SIDES[side]
 
     def sight(self, side: int) -> Sight:
         """Return how a side acknowledges, and how many of its own segments were late."""
@@ -374,7 +412,8 @@ class StreamTrack:
         if self.first_fin is None or self.established_ns is None:
             return
         direction, frame, time_ns = self.first_fin
-        silent = not self.messages[1].octets
+        # What is not in the capture may have been a word.
+        silent = not self.messages[1].octets and self.halves[1].acked <= 1
         if direction == 1 and silent and time_ns - self.established_ns <= REFUSAL_NS:
             self.findings.add(
                 "refused-by-immediate-fin", frame, time_ns, 1,

@@ -66,7 +66,7 @@ class StreamHalf:
         "arrivals", "base", "counts", "direction", "findings", "first", "highest", "holes", "last",
         "last_frame", "last_ns", "lateness", "max_copies", "new", "octets_on_wire",
         "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
-        "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked", "units_unknown",
+        "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -110,7 +110,6 @@ class StreamHalf:
         self.segments = 0
         """Segments of any kind."""
         self.units_acked = 0
-        self.units_unknown = 0
         self.units_unacked = 0
         self.max_copies = 0
         self.first: int | None = None
@@ -445,9 +444,7 @@ class StreamHalf:
     def _drop(self, unit: Unit, outcome: str) -> None:
         if unit[START] in self.partly_new:
             pass  # its segment counts as the retransmission that it is as well
-        elif outcome == "unknown":
-            self.units_unknown += 1
-        else:
+        elif outcome != "unknown":
             self.units_unacked += 1
         if unit[RECORD] is not None:
             note_dropped(unit[RECORD], outcome)

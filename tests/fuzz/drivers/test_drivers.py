@@ -209,6 +209,19 @@ def test_riptide_steps_get_the_next_number_and_may_keep_or_shift_theirs(session:
     assert session.stamp(Step(b"\x07"))[0] == b"\x07"
 
 
+def test_riptide_gaps_are_counted_from_the_oldest_id_that_is_missing() -> None:
+    """Real servers end a connection in which an id is 1,024 behind that they never received."""
+    driver = RiptideDriver(Link(free_target(), "udp"), "riptide-2.2")
+    driver._sequence = 300
+    ahead = Step(bytes(riptide.RiptideReliable(sequence_id=1_100)), hold=("sequence",))
+    assert not driver.risks(ahead)
+    driver.send(b"", 100)
+    assert driver.risks(ahead)
+    driver.acknowledged(100)
+    assert not driver.risks(ahead)
+    driver.shut()
+
+
 def test_riptide_ids_that_nobody_acknowledged_are_filled(session: Any) -> None:
     """A mutant that is too large does not arrive: real servers would end the connection for it."""
     octets = bytes(riptide.RiptideReliable(message_id=1, data=b"x"))
@@ -318,8 +331,63 @@ def test_knet_datagrams_are_those_of_the_layers(dialect: str) -> None:
     assert read is not None
     assert [(message.name, message.fragments) for message in read] == [
         ("PingRequest", 300),
-        ("fragment", 0),
+        ("fragment", None),
     ]
+
+
+@pytest.mark.parametrize("dialect", ["knet-2.x", "knet-2010"])
+def test_knet_servers_drop_transfers_of_no_fragments_and_long_acks(dialect: str) -> None:
+    builder = Builder(dialect)
+    old = "2010" if dialect == "knet-2010" else ""
+    header = getattr(knet, f"Knet{old}Datagram")
+    item = header().get_field("messages").item
+
+    def start(count: int, content: Any) -> bytes:
+        message = item(
+            reliable=1, fragment=1, fragment_start=1, fragment_count=count, content=content
+        )
+        return bytes(header(reliable=1, messages=[message]))
+
+    ping, ack = (getattr(knet, f"Knet{old}{name}")() for name in ("PingRequest", "PacketAck"))
+    assert [count for count in (0, 1, 2, 300) if builder.drops(start(count, ping))] == [0, 1]
+    # With the fragment that is missing it would be longer than an acknowledgement may be.
+    assert builder.drops(start(2, ack))
+    assert not builder.drops(builder.ack(9, 77, 5))
+
+
+def test_knet_sessions_end_where_the_server_takes_them_for_strangers() -> None:
+    with running("knet") as (target, server):
+        session = driver_class("knet").connect(target)
+        assert session.alive(5.0)
+        server._peers.clear()  # type: ignore[attr-defined]
+        assert not session.alive(5.0)
+        assert (session.state, session.close_reason) == ("closed", "taken for a stranger")
+        session.close()
+
+
+@pytest.mark.parametrize("octets", [b"\x80\1", b"\x80\1\0"])
+def test_knet_sessions_that_were_dropped_leave_no_client_behind(octets: bytes) -> None:
+    """Where the server has dropped us a good-bye would be a stranger's first datagram."""
+    with running("knet") as (target, server):
+        session = driver_class("knet").connect(target)
+        session.send(*session.stamp(Step(octets)))
+        session.pump(0.05)
+        before = session.link.journal[-1]
+        session.leave()
+        assert session.left() == (len(octets) < 3)
+        assert (session.link.journal[-1] is before) == (len(octets) < 3)
+        session.until(session.left, 5.0)
+        assert not server._peers  # type: ignore[attr-defined]
+        session.shut()
+
+
+def test_knet_sessions_outlive_a_reliable_datagram_of_three_bytes() -> None:
+    """The library reads no base where there is none; the minimal server does as it does."""
+    with running("knet") as (target, _server):
+        session = driver_class("knet").connect(target)
+        session.send(b"\xc0\1\0")
+        assert session.alive(5.0)
+        session.close()
 
 
 def test_netplay_streams_are_cut_into_messages() -> None:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from scapy.packet import Packet
-
-from netdissect.craft.filling import Fields, filled
 from netdissect.layers import knet as layers
-from netdissect.layers.base import Layer
 
-__all__ = ["rebuild", "wrap"]
+__all__ = ["wrap"]
 
 
 def wrap(dialect: str, transport: str, packet: Any) -> Any:
@@ -40,30 +36,3 @@ def _in_stream(dialect: str, packet: Any) -> Any:
     if isinstance(packet, layers.KnetContent):
         return stream(messages=[message(content=packet)])
     return stream(messages=[packet]) if type(packet) is message else None
-
-
-def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the bytes of a payload that is shown as these fields."""
-    if transport == "tcp":
-        stream, _ = layers.STREAMS[dialect]
-        item = stream().get_field("messages").item
-        messages = [_message(item, each) for each in fields.get("messages", ())]
-        cut = fields.get("incomplete")
-        rest = b"" if cut is None else bytes(_message(item, cut))
-        return bytes(stream(messages=messages)) + rest
-    if fields.get("kind") in ("connect", "empty"):
-        return bytes.fromhex(fields.get("payload", ""))
-    header = layers.datagram_layer(dialect)
-    item = header().get_field("messages").item
-    messages = [_message(item, each) for each in fields["messages"]]
-    return bytes(filled(header, fields, messages=messages))
-
-
-def _message(item: type[Layer], fields: Fields) -> Packet:
-    """Return a message of the fields that stand beside those of its content."""
-    payload = bytes.fromhex(fields.get("payload", fields.get("content", "")))
-    content: Any = layers.KnetFragmentData(data=payload)
-    if "message_id" in fields:
-        content = layers.KnetContent(message_id=fields["message_id"], data=payload)
-    packet: Packet = filled(item, fields, content=content)
-    return packet

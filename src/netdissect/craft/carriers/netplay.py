@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 from scapy.fields import ByteEnumField
 from scapy.packet import Raw
 
-from netdissect.craft.filling import Fields, filled
 from netdissect.layers import netplay as layers
 from netdissect.layers.base import Layer
 from netdissect.wire.netplay import CHUNK_NAMES
 
-__all__ = ["NetplayOnlyChunk", "rebuild", "root", "wrap"]
+__all__ = ["NetplayOnlyChunk", "root", "wrap"]
 
 
 class NetplayOnlyChunk(Layer):
@@ -42,27 +41,3 @@ def root(dialect: str, transport: str, octets: bytes) -> type[Layer]:
     if dialect == "netplay-bin3":
         return NetplayOnlyChunk if octets[:1] == b"\0" else layers.NetplayChunk
     return layers.NetplayFrame
-
-
-def rebuild(dialect: str, transport: str, fields: Fields) -> bytes:
-    """Return the bytes of a payload that is shown as these fields."""
-    del transport
-    if dialect == "netplay-text":
-        return b"".join(bytes(filled(layers.NetplayText, each)) for each in fields["messages"])
-    frames = [_frame(each) for each in fields["messages"]]
-    if dialect != "netplay-bin3":
-        return b"".join(frames)
-    made = [chunk for frame in frames for chunk in layers.chunks(frame)]
-    told = fields.get("chunks", ())
-    if len(told) == len(made):
-        for chunk, values in zip(made, told, strict=True):
-            chunk.chunk_header = values["chunk_header"]
-    return b"".join(map(bytes, made))
-
-
-def _frame(fields: Fields) -> bytes:
-    if "type" not in fields:
-        octets = bytes.fromhex(fields.get("octets", ""))
-        return bytes(filled(layers.NetplayShortFrame, fields, octets=octets))
-    body = bytes.fromhex(fields.get("payload_hex", ""))
-    return bytes(filled(layers.NetplayFrame, fields, body=body))

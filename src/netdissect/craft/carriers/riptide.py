@@ -6,9 +6,11 @@ Here the message is the payload of its frame: mutators reach the length and what
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from scapy.fields import LEShortField, LESignedIntField
+from scapy.packet import Raw
 
 from netdissect.layers import riptide as layers
 from netdissect.layers.base import Layer
@@ -22,11 +24,22 @@ class FramedRiptide(Layer):
 
     name = "Riptide in a stream"
     dialect: ClassVar[str] = "riptide-2.2"
+    shows = "message"
     fields_desc: ClassVar[list[Any]] = [LESignedIntField("length", None)]
 
     def guess_payload_class(self, payload: bytes) -> type[Any]:
         """Return the layer of the message."""
         return layers.message_layer(payload, self.dialect)
+
+    def payload_layer(self, _shown: Mapping[str, Any], octets: bytes) -> type[Any]:
+        """Return the layer of the message; without bytes one that holds its type."""
+        return self.guess_payload_class(octets or bytes(1))
+
+    def take_shown(self, shown: Mapping[str, Any], build: Any) -> None:
+        """Take what is too short to be a message."""
+        del build
+        if "message" not in shown and "data" in shown:
+            self.add_payload(Raw(bytes.fromhex(shown["data"])))
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the length unless it was given."""
@@ -65,9 +78,14 @@ def wrap(dialect: str, transport: str, packet: Any) -> Any:
     """Return what carries a message in one dialect, None where the dialect does not have it."""
     if transport != "tcp":
         return packet
-    return FRAMED_RIPTIDE[dialect]() / packet if isinstance(packet, RiptideMessage) else None
+    return _framed(dialect)() / packet if isinstance(packet, RiptideMessage) else None
 
 
 def root(dialect: str, transport: str, octets: bytes) -> type[Layer]:
     """Return the layer that reads and writes one message with its framing."""
-    return FRAMED_RIPTIDE[dialect] if transport == "tcp" else layers.message_layer(octets, dialect)
+    return _framed(dialect) if transport == "tcp" else layers.message_layer(octets, dialect)
+
+
+def _framed(dialect: str) -> type[FramedRiptide]:
+    """Return the layer of a framed message; 2.1 and 2.2 are alike where it is not known which."""
+    return FRAMED_RIPTIDE.get(dialect, FramedRiptide)

@@ -35,8 +35,6 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     root = dissection.root
     payload = dissection.buffers[0].data
     fields = {node.name: node for node in root.children}
-    if "cmd" in fields:
-        fields["cmd"].name = "command"
     if len(payload) > RECEIVE_LIMIT:
         excess = 8 * (len(payload) - RECEIVE_LIMIT)
         walker.note(*oversize(len(payload)), 8 * RECEIVE_LIMIT, excess)
@@ -51,13 +49,13 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     root.conclude("content_length", len(content))
     reader = _Reader(dissection, request, walker, start)
     if fields["size"].value == len(content):
-        node = reader.read(fields["cmd"].value, content)
+        node = reader.read(fields["command"].value, content)
     else:
-        node = reader.mismatch(fields["cmd"].value, fields["size"], content)
+        node = reader.mismatch(fields["command"].value, fields["size"], content)
     root.children.append(node)
     root.bit_length = 8 * len(payload)
     walker.used = len(payload)
-    name = command_name(header.dialect, fields["cmd"].value, len(content))
+    name = command_name(header.dialect, fields["command"].value, len(content))
     mark = "!" if fields["important"].value else ""
     line = f"{name} {fields['id'].value}{mark} {_brief(node)}".rstrip()
     dissection.summary = line
@@ -184,8 +182,8 @@ class _Reader:
                     self._components(item, how)
                 if not child.children:
                     node.children.remove(child)
-            elif child.name == "data" and child.buffer == node.buffer:
-                child.name = "data_hex"
+            elif child.name in ("data", "data_hex") and child.buffer == node.buffer:
+                child.name = "data_hex"  # cut, it has the name of its field
                 component = next((c.value for c in node.children if c.name == "component"), "")
                 self._open(node, child, component, how)
 

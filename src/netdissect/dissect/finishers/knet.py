@@ -101,7 +101,7 @@ def _datagram(dissection: Dissection, walker: Walker, *, document: bool) -> None
     root, payload = dissection.root, dissection.buffers[0].data
     messages = root.child("messages")
     for node in messages.children if messages is not None else ():
-        _flatten(node, payload)
+        _whole(node, payload)
     _recode(dissection, payload, document=document)
     _misfit(len(payload), walker)
     _kind(root, walker, "datagram" if payload else "empty", drops=not document)
@@ -113,23 +113,14 @@ def _misfit(size: int, walker: Walker) -> None:
         walker.note(*fault, 8 * min(size, LARGEST_SENT), 8 * max(0, size - LARGEST_SENT))
 
 
-def _flatten(node: FieldNode, payload: bytes) -> None:
-    """Put the fields of a message's content beside those of its header."""
-    names = [child.name for child in node.children]
-    if "content" not in names:
-        return
-    place = names.index("content")
-    content = node.children[place]
-    if not content.children:
-        return
-    node.children[place : place + 1] = content.children
-    number = content.child("message_id")
-    if number is not None and content.child("payload") is None:
+def _whole(node: FieldNode, payload: bytes) -> None:
+    """Show what stands behind the ID of a control message as bytes, too."""
+    number = node.child("message_id")
+    if number is not None and node.child("payload") is None:
         start = (number.bit_offset + number.bit_length) >> 3
-        end = (content.bit_offset + content.bit_length) >> 3
-        octets = payload[start:end]
+        octets = payload[start : (node.bit_offset + node.bit_length) >> 3]
         node.children.insert(
-            place + 1,
+            node.children.index(number) + 1,
             FieldNode(
                 "payload", octets, 8 * start, 0, octets.hex(), buffer=node.buffer, generated=True
             ),
@@ -173,13 +164,13 @@ def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
     root, payload = dissection.root, dissection.buffers[0].data
     messages = root.child("messages")
     if request.unframed:
-        _flatten(root, payload)
+        _whole(root, payload)
         root.conclude("content_length", len(payload))
         _kind(root, walker, "tcp_message")
         return
     for node in messages.children if messages is not None else ():
         node.conclude("offset", node.bit_offset >> 3)
-        _flatten(node, payload)
+        _whole(node, payload)
     if messages is not None and messages.children:
         _incomplete(dissection, messages, walker)
     _kind(root, walker, "tcp_stream")

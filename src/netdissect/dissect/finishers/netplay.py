@@ -124,8 +124,7 @@ class _Reader:
 
     def _body(self, node: FieldNode, scope: Scope, walker: Walker, buffer: int) -> None:
         """Inflate the body of a frame and read its values."""
-        body = next(child for child in node.children if child.name == "body")
-        body.name = "payload_hex"
+        body = next(child for child in node.children if child.name == "payload_hex")
         options, kind = scope["options"], scope["type"]
         bounds = Bounds(min(self._bounds.octets, max(1, self._budget)), self._bounds.ratio)
         content = unpack_body(options, body.value, bounds)

@@ -292,7 +292,7 @@ class Driver(ABC):
         self.pump()
         before = self.proofs()
         self.probe(self.clock())
-        return self.until(lambda: self.proofs() > before, timeout)
+        return self.until(lambda: self.proofs() > before, timeout) and self.is_open
 
     def silence(self, now: float) -> float:
         """Return for how many seconds the target has owed an answer in this session, 0 where it

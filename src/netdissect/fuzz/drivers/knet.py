@@ -40,6 +40,9 @@ _ACK_OCTETS = 7
 _CONNECT = bytes(8)
 DISCARD_ABOVE = 1536
 """Bytes of the largest datagram that a server reads."""
+_CLOSING = (DISCONNECT, DISCONNECT_ACK)
+_NO_TRANSFER = (0, 1)
+"""Counts of fragments that are none."""
 _IN_ORDER, _MESSAGE_IN_ORDER, _MESSAGE_RELIABLE = 0x80, 0x20, 0x10
 """Bits of a datagram's first byte and of a message's second one."""
 
@@ -76,8 +79,8 @@ class Message(NamedTuple):
     """What follows the message ID; all of the content for a later fragment."""
     delta: int | None
     """Its reliable number less the datagram's base; None for one that is not reliable."""
-    fragments: int
-    """Fragments that its transfer announces, 0 where it announces none."""
+    fragments: int | None
+    """Fragments that its transfer announces, None where it announces none."""
 
 
 class Builder:
@@ -130,10 +133,17 @@ class Builder:
             return len(data) > HEAD
         messages = self.read(data)
         return messages is None or any(
-            message.name in (DISCONNECT, DISCONNECT_ACK)
+            message.name in _CLOSING
             or (message.name == PACKET_ACK and len(message.payload) != _ACK_OCTETS)
+            # An acknowledgement that other fragments make longer.
+            or (message.name == PACKET_ACK and message.fragments is not None)
+            or message.fragments in _NO_TRANSFER
             for message in messages
         )
+
+    def disconnects(self, data: bytes) -> bool:
+        """Return whether a server answers this with a DisconnectAck."""
+        return any(message.name == DISCONNECT for message in self.read(data) or ())
 
     def _message(self, row: tuple[Any, ...]) -> Message:
         start, fragment, _in_order, reliable, _unused, delta, count, _transfer, _number, content = (
@@ -141,10 +151,10 @@ class Builder:
         )
         numbered = delta if reliable else None
         if fragment and not start and (reliable or self.dialect != LEGACY):
-            return Message("fragment", content, numbered, 0)
+            return Message("fragment", content, numbered, None)
         number, at = KNET_7_7_16.read(content, 0, len(content))
         return Message(
-            message_type(number, self.dialect), content[at:], numbered, count if start else 0
+            message_type(number, self.dialect), content[at:], numbered, count if start else None
         )
 
 
@@ -176,6 +186,7 @@ class KnetDriver(Driver):
         self._due = 0.0
         self._leaving = False
         self._left = False
+        """The server has nothing of this session any more."""
 
     def begin(self) -> None:
         """Send the connect datagram, once, as real peers do: to a server that has accepted, a copy
@@ -205,6 +216,16 @@ class KnetDriver(Driver):
             return
         if data[0] & RELIABLE_FLAG:
             self.link.send(self._builder.ack(self._next(), packet_id(data)))
+        if (
+            self.state == CONNECTED
+            and self.answers
+            and not self._leaving
+            and packet_id(data) == self._builder.first
+            and any(message.name == PING_REQUEST for message in messages)
+        ):
+            # A server that has dropped us takes the next datagram for a stranger's.
+            self.end("taken for a stranger")
+            return
         for message in messages:
             self._message(message)
 
@@ -252,6 +273,8 @@ class KnetDriver(Driver):
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Put in PacketID, reliable base, and the newest PacketID into acknowledgements."""
         data = step.octets
+        if self.state == CONNECTED and self.ends(data):
+            self._left |= not self._builder.disconnects(data)
         if len(data) < HEAD or data == _CONNECT:
             return data, None
         shift = dict(step.shift)
@@ -277,10 +300,10 @@ class KnetDriver(Driver):
         datagram: what it answers then is told the same, or a dead client would stay behind.
         """
         self._leaving = True
-        if self.answers:
+        if self.answers and not self._left:
             # Before it has taken us in, it would take this for another client.
             self._send(DISCONNECT, base=self._base)
 
     def left(self) -> bool:
-        """Return whether the server has said DisconnectAck."""
+        """Return whether the server has said DisconnectAck, or dropped us without a word."""
         return self._left

@@ -221,9 +221,12 @@ class RiptideDriver(Driver):
         number = read_bits(step.octets, slot) if held else self._sequence
         number += 0 if held else dict(step.shift).get("sequence", 0)
         ahead = gap(number % SPAN, self._sequence)
+        # A mutant that was not taken may have left an older id out.
+        oldest = self.oldest_pending()
+        missing = gap(self._sequence, oldest) if isinstance(oldest, int) else 0
         # The newest id that the server has may be ahead of ours by as much: half way round, what is
         # far behind is far ahead.
-        return ahead > GAP_LIMIT or ahead < 2 * GAP_LIMIT - SPAN // 2
+        return ahead > GAP_LIMIT - max(0, missing) or ahead < 2 * GAP_LIMIT - SPAN // 2
 
     def handle(self, data: bytes, now: float) -> None:
         """Answer one message of the server."""

@@ -56,11 +56,11 @@ class KnetServer(DatagramServer[_Peer]):
         if known is None:
             return self._accept(peer, now)
         known.heard = now
-        messages = self._builder.read(data)
-        self._tell(data, messages or [], known, peer)
-        if messages is None or self._builder.drops(data):
+        messages = self._builder.read(data) or []
+        self._tell(data, messages, known, peer)
+        if self._builder.drops(data):
             del self._peers[peer]
-            answered = messages is not None and any(each.name == DISCONNECT for each in messages)
+            answered = any(each.name == DISCONNECT for each in messages)
             return [self._reply(known, peer, (DISCONNECT_ACK, b""))] if answered else []
         replies: Replies = []
         if data[0] & RELIABLE_FLAG:
@@ -97,12 +97,12 @@ class KnetServer(DatagramServer[_Peer]):
         number = packet_id(data) if len(data) >= HEAD else None
         self.event(Event(peer, number, known.newest, PACKET_SPAN, 32))
         for each in messages:
-            if each.name == "fragment" or each.fragments:
+            if each.name == "fragment" or each.fragments is not None:
                 transfer = each.payload[0] if each.payload else 0
                 self.event(Event(peer, fragment=(transfer, 0, bool(each.fragments))))
         if number is not None and (number - known.newest) % PACKET_SPAN < PACKET_SPAN // 2:
             known.newest = number
 
     def _check_length(self, message: Message) -> None:
-        if "length" in self.bugs and message.fragments >= _FRAGMENTS_BUG:
+        if "length" in self.bugs and (message.fragments or 0) >= _FRAGMENTS_BUG:
             raise PlantedBugError(f"length: {message.fragments} fragments announced")

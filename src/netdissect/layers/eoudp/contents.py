@@ -126,7 +126,7 @@ def _name() -> list[Any]:
 def _data() -> list[Any]:
     return [
         FieldLenField("data_length", None, length_of="data", fmt="<I"),
-        SizedBytes("data", b"", E("data_length"), private=OCTETS),
+        SizedBytes("data", b"", E("data_length"), private=OCTETS, shown="data_hex"),
     ]
 
 

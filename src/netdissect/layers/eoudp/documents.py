@@ -141,7 +141,7 @@ def _string(order: str, form: str, name: str, length: str) -> list[Any]:
 def _data(order: str) -> list[Any]:
     return [
         FieldLenField("data_length", None, length_of="data", fmt=f"{order}I"),
-        SizedBytes("data", b"", E("data_length"), private=OCTETS),
+        SizedBytes("data", b"", E("data_length"), private=OCTETS, shown="data_hex"),
     ]
 
 

@@ -28,9 +28,9 @@ from scapy.volatile import RandFloat
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.binding import layer_of
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
+from netdissect.layers.eoudp.documents import LAYERS, NO_NUL
 from netdissect.layers.eoudp.fields import Truth, Zeros
 from netdissect.layers.expr import E
-from netdissect.layers.fields import UserTail
 from netdissect.wire.eoudp_names import (
     COMMANDS,
     DOCUMENTS,
@@ -47,7 +47,6 @@ __all__ = [
     "Eoudp30",
     "EoudpEarly",
     "EoudpEarlyLong32",
-    "EoudpEmpty",
     "EoudpHeader",
     "EoudpLate",
     "EoudpLateLong32",
@@ -60,6 +59,12 @@ __all__ = [
 ]
 
 _CONNECT = 0x81
+
+
+class _Command(ByteEnumField):  # type: ignore[misc]
+    """What the content means; None = taken from the content when built."""
+
+    shown = "command"
 
 
 class _Size(Field):  # type: ignore[misc]
@@ -92,6 +97,7 @@ class EoudpHeader(Layer):
     """Name of the dialect."""
     length: ClassVar[int] = 0
     """Bytes before the content."""
+    shows = "content"
     fields_desc: list[Any] = []
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -126,6 +132,26 @@ class EoudpHeader(Layer):
         command = command_name(self.dialect, self.cmd or 0, len(payload))
         how = content_layer(self.dialect, command, payload)
         return how.layer if how.legal else EoudpRaw
+
+    def payload_layer(self, shown: Mapping[str, Any], octets: bytes) -> type[Any]:
+        """Return the layer of a content, of the byte order and string form that the tree states:
+        bytes that are built of another form read as that one.
+        """
+        content = shown["content"]
+        if "raw_hex" in content:
+            return EoudpRaw
+        size = int(shown.get("content_length", len(octets)))
+        name = shown.get("shown_as") or command_name(self.dialect, self.cmd or 0, size)
+        form = shown.get("string_form")
+        order = ">" if shown.get("content_byte_order") == "big" else "<"
+        if form is None or (form == NO_NUL and self.dialect not in DOCUMENTS):
+            return content_layer(self.dialect, name, b"0" * size, order).layer
+        sets = LAYERS[order, form]
+        if "component" not in content:
+            return sets.strings
+        if name != "DELETE_COMPONENT":
+            return sets.components
+        return sets.deleted_data if "data_hex" in content else sets.deleted
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the command that the content belongs to, and the size of the content."""
@@ -199,7 +225,7 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
         Check(
             E(f"cmd not in {_set(known)}"),
             "eoudp-unknown-command",
-            "cmd",
+            "command",
             "command {cmd:#04x} is not defined: a connected receiver's process ends",
         ),
         Check(
@@ -219,7 +245,7 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
         unhandled = Check(
             E(f"cmd in {_set(NEVER_HANDLED - {_UNUSED})}"),
             "eoudp-unhandled-command",
-            "cmd",
+            "command",
             "command {cmd:#04x} has no handler in any release: the receiving process ends",
         )
         rules.insert(1, unhandled)
@@ -228,7 +254,7 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
         foreign = Check(
             lambda f: f["cmd"] in _FOREIGN[dialect],
             "eoudp-foreign-command",
-            "cmd",
+            "command",
             f"command {{cmd:#04x}} belongs to another document than {dialect}",
         )
         rules.insert(1, foreign)
@@ -239,7 +265,7 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
 
 
 def _command() -> Any:
-    return ByteEnumField("cmd", None, COMMANDS)
+    return _Command("cmd", None, COMMANDS)
 
 
 def _f32() -> Any:
@@ -338,13 +364,6 @@ class EoudpEarlyLong32(EoudpHeader):
     name = "EOUDP exodia-early-long32"
     dialect = "exodia-early-long32"
     fields_desc = [_command(), _f32(), IntField("id", 0), _Size("!I"), Zeros("padding", 9)]
-
-
-class EoudpEmpty(Layer):
-    """What carries no EOUDP at all, such as a datagram of an undecided dialect."""
-
-    name = "EOUDP (no header)"
-    fields_desc = [UserTail("raw")]
 
 
 HEADERS: dict[str, type[EoudpHeader]] = {

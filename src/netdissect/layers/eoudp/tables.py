@@ -8,9 +8,7 @@ from netdissect.layers.eoudp.contents import content_layer
 from netdissect.layers.eoudp.headers import HEADERS
 from netdissect.wire.eoudp_names import COMMANDS, DOCUMENTS, command_name
 
-__all__ = ["NAMES", "TABLES"]
-
-NAMES = {"cmd": "command", "data": "data_hex"}
+__all__ = ["TABLES"]
 
 _SIZES = 48
 """Sizes that are told apart; a larger one is read as the one that leaves as much when divided by

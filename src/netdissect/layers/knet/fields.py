@@ -211,7 +211,7 @@ class Content(Embedded):
     def __init__(
         self, choose: Callable[[Any, bytes], type[Any]], length: E | None, unnamed: E | None = None
     ) -> None:
-        Embedded.__init__(self, "content", choose, length)
+        Embedded.__init__(self, "content", choose, length, inline=True)
         self.unnamed = unnamed
 
     def octets(self, pkt: Any, s: bytes) -> bytes:

@@ -5,7 +5,7 @@ Source: docs/protocols/knet.md section 8; kNet `TCPMessageConnection::ExtractMes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from netdissect.layers.base import Layer
@@ -78,6 +78,13 @@ class KnetStream(StreamLayer):
                 break
             at = start + size
         return at
+
+    def take_shown(self, shown: Mapping[str, Any], build: Callable[..., Any]) -> None:
+        """Take the message that the stream ends in."""
+        if "incomplete" in shown:
+            field = self.get_field("messages")
+            cut = build(field.item, shown["incomplete"])
+            self.setfieldval("messages", [*self.getfieldval("messages"), cut])
 
     def hashret(self) -> bytes:
         """Return a constant: answers are told by their messages."""

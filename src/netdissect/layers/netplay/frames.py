@@ -53,7 +53,7 @@ class NetplayFrame(_Lengthy):
         ShortField("length", None),
         XByteField("options", 0),
         ShortField("type", 0),
-        SizedBytes("body", b"", E("length - 3"), private=OCTETS),
+        SizedBytes("body", b"", E("length - 3"), private=OCTETS, shown="payload_hex"),
     ]
     generated = (
         Gen("compressed", lambda fields: bool(fields["options"] & COMPRESSED)),

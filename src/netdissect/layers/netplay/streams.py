@@ -5,23 +5,28 @@ The walker does not use them: `dissect/finishers/netplay.py` reads the same span
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from scapy.fields import PacketListField
 from scapy.packet import Packet
 
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import StreamLayer
-from netdissect.layers.fields import Tail
-from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame
+from netdissect.layers.fields import Items, Tail
+from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame, chunks
 from netdissect.layers.netplay.text import NetplayText
 from netdissect.wire.netplay import chunk_spans, frame_spans, line_spans
 
 __all__ = ["NetplayChunkStream", "NetplayOctets", "NetplayStream", "NetplayTextStream"]
 
 
-class Spans(PacketListField):  # type: ignore[misc]
+def _layer(item: Any, octets: bytes) -> type[Layer]:
+    """Return the layer of an item: that of a frame depends on its length."""
+    found: type[Layer] = item.dispatch_hook(octets) if item is NetplayFrame else item
+    return found
+
+
+class Spans(Items):
     """Packets whose ends a function finds; the last may be cut short."""
 
     __slots__ = ["spans"]
@@ -29,7 +34,7 @@ class Spans(PacketListField):  # type: ignore[misc]
     def __init__(
         self, name: str, item: type[Layer], spans: Callable[[bytes], Iterator[tuple[Any, ...]]]
     ) -> None:
-        PacketListField.__init__(self, name, [], item)
+        Items.__init__(self, name, item, choose=lambda _fields, octets: _layer(item, octets))
         self.spans = spans
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, list[Packet]]:
@@ -59,6 +64,18 @@ class NetplayChunkStream(_Stream):
 
     name = "Netplay chunks"
     fields_desc = [Spans("chunks", NetplayChunk, chunk_spans)]
+
+    def take_shown(self, shown: Mapping[str, Any], build: Callable[..., Any]) -> None:
+        """Cut messages that the chunks do not hold; as many chunks keep their headers."""
+        frames = [bytes(frame) for frame in build(NetplayStream, shown).messages]
+        told = self.getfieldval("chunks")
+        if not frames or b"".join(bytes(chunk.data) for chunk in told) == b"".join(frames):
+            return
+        made = [chunk for frame in frames for chunk in chunks(frame)]
+        if len(told) == len(made):
+            for chunk, before in zip(made, told, strict=True):
+                chunk.chunk_header = before.chunk_header
+        self.setfieldval("chunks", made)
 
 
 class NetplayTextStream(_Stream):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["NAMES", "TABLES"]
-
-NAMES = {"body": "payload_hex"}
+__all__ = ["TABLES"]
 
 TABLES: dict[str, Any] = {}

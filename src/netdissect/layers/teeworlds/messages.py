@@ -43,6 +43,7 @@ __all__ = [
     "UUID_MESSAGES",
     "TwEmpty",
     "TwMessage",
+    "TwNamed",
     "TwOpaque",
     "TwUnknown",
     "TwUnknownUuid",
@@ -132,6 +133,13 @@ class TwOpaque(Layer):
 
     name = "Teeworlds bytes"
     fields_desc = [Tail("data")]
+
+
+class TwNamed(Layer):
+    """A connectionless message of any name, as long as it is not known which."""
+
+    name = "Teeworlds connectionless message"
+    fields_desc = [Tail("magic_octets"), Tail("data")]
 
 
 # -- fields of a row ------------------------------------------------------------------------------

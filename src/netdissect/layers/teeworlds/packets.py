@@ -17,11 +17,13 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.binding import layer_of
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Items
-from netdissect.layers.teeworlds.controls import control_layer
+from netdissect.layers.teeworlds.controls import TwControlUnknown, control_layer
 from netdissect.layers.teeworlds.fields import Flag, Octets
 from netdissect.layers.teeworlds.messages import (
     TwMessage,
+    TwNamed,
     TwOpaque,
+    TwUnknown,
     connless_layer,
     message_layer,
 )
@@ -129,7 +131,8 @@ def _fields(form: Form) -> list[Any]:
         BitField("sequence_high", 0, 8 - form.size_bits),
         BitField("size_low", None, form.size_bits),
         ConditionalField(ByteField("sequence_low", 0), E("vital")),
-        Embedded("body", choose, E(f"size_high << {form.size_bits} | size_low"), shown="fields"),
+        Embedded("body", choose, E(f"size_high << {form.size_bits} | size_low"), shown="fields",
+                 start=TwUnknown),
     ]
 
 
@@ -264,6 +267,7 @@ class TwPacket(Layer):
     form: ClassVar[Form]
     dialect: ClassVar[str]
     """Its name without prefix."""
+    shows = ""
     generated = (Gen("flags", _flags),)
     checks = _HEADER_CHECKS
 
@@ -313,6 +317,30 @@ class TwPacket(Layer):
         if self.fault is not None:
             return Raw
         return body_layer(self.dialect, payload, control=bool(self.control_flag))
+
+    def payload_layer(self, shown: Mapping[str, Any], octets: bytes) -> type[Any]:
+        """Return the layer of the chunks, of the control message, or of bytes that do not open."""
+        if self.control_flag and not octets and "control_id" in shown:
+            return TwControlUnknown
+        opened = self.control_flag or "chunks" in shown
+        return body_layer(self.dialect, octets, control=bool(self.control_flag)) if opened else Raw
+
+    def take_shown(self, shown: Mapping[str, Any], build: Any) -> None:
+        """Take the compressed bytes: they stay as long as they hold the payload, and where they do
+        not open.
+        """
+        del build
+        if not self.compressed_flag or "compressed" not in shown:
+            return
+        code = bytes.fromhex(shown["compressed"])
+        try:
+            self.packed = (huffman.decompress(code, self.form.limit), code)
+        except huffman.HuffmanError:
+            self.packed = (code, code)
+            self.remove_payload()
+            self.add_payload(Raw(code))
+        # Or Scapy builds a copy, which does not know them.
+        self.explicit = 1  # type: ignore[misc]
 
     def do_build(self) -> bytes:
         """Build; `post_build` also runs where Scapy has the header's bytes in its cache."""
@@ -443,7 +471,7 @@ class Tw06Connless(Layer):
     fields_desc = [
         Octets("signature", NO_TOKEN[:2], 2),
         Octets("extra", NO_TOKEN, TOKEN_OCTETS),
-        Embedded("body", _connless06, shown="message_fields"),
+        Embedded("body", _connless06, shown="message_fields", start=TwNamed),
     ]
     generated = (Gen("extended", lambda fields: fields["signature"] == b"xe"), *_CONNLESS_GENS)
 
@@ -467,7 +495,7 @@ class Tw07Connless(Layer):
         BitField("version", CONNLESS_VERSION, 2),
         Octets("token", NO_TOKEN, TOKEN_OCTETS),
         Octets("response_token", NO_TOKEN, TOKEN_OCTETS),
-        Embedded("body", _connless07, shown="message_fields"),
+        Embedded("body", _connless07, shown="message_fields", start=TwNamed),
     ]
     generated = _CONNLESS_GENS
     checks = (

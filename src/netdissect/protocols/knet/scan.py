@@ -116,6 +116,10 @@ def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints
         events = _events(values, payload, direction, hints)
         if values is not None and hints.extra.opener is None:
             events = _with(events, hints, opener=crc32(payload))
+        if any(event[0] in _ANSWERS for event in events):
+            # It answers what the capture does not have: the server had answered before.
+            learnt = _with(events, hints, phase=Phase.LEARNING)
+            return parts_last([(Ev.STATE, "established", None), *learnt])
         early = (Ev.NOTE, "knet-early-data", "the server has not answered yet")
         return parts_last([*events, early])
     found = _events(values, payload, direction, hints)

@@ -27,7 +27,7 @@ MACHINE: Final = StateMachine(
     transitions=moves(
         ("not connected", "syn", 0, "connecting"),
         (("connecting", "not connected"), "syn_ack", 1, "answered"),
-        ("answered", "established", 0, "established"),
+        (("connecting", "answered"), "established", 0, "established"),
         ("not connected", "data", BOTH, "established"),
         (("established", "answered"), "message", BOTH, "identified"),
         ((*_EARLY, *_LIVE), "fin", 0, "half closed by client"),

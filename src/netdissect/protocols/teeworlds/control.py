@@ -231,7 +231,6 @@ def _connect_accept(step: _Step) -> None:
     learnt = step.learnt
     if learnt.knocking:
         step.restart("*")
-        step.learn(learnt._replace(knocking=False))
         return
     if learnt.phase in (UNKNOWN, ASKED):
         dialect, token = _answered(step)

@@ -1,0 +1,186 @@
+"""Captures that miss frames: what is said of them is what is said of the whole, or unknown."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agreement import CAPTURES, captures
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
+from netdissect.model.packets import SIDES, Frame
+from netdissect.model.reports import ConnectionReport, UnitRecord
+from netdissect.pipeline import Options, Pipeline
+from netdissect.track.recorder import Recorder
+from windows import BROADER, flow_of
+
+PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
+TELLING = (
+    "riptide/udp_2.0.0_burst_gap_clientleg.pcap",  # resends whose originals are missing
+    "riptide/udp_2.2.1_lossy_clientleg.pcap",
+    "riptide/udp_2.2.1_natreuse_serverleg.pcap",  # the handshake of the second one is missing
+    "teeworlds/ddnet_rate_limited.pcap",  # a goodbye before another handshake is missing
+    "teeworlds/ddnet_loss_server_side.pcap",
+    "knet/udp_connect_dup_late.client.pcap",
+    "knet/udp_loss8.server.pcap",
+    "eoudp/late_accept_lost_client.pcap",
+    "netplay/bin1_server_full.pcap",
+    "netplay/text_tiny_segments__client_leg.pcap",
+)
+RARELY = 0.02
+"""Share of copies that may be taken for the wrong kind where frames are missing."""
+ENDS = ("", "leg", "_side", "_leg")
+Drop = Callable[[list[Frame]], list[Frame]]
+Copies = dict[tuple[int, int, str, int], str]
+
+
+def at_random(share: float, seed: int) -> Drop:
+    def kept(frames: list[Frame]) -> list[Frame]:
+        chance = random.Random(seed)
+        return [frame for frame in frames if chance.random() >= share]
+
+    return kept
+
+
+def in_bursts(seed: int) -> Drop:
+    """Miss a run of frames now and then, as a capture does whose buffer is full."""
+
+    def kept(frames: list[Frame]) -> Iterator[Frame]:
+        chance = random.Random(seed)
+        missing = 0
+        for frame in frames:
+            if not missing and chance.random() < RARELY:
+                missing = chance.randrange(3, 25)
+            if not missing:
+                yield frame
+            missing = max(0, missing - 1)
+
+    return lambda frames: list(kept(frames))
+
+
+DROPS = {
+    "1%": at_random(0.01, 1), "5%": at_random(0.05, 2), "5% again": at_random(0.05, 3),
+    "20%": at_random(0.2, 4), "bursts": in_bursts(5),
+}  # fmt: skip
+
+
+def concluded(frames: list[Frame]) -> tuple[list[ConnectionReport], Copies, set[Any]]:
+    """Return the reports, the kind of each copy, and what is called lost."""
+    packets = list(Decapsulator().packets(frames))
+    first = Pipeline(Options(placing=True, strict=True))
+    first.run(packets)
+    first.finish()
+    recorder = Recorder()
+    pipeline = Pipeline(Options(near=first.near, strict=True), recorder=recorder)
+    pipeline.run(packets)
+    pipeline.finish()
+    reports = list(pipeline.reports)
+    streams = {report.connection for report in reports if report.transport == "tcp"}
+    kinds: Copies = {}
+    lost = set()
+    for unit in recorder.rest():
+        if isinstance(unit, UnitRecord) and unit.connection not in streams:
+            place = unit.direction, unit.space, unit.wire_seq
+            kinds |= {(copy.frame, *place): copy.kind for copy in unit.copies}
+            if unit.lost:
+                lost.add((unit.copies[0].frame, *place))
+    return reports, kinds, lost
+
+
+def frames_of(path: Path) -> list[Frame]:
+    with open_capture(path) as reader:
+        return list(reader)
+
+
+def chosen() -> list[Any]:
+    telling = {CAPTURES / name for name in TELLING}
+    return [
+        pytest.param(path, id=path.stem, marks=() if path in telling else pytest.mark.slow)
+        for protocol in PROTOCOLS
+        for path in captures(protocol)
+    ]
+
+
+def side_of(path: Path) -> str | None:
+    """Return at which side a capture was taken, by the name of its file."""
+    ends = {f"{mark}{side}{word}": side for side in SIDES for mark in "_." for word in ENDS}
+    return next((side for end, side in ends.items() if path.stem.endswith(end)), None)
+
+
+@pytest.mark.parametrize("path", chosen())
+def test_what_misses_frames_says_nothing_that_is_not_so(path: Path) -> None:
+    frames = frames_of(path)
+    whole, kinds, lost = concluded(frames)
+    by_flow = defaultdict(list)
+    for report in whole:
+        by_flow[flow_of(report)].append(report)
+    wrong = copies = 0
+    for name, drop in DROPS.items():
+        reports, part, gone = concluded(drop(frames))
+        for report in reports:
+            true = by_flow[flow_of(report)]
+            assert true, name
+            ends = {(one.close or {}).get("by") for one in true}
+            assert (report.close or {}).get("by") in {None, *ends} or silent(report), name
+            for one, dialect in zip(SIDES, report.dialects, strict=True):
+                said = {each.dialects[SIDES.index(one)] for each in true}
+                broader = {wider for each in said for wider in BROADER.get(each, ())}
+                if report.datagrams[SIDES.index(one)] and len(true) == 1:
+                    assert dialect in said | broader, name
+            if report.transport == "udp" and side_of(path) is not None:
+                assert report.vantage in {side_of(path), "unknown"}, report.vantage_basis
+        assert len(reports) <= len(whole) + 1
+        for place, kind in part.items():
+            copies += kind != "original"
+            wrong += kind != "original" and kinds.get(place) == "original"
+        wrong += len({place for place in gone if place in kinds} - lost)
+    assert wrong <= max(3, RARELY * copies)
+
+
+def silent(report: ConnectionReport) -> bool:
+    """Return whether an end is concluded from silence, and said to be."""
+    return report.state in {"timed_out", "silent"} or "silent-close" in report.codes
+
+
+def test_one_datagram_begins_one_connection() -> None:
+    """Without the goodbye of the first client, the second handshake was taken up for ever."""
+    frames = frames_of(CAPTURES / "teeworlds" / "ddnet_rate_limited.pcap")
+    reports = concluded(at_random(0.05, 2005)(frames))[0]
+    assert len(reports) <= len(concluded(frames)[0])
+
+
+@pytest.mark.parametrize("name", ["bin1_example_server_full", "text_utf8_split__server_leg"])
+def test_who_answers_a_fin_did_not_end_the_connection(name: str) -> None:
+    """Each FIN is missing in turn: what acknowledges it shows that it was there."""
+    frames = frames_of(CAPTURES / "netplay" / f"{name}.pcap")
+    ends = {flow_of(report): report.close for report in concluded(frames)[0]}
+    firsts = {close["frame"] for close in ends.values() if close and close["reason"] == "FIN"}
+    assert firsts
+    for first in firsts:
+        for report in concluded([frame for frame in frames if frame[0] != first])[0]:
+            true = ends[flow_of(report)]
+            assert (report.close or {}).get("by") in {None, (true or {}).get("by")}
+
+
+def test_a_syn_without_its_answer_was_answered_where_the_stream_goes_on() -> None:
+    frames = frames_of(CAPTURES / "netplay" / "bin1_example_chat.pcap")
+    whole = concluded(frames)[0]
+    second = [frame for frame in frames if frame[0] != whole[0].first_frame + 1]
+    (report, *_) = concluded(second)[0]
+    assert (report.handshake, report.state) == (whole[0].handshake, whole[0].state)
+
+
+def test_numbers_that_begin_anew_are_no_resends() -> None:
+    """The CONNECT of the second connection is missing; two numbers in a row hold other content."""
+    path = CAPTURES / "eoudp" / "late_accept_lost_client.pcap"
+    frames = frames_of(path)
+    _, kinds, _ = concluded(frames)
+    _, part, _ = concluded(in_bursts(1)(frames))
+    wrong = [place for place, kind in part.items() if kind == "retransmission"
+             and kinds.get(place) == "original"]  # fmt: skip
+    assert len(wrong) <= 4
