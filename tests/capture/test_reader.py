@@ -19,6 +19,7 @@ from netdissect.capture import CaptureError, open_capture
 from netdissect.capture.account import MAX_COMMENTS, MAX_TEXT
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import MAX_BLOCK_OCTETS, MAX_INTERFACES
+from netdissect.pipeline import analyze
 from packetbuild import block, enhanced, interface, option, pcap_file, section
 
 PACKED = [
@@ -112,13 +113,22 @@ def test_sections_of_both_orders_with_several_interfaces():
         (0x80, 7, 7 * 10**9),
         (0xA0, 1 << 31, 500_000_000),
         (0xFF, 2**64 - 1, 0),
-        (0, 2**64 - 1, 2**63 - 1),
+        (0, 2**64 - 1, 2**62 - 1),
     ],
 )
 def test_every_resolution_gives_nanoseconds(resolution, ticks, time_ns):
     content = section() + interface(options=option("<", 9, bytes([resolution])))
     frames, _ = read(content + enhanced("<", ticks, b"x"))
     assert frames[0][1] == time_ns
+
+
+def test_the_latest_times_can_be_added_to():
+    """Compiled, a time and what a timer adds to it have 64 bits."""
+    frame = bytes.fromhex("ffffffffffff0000000000000800450000200000000040110000010203040506070800040005000c0000")
+    times = [5, 2**64 - 1, 0, 2**63, 2**64 - 1]
+    packets = b"".join(enhanced("<", ticks, frame + b"abcd") for ticks in times)
+    analysis = analyze(io.BytesIO(section() + interface() + packets))
+    assert analysis.other_datagrams == len(times)
 
 
 def test_an_offset_before_the_epoch_is_held_at_it():
@@ -265,11 +275,23 @@ def test_what_is_no_capture_is_refused(content):
         (b"PK\x03\x04" + bytes(40), "a ZIP archive"),
         (b"7z\xbc\xaf\x27\x1c" + bytes(40), "a 7z archive"),
         (b"LZIP\x01" + bytes(40), "compressed by lzip"),
+        (b"a.pcap".ljust(257, b"\0") + b"ustar" + bytes(250), "a tar archive"),
+        (gzip.compress(b"a.pcap".ljust(257, b"\0") + b"ustar" + bytes(250), mtime=0), "a tar archive"),
+        (gzip.compress(gzip.compress(bytes(40), mtime=0), mtime=0), "a file compressed twice"),
+        (lzma.compress(zstandard.compress(bytes(40))), "a file compressed twice"),
     ],
+    ids=["zip", "7z", "lzip", "tar", "tar in gzip", "gzip in gzip", "zstandard in xz"],
 )
 def test_other_compressions_are_named(content, said):
     with pytest.raises(CaptureError, match=f"{said} is not read; unpack it first"):
         open_capture(io.BytesIO(content))
+
+
+def test_brotli_is_named_by_the_name_of_its_file(tmp_path):
+    path = tmp_path / "x.pcap.br"
+    path.write_bytes(b"\x8b\x02\x80" + bytes(40))
+    with pytest.raises(CaptureError, match="compressed by Brotli is not read; unpack it first"):
+        open_capture(path)
 
 
 def test_without_its_package_lz4_is_named(monkeypatch):
@@ -349,6 +371,7 @@ def test_interfaces_are_bounded():
     frames, reader = read(many + enhanced("<", 1, b"x", number=MAX_INTERFACES - 1))
     assert len(frames) == 1
     assert len(reader.info.interfaces) == 1000
+    assert reader.info.limits_hit == {"MAX_INTERFACE_NAMES": MAX_INTERFACES - 1000}
     frames, reader = read(many + interface() + enhanced("<", 1, b"x"))
     assert frames == []
     assert reader.info.truncated_at == len(many)
@@ -358,6 +381,7 @@ def test_comments_are_bounded():
     text = option("<", 1, b"y" * 60_000)
     _, reader = read(section() + interface() + enhanced("<", 1, b"x", options=text) * 1500)
     assert len(reader.info.comments) == MAX_COMMENTS
+    assert reader.info.limits_hit == {"MAX_COMMENTS": 500}
     assert max(map(len, reader.info.comments)) <= MAX_TEXT + 20
 
 
