@@ -135,7 +135,7 @@ def test_what_needs_all_layers_does_without_broken_ones(tmp_path: Path) -> None:
     for words in (("explain", "truncated"), ("fields", "riptide")):
         ran = netdissect(tmp_path, *words)
         assert ran.returncode == 0
-        assert "netdissect: protocol mine is disabled: KeyError: 'layers'" in ran.stderr
+        assert "netdissect: protocol mine is disabled: KeyError: 'layers' (mine_layers.py:1)" in ran.stderr
 
 
 def test_layers_that_never_return_are_left_out(tmp_path: Path) -> None:

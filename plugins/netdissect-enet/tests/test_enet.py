@@ -302,6 +302,17 @@ def test_commands_know_enet() -> None:
     assert "disabled" not in run("doctor").split("protocol enet")[1].splitlines()[0]
 
 
+def test_an_application_s_text_does_not_leave(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    clean, given = capture("clean_clientleg"), tmp_path / "given.pcap"
+    run("anonymise", clean, "-o", str(given))
+    text = b"0123456789:;<="
+    assert text in Path(clean).read_bytes()
+    assert text not in given.read_bytes()
+    before, after = (analyze(str(path)).connections[0] for path in (clean, given))
+    assert after.spaces == before.spaces
+
+
 def test_the_layers_load_in_a_scapy_shell() -> None:
     script = (
         "from scapy.config import conf; conf.exts.load('netdissect')\n"

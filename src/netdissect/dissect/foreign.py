@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import MappingProxyType
@@ -22,6 +23,9 @@ CALL_SECONDS: Final = 2.0
 LOAD_SECONDS: Final = 30.0
 """The same for importing a plug-in: that may import Scapy."""
 _TICK_SECONDS: Final = 0.25
+
+_OTHERS: Final = frozenset({"netdissect", "scapy", *sys.stdlib_module_names})
+"""Packages that a plug-in's call passes through: a fault is not looked for in them."""
 
 _log = logging.getLogger("netdissect")
 _faults: dict[str, str] = {}
@@ -42,8 +46,15 @@ def disable(name: str, reason: str) -> None:
 
 
 def fault_of(bug: BaseException) -> str:
-    """Return why a call failed, in one line."""
-    return f"{type(bug).__name__}: {bug}" if str(bug) else type(bug).__name__
+    """Return why a call failed, in one line, with the place in the plug-in where it did."""
+    text = f"{type(bug).__name__}: {bug}" if str(bug) else type(bug).__name__
+    place, trace = "", bug.__traceback__
+    while trace is not None:
+        code, module = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in _OTHERS:
+            place = f" ({os.path.basename(code.co_filename)}:{trace.tb_lineno})"  # noqa: PTH119
+        trace = trace.tb_next
+    return text + place
 
 
 def attempt(call: Callable[..., Any], *args: Any, seconds: float = CALL_SECONDS) -> Any:

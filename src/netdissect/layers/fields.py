@@ -14,7 +14,7 @@ from scapy.config import conf
 from scapy.fields import Field, PacketField, PacketListField, StrField
 from scapy.volatile import RandBin, RandNum
 
-from netdissect.model.dissection import OCTETS
+from netdissect.model.dissection import OCTETS, TEXT
 from netdissect.model.text import quoted
 from netdissect.wire.bits import BitString, extract, insert, slice_bits
 from netdissect.wire.varint import (
@@ -36,7 +36,6 @@ __all__ = [
     "NulString",
     "SizedBytes",
     "Tail",
-    "UserTail",
     "Varint",
     "innermost",
 ]
@@ -377,14 +376,12 @@ class IfLeft(Field):  # type: ignore[misc]
 class Tail(_Octets, StrField):  # type: ignore[misc]
     """All remaining bytes."""
 
-    def __init__(self, name: str, default: bytes = b"") -> None:
+    __slots__ = ["private"]
+
+    def __init__(self, name: str, default: bytes = b"", *, private: str = OCTETS) -> None:
         StrField.__init__(self, name, default)
-
-
-class UserTail(Tail):
-    """All remaining bytes, which are the application's own."""
-
-    private = OCTETS
+        self.private = private
+        """What it holds that a shared capture should not: a word of `model.dissection`, or ""."""
 
 
 def _leading(name: str, size: int, data: bytes) -> bytes:
@@ -407,14 +404,14 @@ class SizedBytes(_Octets, StrField):  # type: ignore[misc]
         default: bytes,
         length: Callable[[Any], int],
         *,
-        private: str = "",
+        private: str = OCTETS,
         shown: str | None = None,
     ) -> None:
         StrField.__init__(self, name, default)
         self.length = length
         self.shown = shown or name
         self.private = private
-        """What it holds that a shared capture should not: a word of `model.dissection`."""
+        """As of `Tail`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read exactly the stated number of bytes."""
@@ -425,8 +422,12 @@ class SizedBytes(_Octets, StrField):  # type: ignore[misc]
 class NulString(StrField):  # type: ignore[misc]
     """Bytes up to a NUL, which is not part of the value."""
 
-    def __init__(self, name: str, default: bytes = b"") -> None:
+    __slots__ = ["private"]
+
+    def __init__(self, name: str, default: bytes = b"", *, private: str = TEXT) -> None:
         StrField.__init__(self, name, default)
+        self.private = private
+        """As of `Tail`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read up to the NUL; FieldFault `unterminated-string` when there is none."""

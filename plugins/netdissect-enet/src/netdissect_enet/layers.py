@@ -137,7 +137,7 @@ class EnetPacket(Layer):
         BitField("peer", NOBODY, 12),
         ConditionalField(ShortField("sent_time", 0), E("has_sent_time")),
         ConditionalField(Items("commands", EnetCommand, choose=command_layer), E("not compressed")),
-        ConditionalField(Tail("packed"), E("compressed")),
+        ConditionalField(Tail("packed", private=""), E("compressed")),
     ]
 
 

@@ -19,7 +19,7 @@ from scapy.fields import (
 from netdissect.layers.base import Layer
 from netdissect.layers.eoudp.fields import Flag, Floats, Head, Real
 from netdissect.layers.expr import E
-from netdissect.layers.fields import UserTail
+from netdissect.layers.fields import Tail
 
 __all__ = ["component_layer"]
 
@@ -129,7 +129,7 @@ class TextRendererComponent(Layer):
 
     fields_desc = [
         Floats("color", 4, 1.0), LELongField("font", 0), Real("kerning"), Real("line_spacing"),
-        Head("text", keep=TEXT_FIXED), UserTail("uninitialised"),
+        Head("text", keep=TEXT_FIXED), Tail("uninitialised"),
     ]  # fmt: skip
 
 

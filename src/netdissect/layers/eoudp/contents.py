@@ -15,8 +15,7 @@ from netdissect.layers.base import Gen, Layer
 from netdissect.layers.eoudp import documents
 from netdissect.layers.eoudp.fields import AsciiNumber, Flag, Text
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items, SizedBytes, UserTail
-from netdissect.model.dissection import OCTETS
+from netdissect.layers.fields import Items, SizedBytes, Tail
 from netdissect.wire.eoudp import TEXTS, legal
 from netdissect.wire.eoudp_names import DOCUMENTS, key_name
 
@@ -61,7 +60,7 @@ class EoudpRaw(_Content):
     """Content that has no known meaning."""
 
     name = "EOUDP raw content"
-    fields_desc = [UserTail("raw_hex")]
+    fields_desc = [Tail("raw_hex")]
 
 
 class EoudpPair(Layer):
@@ -126,7 +125,7 @@ def _name() -> list[Any]:
 def _data() -> list[Any]:
     return [
         FieldLenField("data_length", None, length_of="data", fmt="<I"),
-        SizedBytes("data", b"", E("data_length"), private=OCTETS, shown="data_hex"),
+        SizedBytes("data", b"", E("data_length"), shown="data_hex"),
     ]
 
 

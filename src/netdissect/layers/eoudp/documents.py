@@ -18,7 +18,6 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.eoudp.fields import Flag, Nul, Text, text
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Items, SizedBytes
-from netdissect.model.dissection import OCTETS
 from netdissect.wire.eoudp import (
     BIG,
     EXCLUDES_NUL,
@@ -141,7 +140,7 @@ def _string(order: str, form: str, name: str, length: str) -> list[Any]:
 def _data(order: str) -> list[Any]:
     return [
         FieldLenField("data_length", None, length_of="data", fmt=f"{order}I"),
-        SizedBytes("data", b"", E("data_length"), private=OCTETS, shown="data_hex"),
+        SizedBytes("data", b"", E("data_length"), shown="data_hex"),
     ]
 
 

@@ -10,7 +10,7 @@ from scapy.volatile import RandNum
 
 from netdissect.layers.base import Gen
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Embedded, FieldFault, UserTail, Varint
+from netdissect.layers.fields import Embedded, FieldFault, Tail, Varint
 from netdissect.wire.varint import KNET_7_7_16, VarintCodec, VarintError
 
 __all__ = [
@@ -190,13 +190,13 @@ class U24(Field):  # type: ignore[misc]
         return RandNum(0, 0xFFFFFF)
 
 
-class PayloadTail(UserTail):
+class PayloadTail(Tail):
     """All remaining bytes, shown as `payload` (a name that Scapy keeps for itself)."""
 
     shown = "payload"
 
     def __init__(self, name: str = "data") -> None:
-        UserTail.__init__(self, name)
+        Tail.__init__(self, name)
 
 
 class Content(Embedded):

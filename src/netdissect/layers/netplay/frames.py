@@ -19,7 +19,6 @@ from scapy.packet import Packet
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.fields import SizedBytes, Tail
-from netdissect.model.dissection import OCTETS
 from netdissect.wire.netplay import (
     CHUNK_NAMES,
     COMPRESSED,
@@ -53,7 +52,7 @@ class NetplayFrame(_Lengthy):
         ShortField("length", None),
         XByteField("options", 0),
         ShortField("type", 0),
-        SizedBytes("body", b"", E("length - 3"), private=OCTETS, shown="payload_hex"),
+        SizedBytes("body", b"", E("length - 3"), shown="payload_hex"),
     ]
     generated = (
         Gen("compressed", lambda fields: bool(fields["options"] & COMPRESSED)),
@@ -117,7 +116,7 @@ class NetplayChunk(Layer):
     """One chunk of bin3: a header byte and up to 1023 bytes of a frame."""
 
     name = "Netplay chunk"
-    fields_desc = [ByteEnumField("chunk_header", 0, CHUNK_NAMES), Tail("data")]
+    fields_desc = [ByteEnumField("chunk_header", 0, CHUNK_NAMES), Tail("data", private="")]
     generated = (
         Gen("header", lambda fields: f"0x{fields['chunk_header']:02x}"),
         Gen("continuation", lambda fields: bool(fields["chunk_header"] & 0x80)),

@@ -20,7 +20,7 @@ from scapy.fields import (
 )
 
 from netdissect.layers.base import Gen
-from netdissect.layers.fields import IfLeft, UserTail
+from netdissect.layers.fields import IfLeft, Tail
 from netdissect.layers.riptide import common
 from netdissect.wire.riptide import REJECT_REASONS, REJECT_REASONS_20, TYPES_20, TYPES_21
 
@@ -31,7 +31,7 @@ _ACK_BITS = XLEShortField("ack_bits", 1)
 _CLIENT_ID = LEShortField("client_id", 1)
 _MESSAGE_ID = IfLeft(LEShortField("message_id", 0), 16)
 _MESSAGE_ID.default = 0
-_DATA = UserTail("data")
+_DATA = Tail("data")
 
 _Row = tuple[str, list[Any], dict[str, Any]]
 

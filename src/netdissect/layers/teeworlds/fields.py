@@ -161,7 +161,7 @@ class Size(Number):
 class Text(NulString):
     """A string up to its NUL. `strict`: its receivers replace every control character."""
 
-    __slots__ = ["private", "shown", "strict"]
+    __slots__ = ["shown", "strict"]
 
     def __init__(
         self,
@@ -172,10 +172,9 @@ class Text(NulString):
         shown: str | None = None,
         private: str = TEXT,
     ) -> None:
-        NulString.__init__(self, name, default)
+        NulString.__init__(self, name, default, private=private)
         self.strict = strict
         self.shown = shown or name
-        self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
         """Accept text for its bytes."""

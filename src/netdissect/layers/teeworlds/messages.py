@@ -246,7 +246,7 @@ _MAKERS: dict[str, Maker] = {
     "string": _text,
     "int_string": lambda row, name, _family: Decimal(name, b"0", shown=row["name"]),
     "raw": lambda row, name, _family: _raw(row, name),
-    "rest": lambda _row, name, _family: Tail(name),
+    "rest": lambda row, name, _family: Tail(name, private=row.get("private", "")),
     "uuid": lambda _row, name, _family: Octets(name, bytes(UUID_OCTETS), UUID_OCTETS),
     "token4": _token,
     "u32be": _token,
