@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from scapy.fields import RawVal
 from scapy.packet import Packet
@@ -110,7 +110,22 @@ def _is_written(pkt: Any, field: Any, value: Any) -> bool:
     return True
 
 
-class Layer(Packet):  # type: ignore[misc]
+class Weighing(type(Packet)):  # type: ignore[misc]
+    """Notes in a packet whose class its bytes decided which other dialects they may be of."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Make a packet."""
+        packet = super().__call__(*args, **kwargs)
+        if type(packet) is not cls and isinstance(packet, Layer):
+            packet.weigh(*cls.weighed(*args, **kwargs))
+        return packet
+
+
+# mypy takes a class made by an unknown metaclass for no Packet.
+_Base: Any = Packet if TYPE_CHECKING else Weighing("_Base", (Packet,), {"__slots__": []})
+
+
+class Layer(_Base):  # type: ignore[misc]
     """A Scapy layer whose first failing field ends the layer instead of losing it.
 
     The rest of the data becomes the payload (`Raw`), and `fault` says what happened. Subclasses
@@ -118,7 +133,7 @@ class Layer(Packet):  # type: ignore[misc]
     their format in `fields_desc` alone, and their soft rules in `checks`.
     """
 
-    __slots__ = ["fault", "knowledge"]
+    __slots__ = ["candidates", "doubt", "fault", "knowledge"]
 
     checks: ClassVar[tuple[Check, ...]] = ()
     """Soft rules that the walker applies after the fields."""
@@ -134,6 +149,10 @@ class Layer(Packet):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fault: FieldFault | None = None
         self.knowledge: Knowledge | None = None
+        self.candidates: tuple[str, ...] = ()
+        """Dialects that the bytes may be of, this one first; empty where the bytes tell, or the
+        dialect was named."""
+        self.doubt = ""
         super().__init__(*args, **kwargs)
         for name, value in kwargs.items():
             _check_kind(self, name, value)
@@ -141,6 +160,30 @@ class Layer(Packet):  # type: ignore[misc]
     def __getattr__(self, attr: str) -> Any:
         """Return a field; the layers below ask here for `netdissect`, which is no field."""
         return self.knowledge if attr == "netdissect" else super().__getattr__(attr)
+
+    @classmethod
+    def weighed(cls, *_args: Any, **_kwargs: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return what `weigh` takes, of bytes that `dispatch_hook` finds a class for."""
+        return (), ()
+
+    def weigh(self, dialects: tuple[str, ...], others: tuple[str, ...]) -> None:
+        """Note the dialects that the bytes may be of; `others` would show another packet, which
+        titles and summaries say.
+        """
+        self.candidates = dialects if len(dialects) > 1 else ()
+        self.doubt = f" (or {', '.join(others)})" if others else ""
+
+    def _do_summary(self) -> tuple[int, str, list[Any]]:
+        found, text, needed = super()._do_summary()
+        return found, text + self.doubt, needed
+
+    def _show_or_dump(self, *args: Any, **kwargs: Any) -> Any:
+        title: Any = self
+        name, title.name = title.name, title.name + self.doubt
+        try:
+            return super()._show_or_dump(*args, **kwargs)
+        finally:
+            title.name = name
 
     def number_in(self, name: str) -> int | None:
         """Return the number in a field, None where it holds nothing, several or a random one."""
@@ -202,6 +245,7 @@ class Layer(Packet):  # type: ignore[misc]
         """Return a deep copy; the fault is carried over."""
         clone = super().copy()
         clone.fault, clone.knowledge = self.fault, self.knowledge
+        clone.candidates, clone.doubt = self.candidates, self.doubt
         return clone  # type: ignore[no-any-return]
 
     def extract_padding(self, s: bytes) -> tuple[bytes, bytes | None]:

@@ -2,8 +2,8 @@
 
 Bound is a class that reads nothing itself: it hands the bytes to the layer of the dialect that was
 named or, without one, of the dialect that the bytes are of. Nothing is kept from datagram to
-datagram: two peers on one port may speak different dialects. Where one datagram does not tell,
-`netdissect.scapy_session.NetdissectSession` does, which knows the connection.
+datagram: two peers on one port may speak different dialects. Where one datagram does not tell, the
+packet has `candidates`; `netdissect.scapy_session.NetdissectSession` knows the connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,15 @@ from netdissect.layers.base import Layer
 from netdissect.model.packets import Direction
 from netdissect.model.text import quoted
 
-__all__ = ["PortReader", "StreamLayer", "bind_port", "explorable", "is_reader", "layer_of"]
+__all__ = [
+    "PortReader",
+    "StreamLayer",
+    "bind_port",
+    "choice_of",
+    "explorable",
+    "is_reader",
+    "layer_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,25 @@ class StreamLayer(Layer):
         return packet / conf.padding_layer(rest) if rest else packet
 
 
+def choice_of(
+    protocol: str,
+    data: bytes,
+    dialects: Sequence[str] = (),
+    transport: str = "udp",
+    direction: int | None = None,
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return (the dialects that bytes may be of, the likeliest first; those in which another packet
+    would be shown), by default of all there are; without bytes the usual one.
+    """
+    known = dialects or import_module(f"netdissect.layers.{protocol}").DIALECTS
+    if not data or len(known) == 1:
+        return (known[0],), ()
+    # Reading in every dialect is the business of a room above this one.
+    choice = import_module("netdissect.dissect.choice")
+    dialects, others = choice.choose(protocol, data, tuple(known), transport, direction)
+    return tuple(dialects), others
+
+
 def layer_of(
     protocol: str,
     data: bytes,
@@ -63,16 +90,9 @@ def layer_of(
     transport: str = "udp",
     direction: int | None = None,
 ) -> type[Layer]:
-    """Return the layer of the dialect in which bytes make most sense, by default of all there are;
-    without bytes that of the usual dialect.
-    """
+    """Return the layer of the likeliest dialect of bytes."""
     module = import_module(f"netdissect.layers.{protocol}")
-    known = dialects or module.DIALECTS
-    dialect = known[0]
-    if data and len(known) > 1:
-        # Reading in every dialect is the business of a room above this one.
-        choice = import_module("netdissect.dissect.choice")
-        dialect = choice.choose(protocol, data, known, transport, direction)
+    dialect = choice_of(protocol, data, dialects, transport, direction)[0][0]
     asked = _Asked(dialect, transport, direction)
     found: type[Layer] = getattr(module, "reader", module.root)(data, asked)
     return found
@@ -90,24 +110,33 @@ class PortReader(StreamLayer):
     """The one that was named, or those among which the bytes decide."""
 
     @classmethod
-    def reads(cls, data: bytes, direction: int | None = None) -> type[Layer]:
-        """Return the layer of some bytes."""
-        return layer_of(cls.protocol, data, cls.dialects, cls.transport, direction)
-
-    @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **kwargs: Any) -> type[Layer]:
         """Return the layer of these bytes."""
-        below = kwargs.get("_underlayer")
-        port = getattr(below, "sport", None)
+        return cls if _pkt is None else layer_of(*cls._asked(_pkt, **kwargs))
+
+    @classmethod
+    def weighed(
+        cls, _pkt: bytes = b"", *_args: Any, **kwargs: Any
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the dialects that these bytes may be of."""
+        return choice_of(*cls._asked(_pkt, **kwargs))
+
+    @classmethod
+    def _asked(cls, data: bytes, **kwargs: Any) -> tuple[Any, ...]:
+        port = getattr(kwargs.get("_underlayer"), "sport", None)
         direction = None if port is None else Direction(int(port == cls.port))
-        return cls if _pkt is None else cls.reads(bytes(_pkt), direction)
+        return cls.protocol, bytes(data), cls.dialects, cls.transport, direction
 
     @classmethod
     def tcp_reassemble(cls, data: bytes, metadata: Any, session: Any) -> Any:
         """Return what the layer of the dialect puts together."""
-        layer: Any = cls.reads(bytes(data))
+        asked = cls._asked(data)
+        layer: Any = layer_of(*asked)
         reassemble = getattr(layer, "tcp_reassemble", None)
-        return layer(bytes(data)) if reassemble is None else reassemble(data, metadata, session)
+        packet = layer(bytes(data)) if reassemble is None else reassemble(data, metadata, session)
+        if packet is not None:
+            packet.weigh(*choice_of(*asked))
+        return packet
 
 
 def explorable(protocol: str, names: dict[str, Any], public: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from scapy.packet import NoPayload
 from scapy.volatile import RandFloat
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.binding import layer_of
+from netdissect.layers.binding import choice_of, layer_of
 from netdissect.layers.eoudp.contents import EoudpRaw, content_layer
 from netdissect.layers.eoudp.documents import LAYERS, NO_NUL
 from netdissect.layers.eoudp.fields import Truth, Zeros
@@ -119,6 +119,13 @@ class EoudpHeader(Layer):
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
         """Return the header of the dialect in which the bytes make most sense."""
         return layer_of("eoudp", bytes(_pkt))
+
+    @classmethod
+    def weighed(
+        cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the dialects that the bytes may be of."""
+        return choice_of("eoudp", bytes(_pkt))
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:

@@ -86,14 +86,15 @@ def _is_text(payload: bytes) -> bool:
 
 
 DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d", "knet-tundra", SPECIFICATION)
-_ALIKE = ("knet-2.x", "knet-2010")
+RARE = ("knet-2010",)
+"""Dialects that few programs speak."""
+ONE_LAYOUT = frozenset(datagrams.DATAGRAMS.values())
+"""Datagrams that differ in what they call messages, if in anything."""
 
 
 def likely(_data: bytes, _transport: str) -> tuple[str, ...]:
-    """Return the dialects that bytes can tell apart: the others only name more messages, and the
-    document's layout, which no program sends, is for those who ask for it.
-    """
-    return _ALIKE
+    """Return the dialects that programs speak: the document's layout is for who asks for it."""
+    return DIALECTS[:-1]
 
 
 def bind_knet(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:

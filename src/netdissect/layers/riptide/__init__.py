@@ -56,6 +56,8 @@ def root(payload: bytes, request: Any) -> type[Layer]:
 
 
 DIALECTS = ("riptide-2.2", "riptide-2.1", "riptide-2.1dev", "riptide-2.0")
+RARE = ("riptide-2.1dev",)
+"""Dialects that were never released."""
 _BYTES_FIRST = ("riptide-2.0", "riptide-2.1dev", "riptide-2.2")
 _BITS_FIRST = ("riptide-2.2", "riptide-2.0", "riptide-2.1dev")
 _OCTETS_FROM = 3
@@ -83,7 +85,7 @@ def likely(data: bytes, transport: str) -> tuple[str, ...]:
 def bind_riptide(port: int = DEFAULT_PORT, dialect: str | None = None) -> None:
     """Let Scapy dissect UDP from and to `port` as Riptide, and TCP as its frames.
 
-    Without a dialect each datagram decides; a few of 2.2 look like 2.0 by themselves.
+    Without a dialect each datagram decides; short ones fit several, which `candidates` names.
     """
     bind_port("riptide", port, dialect, DIALECTS, ("udp", "tcp"))
 

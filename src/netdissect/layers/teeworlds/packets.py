@@ -14,7 +14,7 @@ from scapy.fields import BitField, ByteField, ConditionalField
 from scapy.packet import Raw
 
 from netdissect.layers.base import Check, Gen, Layer
-from netdissect.layers.binding import layer_of
+from netdissect.layers.binding import choice_of, layer_of
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Items
 from netdissect.layers.teeworlds.controls import TwControlUnknown, control_layer
@@ -279,6 +279,13 @@ class TwPacket(Layer):
     def dispatch_hook(cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any) -> type[Layer]:
         """Return the layer of the dialect in which the bytes make most sense."""
         return layer_of("teeworlds", bytes(_pkt))
+
+    @classmethod
+    def weighed(
+        cls, _pkt: bytes = b"", *_args: Any, **_kwargs: Any
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the dialects that the bytes may be of."""
+        return choice_of("teeworlds", bytes(_pkt))
 
     def hashret(self) -> bytes:
         """Return a constant: answers are told by their messages."""
