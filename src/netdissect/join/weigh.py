@@ -49,9 +49,10 @@ class Delays:
         spread = self.known[size * 3 // 4] - self.known[size // 4] if size else 0
         self._width = max(_LEAST_WIDTH_NS, spread * (size or 1) ** -0.2)
         self._usual = max(usual_ns, 1)
-        self._near = _NEAR / ((size + 2) * self._usual)
-        self._unheard = (1 - _NEAR) / ((size + 2) * longest_ns)
-        self._each = size / (size + 2) / (2 * self._width * size) if size else 0.0
+        heard = size + 2.0
+        self._near = _NEAR / (heard * self._usual)
+        self._unheard = (1 - _NEAR) / (heard * longest_ns)
+        self._each = size / heard / (2 * self._width * size) if size else 0.0
 
     def density(self, delay_ns: int) -> float:
         """Return the density of a delay, per ns."""

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from netdissect.model.native import i64
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.plot.thin import MAX_POINTS, Kept
@@ -259,7 +260,7 @@ class _Bins:
         found = self.rows.get(index)
         if found is None:
             found = self.rows[index] = [0] * 7
-        width = _WIDTHS_NS[self.level]
+        width: i64 = _WIDTHS_NS[self.level]
         start = self.start_ns + index * width
         self._newest = (start, start + width, found)
         return found
@@ -292,7 +293,7 @@ class _Pauses:
             return
         pause = time_ns - last
         octave = pause.bit_length() - 1
-        part = (pause - (1 << octave)) * _BUCKETS_PER_OCTAVE >> octave
+        part = int((pause / (1 << octave) - 1) * _BUCKETS_PER_OCTAVE)
         place = octave * _BUCKETS_PER_OCTAVE + part
         self._distances[place] = self._distances.get(place, 0) + 1
         if pause >= _SILENCE_NS:
@@ -487,6 +488,7 @@ class History:
             return
         bins = self._bins[direction]
         arrived = self.report is not None and self.report.vantage == SIDES[1 - direction]
+        width: i64 = _WIDTHS_NS[bins.level]
         times = max(1, width_ns // _WIDTHS_NS[bins.level])
         merged: dict[int, list[int]] = {}
         for index, counts in sorted(bins.rows.items()):
@@ -494,7 +496,7 @@ class History:
             for place in range(6):
                 row[place] += counts[place]
             row[6] = row[6] or counts[6]
-        step = times * _WIDTHS_NS[bins.level]
+        step: i64 = times * width
         for index, row in merged.items():
             start = bins.start_ns + index * step
             lost = row[3] if arrived else row[2]
@@ -505,7 +507,8 @@ class History:
         usual distance of its datagrams.
         """
         pauses = self._pauses[direction]
-        least = max(_SILENCE_NS, _USUAL_TIMES * pauses.usual_ns())
+        usual_ns: i64 = pauses.usual_ns()
+        least = max(_SILENCE_NS, _USUAL_TIMES * usual_ns)
         found = [silence for pause, silence in pauses.longest if pause >= least]
         tail = self.last_ns - (pauses.last_ns or self.last_ns)
         if pauses.last_ns is not None and tail >= least:

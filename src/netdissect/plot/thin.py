@@ -52,7 +52,7 @@ def thinned(points: Sequence[_P], columns: int) -> list[_P]:
     extremes: dict[tuple[int, str], list[int]] = {}
     cells: set[tuple[int, str, int]] = set()
     for index, point in enumerate(points):
-        column = (point.time_ns - start) * columns // span
+        column = int((point.time_ns - start) / span * columns)
         height = point.height
         if point.mark:
             row = -1 if height is None else int(height * _ROWS / top)

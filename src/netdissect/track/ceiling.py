@@ -139,7 +139,7 @@ def ceiling_of(
     volume, span_ns = sum(s.volume for s in held), sum(s.span_ns for s in held)
     if not (came and lost and volume):
         return None
-    level, size = volume * SECOND_NS / span_ns, volume / came
+    level, size = float(volume) * SECOND_NS / span_ns, volume / came
     slack = max(SLACK * level, 2 * size)
     inside = {place for low, high in stretches for place in range(low - 1, high + 1)}
     apart = sum(s.lost for place, s in enumerate(seconds) if place not in inside)

@@ -179,7 +179,7 @@ class Quiet:
         if alive_ms is not None and self._lanes[side].datagrams and self._life.open_ns:
             # Its timers run from when the connection is open.
             idle_ns = until_ns - max(since_ns, self._life.open_ns)
-            if idle_ns > periods * int(alive_ms * _MS) and not self._findings.misses:
+            if idle_ns > int(periods * alive_ms * _MS) and not self._findings.misses:
                 return "timer", len(asked)
         count = len(asked)
         if count < MANY_ASKED and (
@@ -195,7 +195,7 @@ class Quiet:
     def _patient_ns(self, least_ns: int) -> int:
         """Return how long an answer is waited for."""
         slow = slowest_ms(self._lanes, least_ns // PATIENT_TRIPS)
-        return max(least_ns, PATIENT_TRIPS * int(slow * _MS))
+        return max(least_ns, int(PATIENT_TRIPS * slow * _MS))
 
     def _last_answered(self, side: int) -> int:
         """Return when that was sent of a side's newest that is answered."""

@@ -140,7 +140,7 @@ class Repeated(Acknowledged):
             return True  # its sender sends nothing again, or marks what it does
         self._beside_only = gap_ns >= self.guard_ns
         if copies < self.rule.burst or (
-            self._beside_only and gap_ns * MUCH_SOONER >= self.soonest_ns
+            self._beside_only and gap_ns >= -(-self.soonest_ns // MUCH_SOONER)
         ):
             return False
         held_ns = self._held.get(seq, 0)

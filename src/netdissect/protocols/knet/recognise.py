@@ -426,7 +426,7 @@ def _answered(
         for kind, number in _pings(streams[side], start, end):
             if kind == 1:
                 last = newest[side]
-                is_timer &= last is None or 2 * (time_ns - last) > _PING_NS
+                is_timer &= last is None or time_ns - last > _PING_NS // 2
                 asked[side, number] = newest[side] = time_ns
             else:
                 at = asked.pop((1 - side, number), None)
