@@ -237,6 +237,9 @@ def load_schemas(paths: tuple[str, ...]) -> dict[str, Any]:
                 schema = load_schema(path, formats)
             known = registry.get(named_protocol(schema))
             check_types(schema, schema_values(known.layer_module or known.name), origin=path)
+            for message in schema.messages.values():
+                for dialect in message.dialects:
+                    full_dialect(known.name, dialect)
         except (SchemaError, UsageError) as error:
             text = str(error)
             raise UsageError(text if text.startswith(f"{path}: ") else f"{path}: {text}") from error

@@ -57,7 +57,7 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["timeline", LOSSY, "99"], 2, "there is no connection 99"),
         (["timeline", LOSSY, "99", "--json"], 2, "there is no connection 99"),
         (["ladder", LOSSY, "99"], 2, "there is no connection 99"),
-        (["ladder", LOSSY, "--from", "5s", "--to", "3s"], 2, "in this span"),
+        (["ladder", LOSSY, "--from", "50s", "--to", "60s"], 2, "in this span"),
         (["plot", "acks", LOSSY, "99"], 2, "there is no connection 99"),
         (["plot", "acks", LOSSY, "0"], 2, "write 1, or 1,3"),
         (["plot", "nosuch", LOSSY], 2, "snapshots"),

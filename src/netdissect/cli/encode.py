@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -18,6 +18,18 @@ from netdissect.model.text import quoted, restored
 from netdissect.render.safe import safe
 
 __all__ = ["command", "fields_of"]
+
+_BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
+    ("dialect", lambda given: given is None or isinstance(given, str), "a text"),
+    ("transport", lambda given: given in (None, "udp", "tcp"), "udp or tcp"),
+    (
+        "messages",
+        lambda given: given is None
+        or (isinstance(given, list) and all(isinstance(each, dict) for each in given)),
+        "a list of objects",
+    ),
+)
+"""What is read of a line of `decode` beside its fields: name, whether a value fits, what would."""
 
 
 @click.command("encode")
@@ -85,10 +97,15 @@ def _lines() -> Iterator[dict[str, Any]]:
     for number, line in numbered_lines(sys.stdin.buffer):
         try:
             row = _restored(json.loads(line))
-        except (ValueError, RecursionError):
+        except RecursionError:
+            raise click.BadParameter(f"line {number} is nested too deeply.") from None
+        except ValueError:
             raise click.BadParameter(f"line {number} is not JSON.") from None
         if not isinstance(row, dict) or not isinstance(row.get("fields"), dict):
             raise click.BadParameter(f"line {number} has no object `fields`.")
+        for name, fits, wanted in _BESIDE:
+            if not fits(row.get(name)):
+                raise click.BadParameter(f"line {number}: {name} must be {wanted}.")
         yield row
 
 
@@ -116,7 +133,7 @@ def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json
             made = encode_decoded(protocol, name, carrier, kind, fields)
             _print(protocol, name, kind, made, as_json=as_json)
             continue
-        kind = " ".join(str(each.get("type")) for each in row.get("messages", ()))
+        kind = " ".join(str(each.get("type")) for each in row.get("messages") or ())
         octets = _stated(row)
         before = octets and _shown(protocol, name, carrier, row, octets)
         if before != fields and row.get("length") != 0:

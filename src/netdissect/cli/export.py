@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.editing import fit_to_write, say
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import Look
+from netdissect.cli.output import Look, open_to_write
 from netdissect.cli.session import Choices, Session, missing
 from netdissect.export.qlog import FLAVOURS, qlog
 from netdissect.model.errors import UsageError
@@ -115,7 +115,7 @@ def _lua(protocol: str | None, output: str | None) -> int:
         known = ", ".join(lookup.own_protocols())
         raise UsageError(f"export lua wants one of {known} or `all` (a file of that name: ./lua)")
     text = lookup.wireshark_script(lookup.own_protocols() if protocol == _ALL else [protocol])
-    with click.open_file(output or "-", "w", encoding="utf-8") as target:
+    with open_to_write(output or "-") as target:
         target.write(text)
     return EXIT.DONE
 
@@ -130,7 +130,7 @@ def _qlog(session: Session, target: str, flavour: str, number: int | None) -> in
         report = reports.by_number(number or 1)
         if report is None:
             raise missing(number or 1, reports)
-        with click.open_file(target, "w", encoding="utf-8") as out:
+        with open_to_write(target) as out:
             for line in qlog(session.both(), report, flavour):
                 out.write(line)
         return session.status()

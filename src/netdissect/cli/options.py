@@ -14,7 +14,7 @@ import click
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.paging import paged
 from netdissect.cli.settings import KEYS
-from netdissect.cli.spans import AROUND_TYPE, SPAN
+from netdissect.cli.spans import AROUND_TYPE, SPAN, in_order
 from netdissect.model.text import quoted
 
 __all__ = [
@@ -240,6 +240,7 @@ def narrowed(function: _F) -> _F:
     def wrapper(*args: Any, display_filter: str | None, **options: Any) -> Any:
         parts = [] if display_filter is None else [display_filter]
         low, high = options.pop("since"), options.pop("until")
+        in_order(low, high)
         moment, frames = options.pop("around"), False
         if moment is not None:
             low, high, frames = span_around(moment)

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
+
 from netdissect.model.errors import CaptureFileError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
-__all__ = ["Look", "print_json", "write_file"]
+__all__ = ["Look", "open_to_write", "print_json", "write_file"]
 
 
 class Look(NamedTuple):
@@ -49,6 +51,19 @@ def write_file(path: str, text: str) -> int:
     except OSError as error:
         raise CaptureFileError(f"{path}: {error.strerror or error}") from error
     return len(octets)
+
+
+def open_to_write(path: str) -> Any:
+    """Return a text file that the user named, opened; `-` is standard output, which stays open.
+
+    Raises:
+        CaptureFileError: there can be no such file.
+
+    """
+    try:
+        return click.open_file(path, "w", encoding="utf-8")
+    except OSError as error:
+        raise CaptureFileError(f"{path}: {error.strerror or error}") from error
 
 
 def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int:

@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import Look, print_json, write_file
 from netdissect.cli.session import Choices, Session, missing
-from netdissect.cli.spans import LENGTH, SPAN
+from netdissect.cli.spans import LENGTH, SPAN, in_order
 from netdissect.model.errors import UsageError
 from netdissect.model.text import number, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, level
@@ -116,6 +116,7 @@ def command(
     """
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
+    in_order(start, end)
     fit_to_write(output or "-", [file])
     if around is not None:
         start, end = max(0, around - options.AROUND), around + options.AROUND

@@ -10,7 +10,7 @@ from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write, say, write_to
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Match, Session, missing
-from netdissect.cli.spans import SPAN
+from netdissect.cli.spans import SPAN, in_order
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Packet, flow_endpoints
 
@@ -61,8 +61,9 @@ def command(
 
     if file == "-" and (connections or display_filter):
         raise UsageError("--connection and -Y read a capture twice: give a file, not `-`")
+    in_order(start, end)
     fit_to_write(target, [file])
-    ranges = parse_frames(frames) if frames else []
+    ranges = [] if frames is None else parse_frames(frames)
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
     chosen = _chosen(file, choices, connections, display_filter)
     first_ns: list[int] = []

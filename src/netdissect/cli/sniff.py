@@ -150,6 +150,9 @@ def command(
         raise click.UsageError(
             "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
         )
+    views = (("--metrics", metrics is not None), ("--live", live), ("--json", as_json))
+    if len(chosen := [name for name, given in views if given]) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} are two ways to show it: choose one.")
     written_only = look.quiet and write is not None and not live
     show = metrics is not None or (write != "-" and not written_only)
     if display_filter is not None:  # what is wrong with it is said before anything is captured

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
-__all__ = ["AROUND_TYPE", "LENGTH", "SPAN", "Amount"]
+__all__ = ["AROUND_TYPE", "LENGTH", "SPAN", "Amount", "in_order"]
 
 _UNITS = {
     "ns": 1,
@@ -56,6 +57,12 @@ class _Span(_TextType):
 SPAN = _Span()
 LENGTH = _Span(least=1)
 """A span that is something's length."""
+
+
+def in_order(low: int | None, high: int | None) -> None:
+    """Refuse a span from one moment to an earlier one."""
+    if low is not None and high is not None and low > high:
+        raise UsageError("--from is after --to")
 
 
 class Amount(click.FloatRange):

@@ -266,7 +266,7 @@ def _field(row: Any, where: str) -> SchemaField:
     if not isinstance(row, list) or not 2 <= len(row) <= 3:  # noqa: PLR2004
         raise SchemaError(f"{where}: [name, type] is wanted")
     name, text, *bits = row
-    if not isinstance(name, str) or not isinstance(text, str):
+    if not isinstance(name, str) or not isinstance(text, str) or not name:
         raise SchemaError(f"{where}: name and type must be texts")
     if bits and (type(bits[0]) is not int or not 1 <= bits[0] <= MAX_BITS):
         raise SchemaError(f"{where}: bits must be 1 to {MAX_BITS}, not {quoted(bits[0])}")

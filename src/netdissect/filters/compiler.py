@@ -301,7 +301,7 @@ class _Compiler:
         kinds = self.names.kinds(left.name) if whole else frozenset()
         if number is None and (left.function or (whole and self.names.is_number(left.name))):
             raise self.fault(f"{left.name} is a number, and this is none", value.span)
-        if number is None and kinds and kinds <= {"presence"}:
+        if kinds and kinds <= {"presence"} and (number not in (0, 1) or test.operator in _ORDER):
             raise self.fault(f"{left.name} is true or false, and this is neither", value.span)
         if kinds == {"address"} and _network(value) is None:
             raise self.fault(f"{left.name} is an address, and this is none", value.span)

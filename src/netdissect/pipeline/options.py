@@ -130,6 +130,8 @@ def decode_as(text: str) -> DecodeAs:
         if name != known and not name.startswith(f"{known}-"):
             continue
         protocol = registry.get(known)
+        if transport not in protocol.transports:
+            raise UsageError(f"{quoted(text)}: {known} is not carried by {transport}")
         if name == known:
             return DecodeAs(transport, int(port), protocol)
         row = protocol.dialect_row(name)

@@ -14,6 +14,8 @@ __all__ = ["Autostop", "RingRule"]
 _KILO = 1000
 """Bytes of a kB, as dumpcap counts."""
 _NS_PER_S = 1_000_000_000
+_MOST = 9_000_000_000
+"""Of anything; more seconds than that Python does not wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ def _numbers(texts: Iterable[str], known: tuple[str, ...], option: str) -> dict[
         if name not in known or not colon or not (plain.isascii() and plain.isdecimal()):
             wanted = ", ".join(f"{word}:N" for word in known)
             raise UsageError(f"{option} wants one of {wanted}, not {quoted(text)}")
-        if not float(number):
-            raise UsageError(f"{option} {text}: must be more than 0")
+        if not 0 < float(number) <= _MOST:
+            raise UsageError(f"{option} {name}: must be more than 0 and at most {_MOST:,}")
         found[name] = float(number)
     return found
 
