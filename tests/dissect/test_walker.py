@@ -10,7 +10,7 @@ from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Items, LsbBits, LsbPad, Tail, Varint
+from netdissect.layers.fields import Items, LsbBits, LsbPad, SizedBytes, Tail, Varint
 from netdissect.model.dissection import FieldNode
 from netdissect.wire.varint import KNET_7_8
 
@@ -78,6 +78,21 @@ def test_a_cut_keeps_what_was_read_and_says_where() -> None:
     assert used == 4
     assert node_fields(node)["items"] == [{"kind": 1}]
     assert ("truncated", 24) in [(n.code, n.bit_offset) for n in walker.annotations]
+
+
+class Shown(Layer):
+    name = "shown"
+    fields_desc = [
+        ByteField("size", 0),
+        SizedBytes("data", b"", E("size"), shown="hex"),
+        Items("more", Inner, optional=True),
+    ]
+
+
+def test_a_cut_value_has_the_name_of_a_whole_one_and_an_empty_list_may_have_none() -> None:
+    for octets, found in ((b"\2ab", b"ab"), (b"\2a", b"a")):
+        node, _scope, _used = Walker(Catalogue()).walk(Shown, octets)
+        assert node_fields(node) == {"size": 2, "hex": found}
 
 
 def test_a_count_beyond_the_data_is_reported_once() -> None:

@@ -92,12 +92,29 @@ class Walker:
             try:
                 position = self._field(step, data, position, node, scope, base, depth)
             except READ_FAULTS as fault:
-                self._fault(step.name, fault, node, base + position, total - position)
+                # The bytes of a layer that is cut are no fields: they have a name of their own.
+                called = step.name if step.kind > PADDING else step.shown
+                self._fault(called, fault, node, base + position, total - position)
                 faulty = True
                 break
         node.bit_length = total if faulty else position
         self._conclude(plan, node, scope)
         return node, scope, len(data) if faulty else (position + 7) >> 3
+
+    def payload(
+        self,
+        holder: FieldNode,
+        shows: str | None,
+        layer: type[Layer],
+        data: bytes,
+        *,
+        base: int = 0,
+        outer: Scope | None = None,
+    ) -> None:
+        """Read the layer that a header carries, whose `shows` says where it stands in the tree."""
+        node, _scope, used = self.walk(layer, data, base=base, outer=outer, name=shows or None)
+        self.trailing(node, data, used)
+        holder.children += [node] if shows else node.children
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:
         """Show and report the bytes of `data` after a whole layer."""
@@ -246,6 +263,8 @@ class Walker:
             holder.children.append(child)
             values.append(inner)
             position += max(used, 1)
+        if field.optional and not values:
+            node.children.remove(holder)
         position = min(position, len(data))
         holder.bit_length = 8 * position
         return position

@@ -411,7 +411,6 @@ class SizedBytes(_Octets, StrField):  # type: ignore[misc]
         self.length = length
         self.shown = shown or name
         self.private = private
-        """As of `Tail`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read exactly the stated number of bytes."""
@@ -427,7 +426,6 @@ class NulString(StrField):  # type: ignore[misc]
     def __init__(self, name: str, default: bytes = b"", *, private: str = TEXT) -> None:
         StrField.__init__(self, name, default)
         self.private = private
-        """As of `Tail`."""
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read up to the NUL; FieldFault `unterminated-string` when there is none."""
@@ -503,10 +501,11 @@ class Items(PacketListField):  # type: ignore[misc]
 
     A count larger than the data holds ends with the data; the walker then says so. `reserve` bytes
     at the end belong to the fields behind the list. Where items are of several layers, `choose`
-    (fields, bytes) names that of the next one, and `item` is what they have in common.
+    (fields, bytes) names that of the next one, and `item` is what they have in common. An
+    `optional` list is not in the tree where it has no items.
     """
 
-    __slots__ = ["choose", "count", "item", "reserve"]
+    __slots__ = ["choose", "count", "item", "optional", "reserve"]
 
     def __init__(
         self,
@@ -516,12 +515,14 @@ class Items(PacketListField):  # type: ignore[misc]
         *,
         reserve: int = 0,
         choose: Callable[[Any, bytes], type[Any]] | None = None,
+        optional: bool = False,
     ) -> None:
         PacketListField.__init__(self, name, [], item, count_from=count, max_count=LIST_LIMIT)
         self.item = item
         self.count = count
         self.reserve = reserve
         self.choose = choose
+        self.optional = optional
 
     def layer(self, fields: Any, octets: bytes) -> type[Any]:
         """Return the layer of the item at the start of `octets`."""
@@ -542,7 +543,7 @@ class Items(PacketListField):  # type: ignore[misc]
         """
         edge = max(0, len(s) - self.reserve)
         rest, kept = s[:edge], s[edge:]
-        wanted = LIST_LIMIT if self.count is None else min(self._wanted(pkt), LIST_LIMIT)
+        wanted = min(self._wanted(pkt), LIST_LIMIT)
         items: list[Any] = []
         while rest and len(items) < wanted:
             item = self.layer(pkt, rest)(rest, _parent=pkt)

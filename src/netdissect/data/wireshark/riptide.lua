@@ -8,6 +8,8 @@ function P.layer(r, first, stop)
   return P.tables.BIT_LAYERS[id % 16] or "RiptideInvalid"
 end
 
+P.choose.message = P.layer
+
 local function prefix(dialect) return dialect == "riptide-2.0" and 2 or 4 end
 
 function P.pdu(tvb, at, size, dialect)
@@ -19,11 +21,7 @@ end
 function P.read(r, walk, inner)
   if r.transport == "tcp" then
     local width = prefix(r.dialect)
-    r.skip = { data = true } -- shown as the message that it is
     walk(r, width == 2 and "RiptideFrame20" or "RiptideFrame")
-    r.at = 8 * width
-    local child = inner(r, P.layer(r, width, r.stop), r.stop, "message")
-    r.at = child.at
   else
     walk(r, P.layer(r, 0, r.stop))
   end

@@ -175,15 +175,12 @@ class _Reader:
         return node
 
     def _components(self, node: FieldNode, how: Content) -> None:
-        """Open the data of the components; drop the list of further ones where there are none."""
+        """Open the data of the components."""
         for child in list(node.children):
             if child.name == "more":
                 for item in child.children:
                     self._components(item, how)
-                if not child.children:
-                    node.children.remove(child)
-            elif child.name in ("data", "data_hex") and child.buffer == node.buffer:
-                child.name = "data_hex"  # cut, it has the name of its field
+            elif child.name == "data_hex" and child.buffer == node.buffer:
                 component = next((c.value for c in node.children if c.name == "component"), "")
                 self._open(node, child, component, how)
 

@@ -68,7 +68,6 @@ def sample_schema() -> Schema:
 def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Cut the stream into messages and read each."""
     root = dissection.root
-    root.children.clear()
     dialect = request.dialect.removeprefix("netplay-")
     reader = _Reader(dissection, request, dialect)
     payload = dissection.buffers[0].data

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from netdissect.dissect.schema import SchemaMismatch, decode
 from netdissect.dissect.walker import Walker, node_value
-from netdissect.layers.riptide import message_layer, root
+from netdissect.layers.riptide import root
 from netdissect.layers.riptide.values import BIT_VALUES, BYTE_VALUES
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.riptide import misfit, size_limit
@@ -38,13 +37,13 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
 def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
     """Read the message inside the first frame, and the frames that follow it, under `more`."""
     payload = dissection.buffers[0].data
-    _open_frame(dissection, dissection.root, request, walker)
+    _frame(dissection, dissection.root, request, walker)
     more = FieldNode("more", None, 8 * walker.used, 0, is_list=True)
     while walker.used < len(payload):
         rest = payload[walker.used :]
         start = 8 * walker.used
         frame, _scope, used = walker.walk(root(rest, request), rest, base=start, name="frame")
-        _open_frame(dissection, frame, request, walker)
+        _frame(dissection, frame, request, walker)
         more.children.append(frame)
         walker.used += used
     if more.children:
@@ -53,16 +52,11 @@ def _frames(dissection: Dissection, request: Any, walker: Walker) -> None:
         dissection.root.bit_length = 8 * walker.used
 
 
-def _open_frame(dissection: Dissection, frame: FieldNode, request: Any, walker: Walker) -> None:
-    """Replace a frame's bytes by the message that they hold."""
-    data = frame.child("data")
-    if data is None or not data.value:
-        return
-    layer = message_layer(data.value, request.dialect)
-    node, _scope, used = walker.walk(layer, data.value, base=data.bit_offset, name="message")
-    walker.trailing(node, data.value, used)
-    frame.children[frame.children.index(data)] = node
-    _message(dissection, node, replace(request, unframed=True), walker)
+def _frame(dissection: Dissection, frame: FieldNode, request: Any, walker: Walker) -> None:
+    """Complete the message of a frame."""
+    node = frame.child("message")
+    if node is not None:
+        _message(dissection, node, request, walker)
 
 
 def _message(dissection: Dissection, node: FieldNode, request: Any, walker: Walker) -> None:

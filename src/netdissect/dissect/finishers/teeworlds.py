@@ -9,7 +9,7 @@ from netdissect.dissect.finishers.teeworlds_lines import message_line
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker
 from netdissect.layers.teeworlds import CODES
-from netdissect.layers.teeworlds.packets import body_layer
+from netdissect.layers.teeworlds.packets import TwPacket, body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds_forms import MAGIC_OCTETS, MAX_PACKET, form_of
@@ -74,13 +74,10 @@ def _body(
     around = Scope()
     around["_direction"] = request.direction
     around["num_chunks"] = fields["num_chunks"].value
-    node, _scope, used = reader.walk(layer, data, base=8 * start, outer=around)
-    reader.trailing(node, data, used)
-    root.children.extend(node.children)
-    if control and all(child.name != "reason" for child in node.children):
-        close = any(child.name == "control" and child.value == "close" for child in node.children)
-        if close:
-            root.conclude("reason", None)
+    reader.payload(root, TwPacket.shows, layer, data, base=8 * start, outer=around)
+    kind = root.child("control")
+    if kind is not None and kind.value == "close" and root.child("reason") is None:
+        root.conclude("reason", None)
     _contradictions(root, reader)
     if reader is not walker:
         walker.annotations.extend(reader.annotations)

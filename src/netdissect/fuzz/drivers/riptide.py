@@ -13,7 +13,8 @@ from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import LsbBits
-from netdissect.layers.riptide import bits, message_layer, octets
+from netdissect.layers.riptide import bits, octets
+from netdissect.layers.riptide.frames import message_layer
 from netdissect.wire.riptide import TYPES_20, TYPES_21, type_name
 
 __all__ = ["GAP_LIMIT", "SPAN", "Messages", "Received", "RiptideDriver", "bit_slots"]

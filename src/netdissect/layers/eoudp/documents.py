@@ -166,12 +166,18 @@ def _make(order: str, form: str) -> DocumentLayers:
     return DocumentLayers(
         strings=_layer("Strings", suffix, [Items("entries", entry)], command=0x0B, gens=(STRINGS,)),
         components=_layer(
-            "Components", suffix, [*named(), *_data(order), Items("more", triple)], command=0x0C
+            "Components",
+            suffix,
+            [*named(), *_data(order), Items("more", triple, optional=True)],
+            command=0x0C,
         ),
         deleted=_layer("Deleted", suffix, named(), command=_DELETED),
         deleted_data=_layer("DeletedData", suffix, [*named(), *_data(order)], command=_DELETED),
         entities=_layer(
-            "Entities", suffix, [number("entity", "Q"), Items("more", entity)], command=0x0E
+            "Entities",
+            suffix,
+            [number("entity", "Q"), Items("more", entity, optional=True)],
+            command=0x0E,
         ),
         pairs=_layer("PacketInfo", suffix, [Items("pairs", pair)], command=0x00),
         acked=_layer("Ack", suffix, [number("acked_id", "Q")], command=0x01, checks=(FAR_ACK,)),

@@ -12,7 +12,7 @@ from scapy.packet import Packet
 
 from netdissect.layers.base import Layer
 from netdissect.layers.binding import StreamLayer
-from netdissect.layers.fields import Items, Tail
+from netdissect.layers.fields import Items
 from netdissect.layers.netplay.frames import NetplayChunk, NetplayFrame, chunks
 from netdissect.layers.netplay.text import NetplayText
 from netdissect.wire.netplay import chunk_spans, frame_spans, line_spans
@@ -86,7 +86,7 @@ class NetplayTextStream(_Stream):
 
 
 class NetplayOctets(Layer):
-    """A piece of stream of any dialect, before it is cut into messages."""
+    """A piece of stream of any dialect: it has messages, and no fields of its own."""
 
     name = "Netplay stream"
-    fields_desc = [Tail("octets")]
+    fields_desc: list[Any] = []

@@ -15,7 +15,13 @@ from netdissect.layers.base import Layer
 from netdissect.layers.binding import bind_port, explorable
 from netdissect.layers.riptide import bits, octets
 from netdissect.layers.riptide.bits import *  # noqa: F403 - the public names are the package's
-from netdissect.layers.riptide.frames import RiptideFrame, RiptideFrame20
+from netdissect.layers.riptide.frames import (
+    FRAMES,
+    RiptideFrame,
+    RiptideFrame20,
+    RiptideFrame21dev,
+    message_layer,
+)
 from netdissect.layers.riptide.octets import *  # noqa: F403
 from netdissect.model.annotations import code_rows
 from netdissect.wire.bits import BitString
@@ -24,6 +30,7 @@ __all__ = [  # noqa: PLE0604 - the lists of the two modules are strings
     "BitString",
     "RiptideFrame",
     "RiptideFrame20",
+    "RiptideFrame21dev",
     "bind_riptide",
     *bits.__all__,
     *octets.__all__,
@@ -35,23 +42,10 @@ DEFAULT_PORT = 7777
 """All demos and guides. Source: docs/protocols/riptide.md section 5."""
 
 
-def message_layer(data: bytes, dialect: str) -> type[Layer]:
-    """Return the layer of the message in `data`; the dialect "riptide-2.1/2.2" counts as bits,
-    "riptide-2.0/2.1dev" as 2.0.
-    """
-    if not data:
-        return bits.RiptideEmpty
-    if dialect in ("riptide-2.0", "riptide-2.0/2.1dev"):
-        return octets.BYTE_LAYERS_20.get(data[0], octets.INVALID_20)
-    if dialect == "riptide-2.1dev":
-        return octets.BYTE_LAYERS_21DEV.get(data[0], octets.INVALID_21DEV)
-    return bits.BIT_LAYERS.get(data[0] & 0xF, bits.RiptideInvalid)
-
-
 def root(payload: bytes, request: Any) -> type[Layer]:
     """Return the layer that reads `payload`: a message, or a TCP frame that holds one."""
     if request.transport == "tcp" and not request.unframed:
-        return RiptideFrame20 if request.dialect == "riptide-2.0" else RiptideFrame
+        return FRAMES.get(request.dialect, RiptideFrame)
     return message_layer(payload, request.dialect)
 
 

@@ -5,36 +5,54 @@ Source: docs/protocols/riptide.md section 5; Riptide `Transports/Tcp/TcpConnecti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from scapy.fields import LEShortField, LESignedIntField
 
-from netdissect.layers.base import Check, Gen
+from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.binding import StreamLayer
-from netdissect.layers.fields import SizedBytes
-from netdissect.layers.riptide.bits import BIT_LAYERS
-from netdissect.layers.riptide.common import RiptideMessage
-from netdissect.layers.riptide.octets import BYTE_LAYERS_20
-from netdissect.wire.riptide import SIZE_LIMIT_21
+from netdissect.layers.expr import E
+from netdissect.layers.fields import Embedded
+from netdissect.layers.riptide import bits, octets
+from netdissect.wire.riptide import SIZE_LIMIT_21, UNDECIDED_BYTES
 
-__all__ = ["RiptideFrame", "RiptideFrame20"]
+__all__ = ["FRAMES", "RiptideFrame", "RiptideFrame20", "RiptideFrame21dev", "message_layer"]
 
 
-def _length(packet: Any) -> int:
-    """Return the stated length; a negative one reads as nothing."""
-    value = packet["length"] if isinstance(packet, dict) else packet.length
-    return max(0, value or 0)
+def message_layer(data: bytes, dialect: str) -> type[Layer]:
+    """Return the layer of the message in `data`; an undecided dialect counts as the later of the
+    two in bits, as the earlier one in bytes.
+    """
+    if not data:
+        return bits.RiptideEmpty
+    if dialect in ("riptide-2.0", UNDECIDED_BYTES):
+        return octets.BYTE_LAYERS_20.get(data[0], octets.INVALID_20)
+    if dialect == "riptide-2.1dev":
+        return octets.BYTE_LAYERS_21DEV.get(data[0], octets.INVALID_21DEV)
+    return bits.BIT_LAYERS.get(data[0] & 0xF, bits.RiptideInvalid)
+
+
+def _fields(length: Any, dialect: str) -> list[Any]:
+    """Return a length, and the message of a dialect; a negative length reads as nothing."""
+
+    def message(_fields: Any, data: bytes) -> type[Layer]:
+        return message_layer(data, dialect)
+
+    inner = Embedded(
+        "data",
+        message,
+        E("length if length > 0 else 0"),
+        shown="message",
+        start=message_layer(bytes(1), dialect),
+    )
+    return [length, inner]
 
 
 class _Frame(StreamLayer):
     """A length and one message."""
 
+    name = "Riptide frame"
     prefix_octets: ClassVar[int]
-    messages: ClassVar[Mapping[int, type[RiptideMessage]]]
-    """Type number -> layer of the message."""
-    type_mask: ClassVar[int]
-    """The bits of a message's first byte that hold its type."""
     checks = (
         Check(
             lambda fields: not 1 <= fields["length"] <= SIZE_LIMIT_21,
@@ -63,9 +81,10 @@ class _Frame(StreamLayer):
 
     @property
     def message(self) -> Any:
-        """Return the message as a packet."""
-        data = bytes(self.data or b"")
-        return self.messages.get(data[0] & self.type_mask if data else -1, RiptideMessage)(data)
+        """Return the message as a packet, also where its bytes were given."""
+        data = self.data or b""
+        choose = self.get_field("data").choose
+        return choose(self, data)(data) if isinstance(data, bytes) else data
 
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the length unless it was given."""
@@ -80,16 +99,26 @@ class RiptideFrame20(_Frame):
 
     name = "Riptide 2.0 frame"
     prefix_octets = 2
-    messages, type_mask = BYTE_LAYERS_20, 0xFF
-    fields_desc = [LEShortField("length", None), SizedBytes("data", b"", _length)]
+    fields_desc = _fields(LEShortField("length", None), "riptide-2.0")
     generated = (Gen("length_prefix_bytes", lambda _fields: 2),)
 
 
 class RiptideFrame(_Frame):
-    """A frame since the 2.1 snapshots: i32 length."""
+    """A frame of 2.1 and 2.2: i32 length."""
 
-    name = "Riptide frame"
     prefix_octets = 4
-    messages, type_mask = BIT_LAYERS, 0xF
-    fields_desc = [LESignedIntField("length", None), SizedBytes("data", b"", _length)]
+    fields_desc = _fields(LESignedIntField("length", None), "riptide-2.2")
     generated = (Gen("length_prefix_bytes", lambda _fields: 4),)
+
+
+class RiptideFrame21dev(RiptideFrame):
+    """A frame of the 2.1 snapshots."""
+
+    fields_desc = _fields(LESignedIntField("length", None), "riptide-2.1dev")
+
+
+FRAMES: dict[str, type[_Frame]] = {
+    "riptide-2.0": RiptideFrame20, "riptide-2.1dev": RiptideFrame21dev,
+    "riptide-2.1": RiptideFrame, "riptide-2.2": RiptideFrame,
+}  # fmt: skip
+"""Dialect -> layer of its frames."""
