@@ -4,6 +4,7 @@ command when it is run.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import gc
 import logging
@@ -251,8 +252,10 @@ def cli(debug: bool) -> None:
 
 def main() -> None:
     """Run netdissect as a program."""
-    # Records hold no cycles; looking for them all the time costs a tenth of a run.
-    gc.set_threshold(100_000, 50, 50)
+    # Records hold no cycles; looking for them all the time costs a tenth of a run, and so does one
+    # last search at the end, among all that is freed by then anyway.
+    gc.set_threshold(1_000_000, 50, 50)
+    atexit.register(gc.freeze)
     if sys.stdin is None:  # closed by the caller (`<&-`): there is nothing to read
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
     for name in ("stdout", "stderr"):

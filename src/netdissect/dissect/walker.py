@@ -290,9 +290,7 @@ class Walker:
             if value is None and not keeps_none:
                 continue
             scope[name] = value
-            node.children.append(
-                FieldNode(name, value, node.bit_offset, 0, buffer=self._buffer, generated=True)
-            )
+            node.conclude(name, value)
         for when, check in plan.checks:
             if _try(when, scope):
                 self._report(check, node, scope)

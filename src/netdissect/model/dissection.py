@@ -10,6 +10,7 @@ from netdissect.model.annotations import Annotation
 
 __all__ = [
     "ADDRESS", "JSON", "MASK", "OCTETS", "TEXT", "Buffer", "Dissection", "FieldNode", "MessageView",
+    "concluded",
 ]  # fmt: skip
 
 MASK = "********"
@@ -114,9 +115,7 @@ class FieldNode:
 
     def conclude(self, name: str, value: Any) -> None:
         """Add a concluded value."""
-        self.children.append(
-            FieldNode(name, value, self.bit_offset, 0, buffer=self.buffer, generated=True)
-        )
+        self.children.append(concluded(name, value, self.bit_offset, self.buffer))
 
     def shift(self, by: int) -> None:
         """Move the node and all below it by bits."""
@@ -127,6 +126,11 @@ class FieldNode:
     def __repr__(self) -> str:
         children = f", {len(self.children)} children" if self.children else ""
         return f"<FieldNode {self.name}={self.value!r} at bit {self.bit_offset}{children}>"
+
+
+def concluded(name: str, value: Any, bit_offset: int, buffer: int) -> FieldNode:
+    """Return the node of a value that follows from others."""
+    return FieldNode(name, value, bit_offset, 0, buffer=buffer, generated=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,8 +116,12 @@ def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, fl
     """Return how often a unit was sent, when it was acknowledged, and what resends added, ms."""
     if "continued" in record.extra:
         return None, None, None  # its first copies have a record of their own
-    sent = [each.time_ns for each in record.copies if each.kind != "duplicate"]
     acked_ns = record.acked_time_ns
+    if len(record.copies) == 1 and record.copies[0] is copy and copy.kind != "duplicate":
+        if acked_ns is None:
+            return 1, None, None
+        return 1, (acked_ns - copy.time_ns) / 1e6, 0.0
+    sent = [each.time_ns for each in record.copies if each.kind != "duplicate"]
     if acked_ns is None or not sent:
         return len(sent), None, None
     waited = [time_ns for time_ns in sent if time_ns <= acked_ns] or sent[:1]

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from netdissect.wire.teeworlds import object_rows
-from netdissect.wire.varint import TEEWORLDS, VarintError
+from netdissect.wire.varint import VarintError, read_teeworlds
 
 __all__ = [
     "MAX_ITEMS",
@@ -33,6 +33,8 @@ MAX_ITEMS: Final = 1024
 """Items of one snapshot at most. Source: Teeworlds `CSnapshotBuilder::MAX_ITEMS`."""
 _U32: Final = 0xFFFFFFFF
 _UUID_INTS: Final = 4
+_HEAD: Final = ("item_type", "item_id", "object")
+"""Names of what is said of every item."""
 _FIRST_EXTENDED: Final = 0x4000
 """Types from here on stand for a UUID that an item of type 0 announces."""
 
@@ -81,27 +83,27 @@ def read_delta(data: bytes, family: str) -> Delta:
     """
     delta = Delta()
     sizes = _static_sizes(family)
-    read, end = TEEWORLDS.read, len(data)
+    end = len(data)
     try:
-        gone, at = read(data, 0, end)
-        changed, at = read(data, at, end)
-        _temporary, at = read(data, at, end)
+        gone, at = read_teeworlds(data, 0, end)
+        changed, at = read_teeworlds(data, at, end)
+        _temporary, at = read_teeworlds(data, at, end)
         if not 0 <= gone <= MAX_ITEMS or not 0 <= changed <= MAX_ITEMS:
             raise SnapshotError(f"{gone} items deleted, {changed} updated", delta)
         for _ in range(gone):
-            key, at = read(data, at, end)
+            key, at = read_teeworlds(data, at, end)
             delta.deleted.append((key >> 16 & 0xFFFF, key & 0xFFFF))
         for _ in range(changed):
-            kind, at = read(data, at, end)
-            number, at = read(data, at, end)
-            size = sizes.get(kind)
-            if size is None:
-                size, at = read(data, at, end)
+            kind, at = read_teeworlds(data, at, end)
+            number, at = read_teeworlds(data, at, end)
+            size = sizes.get(kind, -1)
+            if size < 0:
+                size, at = read_teeworlds(data, at, end)
             if not 0 <= size <= end - at:
                 raise SnapshotError(f"item {kind}/{number} of {size} integers", delta)
-            values = []
+            values: list[int] = []
             for _ in range(size):
-                value, at = read(data, at, end)
+                value, at = read_teeworlds(data, at, end)
                 values.append(value)
             delta.updated[kind & 0xFFFF, number & 0xFFFF] = tuple(values)
     except VarintError as fault:
@@ -119,16 +121,17 @@ def apply(base: Items, delta: Delta) -> Items:
         if before is None:
             items[key] = values
             continue
-        before += (0,) * (len(values) - len(before))
-        items[key] = tuple(
-            _signed(old + step) for old, step in zip(before, values, strict=False)
-        )
+        after: list[int] = []
+        known = len(before)
+        for place, step in enumerate(values):
+            after.append(_signed(before[place] + step if place < known else step))
+        items[key] = tuple(after)
     return items
 
 
 def checksum(items: Items) -> int:
     """Return the sum of all integers of all items as a signed 32-bit number."""
-    return _signed(sum(sum(values) for values in items.values()))
+    return _signed(sum(map(sum, items.values())))
 
 
 def _signed(value: int) -> int:
@@ -146,10 +149,14 @@ def named(items: Items, family: str, known: Items | None = None) -> list[dict[st
 
     """
     objects = _objects(family)
-    uuids = _uuids({**(known or {}), **items})
+    uuids: dict[int, bytes] | None = None
     found = []
     for (kind, number), values in items.items():
-        known_as: int | bytes = kind if kind < _FIRST_EXTENDED else uuids.get(kind, b"")
+        known_as: int | bytes = kind
+        if kind >= _FIRST_EXTENDED:
+            if uuids is None:
+                uuids = _uuids({**(known or {}), **items})
+            known_as = uuids.get(kind, b"")
         found.append(_item(kind, number, values, objects.get(known_as)))
     return found
 
@@ -163,32 +170,51 @@ def _uuids(items: Items) -> dict[int, bytes]:
     }
 
 
+class _Object:
+    """An object, ready to be named."""
+
+    __slots__ = ("keys", "name", "packed")
+
+    def __init__(self, name: str, keys: tuple[str, ...]) -> None:
+        self.name = name
+        self.keys = keys
+        """Names of what is said of every item, then one per integer."""
+        self.packed = "name0" in keys and "skin0" in keys
+        """Whether numbered integers hold strings."""
+
+
 def _item(
-    kind: int, number: int, values: tuple[int, ...], known: tuple[str, tuple[str, ...]] | None
+    kind: int, number: int, values: tuple[int, ...], known: _Object | None
 ) -> dict[str, Any]:
-    item: dict[str, Any] = {"item_type": kind, "item_id": number}
+    head: dict[str, Any] = {"item_type": kind, "item_id": number}
     if kind == 0 and len(values) == _UUID_INTS:
         uuid = b"".join((value & _U32).to_bytes(4, "big") for value in values)
-        return {**item, "object": "uuid", "uuid": uuid.hex()}
+        return {**head, "object": "uuid", "uuid": uuid.hex()}
     if known is None:
-        return {**item, "object": None, "ints": list(values)}
-    item["object"], names = known
-    item.update(zip(names, values, strict=False))
-    item.update(_strings(names, values))
-    if len(values) > len(names):
-        item["ints"] = list(values[len(names) :])
+        return {**head, "object": None, "ints": list(values)}
+    keys = known.keys
+    whole: tuple[Any, ...] = (kind, number, known.name, *values)
+    item: dict[str, Any] = dict(zip(keys, whole, strict=False))
+    if known.packed:
+        item.update(_strings(keys, whole))
+    if len(whole) > len(keys):
+        item["ints"] = list(whole[len(keys) :])
     return item
 
 
 def object_fields(family: str) -> tuple[str, ...]:
     """Return the names of all integers of all snapshot objects of a family, and of DDNet's."""
-    return tuple(sorted({name for _, names in _objects(family).values() for name in names}))
+    known = (row.keys[len(_HEAD) :] for row in _objects(family).values())
+    return tuple(sorted({name for names in known for name in names}))
 
 
 @cache
-def _objects(family: str) -> dict[int | bytes, tuple[str, tuple[str, ...]]]:
-    """Return the objects of a family by number or UUID: the name, and one name per integer."""
-    return {key: (row["name"], _names(row)) for key, row in object_rows(family).items()}
+def _objects(family: str) -> dict[int | bytes, _Object]:
+    """Return the objects of a family by number or UUID."""
+    return {
+        key: _Object(row["name"], (*_HEAD, *_names(row)))
+        for key, row in object_rows(family).items()
+    }
 
 
 def _names(row: dict[str, Any]) -> tuple[str, ...]:
@@ -215,10 +241,8 @@ _PACKED: Final = {"name": 4, "clan": 3, "skin": 6}
 """Strings that 0.6 packs into the integers of a client_info item."""
 
 
-def _strings(names: tuple[str, ...], values: tuple[int, ...]) -> dict[str, str]:
+def _strings(names: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, str]:
     """Return the strings that numbered integers such as `name0` to `name3` hold."""
-    if "name0" not in names or "skin0" not in names:
-        return {}
     found = {}
     by_name = dict(zip(names, values, strict=False))
     for name, count in _PACKED.items():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 from netdissect.model.annotations import Annotation, code_rows
-from netdissect.model.dissection import Dissection, FieldNode, MessageView
+from netdissect.model.dissection import Dissection, FieldNode, MessageView, concluded
 from netdissect.model.events import Ev, Event
 from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
 from netdissect.wire.huffman import HuffmanError, decompress
@@ -210,20 +211,20 @@ def _rows(found: Snapshot, family: str) -> dict[str, Any]:
 
 def _node(name: str, value: Any, around: FieldNode) -> FieldNode:
     if not callable(value):
-        return _leaf(name, value, around)
-    holder = _leaf(name, None, around)
+        return concluded(name, value, around.bit_offset, around.buffer)
+    holder = concluded(name, None, around.bit_offset, around.buffer)
     holder.is_list = True
-    holder.later = lambda: [_entry(item, around) for item in value()]
+    # It holds no node: one around it would be freed by a search for cyclic garbage alone.
+    holder.later = partial(_entries, value, around.bit_offset, around.buffer)
     return holder
 
 
-def _entry(item: dict[str, Any], around: FieldNode) -> FieldNode:
-    entry = _leaf(str(item.get("object") or f"type {item['item_type']}"), None, around)
-    entry.children = [_leaf(key, value, around) for key, value in item.items()]
-    return entry
-
-
-def _leaf(name: str, value: Any, around: FieldNode) -> FieldNode:
-    return FieldNode(
-        name, value, around.bit_offset, 0, buffer=around.buffer, generated=True
-    )
+def _entries(made: Callable[[], list[dict[str, Any]]], at: int, buffer: int) -> list[FieldNode]:
+    """Return the nodes of items, which stand where their message begins."""
+    entries = []
+    for item in made():
+        name = str(item.get("object") or f"type {item['item_type']}")
+        entry = concluded(name, None, at, buffer)
+        entry.children = [concluded(key, value, at, buffer) for key, value in item.items()]
+        entries.append(entry)
+    return entries
