@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
+from netdissect.cli.asked import Asked
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.output import print_json
+from netdissect.cli.session import Match, Session
 from netdissect.model.annotations import Severity
 from netdissect.model.reports import Anomaly
 
@@ -43,16 +44,10 @@ _LEVELS = {severity.label: severity for severity in Severity}
 )
 @options.report
 def command(
-    file: str,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     content: bool,
     least: str,
     fail_on: str | None,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """List what is wrong or worth knowing, worst first.
 
@@ -64,32 +59,31 @@ def command(
     netdissect anomalies game.pcap --fail-on warn
     netdissect anomalies game.pcap -Y 'conn.id == 2' --json
     """
-    with Session(file, choices, quiet=look.quiet) as session:
+    with asked.session() as session:
         from netdissect.pipeline import contents as deep  # noqa: PLC0415
 
-        contents = deep.ContentFindings() if content or display_filter else None
+        contents = deep.ContentFindings() if content or asked.display_filter else None
         found = [
             item
-            for item in _found(session, display_filter, contents)
+            for item in _found(session, asked.display_filter, contents)
             if item.severity >= _LEVELS[least]
         ]
         failed = fail_on is not None and any(item.severity >= _LEVELS[fail_on] for item in found)
-        if as_json:
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_json(json.anomaly(item) for item in found[:limit])
+            print_json(json.anomaly(item) for item in found[: asked.limit])
         else:
             from netdissect.render.findings import show_anomalies  # noqa: PLC0415
-            from netdissect.render.units import Clock  # noqa: PLC0415
 
             show_anomalies(
-                look.screen(),
+                asked.look.screen(),
                 found,
-                Clock(times, session.first_ns),
-                totals=None if display_filter else _totals(session, contents),
-                times=None if display_filter else _times(session),
-                limit=limit,
-                file=None if session.live else file,
+                asked.clock(session.first_ns),
+                totals=None if asked.display_filter else _totals(session, contents),
+                times=None if asked.display_filter else _times(session),
+                limit=asked.limit,
+                file=None if session.live else asked.file,
             )
         status = session.status()
     return EXIT.FOUND if failed else status

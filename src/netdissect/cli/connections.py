@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
+from netdissect.cli.asked import Asked
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session, missing
+from netdissect.cli.session import Match, Session
 
 if TYPE_CHECKING:
     from netdissect.model.diagnosis import Late, Loss
@@ -54,18 +55,11 @@ def _added(report: ConnectionReport) -> tuple[Late, ...]:
 )
 @options.report
 def command(
-    file: str,
-    connection: int | None,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     sort: str,
     everything: bool,
     explain: bool,
     processes: int | None,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Show the connections of a capture, or one of them in full.
 
@@ -76,39 +70,28 @@ def command(
     netdissect connections game.pcap --sort datagrams -c 10
     netdissect connections game.pcap -Y 'conn.state == timed_out' --json
     """
-    from netdissect.render.units import Clock  # noqa: PLC0415
-
-    with Session(file, choices, quiet=look.quiet) as session:
-        reports = reports_of(session, display_filter, processes)
+    with asked.session() as session:
+        reports = reports_of(session, asked.display_filter, processes)
         if sort != "frame":
             reports = reports.ordered(_SORTS[sort])
-        if connection is not None:
-            chosen = reports.of({connection})
-            if not chosen:
-                raise missing(connection, reports)
-            reports = chosen
-        reports = reports[:limit]
-        clock = Clock(times, session.first_ns)
-        if as_json:
+        reports = asked.chosen(reports)[: asked.limit]
+        clock = asked.clock(session.first_ns)
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json(json.connection(report) for report in reports)
         else:
             from netdissect.render.connections import show_connection, show_connections  # noqa: PLC0415
 
-            screen = look.screen()
-            if connection is None:
+            screen = asked.look.screen()
+            if asked.connection is None:
                 show_connections(screen, reports, clock, explain=explain)
             else:
-                show_connection(
-                    screen, reports[0], clock, explain=explain, everything=everything
-                )
+                show_connection(screen, reports[0], clock, explain=explain, everything=everything)
         return session.status()
 
 
-def print_connections(
-    session: Session, display_filter: str | None, look: Look
-) -> None:
+def print_connections(session: Session, display_filter: str | None, look: Look) -> None:
     """Print the table of all connections, as the command does without further options."""
     from netdissect.render.connections import show_connections  # noqa: PLC0415
     from netdissect.render.units import Clock  # noqa: PLC0415

@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.asked import Asked
 from netdissect.cli.connections import reports_of
 from netdissect.cli.errors import EXIT
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Session, missing
+from netdissect.cli.output import print_json
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.diagnosis import Diagnosis, Loss
 from netdissect.model.errors import UsageError
@@ -98,16 +98,8 @@ def limit_of(
 )
 @options.report
 def command(
-    file: str,
-    second: str | None,
-    connection: int | None,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     limits: tuple[str, ...],
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Say what happened to each connection, worst first.
 
@@ -123,40 +115,36 @@ def command(
     """
     from netdissect.diagnosis import reworded  # noqa: PLC0415
     from netdissect.pipeline.reports import Reports  # noqa: PLC0415
-    from netdissect.render.units import Clock  # noqa: PLC0415
 
     wanted = [limit_of(text) for text in limits]
     first_ns = None
-    with Session(file, choices, quiet=look.quiet) as session:
-        if second is None:
-            reports = reports_of(session, display_filter, None)
+    with asked.session() as session:
+        if asked.second is None:
+            reports = reports_of(session, asked.display_filter, None)
         else:
-            with TwoSides(session, second) as both:
+            with TwoSides(session, asked.second) as both:
                 reports = Reports(
                     reworded(both.observed.diagnosed(report)) for report in both.reports
                 )
                 first_ns = both.first_ns
-            if display_filter is not None:
+            if asked.display_filter is not None:
                 with session.again(quiet=True) as once:
-                    reports = reports.of(set(reports_of(once, display_filter, None).numbers()))
-        if connection is not None:
-            chosen = reports.of({connection})
-            if not chosen:
-                raise missing(connection, reports)
-            reports = chosen
+                    left = reports_of(once, asked.display_filter, None)
+                    reports = reports.of(set(left.numbers()))
+        reports = asked.chosen(reports)
         failed = any(
             each.hit(report.diagnosis) for report in reports for each in wanted if report.diagnosis
         )
-        ordered = reports.ordered(_worst_first)[:limit]
-        if as_json:
+        ordered = reports.ordered(_worst_first)[: asked.limit]
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json(json.diagnosed(report) for report in ordered)
         else:
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 
-            clock = Clock(times, first_ns or session.first_ns)
-            show_diagnoses(look.screen(), ordered, clock, file)
+            clock = asked.clock(first_ns or session.first_ns)
+            show_diagnoses(asked.look.screen(), ordered, clock, asked.file)
         status = session.status()
     return EXIT.FOUND if failed else status
 

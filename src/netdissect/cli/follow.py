@@ -7,8 +7,8 @@ from itertools import islice
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.asked import Asked
+from netdissect.cli.output import print_json
 
 __all__ = ["command"]
 
@@ -27,16 +27,9 @@ __all__ = ["command"]
 @options.secrets
 @options.report
 def command(
-    file: str,
-    connection: int | None,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     form: str,
     secrets: bool | None,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Show the reliable messages of a connection in order, once each.
 
@@ -50,34 +43,33 @@ def command(
     from netdissect.pipeline.delivery import delivered  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
-    with Session(file, choices, quiet=look.quiet, streams=True) as session:
-        session.only = frozenset({connection or 1})
-        match = Match.of(display_filter, session)
-        session.hold = as_json or match.waits
+    with asked.session(streams=True) as session:
+        session.only = frozenset({asked.connection or 1})
+        match = asked.match(session)
+        session.hold = asked.as_json or match.waits
         records = (
             record
-            for record in session.of(connection, session.records())
-            if record.connection == (connection or 1)
+            for record in session.of(asked.connection, session.records())
+            if record.connection == (asked.connection or 1)
         )
         found = (
             (record, item)
             for record, item in delivered(records)
             if match.datagram(record, session.first_ns) and item in match.messages(record)
         )
-        visible = shown(secrets, as_json)
+        visible = shown(secrets, asked.as_json)
         rows = islice(
-            ((record if visible else masked(record), item) for record, item in found), limit
+            ((record if visible else masked(record), item) for record, item in found), asked.limit
         )
-        if as_json:
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json((json.message(record, item) for record, item in rows), flush=session.live)
         else:
             from netdissect.render.follow import FollowView  # noqa: PLC0415
-            from netdissect.render.units import Clock  # noqa: PLC0415
 
-            clock = Clock(times)
-            view = FollowView(look.screen(flush=session.live), clock, form)
+            clock = asked.clock()
+            view = FollowView(asked.look.screen(flush=session.live), clock, form)
             for record, item in rows:
                 clock.first_ns = session.first_ns
                 view.show(record, item)

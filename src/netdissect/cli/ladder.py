@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.asked import Asked
+from netdissect.cli.output import print_json
+from netdissect.cli.session import Match, Session
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Direction
@@ -35,17 +36,9 @@ __all__ = ["command"]
 @click.option("--mermaid", is_flag=True, help="Print Mermaid text instead.")
 @options.report
 def command(
-    file: str,
-    second: str | None,
-    connection: int | None,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     svg: str | None,
     mermaid: bool,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Draw a connection as a diagram of two lanes.
 
@@ -61,20 +54,19 @@ def command(
     netdissect ladder client.pcap server.pcap 1 --to 2s
     """
     from netdissect.render import ladder  # noqa: PLC0415
-    from netdissect.render.units import Clock  # noqa: PLC0415
 
-    with Session(file, choices, quiet=look.quiet) as session:
-        screen = look.screen()
-        if second is None:
-            found = _drawing(session, display_filter, connection, limit, screen)
+    with asked.session() as session:
+        screen = asked.look.screen()
+        if asked.second is None:
+            found = _drawing(session, asked, screen)
         else:
-            found = _flown(session, second, display_filter, connection, limit, screen)
+            found = _flown(session, asked.second, asked, screen)
         if found is None:
-            if not as_json:
+            if not asked.as_json:
                 screen.text("No connection of a known protocol.")
             return session.status()
-        clock = Clock(times, session.first_ns or found.first_ns)
-        if as_json:
+        clock = asked.clock(session.first_ns or found.first_ns)
+        if asked.as_json:
             print_json(_object(found.number, row) for row in found.rows)
         elif svg:
             Path(svg).write_text(ladder.svg(found.rows, found.ends, clock), encoding="utf-8")
@@ -97,13 +89,7 @@ class _Drawing:
     first_ns: int | None
 
 
-def _drawing(
-    session: Session,
-    display_filter: str | None,
-    connection: int | None,
-    limit: int | None,
-    screen: Screen,
-) -> _Drawing | None:
+def _drawing(session: Session, asked: Asked, screen: Screen) -> _Drawing | None:
     """Return what one capture has of a connection; None where it has no connection at all.
 
     Raises:
@@ -113,11 +99,11 @@ def _drawing(
     from netdissect.render import ladder  # noqa: PLC0415
 
     only = click.get_current_context().meta[options.PART].connections
-    connection = connection or min(only, default=None)
+    connection = asked.connection or min(only, default=None)
     session.only = frozenset({connection or 1})
-    found = _Found(session, Match.of(display_filter, session), connection)
+    found = _Found(session, asked.match(session), connection)
     # Read to the end, however few are drawn: later frames tell which of them were lost.
-    records = list(found.records())[:limit]
+    records = list(found.records())[: asked.limit]
     if not records:
         if not session.reports:
             return None
@@ -126,29 +112,23 @@ def _drawing(
         records,
         found.events_between(records),
         found.lost(records),
-        found.segments(records, whole=found.match.filter is None and limit is None),
+        found.segments(records, whole=found.match.filter is None and asked.limit is None),
     )
     return _Drawing(found.number, drawn, found.ends(records, screen), session.first_ns)
 
 
-def _flown(
-    session: Session,
-    second: str,
-    display_filter: str | None,
-    connection: int | None,
-    limit: int | None,
-    screen: Screen,
-) -> _Drawing | None:
+def _flown(session: Session, second: str, asked: Asked, screen: Screen) -> _Drawing | None:
     """Return the same as two captures show it."""
     from netdissect.render import ladder  # noqa: PLC0415
 
-    with TwoSides(session, second, display_filter) as both:
+    with TwoSides(session, second, asked.display_filter) as both:
         numbers = both.observed.numbers()
-        if not numbers and connection is None:
+        if not numbers and asked.connection is None:
             return None
-        number = connection or min(both.part.connections, default=numbers[0])
+        number = asked.connection or min(both.part.connections, default=numbers[0])
         first_ns = both.first_ns or 0
-        flights = [(flight, flight.record.messages) for flight in both.flights(number)][:limit]
+        flights = [(flight, flight.record.messages) for flight in both.flights(number)]
+        flights = flights[: asked.limit]
         if not flights:
             raise _nothing(number, narrowed=both.part != options.Part())
         report = both.reports.by_number(number)

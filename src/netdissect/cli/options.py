@@ -398,7 +398,20 @@ def analysis(function: _F) -> _F:
     )(wrapper)  # type: ignore[return-value]
 
 
+def _asked(function: _F) -> _F:
+    """Hand over what all reports are asked as one value, `Asked`, before the command's own."""
+
+    @wraps(function)
+    def wrapper(**options: Any) -> Any:
+        from netdissect.cli.asked import Asked  # noqa: PLC0415 - only when a command runs
+
+        shared = {name: options.pop(name) for name in Asked._fields if name in options}
+        return function(Asked(**shared), **options)
+
+    return wrapper  # type: ignore[return-value]
+
+
 facts = _all(json_output, analysis, paged, screen)
 """What a command takes that answers from a capture, long answers through a pager."""
-report = _all(json_output, time_style, analysis, paged, screen)
+report = _all(json_output, time_style, analysis, paged, screen, _asked)
 """The same with times in it."""

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from netdissect.cli import options
+from netdissect.cli.asked import Asked
 from netdissect.cli.complete import FIELD
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.output import print_json
+from netdissect.cli.session import Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
 __all__ = ["command", "print_lines", "print_messages", "shown", "wanted"]
@@ -46,9 +47,7 @@ _Rows = Iterator[tuple[DatagramRecord, list[MessageRecord]]]
 @options.secrets
 @options.report
 def command(
-    file: str,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     tree: bool,
     hexed: bool,
     messages: bool,
@@ -58,10 +57,6 @@ def command(
     csv_safe: bool,
     flush: bool,
     secrets: bool | None,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Show the datagrams of a capture, one line each.
 
@@ -74,20 +69,20 @@ def command(
     """
     if columns and not table:
         raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
-    with Session(file, choices, quiet=look.quiet, streams=True) as session:
-        match = Match.of(display_filter, session)
-        program = as_json or bool(table)
+    with asked.session(streams=True) as session:
+        match = asked.match(session)
+        program = asked.as_json or bool(table)
         found = wanted(session, match, everything=everything, shown=shown(secrets, program))
-        rows = _limited(found, limit, messages or program)
+        rows = _limited(found, asked.limit, messages or program)
         session.hold = (program or match.waits) and not flush
         flush = flush or session.live
         if table:
             _print_table(rows, table, columns, guard=csv_safe)
-        elif as_json:
+        elif asked.as_json:
             print_messages(rows, flush=flush)
         else:
-            screen = look.screen(flush=flush)
-            print_lines(rows, session, times, screen, (messages, tree, hexed))
+            screen = asked.look.screen(flush=flush)
+            print_lines(rows, session, asked.times, screen, (messages, tree, hexed))
         return session.status()
 
 

@@ -7,8 +7,8 @@ from itertools import chain, islice
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.asked import Asked
+from netdissect.cli.output import print_json
 from netdissect.model.errors import UsageError
 
 __all__ = ["command"]
@@ -25,17 +25,11 @@ __all__ = ["command"]
 @options.secrets
 @options.report
 def command(
-    file: str,
+    asked: Asked,
     frame: int | None,
-    display_filter: str | None,
-    limit: int | None,
     hexed: bool,
     field: str | None,
     secrets: bool | None,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Show one frame, or with -Y those that match: every field with its place, and the bytes.
 
@@ -46,15 +40,14 @@ def command(
     netdissect show game.pcap 41 -x --field sequence_id
     netdissect show game.pcap -Y 'msg.resend' -c 3
     """
-    if frame is None and display_filter is None:
+    if frame is None and asked.display_filter is None:
         raise click.UsageError("Missing argument FRAME, or -Y.")
     from netdissect.cli.read import shown  # noqa: PLC0415
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
     from netdissect.render.show import has_field, show_record  # noqa: PLC0415
-    from netdissect.render.units import Clock  # noqa: PLC0415
 
-    with Session(file, choices, quiet=look.quiet) as session:
-        match = Match.of(display_filter, session)
+    with asked.session() as session:
+        match = asked.match(session)
         if match.reports is None:
             match.ahead(session)
         found = islice(
@@ -64,24 +57,24 @@ def command(
                 if (frame is None or frame == record.frame or frame in record.frames)
                 and match.datagram(record, session.first_ns)
             ),
-            limit,
+            asked.limit,
         )
         first = list(islice(found, 1))
         if not first and frame is not None:
             last = session.reader.info.frames
             if frame > last:
                 raise UsageError(f"there is no frame {frame}; there are 1 to {last}")
-            what = "to show" if display_filter is None else "that matches"
+            what = "to show" if asked.display_filter is None else "that matches"
             raise UsageError(f"frame {frame} holds no datagram or message {what}")
-        visible = shown(secrets, as_json)
+        visible = shown(secrets, asked.as_json)
         records = (record if visible else masked(record) for record in chain(first, found))
-        if as_json:
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json(json.shown(record) for record in records)
         else:
-            screen = look.screen()
-            clock = Clock(times, session.first_ns)
+            screen = asked.look.screen()
+            clock = asked.clock(session.first_ns)
             for number, record in enumerate(records):
                 if number:
                     screen.text()

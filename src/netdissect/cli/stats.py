@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.asked import Asked
+from netdissect.cli.output import print_json
+from netdissect.cli.session import Match, Session
 from netdissect.cli.spans import LENGTH
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.intervals import Interval
@@ -33,16 +34,9 @@ __all__ = ["command"]
 @click.option("-T", "table", type=click.Choice(["csv", "tsv"]), help="Columns for other programs.")
 @options.report
 def command(
-    file: str,
-    second: str | None,
-    connection: int | None,
-    display_filter: str | None,
+    asked: Asked,
     interval: int,
     table: str | None,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Show rates, loss and round trips per interval and direction.
 
@@ -55,13 +49,13 @@ def command(
     netdissect stats game.pcap 1 --interval 500ms
     netdissect -z io,stat,1 game.pcap
     """
-    with Session(file, choices, quiet=look.quiet) as session:
-        session.only = None if connection is None else frozenset({connection})
-        if second is None:
-            rows = _rows(session, Match.of(display_filter, session), connection, interval)
+    with asked.session() as session:
+        session.only = None if asked.connection is None else frozenset({asked.connection})
+        if asked.second is None:
+            rows = _rows(session, asked.match(session), asked.connection, interval)
         else:
-            rows = _observed(session, second, display_filter, connection, interval)
-        if as_json:
+            rows = _observed(session, asked.second, asked, interval)
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
             print_json(json.interval(row) for row in rows)
@@ -75,14 +69,13 @@ def command(
             write_rows(sys.stdout, COLUMNS, cells, kind=table)
         else:
             from netdissect.render.stats import show_stats  # noqa: PLC0415
-            from netdissect.render.units import Clock  # noqa: PLC0415
 
-            screen = look.screen()
+            screen = asked.look.screen()
             show_stats(
                 screen,
                 rows,
-                Clock(times, session.first_ns),
-                sparks=screen.terminal or look.width is not None,
+                asked.clock(session.first_ns),
+                sparks=screen.terminal or asked.look.width is not None,
             )
         return session.status()
 
@@ -116,31 +109,27 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
     return table.rows()
 
 
-def _observed(
-    session: Session, second: str, display_filter: str | None, connection: int | None, interval: int
-) -> list[Interval]:
+def _observed(session: Session, second: str, asked: Asked, interval: int) -> list[Interval]:
     """Return the spans of what both captures show: units and datagrams as their senders' captures
     have them.
     """
     from netdissect.pipeline import Intervals  # noqa: PLC0415
 
-    with TwoSides(session, second, display_filter) as both:
+    with TwoSides(session, second, asked.display_filter) as both:
         table = Intervals(interval)
-        for flight in both.flights(connection):
+        for flight in both.flights(asked.connection):
             if flight.sent_ns is not None and not flight.copy:
                 record = replace(flight.record, time_ns=flight.sent_ns)
                 _datagram(table, record, record.kinds or ())
-        for item in both.timeline(connection):
+        for item in both.timeline(asked.connection):
             if isinstance(item, UnitRecord):
                 table.tell(item)
         rows = table.rows()
-        both.observed.spans(rows, connection, both.window)
+        both.observed.spans(rows, asked.connection, both.window)
         return rows
 
 
-def _matching(
-    session: Session, match: Match, connection: int | None, table: Intervals
-) -> None:
+def _matching(session: Session, match: Match, connection: int | None, table: Intervals) -> None:
     """Count the datagrams that match, and the units on them."""
     units: list[UnitRecord] = []
     wanted: set[tuple[int, int, str, int]] = set()

@@ -11,8 +11,9 @@ from typing import TypeAlias
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session, missing, select
+from netdissect.cli.asked import Asked
+from netdissect.cli.output import print_json
+from netdissect.cli.session import Session, select
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen
@@ -62,19 +63,11 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 @click.option("--probes", is_flag=True, help="Pings and heartbeats too; --json has them always.")
 @options.report
 def command(
-    file: str,
-    second: str | None,
-    connection: int | None,
-    display_filter: str | None,
-    limit: int | None,
+    asked: Asked,
     only: str | None,
     sort: str | None,
     slowest: int | None,
     probes: bool,
-    as_json: bool,
-    times: str,
-    choices: Choices,
-    look: Look,
 ) -> int:
     """Show what happened to every reliable unit, in time.
 
@@ -91,15 +84,16 @@ def command(
     netdissect timeline game.pcap --slowest 20 --from 1m --to 2m
     netdissect timeline client.pcap server.pcap 1
     """
+    limit = asked.limit
     if slowest is not None:
         sort, limit = "latency", min(slowest, limit or slowest)
-    shown = _Shown(connection, limit, only, probes=probes, sort=sort)
-    with Session(file, choices, quiet=look.quiet, streams=as_json) as session:
-        session.only = None if connection is None else frozenset({connection})
-        if as_json:
+    shown = _Shown(limit, only, probes=probes, sort=sort)
+    with asked.session(streams=asked.as_json) as session:
+        session.only = None if asked.connection is None else frozenset({asked.connection})
+        if asked.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            items = _items(session, display_filter, second, connection)
+            items = _items(session, asked)
             items = shown.ordered(filter(_ONLY[only], items) if only else items)
             rows = (
                 json.unit(item) if isinstance(item, UnitRecord) else json.event(item)
@@ -107,34 +101,31 @@ def command(
             )
             print_json(islice(rows, limit), flush=session.live)
         else:
-            screen = look.screen()
-            if second is None:
-                _print(session, display_filter, shown, times, screen)
+            screen = asked.look.screen()
+            if asked.second is None:
+                _print(session, asked, shown, screen)
             else:
-                _print_both(session, second, display_filter, shown, times, screen)
+                _print_both(session, asked.second, asked, shown, screen)
         return session.status()
 
 
-def _items(
-    session: Session, display_filter: str | None, second: str | None, connection: int | None
-) -> Iterator[_Item]:
+def _items(session: Session, asked: Asked) -> Iterator[_Item]:
     """Yield units and events, of one capture or as two of them show it."""
-    if second is not None:
-        with TwoSides(session, second, display_filter) as both:
-            yield from both.timeline(connection)
+    if asked.second is not None:
+        with TwoSides(session, asked.second, asked.display_filter) as both:
+            yield from both.timeline(asked.connection)
         return
-    match = Match.of(display_filter, session)
+    match = asked.match(session)
     if match.filter is None:
-        yield from session.of(connection, session.timeline())
+        yield from session.of(asked.connection, session.timeline())
     else:
-        yield from session.of(connection, select(session, match).items)
+        yield from session.of(asked.connection, select(session, match).items)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
     """What is to have a line of its own; the lanes show everything."""
 
-    connection: int | None
     limit: int | None
     only: str | None
     probes: bool
@@ -157,52 +148,37 @@ class _Shown:
         return islice(self.ordered(wanted), self.limit)
 
 
-def _print(
-    session: Session, display_filter: str | None, shown: _Shown, times: str, screen: Screen
-) -> None:
+def _print(session: Session, asked: Asked, shown: _Shown, screen: Screen) -> None:
     """Print the overview of each connection, then its units and events.
 
     A large file is read once for the connections, once for the lanes and once for the lines, so
     that nothing of it need be kept.
     """
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
-    from netdissect.render.units import Clock  # noqa: PLC0415
 
-    items: Iterable[_Item] = _items(session, display_filter, None, shown.connection)
-    large = display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS
+    items: Iterable[_Item] = _items(session, asked)
+    large = asked.display_filter is None and (session.reader.progress()[1] or 0) > MAX_KEPT_OCTETS
     ahead = session.look() if large else None
     if ahead is not None:
         reports, first_ns = ahead, session.first_ns
-        lanes: Iterable[_Item] = _read_again(session, shown.connection)
+        lanes: Iterable[_Item] = _read_again(session, asked.connection)
     else:
         lanes = items = list(items)
         reports, first_ns = session.reports, session.first_ns
-    if shown.connection is not None:
-        every, reports = reports, reports.of({shown.connection})
-        if not reports:
-            raise missing(shown.connection, every)
-    show_timeline(screen, reports, lanes, shown.of(items), Clock(times, first_ns))
+    reports = asked.chosen(reports)
+    show_timeline(screen, reports, lanes, shown.of(items), asked.clock(first_ns))
 
 
-def _print_both(
-    session: Session,
-    second: str,
-    display_filter: str | None,
-    shown: _Shown,
-    times: str,
-    screen: Screen,
-) -> None:
+def _print_both(session: Session, second: str, asked: Asked, shown: _Shown, screen: Screen) -> None:
     """Print the same of two captures."""
     from netdissect.render.timeline import show_timeline  # noqa: PLC0415
-    from netdissect.render.units import Clock  # noqa: PLC0415
 
-    with TwoSides(session, second, display_filter) as both:
-        items = list(both.timeline(shown.connection))
+    with TwoSides(session, second, asked.display_filter) as both:
+        items = list(both.timeline(asked.connection))
         reports = both.reports
-        if shown.connection is not None:
-            reports = reports.of({shown.connection})
-        clock = Clock(times, both.first_ns)
-        show_timeline(screen, reports, items, shown.of(items), clock)
+        if asked.connection is not None:
+            reports = reports.of({asked.connection})
+        show_timeline(screen, reports, items, shown.of(items), asked.clock(both.first_ns))
 
 
 def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:
