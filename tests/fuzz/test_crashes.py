@@ -99,6 +99,19 @@ def test_the_pieces_in_which_a_trace_arrives_change_nothing(name: str, size: int
     assert found + [crash.kind for crash in reader.feed(b"", final=True)] == KINDS[name]
 
 
+@pytest.mark.parametrize("name", ["asan-1", "asan-2", "asan-3", "asan-8", "ubsan-stack", "tsan", "glibc-6"])
+def test_what_other_threads_print_in_between_changes_nothing(name: str) -> None:
+    """The EOUDP engine writes to its log while its receiving thread prints a stack."""
+    lines = (TRACES / f"{name}.txt").read_bytes().splitlines(keepends=True)
+    for noise in (b"[03:56:26] Send packet id: 17\n", b"34\n" * 7):
+        # An empty line ends a stack.
+        apart = [line if not line.strip() else line + noise for line in lines]
+        reader = CrashReader()
+        found = [crash for piece in apart for crash in reader.feed(piece)]
+        found += reader.feed(b"", final=True)
+        assert [crash.kind for crash in found] == KINDS[name]
+
+
 def test_many_reports_at_few_places_are_few_kinds() -> None:
     """Addresses, sizes and process ids differ from report to report; places do not."""
     report = (TRACES / "asan-1.txt").read_bytes()

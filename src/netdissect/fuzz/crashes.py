@@ -22,6 +22,8 @@ LINE_LIMIT = 4096
 """Characters of a line that are read."""
 LINES_LIMIT = 20_000
 """Lines that wait for the end of a trace; of more, the oldest are dropped."""
+_APART = 64
+"""Lines at most that other threads print between two lines of a sanitizer's stack."""
 _NAME_LIMIT = 160
 _NUMBER = re.compile(r"-?(0x[0-9a-f]+|[0-9a-f]*[0-9][0-9a-f]*([.][0-9]+)?)")
 
@@ -99,6 +101,9 @@ class _Format:
     """A line after the fault that says more about it."""
     framed: bool = False
     """True: without a frame it is no trace."""
+    numbered: bool = False
+    """True: frames have numbers, by which the next is known behind what other threads print; an
+    empty line ends them."""
     counts: re.Pattern[str] | None = None
     """Matches the first lines of traces that count although the process goes on; None = all."""
     ends: bool = True
@@ -127,7 +132,7 @@ def _by(pattern: str, second: str | None = None) -> _Reader:
     return read
 
 
-_NATIVE = re.compile(r"\s+#\d+ (?:0x[0-9a-f]+ )?(?:in )?(?P<rest>\S.*)$")
+_NATIVE = re.compile(r"\s+#(?P<number>\d+) (?:0x[0-9a-f]+ )?(?:in )?(?P<rest>\S.*)$")
 _NATIVE_PLACES = (
     re.compile(r"(?P<name>.*?) (?P<place>[^\s()]+:\d+)(?::\d+)?(?: \(.*\))?$"),
     re.compile(r"(?P<name>.*?) ?\((?P<place>[^()]*\+0x[0-9a-f]+)\)(?: \(BuildId.*\))?$"),
@@ -188,16 +193,16 @@ _INNER = re.compile(rf" ---> (?P<fault>{_EXCEPTION})")
 _FORMATS: tuple[_Format, ...] = (
     _Format(
         re.compile(r"(?:==\d+==)?(?:ERROR|WARNING): (?P<fault>(?!Leak)\w+Sanitizer: .+)"),
-        frame=_native, slack=6, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
+        frame=_native, numbered=True, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
     ),
     _Format(
         re.compile(r"Direct (?P<fault>leak) of \d+ byte"), prefix="LeakSanitizer: ", ends=False,
-        frame=_native, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
+        frame=_native, numbered=True, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
     ),
     _Format(
         re.compile(r"(?P<place>\S+:\d+:\d+): runtime error: (?P<fault>.+)"),
         prefix="UBSan: ", ends=False,
-        frame=_native, slack=4, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
+        frame=_native, numbered=True, foreign=_NATIVE_FOREIGN, foreign_place=_NATIVE_FOREIGN_PLACE,
     ),
     _Format(
         re.compile(r"(?P<fault>panic: .+|fatal error: .+|unexpected fault address .+)"),
@@ -256,7 +261,7 @@ _FORMATS: tuple[_Format, ...] = (
     ),
     _Format(
         re.compile(r"terminate called after throwing an instance of '(?P<fault>.+)'"),
-        prefix="uncaught ", message=re.compile(r"  what\(\):  (?P<fault>.+)"), slack=1,
+        prefix="uncaught ", message=re.compile(r"  what\(\):  (?P<fault>.+)"), slack=8,
     ),
     _Format(
         re.compile(r"(?:handle_crash: )?Program crashed with (?P<fault>signal \d+)"),
@@ -313,10 +318,32 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
     fault, first = groups.get("fault") or "", lines[at]
     for deeper in _INNER.finditer(first) if form.cause is not None else ():
         fault = deeper["fault"]
+    if form.frame is None:
+        fault, at = _said(form, fault, lines, at + 1)
+        frames: list[_Frame] = []
+    elif form.numbered:
+        frames, at = _numbered(lines, at + 1)
+    else:
+        fault, frames, at = _stack(form, form.frame, fault, lines, at + 1)
+    if form.framed and not frames:
+        return None, at
+    own = _own(frames, form.foreign, form.foreign_place)
+    if not own and groups.get("place"):
+        own = (_Frame("", groups["place"]).text,)
+    counts = form.counts is None or bool(form.counts.match(first))
+    ends = form.ends and not re.match(r"\S*WARNING|Exception in thread|SCRIPT", first)
+    said = form.prefix + fault.strip()[:_NAME_LIMIT]
+    return Crash(_fault(form, fault), own, counts, ends and counts, said), at
+
+
+def _stack(
+    form: _Format, read: _Reader, fault: str, lines: Sequence[str], at: int
+) -> tuple[str, list[_Frame], int]:
+    """Read frames and what stands between them; return (fault, frames, the line after them)."""
     frames: list[_Frame] = []
-    at, left = at + 1, form.slack
-    while at < len(lines) and form.frame is not None and len(frames) < FRAME_LIMIT:
-        frame, after = form.frame(lines, at)
+    left = form.slack
+    while at < len(lines) and len(frames) < FRAME_LIMIT:
+        frame, after = read(lines, at)
         if frame is not None:
             frames.append(frame)
             at = after
@@ -332,18 +359,56 @@ def _read(form: _Format, lines: Sequence[str], at: int) -> tuple[Crash | None, i
             fault = _with_message(form, fault, lines[at])
             left -= not frames
         at += 1
-    while form.frame is None and at < len(lines) and left > 0:
-        fault = _with_message(form, fault, lines[at])
-        at, left = at + 1, left - 1
-    if form.framed and not frames:
-        return None, at
-    own = _own(frames, form.foreign, form.foreign_place)
-    if not own and groups.get("place"):
-        own = (_Frame("", groups["place"]).text,)
-    counts = form.counts is None or bool(form.counts.match(first))
-    ends = form.ends and not re.match(r"\S*WARNING|Exception in thread|SCRIPT", first)
-    said = form.prefix + fault.strip()[:_NAME_LIMIT]
-    return Crash(_fault(form, fault), own, counts, ends and counts, said), at
+    return fault, frames, at
+
+
+def _numbered(lines: Sequence[str], at: int) -> tuple[list[_Frame], int]:
+    """Read the frames of a sanitizer's stack; return them and the line after them."""
+    frames: list[_Frame] = []
+    while at < len(lines) and len(frames) < FRAME_LIMIT:
+        later = _onward(lines, at, len(frames))
+        frame, after = (None, at) if later is None else _native(lines, later)
+        if frame is None:
+            break
+        frames.append(frame)
+        at = after
+    return frames, at
+
+
+def _said(form: _Format, fault: str, lines: Sequence[str], at: int) -> tuple[str, int]:
+    """Look for the message of a fault without frames; return the fault and the line after it."""
+    for behind in range(at, min(at + form.slack, len(lines))):
+        if _starts(lines[behind]):
+            break
+        more = _with_message(form, fault, lines[behind])
+        if more != fault:
+            return more, behind + 1
+    return fault, at
+
+
+def _onward(lines: Sequence[str], at: int, number: int) -> int | None:
+    """Return the line of the frame with a number, None where the stack ends before it."""
+    if number and not lines[at].strip():
+        return None
+    for later in range(at, min(at + _APART, len(lines))):
+        found = _NATIVE.match(lines[later])
+        if found is not None:
+            return later if int(found["number"]) == number else None
+        if _starts(lines[later]):
+            return None
+    return None
+
+
+def _to_come(lines: Sequence[str], at: int, after: int) -> int:
+    """Return how many more lines may belong to a trace that was found at a line."""
+    form = next((form for form in _FORMATS if form.start.match(lines[at])), None)
+    if form is None:
+        # Behind a traceback may stand that another exception came of it.
+        return _CHAIN_LINES if lines[at] == _PYTHON_START else 0
+    if form.frame is None:
+        return form.slack if after == at + 1 else 0
+    ended = after < len(lines) and not lines[after].strip() and _NATIVE.match(lines[after - 1])
+    return _APART if form.numbered and not ended else 0
 
 
 def _with_message(form: _Format, fault: str, line: str) -> str:
@@ -430,8 +495,7 @@ class CrashReader:
         lines = self._lines
         while at < len(lines):
             crash, after = _crash_at(lines, at)
-            # Behind a traceback may stand that another exception came of it.
-            more = _CHAIN_LINES if crash is not None and lines[at] == _PYTHON_START else 0
+            more = 0 if crash is None else _to_come(lines, at, after)
             if after + more >= len(lines) and not closed:
                 # The line before a traceback says whether it counts.
                 at = max(floor, at - 1)
