@@ -26,6 +26,9 @@ PROGRAMS: dict[str, tuple[str, str | None, str | None, str | None, str]] = {
     "knet": ("knet", "knet-2.x", "udp", "udp_clean_session", ""),
     "eoudp": ("eoudp", "exodia-late", None, "late_clean", ""),
     "netplay": ("netplay", "netplay-text", None, None, ""),
+    "netplay-bin1": ("netplay", "netplay-bin1", None, None, ""),
+    "netplay-bin2": ("netplay", "netplay-bin2", None, None, ""),
+    "netplay-bin3": ("netplay", "netplay-bin3", None, None, ""),
 }  # fmt: skip
 """Name -> (protocol, dialect, transport, capture, command of a package)."""
 ACCEPTED, HELD_SECONDS = 0.98, 30.0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import sys
 import time
 from collections import Counter
@@ -15,6 +16,7 @@ from fuzzing import free_target, running, server_command
 from netdissect.capture import open_capture
 from netdissect.fuzz import (
     CONNECTED,
+    Target,
     fuzz_target,
     load_failure,
     minimise_failure,
@@ -22,6 +24,7 @@ from netdissect.fuzz import (
     replay_failure,
     replay_tries,
 )
+from netdissect.fuzz import target as links
 from netdissect.fuzz.cases import Case
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.drivers.riptide import RiptideDriver
@@ -310,6 +313,54 @@ def test_a_run_ends_when_its_time_is_over(tmp_path: Path) -> None:
     assert report.ended == "the time is over"
     assert 0.5 < report.seconds < 20
     assert report.cases > 5
+
+
+STALLS = """
+import os, signal, sys
+from netdissect.fuzz.servers import make_server, open_listener, serve
+server, count = make_server("riptide"), 0
+handle = server.handle
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def stalls(data, peer, now):
+    global count
+    count += 1
+    if count > 60:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return handle(data, peer, now)
+server.handle = stalls
+with open_listener(server, int(sys.argv[1])) as listener:
+    serve(server, listener)
+"""
+
+
+def test_a_target_that_hangs_again_and_again_holds_no_run_up(tmp_path: Path) -> None:
+    """Waits for answers, for its end and for its next start are over with the run."""
+    script = tmp_path / "stalls.py"
+    script.write_text(STALLS)
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", duration=2.5, rate=400, failures=9, answer_seconds=0.4,
+        monitors=[f"exec:{sys.executable} {script} {target.port}"],
+    )  # fmt: skip
+    assert report.ended.startswith("the time is over")
+    # One answer and half a second to judge it; as long for good-byes, and to end the process.
+    assert report.seconds < 2.5 + 0.4 + 0.5 + 0.5 + 0.5 + 0.6
+
+
+def test_a_server_that_accepts_nobody_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Netplay answers nothing: that its server stands still shows in connections that wait."""
+    monkeypatch.setattr(links, "CONNECT_SECONDS", 0.05)
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        deaf.listen(0)
+        where = Target("127.0.0.1", deaf.getsockname()[1])
+        report = fuzz_target(
+            "netplay", where, tmp_path / "run", cases=400, rate=0, failures=1, answer_seconds=0.2
+        )
+    (finding,) = report.findings.values()
+    assert finding.verdict.kind == "no-answer"
 
 
 def test_a_full_server_refuses_and_has_not_failed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +31,8 @@ KNOWN_LIMIT = 4_000_000
 WAITING_LIMIT = 64
 """Cases that wait for a session of their own: a target that opens sessions slowly gets fewer of
 them, and the others do not wait."""
+_GRACE_SECONDS = 0.5
+"""Time after the end of a run, beside that of one answer, in which what was sent last is judged."""
 STEP_LIMIT = 12_000
 """Steps that are remembered for a failure."""
 _REFRESH_SECONDS = 2.0
@@ -114,6 +117,7 @@ class Engine:
             self._number += plan.stride * -((plan.first - plan.past.next_number) // plan.stride)
         self._waiting: deque[Case] = deque()
         self._fragile_until = 0
+        self._end = math.inf
         self._pacer = Pacer(plan.rate, time.monotonic())
         self.report = report
         """The account so far."""
@@ -125,6 +129,8 @@ class Engine:
             UsageError: the target does not let even the first session in.
         """
         started = time.monotonic()
+        if self._plan.seconds is not None:
+            self._end = started + self._plan.seconds
         try:
             self._watch.monitors.start()
             self._cases()
@@ -150,13 +156,15 @@ class Engine:
                 f"{self._watch.target} lets no {self._watch.dialect} session in: "
                 f"{self._watch.reason or 'no answer'}"
             )
-        end = None if self._plan.seconds is None else time.monotonic() + self._plan.seconds
+        # A target has its time to start up, however short the run.
+        self._watch.finish(self._end + self._watch.answer_seconds + _GRACE_SECONDS)
         while self._plan.cases is None or self.report.cases < self._plan.cases:
-            if end is not None and time.monotonic() >= end:
-                self._look(self._number, certain=True)
-                self.report.ended = "the time is over"
+            if time.monotonic() >= self._end:
+                self._time_over()
                 return
             if not self._ready():
+                if time.monotonic() >= self._end:
+                    continue
                 self.report.ended = f"the target is gone: {self._watch.reason or 'no answer'}"
                 return
             case = self._waiting_case() or self._next_case()
@@ -166,19 +174,32 @@ class Engine:
             if not self._perform(case):
                 continue
             self.report.cases += 1
-            sent = self.report.cases
-            fragile = sent <= self._fragile_until
-            every = self._plan.fragile_look_every if fragile else self._plan.look_every
-            last = sent == self._plan.cases
-            if last or sent % every == 0:
-                self._look(case.number, certain=last or fragile)
-                self._sessions.note_time()
-                if self._sessions.held is not None:
-                    self._share()
-                self._progress(self.report)
+            self._now_and_then(case.number)
             if len(self.report.findings) >= self._plan.failures:
                 self.report.ended = "as many kinds of failure as asked for"
                 return
+
+    def _time_over(self) -> None:
+        """Judge what was sent last."""
+        # Nothing was sent since a target was started anew.
+        if self._steps and self._watch.left > 0:
+            self._look(self._number, certain=True)
+        self.report.ended = "the time is over"
+        if self._watch.left <= 0:
+            self.report.ended += " before the target has answered"
+
+    def _now_and_then(self, number: int) -> None:
+        """Look at the target after some cases, and take stock."""
+        sent = self.report.cases
+        fragile = sent <= self._fragile_until
+        every = self._plan.fragile_look_every if fragile else self._plan.look_every
+        last = sent == self._plan.cases
+        if last or sent % every == 0 or self._watch.shut_out:
+            self._look(number, certain=last or fragile)
+            self._sessions.note_time()
+            if self._sessions.held is not None:
+                self._share()
+            self._progress(self.report)
 
     def _waiting_case(self) -> Case | None:
         """Return a case that waited for a session of its own, where there is one now."""
@@ -294,7 +315,7 @@ class Engine:
         verdict = session = None
         if held is not None and not certain and held.is_open and not held.link.refused:
             verdict = self._watch.monitors.check()
-            if verdict is None and self._sessions.well():
+            if verdict is None and self._sessions.well() and not self._watch.shut_out:
                 return None
             # It had its time to answer: only a new session can tell now.
             asked = None
@@ -314,7 +335,7 @@ class Engine:
             self._feedback.drop()
         self._fragile_until = self.report.cases + self._plan.fragile_cases
         self._steps.clear()
-        if self._watch.monitors.restart():
+        if time.monotonic() < self._end and self._watch.monitors.restart():
             self._sessions.enter()
 
     def _keep(self, verdict: Verdict, number: int) -> None:

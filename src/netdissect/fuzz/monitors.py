@@ -5,6 +5,7 @@ Whether it answers is asked by the engine, for every target.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -40,6 +41,8 @@ TAIL_OCTETS = 64 * 1024
 """Bytes of a log that a failure keeps."""
 _STOP_SECONDS = 3.0
 """Time that a process has to end after SIGTERM."""
+_MOMENT = 0.5
+"""Time that it has after SIGTERM also where the run is over."""
 EXIT_SECONDS = 2.0
 """Time that a process has to end after it was found silent: writing a dump takes a while."""
 _LINE_LIMIT = 1 << 16
@@ -136,6 +139,8 @@ class ProcessMonitor(Monitor):
         """How often the process was started."""
         self.exit_seconds = EXIT_SECONDS
         """Time that it has to end after it was found silent."""
+        self.end = math.inf
+        """Monotonic time after which it is not waited for any more."""
         self._crashes = CrashReader()
         self._at = 0
         self._found: list[Crash] = []
@@ -204,10 +209,13 @@ class ProcessMonitor(Monitor):
         """Give the process time to end; return whether it has."""
         if self._process is not None:
             try:
-                self._process.wait(self.exit_seconds)
+                self._process.wait(min(self.exit_seconds, max(0.0, self._left())))
             except subprocess.TimeoutExpired:
                 return False
         return True
+
+    def _left(self) -> float:
+        return self.end - time.monotonic()
 
     def _read(self, *, final: bool) -> None:
         """Look for traces in what was printed since the last time."""
@@ -261,7 +269,7 @@ class ProcessMonitor(Monitor):
             return
         self._process.terminate()
         try:
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(min(_STOP_SECONDS, max(_MOMENT, self._left())))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

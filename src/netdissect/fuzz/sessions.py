@@ -279,7 +279,7 @@ class Sessions:
 
     def _patience(self, least: float) -> float:
         """Return how long to wait for what a target usually does within a handshake."""
-        return max(least, _HANDSHAKES * self._watch.handshake)
+        return min(max(least, _HANDSHAKES * self._watch.handshake), max(least, self._watch.left))
 
     def _ready_spare(self) -> Driver | None:
         """Return a spare that is connected, None where there is none."""

@@ -20,6 +20,8 @@ __all__ = ["Journal", "Link", "Pacer", "Target", "Traffic"]
 TRAFFIC_LIMIT = 4096
 """Datagrams of a link that are remembered for a failure's capture file."""
 READ_OCTETS = 1 << 16
+CONNECT_SECONDS = 1.0
+"""Time in which the system of a target accepts a connection, or refuses it."""
 CATCH_UP_SECONDS = 0.1
 """A sender that was held up for so long sends faster until it is on time again."""
 _PORTS = 1 << 16
@@ -124,7 +126,7 @@ class Link(Closing):
         kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
         self._socket = socket.socket(family, kind)
         try:
-            self._socket.settimeout(1.0)
+            self._socket.settimeout(CONNECT_SECONDS)
             self._socket.connect((target.host, target.port))
             if transport == "tcp":
                 # Every message in a segment of its own, at once.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,6 +59,10 @@ class Watch:
     """Called with what the target does in a session for the first time."""
     timed: list[Callable[[float], None]] = field(default_factory=list)
     """Called with the time, in seconds, that the target took to answer a question."""
+    shut_out: bool = False
+    """The last connection was neither accepted nor refused: nobody takes those that wait."""
+    end: float = math.inf
+    """Monotonic time after which nothing is waited for any more: the run is over."""
 
     def __post_init__(self) -> None:
         self.monitors.attach(self)
@@ -68,9 +73,9 @@ class Watch:
         """Return a session in `stage`, None where the target did not let one in in time."""
         link = self._link()
         if link is None:
-            self.reason = "connection refused"
+            self.reason = "no answer" if self.shut_out else "connection refused"
             return None
-        wait = self.patience if timeout is None else timeout
+        wait = min(self.patience if timeout is None else timeout, self.left)
         began = time.monotonic()
         session = self._driver(link)
         if not session.open(stage, wait) and session.state != "closed":
@@ -89,6 +94,17 @@ class Watch:
         """Return the seconds after which a target that answers nothing has failed."""
         slow = min(_SLOW * self.handshake, _SLOW_LIMIT * self.answer_seconds)
         return max(self.answer_seconds, slow)
+
+    def finish(self, end: float) -> None:
+        """Wait for nothing after `end`, in monotonic time."""
+        self.end = end
+        if self.monitors.process is not None:
+            self.monitors.process.end = end
+
+    @property
+    def left(self) -> float:
+        """Return the seconds that are left for waiting."""
+        return max(0.0, self.end - time.monotonic())
 
     @property
     def is_refused(self) -> bool:
@@ -131,7 +147,7 @@ class Watch:
         silent = now + (self.start_seconds if self.monitors.process else self.patience)
         refused = now + _REFUSED_SECONDS
         retry = _FIRST_RETRY_SECONDS
-        while (left := (refused if self.is_refused else silent) - time.monotonic()) > 0:
+        while (left := self._left_to(refused if self.is_refused else silent)) > 0:
             # How long a target takes to start says nothing of its handshakes.
             session = self.session(timeout=min(self.patience, left), learn=False)
             if session is not None:
@@ -142,6 +158,9 @@ class Watch:
             time.sleep(retry)
             retry = min(2 * retry, _RETRY_SECONDS)
         return None
+
+    def _left_to(self, until: float) -> float:
+        return min(until, self.end) - time.monotonic()
 
     def proven(self, session: Driver) -> bool:
         """Return whether the target answers what it is asked now, and a moment later still does:
@@ -157,6 +176,8 @@ class Watch:
         self, session: Driver | None, *, certain: bool = False
     ) -> tuple[Verdict | None, Driver | None]:
         """Return (what is wrong with the target or None, the session to go on with or None).
+
+        Neither is returned where it did not answer and there was no time to wait for long enough.
 
         Args:
             session: session to ask in; None = a new one.
@@ -175,7 +196,7 @@ class Watch:
                 return verdict, None
         fresh = self.session()
         if fresh is None and not self.is_refused and self.reason != "connection refused":
-            verdict = self.monitors.check(gone=True)
+            verdict = self.monitors.check()
             if verdict is not None:
                 return verdict, None
             # Slow or gone? More time tells.
@@ -186,13 +207,17 @@ class Watch:
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
             return self.monitors.check(gone=gone), fresh
         verdict = self.monitors.check(gone=True)
-        if verdict is None and not self.is_refused:
+        if verdict is None and not self.is_refused and self.left > 0:
             seconds = f"{self.answer_seconds:g} s"
             verdict = Verdict("no-answer", f"no session within {seconds}: {self.reason}")
         return verdict, None
 
     def _link(self) -> Link | None:
+        self.shut_out = False
         try:
             return Link(self.target, self.driver.transport, self.journal)
+        except TimeoutError:
+            self.shut_out = True
         except OSError:
-            return None
+            pass
+        return None
