@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from netdissect.capture import PcapWriter
 from netdissect.join import (
     NotJoinedError,
     join,
@@ -17,15 +18,18 @@ from netdissect.join import (
     matching,
     pairing,
     sample,
+    tokens,
     weigh,
     write_joined,
 )
 from netdissect.join.joined import Joined
 from netdissect.model.joined import Fate
+from packetbuild import A4, B4, ipv4, udp
 from twocaptures import (
     CAPTURES,
     ethernet,
     fragmented,
+    interleaved,
     jittered,
     over_ipv6,
     padded,
@@ -355,3 +359,65 @@ def test_ethernet_frames_are_as_they_were() -> None:
     _, data, _ = records(LOSSY[0])[0]
     assert ethernet(data[14:])[12:] == data[12:]
     assert pairing.MAX_DELAY_NS == 10 * S
+
+
+def test_captures_of_unequal_size_are_sampled_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What only one of both leaves out would seem to be lost, and half of it is too much."""
+    more = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+    ours = interleaved([LOSSY[0], more], tmp_path / "a.pcap")
+    theirs = interleaved([LOSSY[1]], tmp_path / "b.pcap")
+    names = len(sample.take_sample(str(theirs), tokens.Tokens()).counts)
+    monkeypatch.setattr(sample, "MAX_CHOSEN", names)
+    with join(str(ours), str(theirs)) as found:
+        (one,) = found.report.conversations
+        assert sum(way.lost for way in one.ways) == sum(
+            fate is Fate.LOST for side in as_shipped(LOSSY) for fate, _ in side.values()
+        )
+
+
+def test_a_conversation_that_goes_one_way_only_has_its_direction(tmp_path: Path) -> None:
+    """Its delay may be far below that of others: the clocks tell, not the middle of all."""
+    sides: tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]] = ([], [])
+    for number in range(200):
+        sent_ns = 1_700_000_000 * S + number * 20_000_000
+        for port, delay in (5000, 30_000_000), (6000, 4_000_000):
+            back = port == 5000 and number % 5 == 4
+            if port == 6000 and number % 4:
+                continue
+            ports = (7777, port) if back else (port, 7777)
+            ends = (B4, A4) if back else (A4, B4)
+            body = udp(b"%d %d" % (port, number), *ports)
+            data = ethernet(ipv4(body, 17, src=ends[0], dst=ends[1]))
+            times = (sent_ns + delay, sent_ns) if back else (sent_ns, sent_ns + delay)
+            for side, time in zip(sides, times, strict=True):
+                side.append((time, data))
+    paths = []
+    for name, side in zip("ab", sides, strict=True):
+        paths.append(str(tmp_path / f"{name}.pcap"))
+        with PcapWriter(paths[-1], 1) as writer:
+            for time, data in sorted(side):
+                writer.write(time, data)
+    with join(*paths) as found:
+        ways = [[(way.sent, way.lost) for way in one.ways] for one in found.report.conversations]
+    assert sorted(ways) == [[(50, 0), (0, 0)], [(160, 0), (40, 0)]]
+
+
+def test_a_part_of_a_conversation_is_counted_alone() -> None:
+    with join(str(LOSSY[0]), str(LOSSY[1])) as whole:
+        middle = whole.report.overlap_ms * 500_000
+        every = whole.report.conversations[0].ways
+        frames = len(list(whole.fates(0)))
+    parts = []
+    seen = 0
+    for span in ((None, int(middle)), (int(middle) + 1, None)):
+        with join(str(LOSSY[0]), str(LOSSY[1]), span=span) as found:
+            parts.append(found.report.conversations[0].ways)
+            seen += len(list(found.fates(0)))
+    assert seen == frames
+    for before, after, both in zip(*parts, every, strict=True):
+        for name in ("sent", "delivered", "lost", "arrived", "copies", "reordered"):
+            assert getattr(before, name) + getattr(after, name) == getattr(both, name), name
+        assert 0 < before.sent < both.sent
+        assert before.resends.needed + after.resends.needed == both.resends.needed

@@ -11,7 +11,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices
+from netdissect.cli.session import Choices, missing
 
 if TYPE_CHECKING:
     from netdissect.join import Link
@@ -30,11 +30,13 @@ __all__ = ["command"]
     help="Write all frames by one clock to a pcapng file, with their fates as comments.",
 )
 @click.option("--datagrams", is_flag=True, help="With --json also an object per frame compared.")
+@options.part
 @options.facts
 def command(
     files: tuple[str, ...],
     target: str | None,
     datagrams: bool,
+    part: options.Part,
     as_json: bool,
     choices: Choices,
     look: Look,
@@ -44,6 +46,8 @@ def command(
     Finds by what they carry which datagrams are the same, and from that how the clocks relate;
     prints per direction true loss, copies, reordering, one-way delay, and what resends were for.
     Captures that do not belong together are refused.
+
+    --from, --to and --around count what was sent then, --connection what is a connection of A.
 
     \b
     netdissect join client.pcap server.pcap
@@ -56,8 +60,10 @@ def command(
         raise click.UsageError("captures are read more than once: name files, not `-`")
     if datagrams and not as_json:
         raise click.UsageError("--datagrams is for --json")
-    links = join_all(files, options=choices.options())
+    links = join_all(files, options=choices.options(), span=(part.start, part.end))
     try:
+        for link in links:
+            _keep(link, part.connections)
         if target is not None:
             write_joined(files, links, target)
         if as_json:
@@ -72,14 +78,29 @@ def command(
     return EXIT.CUT_SHORT if cut else EXIT.DONE
 
 
+def _keep(link: Link, connections: tuple[int, ...]) -> None:
+    """Leave out the conversations of other connections of the earlier capture."""
+    report = link.joined.report
+    for number in connections:
+        if not any(number in one.connections[0] for one in report.conversations):
+            raise missing(number, link.joined.reports[0])
+    if connections:
+        report.conversations[:] = [
+            one
+            for one in report.conversations
+            if not set(connections).isdisjoint(one.connections[0])
+        ]
+
+
 def _objects(links: list[Link], *, datagrams: bool) -> Iterator[dict[str, Any]]:
     from netdissect.export import join  # noqa: PLC0415
 
     for link in links:
         captures = (link.first, link.second)
         yield from join.joined(link.joined.report, captures)
+        numbers = {one.number for one in link.joined.report.conversations}
         for side in (0, 1) if datagrams else ():
-            for frame, row in link.joined.fates(side):
+            for frame, row in link.joined.fates(side, numbers):
                 yield join.fate(captures[side], frame, row)
 
 

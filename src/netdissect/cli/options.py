@@ -26,6 +26,7 @@ __all__ = [
     "json_output",
     "narrowed",
     "own_host",
+    "part",
     "reading",
     "report",
     "screen",
@@ -173,7 +174,7 @@ class Part(NamedTuple):
     end: int | None = None
     """Nanoseconds since the first frame of the first one, or frames of it; None = all."""
     frames: bool = False
-    connections: frozenset[int] = frozenset()
+    connections: tuple[int, ...] = ()
     """Empty = all."""
 
     def filters(self) -> Iterator[str]:
@@ -186,7 +187,7 @@ class Part(NamedTuple):
             if self.end is not None:
                 yield f"frame.time_relative <= {self.end / 1e9:.9f}"
         if self.connections:
-            yield f"conn.id in {{{', '.join(map(str, sorted(self.connections)))}}}"
+            yield f"conn.id in {{{', '.join(map(str, sorted(set(self.connections))))}}}"
 
 
 AROUND: Final = 500_000_000
@@ -231,6 +232,46 @@ becomes = click.option(
 )
 
 
+_PART: Final = (
+    click.option(
+        "--from", "since", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms, 1m."
+    ),
+    click.option("--to", "until", type=SPAN, metavar="TIME", help="Up to this time."),
+)
+_CONNECTION: Final = click.option(
+    "--connection",
+    "of_connection",
+    type=COUNT,
+    multiple=True,
+    metavar="N",
+    help="Only this connection; may be repeated.",
+)
+
+
+def part(function: _F) -> _F:
+    """Add what narrows a view that has no filter and no frames, handed over as one keyword `part`:
+    its times are nanoseconds.
+    """
+
+    @wraps(function)
+    def wrapper(*args: Any, since: int | None, until: int | None, **options: Any) -> Any:
+        in_order(since, until)
+        moment = options.pop("around")
+        if moment is not None:
+            since, until = max(0, moment - AROUND), moment + AROUND
+        # In the order given: a picture has its connections so.
+        only = dict.fromkeys(options.pop("of_connection"))
+        return function(*args, part=Part(since, until, False, tuple(only)), **options)
+
+    return _all(  # type: ignore[return-value]
+        *_PART,
+        click.option(
+            "--around", type=SPAN, metavar="TIME", help="Half a second before and after it."
+        ),
+        _CONNECTION,
+    )(wrapper)
+
+
 def narrowed(function: _F) -> _F:
     """Add `-Y` and what stands for the filters asked for most, all as one `display_filter`. The
     context has it but for `-Y` as a `Part`; of two captures only that.
@@ -244,7 +285,7 @@ def narrowed(function: _F) -> _F:
         moment, frames = options.pop("around"), False
         if moment is not None:
             low, high, frames = span_around(moment)
-        part = Part(low, high, frames, frozenset(options.pop("of_connection")))
+        part = Part(low, high, frames, tuple(options.pop("of_connection")))
         click.get_current_context().meta[PART] = part
         if options.get("second") is None:
             parts += part.filters()
@@ -253,19 +294,9 @@ def narrowed(function: _F) -> _F:
 
     return _all(  # type: ignore[return-value]
         _expression,
-        click.option(
-            "--from", "since", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms, 1m."
-        ),
-        click.option("--to", "until", type=SPAN, metavar="TIME", help="Up to this time."),
+        *_PART,
         around,
-        click.option(
-            "--connection",
-            "of_connection",
-            type=COUNT,
-            multiple=True,
-            metavar="N",
-            help="Only this connection; may be repeated.",
-        ),
+        _CONNECTION,
     )(wrapper)
 
 

@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.editing import fit_to_write
 from netdissect.cli.output import Look, print_json, write_file
 from netdissect.cli.session import Choices, Session, missing
-from netdissect.cli.spans import LENGTH, SPAN, in_order
+from netdissect.cli.spans import LENGTH
 from netdissect.model.errors import UsageError
 from netdissect.model.text import number, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, level
@@ -63,17 +63,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
     metavar="FILE",
     help="Write a picture (.svg, .html) or its points (.csv, .json) instead.",
 )
-@click.option("--from", "start", type=SPAN, metavar="TIME", help="From this time on: 3s, 250ms.")
-@click.option("--to", "end", type=SPAN, metavar="TIME", help="Up to this time.")
-@click.option("--around", type=SPAN, metavar="TIME", help="Half a second before and after it.")
-@click.option(
-    "--connection",
-    "only",
-    type=options.COUNT,
-    multiple=True,
-    metavar="N",
-    help="This connection; may be repeated.",
-)
+@options.part
 @click.option("--space", metavar="NAME", help="The units of one space alone: reliable, notify ...")
 @click.option("--interval", type=LENGTH, metavar="TIME", help="Width of the spans of a rate.")
 @click.option("--bytes", "octets", is_flag=True, help="A rate in bytes instead of units.")
@@ -87,10 +77,7 @@ def command(
     file: str,
     connections: tuple[int, ...] | None,
     output: str | None,
-    start: int | None,
-    end: int | None,
-    around: int | None,
-    only: tuple[int, ...],
+    part: options.Part,
     space: str | None,
     interval: int | None,
     octets: bool,
@@ -116,12 +103,10 @@ def command(
     """
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
-    in_order(start, end)
     fit_to_write(output or "-", [file])
-    if around is not None:
-        start, end = max(0, around - options.AROUND), around + options.AROUND
-    if only and connections is None:
-        connections = tuple(dict.fromkeys(only))[:MAX_COMPARED]
+    start, end = part.start, part.end
+    if part.connections and connections is None:
+        connections = part.connections[:MAX_COMPARED]
     exports = as_json or (output is not None and output.endswith((".csv", ".json")))
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
 

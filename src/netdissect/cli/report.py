@@ -44,6 +44,7 @@ MAX_TOLD = 24
     is_flag=True,
     help="Words for addresses and names; no texts or bytes from packets.",
 )
+@options.part
 @options.analysis
 @options.screen
 def command(
@@ -51,6 +52,7 @@ def command(
     second: str | None,
     output: str,
     redact: bool,
+    part: options.Part,
     choices: Choices,
     look: Look,
 ) -> int:
@@ -59,6 +61,9 @@ def command(
     The answer as the heading, six figures, plots on one time axis, findings, the slowest messages,
     the story of the slowest of all, and one frame bit by bit. Several connections: a table of
     verdicts, then a folded part each, the worst first. The file needs nothing from the network.
+
+    --from, --to and --around zoom the plots and list the slow messages of that time; figures and
+    findings are those of whole connections.
 
     With a second capture of the same conversation, taken elsewhere, it also says what the network
     between the two did to each datagram.
@@ -69,25 +74,37 @@ def command(
     """
     fit_to_write(output, [file, second or "-"])
     with Session(file, choices, quiet=look.quiet) as session:
-        size = write_report(session, output, second=second, redact=redact)
+        size = write_report(session, output, second=second, redact=redact, part=part)
         screen = look.screen()
         screen.line((f"{safe(output)}", "title"), (f"  {size / 1000:,.0f} kB", "dim"))
         return session.status()
 
 
 def write_report(
-    session: Session, output: str, *, second: str | None = None, redact: bool = False
+    session: Session,
+    output: str,
+    *,
+    second: str | None = None,
+    redact: bool = False,
+    part: options.Part | None = None,
 ) -> int:
-    """Write the report of a capture, and of a second one of the same conversation; return its size
-    in bytes.
+    """Write the report of a capture, and of a second one of the same conversation, or of a part of
+    it; return its size in bytes.
     """
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
     from netdissect.report.document import document  # noqa: PLC0415
 
     ahead = session.look()
-    found = gather(session, None if ahead is None else worst(ahead)[:MAX_TOLD], remember=True)
-    numbers = worst(session.reports)
+    part = part or options.Part()
+    only = part.connections
+    wanted = only[:MAX_TOLD] or (None if ahead is None else worst(ahead)[:MAX_TOLD])
+    found = gather(session, wanted, remember=True)
+    for number in only:
+        if session.reports.by_number(number) is None:
+            raise missing(number, session.reports)
+    numbers = [number for number in worst(session.reports) if not only or number in only]
     told = capture_of(session, found, numbers, redact=redact)
+    told.part = part.start, part.end
     if second is not None:
         _join(told, session.file, second, session.choices)
     return write_file(output, document(told, redact=redact))
@@ -106,7 +123,8 @@ def capture_of(
     from netdissect.report.tables import MAX_ROWS  # noqa: PLC0415
 
     redactor = Redactor()
-    answers = (report.diagnosis or diagnose(report) for report in session.reports)
+    reports = session.reports.of(set(numbers))
+    answers = (report.diagnosis or diagnose(report) for report in reports)
     endings = Counter(answer.ending.how for answer in answers)
     subjects = []
     for place, number in enumerate(numbers[:MAX_ROWS]):

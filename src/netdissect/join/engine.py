@@ -9,7 +9,7 @@ from statistics import median
 from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock
-from netdissect.join.matching import Matcher
+from netdissect.join.matching import Matcher, Sighting, sighted
 from netdissect.join.pairing import (
     MAX_DELAY_NS,
     MAX_SLACK_NS,
@@ -20,8 +20,7 @@ from netdissect.join.pairing import (
     pair,
     pair_streams,
 )
-from netdissect.join.ranges import Extent
-from netdissect.join.sample import FlowName, Sample, take_sample
+from netdissect.join.sample import Sample, take_sample
 from netdissect.join.streams import MAX_APART_NS, Streams, stream_anchors, stream_pairs
 from netdissect.join.table import FateTable
 from netdissect.join.tokens import NO_LIMIT, Tokens
@@ -77,7 +76,16 @@ def _sampled(paths: tuple[str, str]) -> tuple[Tokens, tuple[Sample, Sample]]:
     if tokens.shortest < NO_LIMIT:
         tokens = Tokens(tokens.shortest)
         samples = (take_sample(paths[0], tokens), take_sample(paths[1], tokens))
-    return tokens, samples
+    return tokens, _alike(samples)
+
+
+def _alike(samples: tuple[Sample, Sample]) -> tuple[Sample, Sample]:
+    """Leave the same names out of both: those that only one keeps would seem to be lost."""
+    mask = max(sample.mask for sample in samples)
+    for sample in samples:
+        if sample.mask < mask:
+            sample.thin(mask)
+    return samples
 
 
 def _paired(
@@ -94,7 +102,7 @@ def _paired(
             raise
         why = error
     loose = Tokens(tokens.limit, loose=True)
-    resampled = (take_sample(paths[0], loose), take_sample(paths[1], loose))
+    resampled = _alike((take_sample(paths[0], loose), take_sample(paths[1], loose)))
     try:
         return loose, resampled, pair(*resampled, resolution_ns=resolution)
     except NotJoinedError:
@@ -169,11 +177,7 @@ def _chances(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> C
     )
 
 
-_Sighting = tuple[int, int, FlowName, int, int, Extent | None]
-"""(common time, capture, flow, frame, name, sequence numbers)."""
-
-
-def _sights(path: str, capture: int, tokens: Tokens, clock: Clock) -> Iterator[list[_Sighting]]:
+def _sights(path: str, capture: int, tokens: Tokens, clock: Clock) -> Iterator[list[Sighting]]:
     """Yield what travels in one capture, in lists."""
     plain = capture == 0 and not clock.steps[0]
     with open_capture(path) as reader:
@@ -186,50 +190,29 @@ def _sights(path: str, capture: int, tokens: Tokens, clock: Clock) -> Iterator[l
                 yield frames
 
         for packets in Decapsulator().batches(watched()):
-            found: list[_Sighting] = []
-            for packet in packets:
-                name = tokens.of(packet, batch)
-                if name is not None:
-                    frame, time_ns = packet[1], packet[2]
-                    common = time_ns if plain else clock.common(capture, frame, time_ns)
-                    segment = packet[5]
-                    if segment is None:
-                        found.append((common, capture, (False, packet[3]), frame, name, None))
-                        continue
-                    extent = (
-                        (segment.seq, segment.payload_length) if segment.payload_length else None
-                    )
-                    found.append((common, capture, (True, packet[3]), frame, name, extent))
+            found = sighted(packets, batch, tokens)
+            if not plain:
+                common = clock.common
+                found = [(common(capture, each[2], each[0]), *each[1:]) for each in found]
             if found:
                 yield found
 
 
-def _side_by_side(sides: list[Iterator[list[_Sighting]]], matcher: Matcher) -> None:
+def _side_by_side(sides: list[Iterator[list[Sighting]]], matcher: Matcher) -> None:
     """Give the datagrams of both captures to the matcher, in order of common time."""
-    take = matcher.take
     lists = [next(side, None) for side in sides]
-    at = [0, 0]
+    at = (0, 0)
     while lists[0] is not None and lists[1] is not None:
-        first, second = lists[0], lists[1]
-        i, j = at
-        while i < len(first) and j < len(second):
-            if first[i][0] <= second[j][0]:
-                common, capture, flow, frame, name, extent = first[i]
-                i += 1
-            else:
-                common, capture, flow, frame, name, extent = second[j]
-                j += 1
-            take(capture, flow, frame, common, name, extent)
-        at = [i, j]
-        for side in (0, 1):
-            if at[side] == len(lists[side] or ()):
-                lists[side], at[side] = next(sides[side], None), 0
+        at = matcher.side_by_side(lists[0], lists[1], at)
+        if at[0] == len(lists[0]):
+            lists[0], at = next(sides[0], None), (0, at[1])
+        if at[1] == len(lists[1]):
+            lists[1], at = next(sides[1], None), (at[0], 0)
     for side in (0, 1):
         rest = lists[side]
         while rest is not None:
-            for common, capture, flow, frame, name, extent in rest[at[side] :]:
-                take(capture, flow, frame, common, name, extent)
-            rest, at[side] = next(sides[side], None), 0
+            matcher.rest(side, rest[at[side] :])
+            rest, at = next(sides[side], None), (0, 0)
 
 
 def _outside(
@@ -245,7 +228,7 @@ def _outside(
         going = chances[1 if capture == 0 else -1].delays.quantile(0.5)
         coming = chances[-1 if capture == 0 else 1].delays.quantile(0.5)
         table = tables[capture]
-        for frame, (fate, _, _, _, _, common) in table.rows():
-            away = {Fate.LOST: going, Fate.APPEARED: -coming}.get(Fate(fate))
-            if away is not None and not start <= common + away <= end:
+        away = {int(Fate.LOST): going, int(Fate.APPEARED): -coming}
+        for frame, row in table.of(away):
+            if not start <= row[5] + away[row[0]] <= end:
                 table.fate(frame, Fate.OUTSIDE)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from netdissect.join.table import AMBIGUOUS, ANSWERED, SENT_AGAIN, FateTable
+from netdissect.join.table import AMBIGUOUS, ANSWERED, SENT_AGAIN, FateTable, TableRow
 from netdissect.model.joined import Fate, ResendReport
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
@@ -28,11 +28,13 @@ class Evidence:
 
     Args:
         table: fates of the frames of this capture.
+        window: (from, to), common time: only copies of then are counted.
 
     """
 
-    def __init__(self, table: FateTable) -> None:
+    def __init__(self, table: FateTable, window: tuple[int, int]) -> None:
         self._table = table
+        self._window = window
         self.resends: dict[_Key, ResendReport] = defaultdict(ResendReport)
         """What the resends of each direction were for, as far as this capture is next to its
         sender; and copies by the network, where it is next to its receiver.
@@ -55,19 +57,19 @@ class Evidence:
                 self._unit(item)
 
     def _unit(self, unit: UnitRecord) -> None:
-        rows = [self._table.row(copy.frame) for copy in unit.copies]
-        fates = [row[0] for row in rows]
+        table = self._table
+        fates = [table.kind(copy.frame) for copy in unit.copies]
         if fates[0] in _ARRIVALS:
             self._received(unit, fates)
             return
         if len(fates) > 1:
-            self._sent_again(unit, rows)
-        arrived = Fate.DELIVERED in fates
+            self._sent_again(unit, [table.row(copy.frame) for copy in unit.copies])
+        arrived = _DELIVERED in fates
         if unit.outcome != "acked":
             return
         if arrived:
             self.answered += 1
-        elif all(fate in (Fate.LOST, Fate.OUTSIDE) for fate in fates):
+        elif _MISSING.issuperset(fates):
             before = [
                 copy.frame for copy in unit.copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
@@ -77,7 +79,9 @@ class Evidence:
                 self._table.flag(before[0], ANSWERED)
 
     def _received(self, unit: UnitRecord, fates: list[int]) -> None:
-        copied = sum(fate == Fate.COPY for fate in fates)
+        copied = 0
+        for copy, fate in zip(unit.copies, fates, strict=True):
+            copied += fate == _COPY and self._counts(self._table.row(copy.frame))
         if copied:
             self._add(unit, "copied", copied)
 
@@ -89,13 +93,18 @@ class Evidence:
             fate, flags = row[0], row[1]
             if index and copy.kind != "duplicate":
                 says = "spurious" if arrived else "unknown" if open_ else "needed"
-                self._add(unit, says, 1)
+                if self._counts(row):
+                    self._add(unit, says, 1)
                 if says == "needed":
                     for earlier in unit.copies[:index]:
                         self._table.flag(earlier.frame, SENT_AGAIN)
             if flags & AMBIGUOUS or fate not in (Fate.DELIVERED, Fate.LOST):
                 open_ = True
             arrived = arrived or (fate == Fate.DELIVERED and not flags & AMBIGUOUS)
+
+    def _counts(self, row: TableRow) -> bool:
+        """Return whether a frame lies in the window."""
+        return self._window[0] <= row[5] <= self._window[1]
 
     def _add(self, unit: UnitRecord, name: str, count: int) -> None:
         report = self.resends[unit.connection, unit.direction]
@@ -126,4 +135,7 @@ class Evidence:
 
 
 _KINDS: Final = ("needed", "spurious", "copied", "unknown")
+_DELIVERED: Final = int(Fate.DELIVERED)
+_COPY: Final = int(Fate.COPY)
+_MISSING: Final = frozenset({int(Fate.LOST), int(Fate.OUTSIDE)})
 _ARRIVALS: Final = frozenset({int(Fate.ARRIVED), int(Fate.COPY), int(Fate.APPEARED)})

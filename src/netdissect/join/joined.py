@@ -6,13 +6,15 @@ from collections import defaultdict
 from collections.abc import Container, Iterator
 from typing import Final
 
+from netdissect.capture import open_capture
+from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock, ClockPiece
 from netdissect.join.engine import Matched, match
 from netdissect.join.evidence import Evidence
 from netdissect.join.matching import Lane
 from netdissect.join.pairing import NotJoinedError
 from netdissect.join.streams import compare
-from netdissect.join.summary import add_up
+from netdissect.join.summary import EVER, add_up
 from netdissect.join.table import AMBIGUOUS, ANSWERED, COPIED, REORDERED, SENT_AGAIN, TableRow
 from netdissect.model.closing import Closing
 from netdissect.model.joined import (
@@ -27,7 +29,8 @@ from netdissect.model.joined import (
 )
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.reports import ConnectionReport
-from netdissect.pipeline import Options, Pipeline, Recorder, iter_timeline
+from netdissect.pipeline import Options, Pipeline, Recorder
+from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.reports import Reports
 
 __all__ = ["Joined", "join"]
@@ -38,8 +41,20 @@ _NOBODY: Final = FateRow(Fate.APART, None, None, False, False, False, 0)
 class Joined(Closing):
     """Two captures, joined. Close it, or use it as a context manager: it may hold files."""
 
-    def __init__(self, paths: tuple[str, str], matched: Matched, options: Options | None) -> None:
+    def __init__(
+        self,
+        paths: tuple[str, str],
+        matched: Matched,
+        options: Options | None,
+        span: tuple[int | None, int | None],
+    ) -> None:
         self.paths = paths
+        zero, (start, end) = matched.samples[0].info.first_time_ns or 0, span
+        self.window: tuple[int, int] = (
+            EVER[0] if start is None else zero + start,
+            EVER[1] if end is None else zero + end,
+        )
+        """(from, to) of what is counted, common time."""
         self._matched = matched
         self.lanes: list[Lane] = matched.matcher.lanes
         """The flows compared, as rows of the tables name them."""
@@ -70,9 +85,20 @@ class Joined(Closing):
         row = self.tables[capture].row(frame)
         return self._row(capture, row) if row[0] else _NOBODY
 
-    def fates(self, capture: int) -> Iterator[tuple[int, FateRow]]:
-        """Yield (frame, what became of it) of all frames of a capture that were compared."""
+    def fates(
+        self, capture: int, conversations: Container[int] | None = None
+    ) -> Iterator[tuple[int, FateRow]]:
+        """Yield (frame, what became of it) of the frames of a capture that were compared, in the
+        span asked for; `conversations`: numbers of those wanted, None = all.
+        """
+        start, end = self.window
         for frame, row in self.tables[capture].rows():
+            if not start <= row[5] <= end:
+                continue
+            if conversations is not None:
+                one = self._conversations.get(self.lanes[row[3]].group)
+                if one is None or one.number not in conversations:
+                    continue
             yield frame, self._row(capture, row)
 
     def sent(
@@ -119,10 +145,14 @@ class Joined(Closing):
 
     def _track(self, capture: int, options: Options | None, limits: dict[str, int]) -> None:
         """Let the tracker say what the units of a capture were, beside what became of them."""
-        recorder = Recorder()
+        recorder = Recorder(units_only=True)
         pipeline = Pipeline(options, recorder=recorder)
-        evidence = Evidence(self.tables[capture])
-        evidence.read(iter_timeline(self.paths[capture], pipeline=pipeline))
+        evidence = Evidence(self.tables[capture], self.window)
+        with open_capture(self.paths[capture]) as reader:
+            reader.on_batch(lambda: evidence.read(recorder.ready(pipeline.now_ns)))
+            Decapsulator().hand_over(reader, pipeline)
+            pipeline.finish(reader.info.last_time_ns)
+        evidence.read(recorder.rest())
         numbers = pipeline.renumber()
         if numbers is not None:
             evidence.renumber(numbers)
@@ -137,16 +167,10 @@ class Joined(Closing):
         for capture in (0, 1):
             table = self.tables[capture]
             evidence = self._evidence[capture]
-            appeared = came = 0
-            for _, row in table.rows():
-                appeared += row[0] == Fate.APPEARED
-                came += row[0] == Fate.ARRIVED
-            misses = evidence.misses(appeared, came)
+            misses = evidence.misses(table.count(Fate.APPEARED), table.count(Fate.ARRIVED))
             if not (misses or same_place or evidence.unseen):
                 continue
-            for frame, row in table.rows():
-                if row[0] != Fate.LOST:
-                    continue
+            for frame, row in table.of({int(Fate.LOST)}):
                 if same_place or row[1] & ANSWERED:
                     table.fate(frame, Fate.UNSEEN)
                 elif misses and not row[1] & SENT_AGAIN:
@@ -162,7 +186,7 @@ class Joined(Closing):
             "MAX_WEIGHED": matcher.too_many_equal,
         }
         limits.update({name: count for name, count in bounds.items() if count})
-        ways = add_up(self.tables, self.lanes, len(matched.pairing.groups))
+        ways = add_up(self.tables, self.lanes, len(matched.pairing.groups), self.window)
         known = _Known(self)
         conversations = [known.conversation(number, both) for number, both in enumerate(ways)]
         self._conversations = dict(enumerate(conversations))
@@ -172,11 +196,6 @@ class Joined(Closing):
             one.number = number
         spans = [sample.span(self.clock, capture) for capture, sample in enumerate(samples)]
         overlap = min(spans[0][1], spans[1][1]) - max(spans[0][0], spans[1][0])
-        compared = [
-            sum(way.sent for both in ways for way in both if way.sender == c)
-            + sum(way.arrived for both in ways for way in both if way.sender != c)
-            for c in (0, 1)
-        ]
         return JoinReport(
             captures=(samples[0].info, samples[1].info),
             clock=_clock_report(self.clock),
@@ -185,8 +204,8 @@ class Joined(Closing):
             conversations=conversations,
             reports=known.reports,
             apart=(
-                samples[0].datagrams - compared[0],
-                samples[1].datagrams - compared[1],
+                samples[0].datagrams - self.tables[0].compared(),
+                samples[1].datagrams - self.tables[1].compared(),
             ),
             limits_hit=limits,
         )
@@ -370,21 +389,30 @@ def _least(pieces: tuple[ClockPiece, ...], way: int) -> float | None:
     return min(known) / 1e6 if known else None
 
 
-def join(first: str, second: str, *, options: Options | None = None) -> Joined:
+def join(
+    first: str,
+    second: str,
+    *,
+    options: Options | None = None,
+    span: tuple[int | None, int | None] = (None, None),
+) -> Joined:
     """Return two captures of one conversation, joined.
 
     Args:
         first: path of a capture. Each is read three times, so neither can be a pipe.
         second: path of the other.
         options: decode-as rules and the like.
+        span: (from, to), ns since the first frame of the first capture: only what was sent then is
+            counted; None = open.
 
     Raises:
         CaptureError: a file is missing, unreadable or no capture.
         NotJoinedError: the captures are not of one conversation, or too little shows that they are.
 
     """
-    try:
-        matched = match(first, second)
-    except NotJoinedError as error:
-        raise NotJoinedError(f"{first} and {second} do not belong together: {error}") from None
-    return Joined((first, second), matched, options)
+    with rare_collections():
+        try:
+            matched = match(first, second)
+        except NotJoinedError as error:
+            raise NotJoinedError(f"{first} and {second} do not belong together: {error}") from None
+        return Joined((first, second), matched, options, span)

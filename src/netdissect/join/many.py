@@ -22,12 +22,18 @@ class Link:
     joined: Joined
 
 
-def join_all(paths: Sequence[str], *, options: Options | None = None) -> list[Link]:
+_Span = tuple[int | None, int | None]
+
+
+def join_all(
+    paths: Sequence[str], *, options: Options | None = None, span: _Span = (None, None)
+) -> list[Link]:
     """Return captures joined one by one, each with the first of the earlier ones that it fits.
 
     Args:
         paths: two captures or more.
         options: decode-as rules and the like.
+        span: (from, to) as for `join`, of the earlier capture of each two.
 
     Raises:
         CaptureError: a file is missing, unreadable or no capture.
@@ -37,17 +43,18 @@ def join_all(paths: Sequence[str], *, options: Options | None = None) -> list[Li
     links: list[Link] = []
     try:
         for second in range(1, len(paths)):
-            links += [_linked(paths, second, options)]
+            links += [_linked(paths, second, options, span)]
     except BaseException:
         close_all(links)
         raise
     return links
 
 
-def _linked(paths: Sequence[str], second: int, options: Options | None) -> Link:
+def _linked(paths: Sequence[str], second: int, options: Options | None, span: _Span) -> Link:
     for first in range(second):
         try:
-            return Link(first, second, join(paths[first], paths[second], options=options))
+            joined = join(paths[first], paths[second], options=options, span=span)
+            return Link(first, second, joined)
         except NotJoinedError:
             if first == second - 1:
                 raise

@@ -7,17 +7,20 @@ to them. One datagram of a name needs no thought; several are weighed.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from netdissect.join.pairing import MAX_DELAY_NS, Pairing
 from netdissect.join.ranges import Extent, Ranges, Sight
 from netdissect.join.sample import FlowName
 from netdissect.join.table import AMBIGUOUS, COPIED, FateTable
+from netdissect.join.tokens import Tokens
 from netdissect.join.weigh import Chances, weigh
 from netdissect.model.joined import Fate
+from netdissect.model.packets import Frame, Packet
 
-__all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher"]
+__all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher", "Sighting", "sighted"]
 
 MAX_WAITING = 200_000
 """Datagrams that wait at once; beyond, the oldest are settled early."""
@@ -28,14 +31,30 @@ MAX_WEIGHED = 16
 are ambiguous, and the first is told of the first."""
 
 
-@dataclass(slots=True)
 class _Equal:
     """Datagrams of one name."""
 
-    sent: list[Sight] = field(default_factory=list)
-    arrived: list[Sight] = field(default_factory=list)
-    last_ns: int = 0
+    __slots__ = ("arrived", "last_ns", "sent", "tried_ns")
 
+    # Written out: what a dataclass makes is not compiled, and there are as many as datagrams.
+    def __init__(self, sent: list[Sight], arrived: list[Sight], last_ns: int) -> None:
+        self.sent = sent
+        self.arrived = arrived
+        self.last_ns = last_ns
+        self.tried_ns = 0
+        """When they were last looked at for some that can be settled early."""
+
+
+Sighting = tuple[int, FlowName, int, int, Extent | None]
+"""(common time, flow, frame, name, sequence numbers of a TCP segment with data)."""
+
+_TRIES_NS: Final = 500_000_000
+"""Many equal datagrams are looked through no more often than this."""
+_LOST: Final = int(Fate.LOST)
+_DELIVERED: Final = int(Fate.DELIVERED)
+_ARRIVED: Final = int(Fate.ARRIVED)
+_COPY: Final = int(Fate.COPY)
+_APPEARED: Final = int(Fate.APPEARED)
 
 _Place = tuple["Channel", bool, int]
 """(channel of a flow, whether it sends there, its lane)."""
@@ -67,6 +86,28 @@ class Lane:
     """Number of its group."""
     toward: int
     """+1: from A to B; -1: from B to A."""
+
+
+def sighted(packets: list[Packet], batch: list[Frame], tokens: Tokens) -> list[Sighting]:
+    """Return what travels among packets, at the times of their own capture.
+
+    Args:
+        packets: what `flow` found.
+        batch: the frames it was found in.
+        tokens: names them.
+
+    """
+    found: list[Sighting] = []
+    for packet in packets:
+        name = tokens.of(packet, batch)
+        if name is None:
+            continue
+        segment = packet[5]
+        extent = None
+        if segment is not None and segment.payload_length:
+            extent = segment.seq, segment.payload_length
+        found.append((packet[2], (segment is not None, packet[3]), packet[1], name, extent))
+    return found
 
 
 class Matcher:
@@ -122,9 +163,10 @@ class Matcher:
         channel, sends, lane = place
         equal = channel.equals.get(name)
         if equal is None:
-            equal = channel.equals[name] = _Equal()
+            equal = channel.equals[name] = _Equal([], [], common_ns)
         (equal.sent if sends else equal.arrived).append((common_ns, frame, lane, extent))
-        equal.last_ns = max(equal.last_ns, common_ns)
+        if common_ns > equal.last_ns:  # noqa: PLR1730 - the builtin would cost more
+            equal.last_ns = common_ns
         queue = self._queue
         queue.append((common_ns, channel, name))
         while queue[0][0] < common_ns - MAX_DELAY_NS:
@@ -132,6 +174,37 @@ class Matcher:
         if len(queue) > MAX_WAITING:
             self.settled_early += 1
             self._expire(early=True)
+
+    def side_by_side(
+        self, first: list[Sighting], second: list[Sighting], at: tuple[int, int]
+    ) -> tuple[int, int]:
+        """Take what both captures saw, in order of common time, until one list has no more.
+
+        Args:
+            first: of A.
+            second: of B.
+            at: where to begin in each.
+
+        Returns:
+            Where to go on.
+
+        """
+        i, j = at
+        while i < len(first) and j < len(second):
+            if first[i][0] <= second[j][0]:
+                common, flow, frame, name, extent = first[i]
+                i += 1
+                self.take(0, flow, frame, common, name, extent)
+            else:
+                common, flow, frame, name, extent = second[j]
+                j += 1
+                self.take(1, flow, frame, common, name, extent)
+        return i, j
+
+    def rest(self, capture: int, sights: list[Sighting]) -> None:
+        """Take what one capture saw when the other has ended."""
+        for common, flow, frame, name, extent in sights:
+            self.take(capture, flow, frame, common, name, extent)
 
     def finish(self) -> None:
         """Settle what still waits."""
@@ -154,6 +227,10 @@ class Matcher:
 
     def _settle_old(self, channel: Channel, equal: _Equal, since_ns: int) -> None:
         """Settle the leading datagrams of a name, up to a pause longer than a usual delay."""
+        count = len(equal.sent) + len(equal.arrived)
+        if since_ns - equal.tried_ns < _TRIES_NS and count <= 4 * MAX_GROUP:
+            return
+        equal.tried_ns = since_ns
         times = sorted([time for time, *_ in equal.sent] + [time for time, *_ in equal.arrived])
         limit = None
         for before, after in pairwise(times):
@@ -166,7 +243,9 @@ class Matcher:
                 return
             limit = times[len(times) // 2]
         old = _Equal(
-            [s for s in equal.sent if s[0] < limit], [s for s in equal.arrived if s[0] < limit]
+            [s for s in equal.sent if s[0] < limit],
+            [s for s in equal.arrived if s[0] < limit],
+            limit,
         )
         equal.sent = [s for s in equal.sent if s[0] >= limit]
         equal.arrived = [s for s in equal.arrived if s[0] >= limit]
@@ -177,25 +256,32 @@ class Matcher:
         if len(sent) == 1 and len(arrived) <= 1:
             if not arrived:
                 self._sent(channel, sent[0], None, flags=0)
-            elif arrived[0][0] - sent[0][0] >= -channel.chances.slack_ns:
-                self._sent(channel, sent[0], arrived[0][1], flags=0)
-                self._arrived(channel, arrived[0], sent[0][1], Fate.ARRIVED, flags=0)
-            else:
+            elif not self._pair(channel, sent[0], arrived[0]):
                 self._sent(channel, sent[0], None, flags=0)
-                self._arrived(channel, arrived[0], 0, Fate.APPEARED, flags=0)
+                self._arrived(channel, arrived[0], 0, _APPEARED, flags=0)
             return
         sent.sort()
         arrived.sort()
         for some_sent, some_arrived in _clusters(sent, arrived, channel):
             self._weigh(channel, some_sent, some_arrived)
 
+    def _pair(self, channel: Channel, sent: Sight, arrived: Sight) -> bool:
+        """Take one datagram and its arrival; return False where that came before it was sent."""
+        if arrived[0] - sent[0] < -channel.chances.slack_ns:
+            return False
+        self._sent(channel, sent, arrived[1], flags=0)
+        self._arrived(channel, arrived, sent[1], _ARRIVED, flags=0)
+        return True
+
     def _weigh(self, channel: Channel, sent: list[Sight], arrived: list[Sight]) -> None:
         if not sent or not arrived:
             for sight in sent:
                 self._sent(channel, sight, None, flags=0)
             for sight in arrived:
-                self._arrived(channel, sight, 0, Fate.APPEARED, flags=0)
+                self._arrived(channel, sight, 0, _APPEARED, flags=0)
             return
+        if len(sent) == len(arrived) == 1 and self._pair(channel, sent[0], arrived[0]):
+            return  # no other reading has any weight
         if max(len(sent), len(arrived)) > MAX_WEIGHED:
             self._in_order(channel, sent, arrived)
             return
@@ -207,13 +293,13 @@ class Matcher:
         for index, who in enumerate(reading.sender):
             flags = AMBIGUOUS if reading.doubtful_arrived[index] else 0
             if who < 0:
-                self._arrived(channel, arrived[index], 0, Fate.APPEARED, flags=flags)
+                self._arrived(channel, arrived[index], 0, _APPEARED, flags=flags)
             elif reading.first[index]:
                 firsts[who] = arrived[index][1]
-                self._arrived(channel, arrived[index], sent[who][1], Fate.ARRIVED, flags=flags)
+                self._arrived(channel, arrived[index], sent[who][1], _ARRIVED, flags=flags)
             else:
                 copied.add(who)
-                self._arrived(channel, arrived[index], sent[who][1], Fate.COPY, flags=flags)
+                self._arrived(channel, arrived[index], sent[who][1], _COPY, flags=flags)
         for index, sight in enumerate(sent):
             flags = AMBIGUOUS if reading.doubtful_sent[index] else 0
             flags |= COPIED if index in copied else 0
@@ -227,14 +313,14 @@ class Matcher:
             if waiting and sight[0] - waiting[0][0] >= -channel.chances.slack_ns:
                 source = waiting.popleft()
                 self._sent(channel, source, sight[1], flags=AMBIGUOUS)
-                self._arrived(channel, sight, source[1], Fate.ARRIVED, flags=AMBIGUOUS)
+                self._arrived(channel, sight, source[1], _ARRIVED, flags=AMBIGUOUS)
             else:
-                self._arrived(channel, sight, 0, Fate.APPEARED, flags=AMBIGUOUS)
+                self._arrived(channel, sight, 0, _APPEARED, flags=AMBIGUOUS)
         for sight in waiting:
             self._sent(channel, sight, None, flags=AMBIGUOUS)
 
     def _sent(self, channel: Channel, sight: Sight, partner: int | None, *, flags: int) -> None:
-        fate = Fate.LOST if partner is None else Fate.DELIVERED
+        fate = _LOST if partner is None else _DELIVERED
         self.tables[channel.sender].set(
             sight[1],
             fate,
@@ -249,9 +335,9 @@ class Matcher:
                 channel.ranges.missing(sight)
 
     def _arrived(
-        self, channel: Channel, sight: Sight, partner: int, fate: Fate, *, flags: int
+        self, channel: Channel, sight: Sight, partner: int, fate: int, *, flags: int
     ) -> None:
-        if fate is Fate.APPEARED:
+        if fate == _APPEARED:
             channel.ranges.found(sight)
         self.tables[channel.receiver].set(
             sight[1],

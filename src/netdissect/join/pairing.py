@@ -41,6 +41,9 @@ _SURE_EXPLAINED: Final = 0.8
 """How many at least, and the same share, where the clocks are so far apart that the captures' own
 times do not overlap."""
 _NO_CLOCK: Final = "no one clock offset fits what they have in common"
+_FALSE_ANCHORS: Final = 0.25
+"""Of a flow that shares less than this part of another's datagrams, none says how the clocks are:
+among many clients of one protocol, some say the same once each."""
 _FALSE_VOTES: Final = 0.05
 """A flow that shares less than this part of another's datagrams has only the same words."""
 
@@ -316,8 +319,9 @@ class _Ways:
         shared: dict[tuple[int, int], list[Anchor]] = defaultdict(list)
         for anchor in anchors:
             shared[self._of(anchor)].append(anchor)
-        for both, these in shared.items():
-            shared[both] = self._consistent(these)
+        votes = Counter({both: len(these) for both, these in shared.items()})
+        likely = _likely(votes, _FALSE_ANCHORS)
+        shared = {both: self._consistent(shared[both]) for both in likely}
         anchors = [anchor for these in shared.values() for anchor in these]
         gaps: dict[tuple[int, int], list[int]] = {}
         for both, these in shared.items():
@@ -327,13 +331,22 @@ class _Ways:
                 self._turns[both] = 1 if median(found) >= 0 else -1
         every = [abs(gap) for found in gaps.values() for gap in found]
         same_place = bool(every) and median(every) <= SAME_PLACE_NS
-        middle = median(anchor.difference for anchor in anchors)
+        offset = self._offset([anchor for both in gaps for anchor in shared[both]])
         for both, these in shared.items():
             if both not in self._turns:
-                rest = median(anchor.difference - (middle if gaps else 0) for anchor in these)
+                rest = median(anchor.difference - offset for anchor in these)
                 way = self.places[0][these[0].flow_a][1]
                 self._turns[both] = (1 if rest >= 0 else -1) * (-1 if way else 1)
         return [anchor._replace(toward=self._toward(anchor)) for anchor in anchors], same_place
+
+    def _offset(self, anchors: list[Anchor]) -> float:
+        """Return about how far the clocks are apart, as what goes both ways shows: the middle
+        between the usual differences of either; 0 where nothing does.
+        """
+        ways: tuple[list[int], list[int]] = ([], [])
+        for anchor in anchors:
+            ways[self._toward(anchor) < 0].append(anchor.difference)
+        return (median(ways[0]) + median(ways[1])) / 2 if all(ways) else 0.0
 
     def _consistent(self, anchors: list[Anchor]) -> list[Anchor]:
         """Return those that go the same way in both captures; what both sides say alike may be
@@ -366,21 +379,19 @@ class _Ways:
     def groups(self, anchors: list[Anchor]) -> list[Group]:
         """Return the flows between which datagrams are compared."""
         votes: Counter[tuple[int, int]] = Counter(map(self._of, anchors))
-        most: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-        for both, count in votes.items():
-            for capture in (0, 1):
-                most[capture][both[capture]] = max(most[capture][both[capture]], count)
         joined = _Sets()
-        for both, count in votes.items():
-            if count >= _FALSE_VOTES * min(most[0][both[0]], most[1][both[1]]):
-                joined.unite((0, both[0]), (1, both[1]))
+        for both in _likely(votes, _FALSE_VOTES):
+            joined.unite((0, both[0]), (1, both[1]))
+        flows = [sample.flow_list() for sample in self.samples]
         found: dict[tuple[int, int], Group] = defaultdict(Group)
-        for anchor in anchors:
-            root = joined.root((0, self._of(anchor)[0]))
-            if root == joined.root((1, self._of(anchor)[1])):
+        for flow_a, flow_b, toward in dict.fromkeys(
+            (x.flow_a, x.flow_b, x.toward) for x in anchors
+        ):
+            root = joined.root((0, self.places[0][flow_a][0]))
+            if root == joined.root((1, self.places[1][flow_b][0])):
                 group = found[root]
-                group.add(0, self.samples[0].flow_list()[anchor.flow_a].name, anchor.toward)
-                group.add(1, self.samples[1].flow_list()[anchor.flow_b].name, anchor.toward)
+                group.add(0, flows[0][flow_a].name, toward)
+                group.add(1, flows[1][flow_b].name, toward)
         return list(found.values())
 
     def further(self, found: Pairing) -> list[Anchor]:
@@ -415,6 +426,21 @@ class _Ways:
                     toward = 1 if near[0][0] >= common else -1
                     extra.append(_anchor(sight, near[0][1])._replace(toward=toward))
         return extra
+
+
+def _likely(votes: Counter[tuple[int, int]], share: float) -> list[tuple[int, int]]:
+    """Return the pairs of conversations that are not by far outvoted on both sides: a relay's port
+    may serve many, and a client may change its own.
+    """
+    most: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+    for both, count in votes.items():
+        for capture in (0, 1):
+            most[capture][both[capture]] = max(most[capture][both[capture]], count)
+    return [
+        both
+        for both, count in votes.items()
+        if count >= share * min(most[0][both[0]], most[1][both[1]])
+    ]
 
 
 class _Sets:

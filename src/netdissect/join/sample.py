@@ -17,6 +17,8 @@ __all__ = ["MAX_SAMPLED", "MAX_SIGHTS", "Flow", "FlowName", "Sample", "Sight", "
 
 MAX_SAMPLED = 65_536
 """Names kept of one capture; beyond, half of them are left out, the same half in the other one."""
+MAX_CHOSEN = 16_384
+"""Names among those that are not of the first packets of a flow."""
 MAX_SIGHTS = 64
 """Sights kept of one name; further ones are counted only, but for the first packets of a flow."""
 MAX_ALL_SIGHTS = 400_000
@@ -88,6 +90,8 @@ class Sample:
     """(frame, time) of its first and its last frame."""
     kept: int = 0
     """Sights kept beside the first of each name."""
+    chosen: int = 0
+    """Names that are not of the first packets of a flow."""
     mask: int = 0
     """Names are in the sample whose number has none of these bits."""
     jumps: list[tuple[int, int]] = field(default_factory=list)
@@ -101,17 +105,19 @@ class Sample:
 
     def halve(self) -> None:
         """Leave half of the names out; the first ones of each flow stay while there is room."""
-        while len(self.counts) > MAX_SAMPLED // 2 and self.mask < _ALL:
-            self.mask = self.mask * 2 + 1
-            self._forget(
-                [
-                    name
-                    for name, number in self.choices.items()
-                    if number >= 0 and number & self.mask
-                ]
-            )
+        while self.mask < _ALL and (
+            self.chosen > MAX_CHOSEN // 2 or len(self.counts) > MAX_SAMPLED // 2
+        ):
+            self.thin(self.mask * 2 + 1)
         if len(self.counts) > MAX_SAMPLED // 2:
             self._forget(list(self.counts)[MAX_SAMPLED // 2 :])
+
+    def thin(self, mask: int) -> None:
+        """Leave out the names whose number has any of these bits, but for the first of a flow."""
+        self.mask = mask
+        choices = self.choices
+        self._forget([name for name, n in choices.items() if n >= 0 and n & mask])
+        self.chosen = sum(number >= 0 for number in choices.values())
 
     def _forget(self, names: list[int]) -> None:
         for name in names:
@@ -216,7 +222,8 @@ class _Sampler:
         sample.counts[name] = 1
         sample.choices[name] = number
         sample.sights[name] = [(packet[1], packet[2], flow.number)]
-        if len(sample.counts) > MAX_SAMPLED:
+        sample.chosen += number >= 0
+        if len(sample.counts) > MAX_SAMPLED or sample.chosen > MAX_CHOSEN:
             sample.halve()
 
     def _new_flow(self, key: FlowName, time_ns: int) -> Flow | None:

@@ -13,10 +13,13 @@ from netdissect.model.joined import Burst, Fate, WayReport
 from netdissect.track.ceiling import SECOND_NS, Second, ceiling_of
 from netdissect.track.reservoir import RttReservoir
 
-__all__ = ["MAX_BURSTS", "add_up"]
+__all__ = ["EVER", "MAX_BURSTS", "add_up"]
 
 MAX_BURSTS = 10
 """Runs of lost datagrams that are listed, the longest; all are counted."""
+
+EVER: Final = (-(1 << 62), 1 << 62)
+"""A window that holds all times."""
 
 MAX_SECONDS = 3600
 """Seconds of a direction in which a limit of its rate is looked for."""
@@ -25,9 +28,13 @@ _HEAD: Final = 60
 """Seconds before the first datagram that is looked at: the other capture may begin earlier."""
 _COLUMNS: Final = 4
 
+_DELIVERED: Final = int(Fate.DELIVERED)
+_LOST: Final = int(Fate.LOST)
+_ARRIVED: Final = int(Fate.ARRIVED)
+_COPY: Final = int(Fate.COPY)
+_APPEARED: Final = int(Fate.APPEARED)
 _SENT: Final = {
-    int(Fate.DELIVERED): "delivered",
-    int(Fate.LOST): "lost",
+    _LOST: "lost",
     int(Fate.OUTSIDE): "outside",
     int(Fate.UNSEEN): "unseen",
     int(Fate.DOUBTFUL): "doubtful",
@@ -65,11 +72,22 @@ class _Way:
 
 
 def add_up(
-    tables: tuple[FateTable, FateTable], lanes: list[Lane], groups: int
+    tables: tuple[FateTable, FateTable],
+    lanes: list[Lane],
+    groups: int,
+    window: tuple[int, int] = EVER,
 ) -> list[tuple[WayReport, WayReport]]:
     """Return, per group, what travels from the first capture to the second and back; also flag
     what came out of order.
+
+    Args:
+        tables: what became of each frame.
+        lanes: the flows compared.
+        groups: how many groups they are in.
+        window: (from, to), common time: only what was sent then is counted.
+
     """
+    start, end = window
     ways = [(_Way(WayReport(0)), _Way(WayReport(1))) for _ in range(groups)]
     for capture in (0, 1):
         table, other = tables[capture], tables[1 - capture]
@@ -78,9 +96,10 @@ def add_up(
             sender = 0 if lane.toward > 0 else 1
             way = ways[lane.group][sender]
             if sender == capture:
-                _sent(way, frame, row)
+                if start <= row[5] <= end:
+                    _sent(way, frame, row)
             else:
-                _arrived(way, table, other, frame, row)
+                _arrived(way, table, other, frame, row, window)
         for pair in ways:
             for lane_number in list(pair[capture].runs):
                 _end_run(pair[capture], lane_number)
@@ -91,14 +110,17 @@ def _sent(way: _Way, frame: int, row: tuple[int, int, int, int, int, int]) -> No
     fate, flags, _, lane, _, common = row
     report = way.report
     report.sent += 1
-    name = _SENT[fate]
-    setattr(report, name, getattr(report, name) + 1)
+    if fate == _DELIVERED:
+        report.delivered += 1
+    else:
+        name = _SENT[fate]
+        setattr(report, name, getattr(report, name) + 1)
     report.ambiguous += flags & AMBIGUOUS
     at = way.second(common)
     if at is not None:
         way.seconds[at] = way.seconds[at] or frame
-        way.seconds[at + 2] += fate == Fate.LOST
-    if fate == Fate.LOST:
+        way.seconds[at + 2] += fate == _LOST
+    if fate == _LOST:
         run = way.runs.get(lane)
         if run is None:
             way.runs[lane] = [frame, frame, 1, common, common]
@@ -129,23 +151,27 @@ def _arrived(
     other: FateTable,
     frame: int,
     row: tuple[int, int, int, int, int, int],
+    window: tuple[int, int],
 ) -> None:
     fate, _, _, _, partner, common = row
     report = way.report
-    report.arrived += 1
-    if fate == Fate.COPY:
-        report.copies += 1
+    sent = other.row(partner) if partner else row
+    inside = window[0] <= sent[5] <= window[1]
+    report.arrived += inside
+    if fate == _COPY:
+        report.copies += inside
         return
-    if fate != Fate.ARRIVED:
-        report.appeared += fate == Fate.APPEARED
+    if fate != _ARRIVED:
+        report.appeared += inside and fate == _APPEARED
         return
-    sent = other.row(partner)
     lane = sent[3]
     if partner < way.newest.get(lane, 0):
-        report.reordered += 1
+        report.reordered += inside
         table.flag(frame, REORDERED)
     else:
         way.newest[lane] = partner
+    if not inside:
+        return
     delay = common - sent[5]
     at = way.second(common)
     if at is not None:

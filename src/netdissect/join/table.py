@@ -5,7 +5,7 @@ file without a name. So memory does not grow with a capture.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from struct import Struct
 from tempfile import TemporaryFile
 from typing import IO, Final, TypeAlias
@@ -88,6 +88,26 @@ class FateTable:
             row: TableRow = unpack(self._octets, frame * size)
             if row[0]:
                 yield frame, row
+
+    def of(self, fates: Container[int]) -> Iterator[tuple[int, TableRow]]:
+        """Yield (frame, row) of those of which one of these became, in order."""
+        size = _RECORD.size
+        octets = self._octets
+        for frame in range(1, self.frames + 1):
+            if octets[frame * size] in fates:
+                yield frame, self.row(frame)
+
+    def count(self, fate: int) -> int:
+        """Return of how many frames this became."""
+        return self._octets[:: _RECORD.size].count(fate)
+
+    def compared(self) -> int:
+        """Return how many frames were compared."""
+        return self.frames + 1 - self.count(0)
+
+    def kind(self, frame: int) -> int:
+        """Return what became of a frame, from 1; of one that does not exist 0."""
+        return self._octets[frame * _RECORD.size] if 0 < frame <= self.frames else 0
 
     def close(self) -> None:
         """Free the file."""

@@ -119,7 +119,8 @@ class Port(Taker):
         self.connection = connection
         self.direction = direction
         self.protocol = protocol
-        watched = observer is not None or connection.recorder is not None
+        recorder = connection.recorder
+        watched = observer is not None or (recorder is not None and not recorder.units_only)
         plain = flow.transport == "udp" and not watched
         self.scan = (protocol.brief if plain else None) or protocol.scan
 

@@ -11,8 +11,8 @@ from netdissect.model.joined import JoinReport
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import UnitRecord
 from netdissect.plot.chart import Chart
-from netdissect.plot.charts import LOCAL_NOTE, charts
-from netdissect.plot.history import took_ms
+from netdissect.plot.charts import LOCAL_NOTE, Wanted, charts
+from netdissect.plot.history import History, took_ms
 from netdissect.plot.markup import Html, join, tag
 from netdissect.render.units import dialect_text, duration
 from netdissect.report import frame, joined, ladder, tables
@@ -31,6 +31,7 @@ _MARKS = 3000
 _FEW_MARKS = 700
 _FEW_UNITS = 50
 """Messages that each of several connections lists."""
+_NEVER_NS: Final = 1 << 62
 _MAX_PARTS = 24
 """Connections with a part of their own at most."""
 
@@ -156,7 +157,7 @@ def _search(name: str, example: str) -> Html:
 def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> Html:
     """Return everything about one connection."""
     report, history = subject.report, subject.history
-    zero = report.first_time_ns
+    zero, span = report.first_time_ns, capture.span(subject)
     name = str(report.connection)
     found = [] if history is None else history.findings
     table = tables.findings(report, found, capture.codes, zero)
@@ -164,12 +165,12 @@ def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> 
     sections = [
         _verdict(subject, folded=folded),
         tables.tiles(subject, f"ladder-{name}" if story else None),
-        _plots(subject, name, folded=folded),
+        _plots(subject, name, Wanted(None, *span), folded=folded),
     ]
     if table is not None:
         box = tag("div", table, class_="scroll", tabindex="0", role="group", aria_label="Findings")
         sections.append(tag("section", tag("h2", "Findings"), box, id=f"findings-{name}"))
-    units = [] if history is None else history.slowest()[: _FEW_UNITS if folded else None]
+    units = [] if history is None else _within(history, span)[: _FEW_UNITS if folded else None]
     if units:
         total = sum(space.units for space in report.spaces)
         title = "Messages, slowest first"
@@ -217,8 +218,20 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
     )
 
 
-def _plots(subject: Subject, name: str, *, folded: bool) -> Html | None:
-    found = list(_charts(subject))
+def _within(history: History, span: tuple[int | None, int | None]) -> list[UnitRecord]:
+    """Return the slowest units of which a copy was sent in a span."""
+    zero = history.first_ns or 0
+    low = zero if span[0] is None else zero + span[0]
+    high = _NEVER_NS if span[1] is None else zero + span[1]
+    return [
+        unit
+        for unit in history.slowest()
+        if any(low <= copy.time_ns <= high for copy in unit.copies)
+    ]
+
+
+def _plots(subject: Subject, name: str, asked: Wanted, *, folded: bool) -> Html | None:
+    found = list(_charts(subject, asked))
     if not found:
         return None
     most = _FEW_MARKS if folded else _MARKS
@@ -230,23 +243,24 @@ def _plots(subject: Subject, name: str, *, folded: bool) -> Html | None:
                id=f"plots-{name}")  # fmt: skip
 
 
-def _charts(subject: Subject) -> Iterator[Chart]:
-    """Yield the pictures that are worth their room: both ways until acknowledged, numbers around
-    the slowest unit, rates, and silences and snapshots where there are any.
+def _charts(subject: Subject, asked: Wanted) -> Iterator[Chart]:
+    """Yield the pictures that are worth their room, of the span asked for: both ways until
+    acknowledged, numbers around the slowest unit, rates, and silences and snapshots where there
+    are any.
     """
     history = subject.history
     if history is None:
         return
-    acks = charts("acks", history)
+    acks = charts("acks", history, asked)
     yield from [chart for chart in acks if LOCAL_NOTE not in chart.notes] or acks
     way = Direction.C2S if subject.worst is None else Direction(subject.worst.direction)
     space = None if subject.worst is None else subject.worst.space
     for chart in charts("seq", history):
         if chart.direction == way and space is not None and chart.said.startswith(space):
             yield chart
-    yield from charts("rate", history)
-    yield from charts("snapshots", history)
-    yield from (chart for chart in charts("gaps", history) if chart.bands)
+    yield from charts("rate", history, asked)
+    yield from charts("snapshots", history, asked)
+    yield from (chart for chart in charts("gaps", history, asked) if chart.bands)
 
 
 def _story(subject: Subject, zero: int, *, redact: bool) -> Html | None:

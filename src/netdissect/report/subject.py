@@ -58,6 +58,10 @@ class Capture:
     """All connections."""
     endings: Mapping[str, int]
     """`Ending.how` -> how many connections ended so."""
+    part: tuple[int | None, int | None] = (None, None)
+    """(from, to) of what the plots show and of the messages listed, ns since its first frame; None
+    = open.
+    """
     join: JoinReport | None = None
     """What a second capture tells beside this one."""
     delays: Sequence[Chart] = ()
@@ -66,3 +70,12 @@ class Capture:
     """Datagrams of no known protocol."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Bounds that were hit."""
+
+    def span(self, subject: Subject) -> tuple[int | None, int | None]:
+        """Return the part of it in the time of a connection."""
+        since = subject.report.first_time_ns - (self.info.first_time_ns or 0)
+        start, end = self.part
+        return (
+            None if start is None else max(0, start - since),
+            None if end is None else end - since,
+        )

@@ -213,8 +213,8 @@ class CarriedSpace(Space):
 
     def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""
-        record = entry.record
-        if record is not None:
+        record, recorder = entry.record, self.recorder
+        if record is not None and recorder is not None and not recorder.units_only:
             carried = record.extra.setdefault("carried_by", [])
             if len(carried) < MAX_LISTED:
                 carried.append(self._by.wire_of(entry.content))

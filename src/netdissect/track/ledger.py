@@ -18,7 +18,7 @@ from netdissect.track.feedback import Feedback, Quality
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness, waits
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import Scribe, SpaceScribe, note_dropped
+from netdissect.track.recorder import Placed, Scribe, SpaceScribe, note_dropped
 from netdissect.track.reservoir import RttReservoir
 
 __all__ = [
@@ -106,7 +106,7 @@ _MS: Final = 1_000_000
 _WHERE: Final = {True: "sender", False: "receiver", None: "unknown"}
 
 
-class Ledger:
+class Ledger(Placed):
     """Counts, open units and memory of one space in one direction."""
 
     __slots__ = (
@@ -114,12 +114,12 @@ class Ledger:
         "_keeps", "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_never_before",
         "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays", "_try_quality",
         "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier", "covered", "current",
-        "delay_ns", "direction", "disorder", "duplicates", "far_delay_ns", "feedback",
+        "disorder", "duplicates", "far_delay_ns", "feedback",
         "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "held_ns",
         "in_stream", "last", "lateness", "max_copies", "missing", "on_answer", "on_sight",
         "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain",
-        "reach", "receiver_near", "recorder", "renewed", "retransmissions", "rtt", "rule",
-        "sender_near", "skipped", "soonest_ns", "spent_ns", "started", "unacked", "units",
+        "reach", "recorder", "renewed", "retransmissions", "rtt", "skipped",
+        "soonest_ns", "spent_ns", "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -175,7 +175,6 @@ class Ledger:
         """Where its sender had forgotten the connection first."""
         self.feedback: Feedback | None = None
         self.delay_ns = 0
-        """Resend delay that the sender works with now; 0 without a timer."""
         self.guard_ns = 0
         """Copies closer than this are the network's."""
         self.soonest_ns = self.far_delay_ns = 0
@@ -200,10 +199,7 @@ class Ledger:
         """True once the other direction has a datagram in the capture."""
         self.in_stream = False
         """True over TCP, which hands no byte on twice: every further copy is the sender's."""
-        self.sender_near: bool | None = None
-        """True: no network lies between the sender and the capture; None: not known."""
-        self.receiver_near: bool | None = None
-        """True: no network lies between the capture and the receiver; None: not known."""
+        self.sender_near = self.receiver_near = None
         self._beside: list[tuple[str, int, int, str, dict[str, Any]]] = []
         """Findings that hold only next to the receiver, while that may still turn out."""
         self.placed_for_good = False

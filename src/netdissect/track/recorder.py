@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
@@ -22,6 +22,7 @@ __all__ = [
     "MAX_COPIES",
     "MAX_GAPS",
     "MAX_PENDING",
+    "Placed",
     "Recorder",
     "Scribe",
     "SpaceScribe",
@@ -46,7 +47,9 @@ HOLD_NS: Final = 60_000_000_000
 class Recorder:
     """Records of all connections, in order of time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, units_only: bool = False) -> None:
+        self.units_only = units_only
+        """True where neither events nor the types of units are wanted: that costs less."""
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
         self.findings: dict[int, Findings] = {}
         """Connection that is open -> where it is told that a record left too early."""
@@ -55,7 +58,7 @@ class Recorder:
         """Return what records a connection; `findings` takes where its bounds are told."""
         if findings is not None:
             self.findings[connection] = findings
-        return Scribe(connection, self.pending, self.findings)
+        return Scribe(connection, self.pending, self.findings, units_only=self.units_only)
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the records that may leave, in order."""
@@ -87,15 +90,19 @@ class Recorder:
 class Scribe:
     """Records one connection."""
 
-    __slots__ = ("_findings", "connection", "pending", "touched")
+    __slots__ = ("_findings", "connection", "pending", "touched", "units_only")
 
     def __init__(
         self,
         connection: int,
         pending: deque[UnitRecord | ConnectionEvent],
         findings: dict[int, Findings],
+        *,
+        units_only: bool,
     ) -> None:
         self._findings = findings
+        self.units_only = units_only
+        """As in `Recorder`."""
         self.connection = connection
         self.pending = pending
         """Where records wait, with those of all connections."""
@@ -119,7 +126,8 @@ class Scribe:
         record = ConnectionEvent(
             self.connection, event, time_ns, frame, direction, text, data or {}
         )
-        self.pending.append(record)
+        if not self.units_only:
+            self.pending.append(record)
         return record
 
     def open(
@@ -152,23 +160,32 @@ class Scribe:
         return further
 
 
-class Placed(Protocol):
-    """What a record tells of its space."""
+class Placed:
+    """What a record tells of its space. A class, not a protocol: compiled, attributes of a protocol
+    are looked up by name.
+    """
+
+    __slots__ = ("delay_ns", "direction", "receiver_near", "rule", "sender_near")
 
     direction: int
     rule: SpaceRule
     sender_near: bool | None
+    """True: no network lies between the sender and the capture; None: not known."""
     receiver_near: bool | None
+    """True: no network lies between the capture and the receiver; None: not known."""
     delay_ns: int
+    """Resend delay that the sender works with now; 0 without a timer."""
 
 
 class SpaceScribe:
     """Records the units of one space in one direction."""
 
-    __slots__ = ("_gaps", "_order", "_parent", "_records", "_untold")
+    __slots__ = ("_gaps", "_order", "_parent", "_records", "_untold", "units_only")
 
     def __init__(self, parent: Scribe) -> None:
         self._parent = parent
+        self.units_only = parent.units_only
+        """As in `Recorder`."""
         self._records: dict[int, UnitRecord] = {}
         self._order = 0
         self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
