@@ -52,6 +52,12 @@ def memory(pid: int) -> int:
     return 0
 
 
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds that the process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def latencies(terminal: int, key: bytes, count: int) -> list[float]:
     """Return how long each key waited for the first byte of its answer, seconds, sorted."""
     found = []
@@ -77,7 +83,8 @@ def main() -> None:
         seen = b""
         while "▌".encode() not in seen and time.perf_counter() - began < 60:
             seen += os.read(terminal, 1 << 16)
-        print(f"first rows {time.perf_counter() - began:.2f} s", flush=True)
+        took = time.perf_counter() - began
+        print(f"first rows {took:.2f} s, {cpu_s(pid):.2f} CPU-s", flush=True)
         os.write(terminal, b"2")
         for name, key in (("j", b"j"), ("PgDn", b"\x1b[6~")):
             found = latencies(terminal, key, KEYS)

@@ -14,7 +14,7 @@ from netdissect.render.console import Line, fit_end
 from netdissect.render.diagnose import loss_text
 from netdissect.render.timeline import ruler
 from netdissect.render.tree import SEVERITY_LETTERS
-from netdissect.render.units import Clock, dialect_text, duration
+from netdissect.render.units import Clock, dialect_text, duration, seen_at
 
 __all__ = ["SORTS", "Connections", "answer", "deciding_frame", "lanes"]
 
@@ -141,7 +141,7 @@ def answer(report: ConnectionReport, clock: Clock, width: int) -> list[Line]:
             say(found.settles, "dim")
         there, back = (loss_text(part) for part in found.loss)
         path = "?" if found.lag.path_ms is None else duration(found.lag.path_ms)
-        say(f"Loss → {there}, ← {back}; round trip {path}; seen at {report.vantage}.", "dim")
+        say(f"Loss → {there}, ← {back}; round trip {path}; {seen_at(report.vantage)}.", "dim")
     said = ", ".join(f"{count} {label}" for label, count in report.anomalies.items() if count)
     say(f"{dialect_text(report.dialects)} {report.transport}; findings: {said or 'none'}", "dim")
     return lines

@@ -23,6 +23,7 @@ from netdissect.render.units import (
     octets,
     percent,
     rtt_range,
+    seen_at,
     share,
 )
 
@@ -224,7 +225,7 @@ def connection_brief(screen: Screen, report: ConnectionReport, clock: Clock) -> 
         (report.state, _STATE_STYLES.get(report.state, "")),
         (f"  {_ending(report).removeprefix(f'{report.state}, ')}", ""),
         (f"  from {clock.show(report.first_time_ns)} for {lasted}", "dim"),
-        (f", seen at {report.vantage}{incomplete}", "dim"),
+        (f", {seen_at(report.vantage)}{incomplete}", "dim"),
     ]
     if report.diagnosis is not None:
         yield from brief_lines(report.diagnosis)

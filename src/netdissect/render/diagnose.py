@@ -10,7 +10,7 @@ from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
 from netdissect.render.safe import safe
-from netdissect.render.units import Clock, arrow_of, dialect_text, duration, percent
+from netdissect.render.units import Clock, arrow_of, dialect_text, duration, percent, seen_at
 
 __all__ = ["HANG", "brief_lines", "loss_text", "show_diagnoses"]
 
@@ -71,7 +71,7 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
         (f"c{report.connection}  ", "title"),
         (dialect_text(report.dialects), "protocol"),
         (f"  {client} → {server} {report.transport}", ""),
-        (f", seen at {report.vantage}", "dim"),
+        (f", {seen_at(report.vantage)}", "dim"),
     ]
 
 

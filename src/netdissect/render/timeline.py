@@ -5,7 +5,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, Copy, UnitRecord
@@ -205,8 +205,8 @@ def show_items(
             screen.line((_header(several=several), "dim"), cut=True)
         who = f"c{item.connection:<3} " if several else ""
         if isinstance(item, UnitRecord):
-            for line in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
-                _put(screen, line, len(who))
+            for row in _unit(item, clock, who, UNLIMITED if screen.wide else _TYPE_COLUMNS):
+                _put(screen, row, len(who))
         else:
             screen.line(*_event(item, clock, who), cut=True)
         shown += 1
@@ -220,14 +220,22 @@ def _header(*, several: bool) -> str:
     )
 
 
-def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[Line]:
+class _Row(NamedTuple):
+    """One line of a unit."""
+
+    line: Line
+    details: Sequence[tuple[str, str]] = ()
+    """What may be left out where there is no room for it, the last first."""
+
+
+def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterator[_Row]:
     first = unit.copies[0] if unit.copies else None
     sent = clock.show(first.time_ns) if first else "not seen"
     text, style = _OUTCOMES.get(unit.outcome, (unit.outcome, ""))
     if unit.outcome == "unacked" and _by_design(unit):
         text, style = "x not acked, not repeated by design", "warn"
     again = len(unit.copies) > 1
-    line: Line = [
+    line = [
         (who, "dim"),
         (f"{sent:>11}  ", "time"),
         (f"{arrow_of(unit.direction)} ", direction_style(unit.direction)),
@@ -241,9 +249,10 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
         line.append((f" {_letter(unit)}#{unit.acked_frame}", "frame"))
     if unit.delivered_order is not None and unit.delivered_order != unit.seq and again:
         line.append((f" delivered {unit.delivered_order}.", "dim"))
+    fate = []
     if first is not None and first.fate is not None:
-        line.append((f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim"))
-    yield line
+        fate = [(f"; {_fate(first)}", "bad" if first.fate == "lost" else "dim")]
+    yield _Row(line, fate)
     for index, copy in enumerate(unit.copies[1:], start=1):
         yield _copy(unit, copy, unit.copies[index - 1], who)
     if (
@@ -252,7 +261,7 @@ def _unit(unit: UnitRecord, clock: Clock, who: str, type_columns: int) -> Iterat
         and first
     ):
         due = seconds(unit.next_resend_due_ns - first.time_ns)
-        yield [(f"{who}{'':>13}  next resend was due at +{due} s, not seen", "dim")]
+        yield _Row([(f"{who}{'':>13}  next resend was due at +{due} s, not seen", "dim")])
 
 
 def _took(unit: UnitRecord) -> str:
@@ -283,11 +292,11 @@ def _fate(copy: Copy) -> str:
     }.get(copy.fate or "", copy.fate or "")
 
 
-def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> Line:
+def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> _Row:
     first = unit.copies[0]
     kind = {"retransmission": ("» again", "resend"), "duplicate": ("○ copy", "duplicate")}
     text, style = kind.get(copy.kind, (copy.kind, ""))
-    line: Line = [
+    line = [
         (f"{who}{'':>13}", ""),
         (f"{text} ", style),
         (f"{_letter(unit)}#{copy.frame}", "frame"),
@@ -307,24 +316,23 @@ def _copy(unit: UnitRecord, copy: Copy, before: Copy, who: str) -> Line:
     elif copy.basis != "observed":
         details.append(copy.basis)
     bad = copy.fate == "lost"
-    for place, text in enumerate(details):
-        line.append((_MORE[not place] + text, "bad" if bad and not place else "dim"))
-    return line
+    more = [
+        (("; " if place else "  ") + text, "bad" if bad and not place else "dim")
+        for place, text in enumerate(details)
+    ]
+    return _Row(line, more)
 
 
-_MORE = ("; ", "  ")
-"""What stands before a further detail, and before the first one."""
-
-
-def _put(screen: Screen, line: Line, indent: int) -> None:
+def _put(screen: Screen, row: _Row, indent: int) -> None:
     """Print a line without the last of its details that do not fit; what is bad of those gets a
     line of its own.
     """
-    kept = line
-    while kept[-1][0].startswith(_MORE) and sum(cells(text) for text, _ in kept) > screen.width:
-        kept = kept[:-1]
+    kept = [*row.line, *row.details]
+    least = len(row.line)
+    while len(kept) > least and sum(cells(text) for text, _ in kept) > screen.width:
+        kept.pop()
     screen.line(*kept, cut=True)
-    for text, style in line[len(kept) :]:
+    for text, style in row.details[len(kept) - least :]:
         if style == "bad":
             screen.line((" " * (indent + 13), ""), (text.lstrip("; "), style), cut=True)
 
@@ -385,4 +393,4 @@ def show_timeline(
 
 def unit_lines(unit: UnitRecord, clock: Clock) -> Iterator[Line]:
     """Yield the line of a unit, below it one for each further copy."""
-    return _unit(unit, clock, "", _TYPE_COLUMNS)
+    return ([*row.line, *row.details] for row in _unit(unit, clock, "", _TYPE_COLUMNS))

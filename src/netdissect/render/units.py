@@ -15,6 +15,7 @@ __all__ = [
     "octets",
     "percent",
     "rtt_range",
+    "seen_at",
     "share",
 ]
 
@@ -33,6 +34,11 @@ def direction_style(direction: int | None) -> str:
 def arrow_of(direction: int | None) -> str:
     """Return the arrow of a direction, from the client on the left to the server on the right."""
     return " " if direction is None else "→" if direction == Direction.C2S else "←"
+
+
+def seen_at(vantage: str) -> str:
+    """Return where a capture was taken."""
+    return f"seen at {'a place that cannot be told' if vantage == 'unknown' else vantage}"
 
 
 def dialect_text(dialects: tuple[str, str]) -> str:
