@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from scapy.fields import ConditionalField
 
 from netdissect.dissect import steps
+from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.engine import layer_module
 from netdissect.dissect.names import layers_of
 from netdissect.dissect.scope import Scope
+from netdissect.dissect.walker import Walker, own_value
 from netdissect.layers import PROTOCOLS
-from netdissect.layers.base import READ_FAULTS
+from netdissect.layers.base import READ_FAULTS, Layer
 from netdissect.layers.fields import FieldFault, Varint
 from netdissect.model.dissection import FieldNode
 from netdissect.wire.varint import TEEWORLDS
@@ -91,3 +93,32 @@ def test_what_is_shown_is_made_once_and_can_be_replaced() -> None:
     node.shower, node.raw = str, 3
     node.display = "other"
     assert node.display == "other"
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=25)
+@given(data=st.binary(min_size=1, max_size=12), start=st.integers(0, 40))
+def test_the_walker_reads_by_itself_what_the_step_reads(
+    protocol: str, data: bytes, start: int
+) -> None:
+    for layer in layers_of(layer_module(protocol)):
+        for step in steps.plan_of(layer).steps:
+            value = own_value(step, data, start) if step.how > steps.USUAL else None
+            if value is not None:
+                assert (value, start + step.size) == step.read(data, start, Known())
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_byte_that_was_read_before_says_the_same_again(protocol: str) -> None:
+    def told(layer: type[Layer], octet: int) -> str:
+        walker = Walker(Catalogue(layer_module(protocol).CODES))
+        node, _, used = walker.walk(layer, bytes((octet, 1)))
+        (leaf,) = node.children
+        return repr((leaf.value, leaf.display, leaf.bit_length, used, walker.annotations))
+
+    found = [field for field in fields_of(protocol) if type(field).getfield is Varint.getfield]
+    for field in found[::4]:
+        layer = type("One", (Layer,), {"name": "one", "fields_desc": [field]})
+        first = [told(layer, octet) for octet in range(256)]
+        assert [told(layer, octet) for octet in range(256)] == first
+        assert any(value is not None for value in steps.plan_of(layer).steps[0].usual)

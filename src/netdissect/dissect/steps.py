@@ -27,7 +27,10 @@ from netdissect.layers.fields import (
 )
 from netdissect.wire.varint import VarintError
 
-__all__ = ["EMBEDDED", "ITEMS", "LEAF", "PACKET", "PADDING", "Plan", "Step", "plan_of"]
+__all__ = [
+    "EMBEDDED", "HIGH_FIRST", "ITEMS", "LEAF", "PACKET", "PADDING", "USUAL", "Plan", "Step",
+    "plan_of",
+]  # fmt: skip
 
 _OURS: Final = ("netdissect.", "scapy.")
 MAX_LAYERS = 4096
@@ -44,6 +47,17 @@ EMBEDDED: Final = 3
 PACKET: Final = 4
 """A layer, as a field of Scapy's own holds it."""
 
+ASKED: Final = 0
+"""Read by its step."""
+USUAL: Final = 1
+"""A number of variable length: one byte tells it where that is all of it."""
+LOW_FIRST: Final = 2
+"""Bits, the least significant one first, or bytes in that order."""
+HIGH_FIRST: Final = 3
+"""Bits, the most significant one first, or bytes in that order."""
+_WORD: Final = 32
+"""Bits of a number at most that the walker reads by itself: with those around it, a word."""
+
 _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
 """(bytes of the layer, bit position, fields read so far) -> (value, bit behind it)."""
 _Rule: TypeAlias = Callable[[Any], Any]
@@ -53,8 +67,9 @@ _Rule: TypeAlias = Callable[[Any], Any]
 class Step:
     """One field of a layer, ready to be read."""
 
-    __slots__ = ("condition", "display", "field", "findings", "kind", "late", "name", "plain",
-                 "private", "read", "short", "shown")  # fmt: skip
+    __slots__ = ("condition", "display", "field", "findings", "how", "kind", "late", "name",
+                 "plain", "private", "read", "short", "shown", "signed", "size", "usual",
+                 "whole")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -82,6 +97,13 @@ class Step:
         usual = isinstance(inner, Varint) and type(inner).findings is Varint.findings
         self.short: bool = usual or getattr(inner, "one_octet_is_fine", False)
         """Whether nothing is where it takes one byte."""
+        self.how, self.size, self.whole = _how(inner)
+        """Whether the walker reads it by itself where it is not cut short: how, how many bits of
+        it, and the bits of a position that must be 0 for that.
+        """
+        self.signed = self.how == LOW_FIRST and bool(getattr(inner, "signed", False))
+        self.usual: list[int | None] = [None] * (256 if self.how == USUAL else 0)
+        """By its first byte: the number that was all of it, where nothing was found on that."""
         self.private: str = getattr(innermost(inner), "private", "")
         """What it holds that a shared capture should not."""
 
@@ -128,6 +150,22 @@ def _kind(field: Any) -> int:
 
 
 # -- reading ---------------------------------------------------------------------------------------
+
+
+def _how(field: Any) -> tuple[int, int, int]:
+    """Return how the walker reads a field by itself, bits of it, bits of its place that are 0."""
+    method, converts = type(field).getfield, _converter(field) is not None
+    if hasattr(field, "reader"):
+        return ASKED, 0, 0
+    if method is Varint.getfield:
+        return USUAL, 8, 7
+    if method is LsbBits.getfield:
+        return (LOW_FIRST if field.size <= _WORD else ASKED), field.size, 0
+    if method is BitField.getfield and not field.rev and not converts:
+        return (HIGH_FIRST if 0 < field.size <= _WORD else ASKED), field.size, 0
+    if method is Field.getfield and not converts and str(field.fmt)[1:] in ("B", "H", "I"):
+        return (LOW_FIRST if field.fmt[0] == "<" else HIGH_FIRST), 8 * field.sz, 7
+    return ASKED, 0, 0
 
 
 def _reader(field: Any) -> _Read:  # noqa: PLR0911 - one a kind

@@ -12,16 +12,27 @@ from typing import Any, Final, TypeAlias
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.scope import Scope
-from netdissect.dissect.steps import EMBEDDED, ITEMS, PADDING, Plan, Step, plan_of
+from netdissect.dissect.steps import (
+    EMBEDDED,
+    HIGH_FIRST,
+    ITEMS,
+    PADDING,
+    USUAL,
+    Plan,
+    Step,
+    plan_of,
+)
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import OCTETS, Dissection, FieldNode, MessageView
+from netdissect.model.native import i64
 
-__all__ = ["Walker", "node_fields", "node_value"]
+__all__ = ["Walker", "node_fields", "node_value", "own_value"]
 
 Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
+_OCTET: Final = 8
 SUMMARY_FIELDS: Final = 6
 """Fields of one message that a one-line summary shows at most."""
 _NOT_IN_SUMMARY: Final = frozenset({"type_id", "padding", "trailing"})
@@ -168,7 +179,12 @@ class Walker:
             else:
                 used = self._packet(step.field, rest, node, scope, offset, depth)
             return position + 8 * used
-        value, end = step.read(data, position, scope)
+        value = own_value(step, data, position) if step.how else None
+        usual = value is not None and step.how == USUAL
+        if value is None:
+            value, end = step.read(data, position, scope)
+        else:
+            end = position + step.size
         scope[step.name] = value
         if value is None:
             return end
@@ -177,17 +193,26 @@ class Walker:
             self._padding(value, node, offset, length)
             return end
         plain = value if step.plain is None else step.plain(value)
-        leaf = FieldNode(step.shown, plain, offset, length, "", None, self._buffer)
+        leaf = FieldNode(step.shown, plain, offset, length, buffer=self._buffer)
         leaf.private = step.private
         if step.late:
             leaf.shower, leaf.raw = step.display, value
         else:
             leaf.display = step.display(value)
         node.children.append(leaf)
-        if step.findings is not None and not (step.short and length == 8):  # noqa: PLR2004 - bits
-            for code, message in step.findings(value, data[position >> 3 : end >> 3]):
-                self.note(code, message, offset, length)
+        if not usual and (step.how == USUAL or step.findings is not None):
+            self._remarks(step, value, data[position >> 3 : end >> 3], offset, length)
         return end
+
+    def _remarks(self, step: Step, value: Any, raw: bytes, offset: int, length: int) -> None:
+        """Note what is found on a value and its bytes."""
+        fine = True
+        if step.findings is not None and not (step.short and length == _OCTET):
+            for code, message in step.findings(value, raw):
+                self.note(code, message, offset, length)
+                fine = False
+        if fine and step.how == USUAL and length == _OCTET:
+            step.usual[raw[0]] = value
 
     def _packet(
         self,
@@ -325,6 +350,48 @@ class Walker:
         )
 
 
+def own_value(step: Step, data: bytes, position: int) -> Any:
+    """Return the value of a field whose step need not be asked; None where it must."""
+    if position & step.whole or position + step.size > 8 * len(data):
+        return None
+    if step.how == USUAL:
+        return step.usual[data[position >> 3]]
+    at: i64 = position
+    size: i64 = step.size
+    if step.how == HIGH_FIRST:
+        return _high_first(data, at, size)
+    value = _low_first(data, at, size)
+    if step.signed and value >> (size - 1):
+        value -= 1 << size
+    return value
+
+
+def _low_first(data: bytes, at: i64, size: i64) -> i64:
+    """Return the number of the bits from bit `at` on, the least significant one first."""
+    place: i64 = at >> 3
+    have: i64 = 8 - (at & 7)
+    word: i64 = data[place] >> (at & 7)
+    while have < size:
+        place += 1
+        octet: i64 = data[place]
+        word |= octet << have
+        have += 8
+    return word & ((1 << size) - 1)
+
+
+def _high_first(data: bytes, at: i64, size: i64) -> i64:
+    """Return the number of the bits from bit `at` on, the most significant one first."""
+    place: i64 = at >> 3
+    have: i64 = 8 - (at & 7)
+    word: i64 = data[place]
+    while have < size:
+        place += 1
+        octet: i64 = data[place]
+        word = word << 8 | octet
+        have += 8
+    return word >> (have - size) & ((1 << size) - 1)
+
+
 def _try(rule: Any, scope: Mapping[str, Any]) -> Any:
     """Return the rule's value, or None where a field that it needs was not read."""
     try:
@@ -350,7 +417,7 @@ def node_fields(node: FieldNode, known: Fields | None = None) -> dict[str, Any]:
         value = child.value
         if child.is_list:
             value = [node_value(item, known) for item in child.children]
-        elif value is None and child.children:
+        elif value is None and child.nested:
             value = node_value(child, known)
         found[child.name] = value
     return found
@@ -362,20 +429,25 @@ def node_value(node: FieldNode, known: Fields | None = None) -> Any:
         return known[id(node)]
     if node.is_list:
         return [node_value(item, known) for item in node.children]
-    return node_fields(node, known) if node.children and node.value is None else node.value
+    return node_fields(node, known) if node.value is None and node.nested else node.value
 
 
 def _summarise(kind: str, node: FieldNode) -> str:
     """Return a message's type and its first plain fields: the line of `read` where no finisher
     has written a better one.
     """
-    facts = []
+    facts = [kind]
     for child in node.children:
-        if child.generated or child.children or child.is_list or child.name in _NOT_IN_SUMMARY:
+        if child.generated or child.is_list or child.nested or child.name in _NOT_IN_SUMMARY:
             continue
-        if isinstance(child.value, bytes):
-            if child.bit_length >= 8 or any(child.value):  # noqa: PLR2004 - less is padding
-                facts.append(f"{child.name}={len(child.value)} B")
-        elif child.value is not None and child.display not in {kind, f"{kind} ({child.value})"}:
-            facts.append(f"{child.name}={child.display or child.value}")
-    return " ".join([kind, *facts[:SUMMARY_FIELDS]])
+        value = child.value
+        if isinstance(value, bytes):
+            if child.bit_length >= 8 or any(value):  # noqa: PLR2004 - less is padding
+                facts.append(f"{child.name}={len(value)} B")
+        elif value is not None:
+            display = child.display
+            if not (display.startswith(kind) and display in {kind, f"{kind} ({value})"}):
+                facts.append(f"{child.name}={display or value}")
+        if len(facts) > SUMMARY_FIELDS:
+            break
+    return " ".join(facts)

@@ -58,7 +58,7 @@ class FieldNode:
         self.bit_length = bit_length
         """Length in bits; 0 for generated nodes."""
         self._display = display
-        self._children: list[FieldNode] = [] if children is None else children
+        self._children = children
         self.buffer = buffer
         """Index into `Dissection.buffers`."""
         self.generated = generated
@@ -99,12 +99,20 @@ class FieldNode:
         if later is not None:
             self.later = None
             self._children = later()
-        return self._children
+        found = self._children
+        if found is None:  # most nodes never have any
+            found = self._children = []
+        return found
 
     @children.setter
     def children(self, children: list[FieldNode]) -> None:
         self.later = None
         self._children = children
+
+    @property
+    def nested(self) -> bool:
+        """Return whether there are fields below it."""
+        return bool(self._children if self.later is None else self.children)
 
     def child(self, name: str) -> FieldNode | None:
         """Return the first child of a name; None without one."""
@@ -120,8 +128,9 @@ class FieldNode:
     def shift(self, by: int) -> None:
         """Move the node and all below it by bits."""
         self.bit_offset += by
-        for child in self.children:
-            child.shift(by)
+        if self.nested:
+            for child in self.children:
+                child.shift(by)
 
     def __repr__(self) -> str:
         children = f", {len(self.children)} children" if self.children else ""

@@ -180,10 +180,12 @@ def inspect(data: bytes) -> int | None:
     None without an end symbol. Real encoders write at most one byte more.
     """
     row, ended = _machine()
-    for position, octet in enumerate(data):
-        _part, row = row[octet]
+    end: i64 = len(data)
+    for place in range(end):
+        entry: _Entry = row[data[place]]
+        row = entry[1]
         if row is ended:
-            return position + 1
+            return int(place) + 1
     return None
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.finishers.teeworlds_lines import message_line
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker
-from netdissect.layers.teeworlds import CODES
 from netdissect.layers.teeworlds.packets import TwPacket, body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire import huffman
@@ -68,7 +66,7 @@ def _body(
         opened = _open(dissection, request, walker, start)
         if opened is None:
             return
-        data, reader, start = opened, Walker(Catalogue(CODES), buffer=1), 0
+        data, reader, start = opened, Walker(walker.catalogue, buffer=1), 0
     dialect = form_of(request.dialect).dialect.removeprefix("teeworlds-")
     layer = body_layer(dialect, data, control=control)
     around = Scope()

@@ -21,7 +21,7 @@ from netdissect.wire.teeworlds_forms import (
     Form,
     form_of,
 )
-from netdissect.wire.teeworlds_snapshots import named
+from netdissect.wire.teeworlds_snapshots import Delta, Items, named
 from netdissect.wire.varint import VarintError, read_teeworlds
 
 __all__ = ["SnapshotInspector"]
@@ -191,6 +191,27 @@ def _part(kind: str, values: dict[str, Any]) -> Part | None:
         return None
 
 
+class _Named:
+    """The items of a snapshot by name, once they are asked for."""
+
+    __slots__ = ("_family", "_items", "_named")
+
+    def __init__(self, items: Items, family: str) -> None:
+        self._items = items
+        self._family = family
+        self._named: list[dict[str, Any]] | None = None
+
+    def __call__(self) -> list[dict[str, Any]]:
+        """Return them."""
+        if self._named is None:
+            self._named = named(self._items, self._family)
+        return self._named
+
+
+def _deleted(delta: Delta) -> list[dict[str, Any]]:
+    return [{"item_type": kind, "item_id": number} for kind, number in delta.deleted]
+
+
 def _rows(found: Snapshot, family: str) -> dict[str, Any]:
     """Return what is added to a snapshot by name: its base, then all items, or only what changed;
     lists as what makes them.
@@ -198,12 +219,10 @@ def _rows(found: Snapshot, family: str) -> dict[str, Any]:
     rows: dict[str, Any] = {"base": found.base}
     items, delta = found.items, found.delta
     if items is not None:
-        rows["items"] = cache(lambda: named(items, family))
+        rows["items"] = _Named(items, family)
     elif delta is not None:
-        rows["changes"] = cache(lambda: named(delta.updated, family))
-        rows["deleted"] = lambda: [
-            {"item_type": kind, "item_id": number} for kind, number in delta.deleted
-        ]
+        rows["changes"] = _Named(delta.updated, family)
+        rows["deleted"] = partial(_deleted, delta)
     elif found.message:
         rows["state"] = found.message
     return rows
