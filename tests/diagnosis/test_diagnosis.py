@@ -293,3 +293,38 @@ def test_a_program_that_does_not_read_is_the_cause(format_: str, side: str) -> N
     assert f"the {side} took nothing for" in found.verdict
     patient = diagnose(report, Limits(slow_receiver=600_000))
     assert patient.cause.what != "slow-receiver"
+
+
+UNTOLD = (
+    ("eoudp/early_lossy_client", "What was lost cannot be told from here."),
+    ("riptide/udp_2.0.0_lossy_clientleg", "What was lost cannot be told from here."),
+    ("riptide/udp_2.0.0_clean", None),
+)
+
+
+@pytest.mark.parametrize(("name", "sentence"), UNTOLD)
+def test_what_was_lost_is_not_called_nothing_where_it_cannot_be_told(
+    name: str, sentence: str | None
+) -> None:
+    report = analyze(str(CAPTURES / f"{name}.pcap")).connections[0]
+    found = report.diagnosis
+    assert found.cause.what in {"none", "closed"}
+    assert found.cause.text.endswith(sentence or "seen before.")
+    assert (found.settles is None) == (sentence is None)
+
+
+def test_two_captures_tell_what_was_lost() -> None:
+    sides = [
+        str(CAPTURES / "eoudp" / f"late_accept_lost_{side}.pcap") for side in ("client", "server")
+    ]
+    words = ["diagnose", *sides, "--json"]
+    result = CliRunner().invoke(cli, words, prog_name="netdissect")
+    assert json.loads(result.stdout.splitlines()[0])["cause"]["text"] == "Nothing bad was seen."
+
+
+def test_an_end_of_nobody_names_nobody() -> None:
+    """The other direction is not captured: whose FIN came first cannot be told."""
+    (report, *_) = analyze(str(CAPTURES / "netplay" / "bin1_example_chat.pcap")).connections
+    unknown = replace(report, close={"by": None, "reason": "FIN", "frame": 9}, quiet=[])
+    found = diagnose(unknown)
+    assert found.cause.text.startswith("It was ended (FIN)")

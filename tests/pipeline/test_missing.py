@@ -12,7 +12,9 @@ import pytest
 
 from agreement import CAPTURES, captures
 from netdissect.capture import open_capture
+from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
+from netdissect.model.keys import flow_texts
 from netdissect.model.packets import SIDES, Frame
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import Options, Pipeline
@@ -29,11 +31,14 @@ TELLING = (
     "knet/udp_connect_dup_late.client.pcap",
     "knet/udp_loss8.server.pcap",
     "eoudp/late_accept_lost_client.pcap",
+    "eoudp/late_long32_client_vs_64_server.pcap",  # the acceptance is missing, then a refusal
     "netplay/bin1_server_full.pcap",
     "netplay/text_tiny_segments__client_leg.pcap",
 )
 RARELY = 0.02
 """Share of copies that may be taken for the wrong kind where frames are missing."""
+KEYS = {12, 36}
+"""Bytes of the addresses and ports of IPv4 and IPv6."""
 ENDS = ("", "leg", "_side", "_leg")
 Drop = Callable[[list[Frame]], list[Frame]]
 Copies = dict[tuple[int, int, str, int], str]
@@ -184,3 +189,49 @@ def test_numbers_that_begin_anew_are_no_resends() -> None:
     wrong = [place for place, kind in part.items() if kind == "retransmission"
              and kinds.get(place) == "original"]  # fmt: skip
     assert len(wrong) <= 4
+
+
+HEARD = {
+    CAPTURES / name
+    for name in (
+        "teeworlds/ddnet_clean.pcap", "teeworlds/tw07_rcon.pcap", "knet/knet2010_clean.pcap",
+        "knet/udp_clean_session.pcap", "eoudp/late_clean.pcap", "eoudp/rfc02_clean.pcap",
+        "netplay/bin1_lossy__client_side.pcap",
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=SIDES)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=() if path in HEARD else pytest.mark.slow)
+        for protocol in PROTOCOLS
+        for path in captures(protocol)
+    ],
+)
+def test_a_direction_that_is_not_captured_is_not_silent(path: Path, side: int) -> None:
+    """What one side sends shows that the other is there: nobody fell silent, nobody is to blame,
+    and where the capture stands cannot be told.
+    """
+    frames = frames_of(path)
+    whole = concluded(frames)[0]
+    senders = {(report.client, report.server)[side] for report in whole}
+    heard = {
+        packet[1]
+        for packet in Decapsulator().packets(frames)
+        if len(packet[3]) in KEYS and flow_texts(packet[3])[0] in senders
+    }
+    found = concluded([frame for frame in frames if frame[0] in heard])[0]
+    assert path not in HEARD or any(report.misses_frames for report in found)
+    for report in found:
+        assert report.vantage == "unknown"
+        known = any((report.client, report.server) == (one.client, one.server) for one in whole)
+        if report.datagrams[1 - side] or not report.misses_frames or not known:
+            continue
+        assert not [span for span in report.quiet if span.direction != side]
+        assert report.handshake != "unanswered"
+        told = diagnose(report)
+        assert told.ending.how not in {"never-answered", "gave-up", "silent"}
+        if told.cause.what in {"none", "closed"} and report.datagrams[side]:
+            assert f"only what the {SIDES[side]} sent" in told.cause.text

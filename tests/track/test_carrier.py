@@ -6,12 +6,13 @@ from typing import Any
 
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
-from netdissect.track import ranges
+from netdissect.track import carried, carrier, ranges
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
+from netdissect.track.recorder import Recorder
 from tracking import connection
 
 MS = 1_000_000
@@ -233,3 +234,34 @@ def test_messages_by_one_and_in_runs_give_the_same() -> None:
     for ours, theirs in zip(first, second, strict=True):
         theirs.direction = ours.direction
         assert ours == theirs
+
+
+def test_what_older_gaps_held_back_is_unknown(monkeypatch) -> None:
+    monkeypatch.setattr(carrier, "MAX_SKIPS", 4)
+    lane, _ = lanes()
+    outer, _ = spaces(lane)
+    for index in range(4):
+        send(lane, 1 + 2 * index, 0, 0, 10 * index)
+    assert outer.came_whole(31 * MS, 30 * MS)
+    assert not outer.came_whole(1 * MS, 3 * MS)
+    assert not outer.findings.limits()
+    for index in range(4, 8):
+        send(lane, 1 + 2 * index, 0, 0, 10 * index)
+    outer.missing = type(outer.missing)()
+    assert outer.came_whole(65 * MS, 70 * MS)
+    assert not outer.came_whole(1 * MS, 3 * MS)
+    assert outer.findings.limits() == {"MAX_SKIPS": 1}
+
+
+def test_the_datagrams_listed_for_a_message_are_bounded(monkeypatch) -> None:
+    monkeypatch.setattr(carried, "MAX_LISTED", 3)
+    recorder = Recorder()
+    policy = Policy(dialect="test", spaces=(OUTER, INNER))
+    findings = Findings(1, {}, None)
+    first, second = (
+        Lane(policy, way, findings, recorder.of(1, findings)) for way in (0, 1)
+    )
+    first.pair(second)
+    for number in range(5):
+        send(first, number, 7, 1, 6000 * number)
+    assert findings.limits() == {"MAX_LISTED": 2}

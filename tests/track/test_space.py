@@ -253,6 +253,17 @@ def test_bound_of_missing_numbers() -> None:
     holds(finish(made))
 
 
+def test_bound_of_bursts_keeps_the_longest_and_is_told() -> None:
+    made, _ = space()
+    number = 1
+    for burst in range(module.MAX_BURSTS + 5):
+        number += 3 if burst < 5 else 9
+        send(made, number, number)
+    assert len(made.bursts) == module.MAX_BURSTS
+    assert {burst.count for burst in made.bursts} == {8}
+    assert made.findings.limits()["MAX_BURSTS"] == 4  # before the first number nothing is missing
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("unit"), st.integers(0, 70), st.sampled_from([None, True, False])),

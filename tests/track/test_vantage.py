@@ -7,9 +7,10 @@ from netdissect.track.vantage import Sight, Vantage
 MS = 1_000_000
 
 
-def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50):
+def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_ms=None):
     quickest_ns = None if quickest_ms is None else int(quickest_ms * MS)
-    return Sight(quickest_ns, answers, disorder, held_ms * MS, slow_ms * MS)
+    usual_ns = None if usual_ms is None else usual_ms * MS
+    return Sight(quickest_ns, answers, disorder, held_ms * MS, slow_ms * MS, usual_ns)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,10 @@ def sight(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50):
         (sight(0.1, disorder=4), sight(0.1), "unknown", (True, True)),
         (sight(30, disorder=5), sight(30, disorder=5), "middle", (False, False)),
         (sight(0.1, disorder=9), sight(0.1), "unknown", (None, None)),  # they contradict
+        (sight(30, disorder=9), sight(25, disorder=3), "unknown", (False, None)),  # the middle?
+        (sight(None, 0, disorder=9), sight(None, 0), "unknown", (False, None)),  # one way only
+        (sight(0.3, usual_ms=47), sight(0.1, usual_ms=1), "server", (False, True)),
+        (sight(0.3, usual_ms=7), sight(0.1, usual_ms=1), "unknown", (True, True)),
     ],
 )
 def test_conclusions(client, server, word, near) -> None:

@@ -10,8 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.selection import select
-from netdissect.cli.session import Choices, Match, Session
+from netdissect.cli.session import Choices, Match, Session, select
 
 __all__ = ["command"]
 

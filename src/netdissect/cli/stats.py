@@ -93,18 +93,16 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         number: int, _protocol: str, direction: int, time_ns: int, octets: int,
         repeated: bool,
     ) -> None:  # fmt: skip
-        if number == connection:
+        if connection in (None, number):
             table.datagram(direction, time_ns, octets, repeated=repeated)
 
     def told(item: UnitRecord | ConnectionEvent) -> None:
-        if item.connection == connection:
+        if connection is not None and item.connection != connection:
+            return
+        if isinstance(item, UnitRecord) or item.event == "gap":
             table.tell(item)
 
-    every = connection is None
-    session.count(
-        table.count if every else count, table.tell if every else told,
-        lambda report: table.place((report,)),
-    )  # fmt: skip
+    session.count(count, told, lambda report: table.place((report,)))
     list(session.of(connection, ()))  # says where there is no such connection
     if table.early:
         session.limits_hit["MAX_WAITING"] = table.early

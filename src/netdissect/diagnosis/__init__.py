@@ -35,18 +35,22 @@ def diagnose(report: ConnectionReport, limits: Limits = _USUAL) -> Diagnosis:
         badness(report, ending, cause, loss),
         words.verdict(report, ending, cause, loss, lag),
         ruled_out(report, ending, cause, loss, limits),
-        settles(report, cause),
+        settles(report, cause, loss, limits),
         _names(report),
     )
 
 
 def reworded(report: ConnectionReport) -> ConnectionReport:
-    """Return a report whose verdict says what its diagnosis has become with a second capture."""
+    """Return a report whose verdict and cause say what two captures have made of its diagnosis."""
     found = report.diagnosis
     if found is None:
         return report
     verdict = words.verdict(report, found.ending, found.cause, found.loss, found.lag)
-    return replace(report, diagnosis=replace(found, verdict=verdict))
+    cause = found.cause
+    known = all(part.basis == "joined" for part in found.loss)
+    if known and cause.what in ("none", "closed"):
+        cause = replace(cause, text=words.plain_cause(report, found.ending, cause.what))
+    return replace(report, diagnosis=replace(found, verdict=verdict, cause=cause))
 
 
 def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:

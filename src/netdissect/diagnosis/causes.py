@@ -56,11 +56,15 @@ def cause_of(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
             "certain", text,
         )  # fmt: skip
-    return _stalled(report, ending, limits)
+    return _stalled(report, ending, loss, limits)
 
 
-def _stalled(report: ConnectionReport, ending: Ending, limits: Limits) -> Cause:
-    """Return that a program did not read, where it did not, else that nothing bad was seen."""
+def _stalled(
+    report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss], limits: Limits
+) -> Cause:
+    """Return that a program did not read, where it did not, else that nothing bad was seen, and
+    what was not to be seen.
+    """
     side, closed_ms = closed_window(report)
     if closed_ms >= limits.slow_receiver:
         return Cause(
@@ -68,7 +72,26 @@ def _stalled(report: ConnectionReport, ending: Ending, limits: Limits) -> Cause:
             "certain", words.slow_text(SIDES[side], closed_ms),
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
-    return _plain(report, ending, what, ending.confidence if what == "closed" else "cannot tell")
+    found = _plain(
+        report, ending, what, ending.confidence if what == "closed" else "cannot tell"
+    )
+    found.text += words.one_way_only(report) + words.untold_loss(_untold(report, loss, limits))
+    return found
+
+
+def _untold(report: ConnectionReport, loss: tuple[Loss, Loss], limits: Limits) -> list[int]:
+    """Return the directions that may have lost more than is bad: nothing shows it, or only a bound
+    does, and that is high. Where no network lies between the sides there is nothing to lose it.
+    """
+    if report.near == (True, True) and not report.misses_frames:
+        return []
+    return [
+        direction
+        for direction, part in enumerate(loss)
+        if report.datagrams[direction]
+        and part.basis in ("unknown", "bound")
+        and (part.share is None or 100 * part.share > limits.high_loss)
+    ]
 
 
 def _plain(report: ConnectionReport, ending: Ending, what: str, confidence: str) -> Cause:
@@ -121,8 +144,12 @@ def ruled_out(
     return tuple(found)
 
 
-def settles(report: ConnectionReport, cause: Cause) -> str | None:
+def settles(
+    report: ConnectionReport, cause: Cause, loss: tuple[Loss, Loss], limits: Limits
+) -> str | None:
     """Return what a second capture would settle."""
-    if cause.confidence == "certain" or cause.what in ("none", "closed"):
+    if cause.what in ("none", "closed"):
+        return words.second_capture(report, cause) if _untold(report, loss, limits) else None
+    if cause.confidence == "certain":
         return None
     return words.second_capture(report, cause)

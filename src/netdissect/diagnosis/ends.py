@@ -119,8 +119,7 @@ def _timed_out(report: ConnectionReport, sides: list[str], close: dict[str, Any]
 
 def _unopened(report: ConnectionReport) -> _End:
     """Return how what never became open ended."""
-    heard = [count > 0 for count in report.datagrams]
-    if report.handshake == "unanswered" and not all(heard):
+    if report.handshake == "unanswered" and not all(report.datagrams):
         return "nobody", "never-answered", None, None, report.last_time_ns
     if report.handshake == "not_seen" and not any(space.units for space in report.spaces):
         return "nobody", "info-only", None, None, None

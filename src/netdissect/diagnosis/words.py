@@ -14,10 +14,12 @@ __all__ = [
     "loss_text",
     "no_loss",
     "not_the_network",
+    "one_way_only",
     "plain_cause",
     "second_capture",
     "slow_text",
     "span_text",
+    "untold_loss",
     "verdict",
     "whose",
 ]
@@ -179,6 +181,16 @@ def slow_text(side: str, closed_ms: float) -> str:
     )
 
 
+def one_way_only(report: ConnectionReport) -> str:
+    """Return a further sentence: that a side was there, and the capture has nothing of it; ""
+    where it has, or where nobody can tell.
+    """
+    heard = [side for side, count in zip(SIDES, report.datagrams, strict=True) if count]
+    if len(heard) != 1 or not report.misses_frames:
+        return ""
+    return f" The capture has only what the {heard[0]} sent."
+
+
 def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:
     """Return the cause that an ending names itself."""
     reason = f" ({ending.reason})" if ending.reason else ""
@@ -195,9 +207,18 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:
         case "quality":
             return f"By its own rule the {ending.by} closes a connection this poor{reason}."
         case "closed":
-            return f"The {ending.by} ended it{reason}; nothing bad was seen before."
+            ended = f"The {ending.by} ended it" if ending.by in SIDES else "It was ended"
+            return f"{ended}{reason}; nothing bad was seen before."
         case _:
             return "Nothing bad was seen."
+
+
+def untold_loss(directions: list[int]) -> str:
+    """Return a further sentence: that what these directions lost cannot be told; "" for none."""
+    if not directions:
+        return ""
+    way = f" from {_ARROWS[directions[0]]}" if len(directions) == 1 else ""
+    return f" What was lost{way} cannot be told from here."
 
 
 def no_loss(direction: int, loss: Loss) -> str:
@@ -219,7 +240,9 @@ def second_capture(report: ConnectionReport, cause: Cause) -> str:
     what = {
         "silence": "whether anything was sent in the silence",
         "one-way": "whether what was sent arrived",
-        "loss": "which datagrams were lost, and in which direction",
+        **dict.fromkeys(
+            ("loss", "none", "closed"), "which datagrams were lost, and in which direction"
+        ),
         "no-answer": "whether the first datagrams arrived",
     }.get(cause.what, "what each side saw")
     return f"A capture {where} at the same time would show {what}."

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 
-from netdissect.capture import CaptureReader
 from netdissect.flow import Decapsulator
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import Packet
@@ -45,30 +44,28 @@ class Counted:
         """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count
         self._held: deque[_Held] = deque()
-        """Those that came in order of frames."""
-        self._late: list[_Held] = []
-        """The others, as a heap."""
         self._newest = 0
+        self._disordered = False
 
     def seen(self, item: Seen) -> None:
         """Take one datagram of a known protocol."""
         connection = item.connection
         if connection is not None:
             frame = item.frame
+            if frame < self._newest:
+                self._disordered = True
+            self._newest = frame
             repeated = bool(item.touched)
             for _, copy in item.touched:
                 if copy.kind == "original":
                     repeated = False
                     break
-            held = (
-                frame, connection.number, connection.protocol, item.direction, item.time_ns,
-                len(item.payload), repeated,
+            self._held.append(
+                (
+                    frame, connection.number, connection.protocol, item.direction, item.time_ns,
+                    len(item.payload), repeated,
+                )
             )  # fmt: skip
-            if frame >= self._newest:
-                self._newest = frame
-                self._held.append(held)
-            else:
-                heapq.heappush(self._late, held)
 
     def other(self, packet: Packet) -> None:
         """Take nothing: what is of no known protocol has no direction."""
@@ -83,38 +80,18 @@ class Counted:
             oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
 
         """
-        held, late = self._held, self._late
-        while held or late:
-            is_late = bool(late) and (not held or late[0][0] < held[0][0])
-            first = late[0] if is_late else held[0]
-            frame, number, protocol, direction, time_ns, octets, repeated = first
+        if self._disordered:
+            self._held = deque(sorted(self._held, key=itemgetter(0)))
+            self._disordered = False
+        held = self._held
+        while held:
+            frame, number, protocol, direction, time_ns, octets, repeated = held[0]
             if oldest_frame is not None and frame > oldest_frame:
-                if len(held) + len(late) <= MAX_UNCOUNTED:
+                if len(held) <= MAX_UNCOUNTED:
                     return
                 self.early += 1
-            if is_late:
-                heapq.heappop(late)
-            else:
-                held.popleft()
+            held.popleft()
             self._count(number, protocol, direction, time_ns, octets, repeated)
-
-
-class _Teller:
-    """Has what is ready counted and told, now and then."""
-
-    def __init__(
-        self, counted: Counted, pipeline: Pipeline,
-        told: Callable[[UnitRecord | ConnectionEvent], None],
-    ) -> None:  # fmt: skip
-        self._counted = counted
-        self._pipeline = pipeline
-        self._told = told
-
-    def ready(self) -> None:
-        """Count and tell."""
-        self._counted.ready(self._pipeline.oldest_sampled)
-        for item in self._counted.recorder.ready(self._pipeline.now_ns):
-            self._told(item)
 
 
 def tell(
@@ -135,15 +112,12 @@ def tell(
 
     """
     recorder = counted.recorder
-    teller = _Teller(counted, pipeline, told)
-    decapsulator = share or Decapsulator()
     with rare_collections(), opened(source) as reader:
-        if isinstance(reader, CaptureReader):
-            decapsulator.hand_over(reader, pipeline, teller.ready)
-        else:
-            for packets in decapsulator.batches(reader.batches()):
-                pipeline.run(packets)
-                teller.ready()
+        for packets in (share or Decapsulator()).batches(reader.batches()):
+            pipeline.run(packets)
+            counted.ready(pipeline.oldest_sampled)
+            for item in recorder.ready(pipeline.now_ns):
+                told(item)
         pipeline.finish(reader.info.last_time_ns)
     counted.ready(None)
     for item in recorder.rest():

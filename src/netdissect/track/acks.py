@@ -35,8 +35,15 @@ class Acknowledged(Ledger):
         elif rule is not None:
             self._ack_exact(base, frame, time_ns)
 
+    def name_unheard(self, base: int) -> None:
+        """Take an acknowledgement while nothing of this space was seen."""
+        if self._named < 0:
+            self._named = base
+        self.goes_on = self.goes_on or base != self._named
+
     def _ack_exact(self, base: int, frame: int, time_ns: int) -> None:
         if self.last is None:
+            self.name_unheard(base)
             return
         seq = self.extend(base)
         unit = self.take_out(seq)
@@ -50,6 +57,7 @@ class Acknowledged(Ledger):
     def _ack_before(self, base: int, bits: int, frame: int, time_ns: int) -> None:
         last = self.last
         if last is None:
+            self.name_unheard(base)
             self._unbegun(base, frame, time_ns)
             return
         ahead = (base - last) & self._mask
@@ -103,6 +111,7 @@ class Acknowledged(Ledger):
     def _ack_cumulative(self, base: int, frame: int, time_ns: int) -> None:
         last = self.last
         if last is None:
+            self.name_unheard(base)
             return
         ahead = (base - last) & self._mask
         seq = last + ahead
@@ -191,6 +200,7 @@ class Acknowledged(Ledger):
         """Take feedback that tells once and for all what was delivered."""
         last = self.last
         if last is None:
+            self.name_unheard(base)
             self._unbegun(base, frame, time_ns)
             return
         ahead = (base - last) & self._mask

@@ -218,6 +218,8 @@ class CarriedSpace(Space):
             carried = record.extra.setdefault("carried_by", [])
             if len(carried) < MAX_LISTED:
                 carried.append(self._by.wire_of(entry.content))
+            else:
+                self.hit("MAX_LISTED")
 
     # -- ends --------------------------------------------------------------------------------------
 

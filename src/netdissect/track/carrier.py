@@ -27,7 +27,7 @@ MAX_MARKS = 4096
 """Datagrams whose content is remembered, to tell a copy from another one of the same number."""
 MAX_STEP = 1024
 """A number further away is damaged, forged or behind a gap, until the next one confirms it."""
-MAX_HOLES = 256
+MAX_SKIPS = 256
 """Spans of skipped numbers remembered, to know what of the other direction did not come."""
 PATIENCE_NS: Final = 200_000_000
 """An acknowledgement leaves at most so much later than what it names: two worker loops of 50 ms
@@ -114,7 +114,7 @@ class CarrierSpace(Space):
         """Datagrams in the present window, and in the fullest one."""
         self.asked_rate: int | None = None
         """Datagrams a second that the other side has last asked for."""
-        self._holes: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_HOLES)
+        self._holes: deque[tuple[int, int, int, int]] = deque(maxlen=MAX_SKIPS)
         """(time before, time after, first number, number behind) of what was skipped lately."""
         self._acked_ns = 0
         """When the newest acknowledged datagram was sent."""
@@ -377,8 +377,11 @@ class CarrierSpace(Space):
         """
         if start_ns < self._began_ns or self._latest_ns < end_ns:
             return False
-        missing = self.missing
-        for before_ns, after_ns, low, high in self._holes:
+        missing, holes = self.missing, self._holes
+        if len(holes) == MAX_SKIPS and start_ns <= holes[0][1]:
+            self.hit("MAX_SKIPS")
+            return False
+        for before_ns, after_ns, low, high in holes:
             within = before_ns <= end_ns and after_ns >= start_ns
             if within and missing.touches(low, min(high, low + MAX_STEP)):
                 return False

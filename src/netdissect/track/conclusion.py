@@ -31,6 +31,11 @@ LOST_BY: Final = {
     "MAX_MISSING": "a first copy of the oldest skipped numbers counts as a repetition",
     "MAX_HOLES": "bytes of the oldest gaps count as a repetition",
     "memory": "what a copy of an older number is cannot be told",
+    "MAX_BEFORE": "a repetition of bytes from before the capture counts as new",
+    "MAX_BURSTS": "shorter runs of missing numbers are not told",
+    "MAX_GAPS": "which numbers of the oldest gaps came after all is not told",
+    "MAX_LISTED": "further datagrams that carried a message are not listed with it",
+    "MAX_SKIPS": "whether datagrams before the oldest gaps were lost is not told",
     "MAX_MARKS": "another datagram with the number of an old one counts as its copy",
     "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",
     "MAX_STRAYS": "acknowledgements of the oldest numbers that stand alone are not told",
@@ -76,10 +81,11 @@ def place(connection: Connection) -> tuple[bool | None, bool | None, bool]:
     where that is not known, and whether it misses frames; release the connection.
     """
     connection.judge()
+    if _look_for_leaks(connection):
+        connection.judge()
     stream = connection.stream
     if stream is not None:
         connection.vantage.update(stream.sight(0), stream.sight(1))
-    _look_for_leaks(connection)
     connection.release()
     near = connection.vantage.near
     return near[0], near[1], connection.findings.misses
@@ -87,7 +93,8 @@ def place(connection: Connection) -> tuple[bool | None, bool | None, bool]:
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     connection.judge()
-    _look_for_leaks(connection)
+    if _look_for_leaks(connection):
+        connection.judge()
     connection.place_for_good()
     patience = _patience_ns(connection)
     silent = connection.quiet.end(end_ns)
@@ -109,14 +116,43 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     return _report(connection, state, timeouts, streamed, connection.findings.limits())
 
 
-def _look_for_leaks(connection: Connection) -> None:
-    """Note whether numbers are missing next to their sender, who has sent them all. Where both
-    sides are near, what lost them may stand before the capture.
+def _look_for_leaks(connection: Connection) -> bool:
+    """Note whether numbers are missing next to their sender, who has sent them all; return whether
+    only they show that frames are missing. Where both sides are near, what lost them may stand
+    before the capture.
     """
+    known = connection.findings.misses
+    for lane in connection.lanes:
+        if _is_unheard(connection, lane.direction) and _goes_on(connection, lane):
+            connection.findings.misses = True
     for space in _spaces(connection):
         beside = space.sender_near and not space.receiver_near
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
             connection.findings.misses = True
+    return connection.findings.misses and not known
+
+
+def _is_unheard(connection: Connection, side: int) -> bool:
+    """Return whether the capture has nothing that a side sent."""
+    stream = connection.stream
+    return not connection.lanes[side].datagrams and (
+        stream is None or not stream.halves[side].last_ns
+    )
+
+
+def _goes_on(connection: Connection, lane: Lane) -> bool:
+    """Return whether the side of a direction was there, though the capture has nothing of it: the
+    other one acknowledges, answers, measures or counts what it sends.
+    """
+    stream = connection.stream
+    other = connection.lanes[1 - lane.direction]
+    return (
+        any(space.goes_on for space in lane.spaces.values())
+        or any(track.goes_on for track in lane.probes.values())
+        or any(track.declared.highest > 0 for track in other.probes.values())
+        or connection.declared.received[other.direction] > 0
+        or (stream is not None and stream.halves[lane.direction].goes_on)
+    )
 
 
 def standing(connection: Connection) -> ConnectionReport:
@@ -148,7 +184,7 @@ def _report(
         vantage=connection.vantage.word,
         vantage_basis=connection.vantage.basis,
         near=connection.vantage.near,
-        handshake=machine.handshake,
+        handshake=_handshake(connection),
         reject_reason=machine.reject_reason,
         state=state,
         state_name=machine.state,
@@ -182,6 +218,15 @@ def _report(
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
     )
+
+
+def _handshake(connection: Connection) -> str:
+    """Return how the handshake went: that nothing came back shows nothing of a direction that the
+    capture does not have.
+    """
+    word = connection.machine.handshake
+    asked = word == "unanswered" and connection.findings.misses
+    return "not_seen" if asked and any(_is_unheard(connection, way) for way in (0, 1)) else word
 
 
 def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[SpaceReport]:

@@ -463,7 +463,7 @@ class Connection:
         """Conclude anew where the capture was taken."""
         client, server = self.lanes
         late, later = client.disorder(), server.disorder()
-        if self.vantage.near == (True, True) and not (late or later):
+        if self.vantage.near == (True, True) and not (late or later or self.findings.misses):
             return  # Answers get quicker only: both stay near.
         if self.vantage.update(server.sight(late), client.sight(later)):
             self._place()

@@ -21,13 +21,15 @@ MAX_OFFSET_NS = 1 << 62
 class Declared:
     """Statements of both sides of one connection."""
 
-    __slots__ = ("_marks", "clocks", "newest")
+    __slots__ = ("_marks", "clocks", "newest", "received")
 
     def __init__(self) -> None:
         self._marks = ([0, 0], [0, 0])
         """Side -> datagrams of each direction when that side began its present count."""
         self.clocks = (RttReservoir(), RttReservoir())
         """Direction -> capture time less the sender's clock, ns."""
+        self.received = [0, 0]
+        """Side -> datagrams that it says it has received."""
         self.newest: list[tuple[float, int] | None] = [None, None]
         """Direction -> the stamp of its sender that was stated last, and when."""
 
@@ -49,6 +51,7 @@ class Declared:
             peer = self._marks[1 - direction]
             peer[direction] = own.datagrams
             peer[1 - direction] = other.datagrams
+        self.received[direction] += max(0, received)
         own.add(f"{name}_sent", sent)
         own.add(f"{name}_sent_seen", seen_sent)
         own.add(f"{name}_received", received)

@@ -268,25 +268,29 @@ class Lane:
     def sight(self, disorder: int) -> Sight:
         """Return how the peer answers this direction, and how many of its own units were late."""
         count = slow = 0
-        quickest = on_the_way = NEVER
+        quickest = on_the_way = usual = NEVER
+        # An answer to a copy that the capture misses is taken for one to the next, and too quick.
+        misses = self._findings.misses
         for space in self.spaces.values():
             trip = space.rtt
             if trip.samples:
                 count += trip.samples
                 quickest = min(quickest, trip.lowest)
+                usual = min(usual, trip.quick() if misses else trip.lowest)
                 on_the_way = min(on_the_way, max(0, trip.lowest - space.held_ns))
         for track in self.probes.values():
             trip = track.rtt
             if trip.samples:
                 count += trip.samples
                 quickest = min(quickest, trip.lowest)
+                usual = min(usual, trip.quick() if misses else trip.lowest)
                 on_the_way = min(on_the_way, trip.lowest)
         if not count:
             return Sight(None, 0, disorder)
         if MIN_STEADY <= count < MIN_ANSWERS:  # with more or less of them nobody asks for it
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
-        return Sight(quickest, count, disorder, quickest - on_the_way, slow)
+        return Sight(quickest, count, disorder, quickest - on_the_way, slow, usual)
 
     def disorder(self) -> int:
         """Return how many units of this direction were captured out of order, and not because

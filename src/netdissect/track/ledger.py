@@ -111,15 +111,15 @@ class Ledger(Placed):
 
     __slots__ = (
         "_beside", "_beside_only", "_by_place", "_counted", "_doubtful", "_half", "_held",
-        "_keeps", "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_never_before",
-        "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays", "_try_quality",
-        "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier", "covered", "current",
-        "disorder", "duplicates", "far_delay_ns", "feedback",
-        "findings", "first", "forgotten", "gave_up_ns", "given_up", "guard_ns", "held_ns",
+        "_keeps", "_late", "_limit", "_loss_quality", "_mask", "_modulus", "_named",
+        "_never_before", "_other", "_overtaken", "_placed", "_ring", "_spans", "_stray", "_strays",
+        "_try_quality", "ack_rule", "acked", "answered_ns", "apart", "bursts", "carrier",
+        "covered", "current", "disorder", "duplicates", "far_delay_ns", "feedback", "findings",
+        "first", "forgotten", "gave_up_ns", "given_up", "goes_on", "guard_ns", "held_ns",
         "in_stream", "last", "lateness", "max_copies", "missing", "on_answer", "on_sight",
-        "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain",
-        "reach", "recorder", "renewed", "retransmissions", "rtt", "skipped",
-        "soonest_ns", "spent_ns", "started", "unacked", "units",
+        "out_of_order", "outstanding", "peer", "peer_seen", "placed_for_good", "plain", "reach",
+        "recorder", "renewed", "retransmissions", "rtt", "skipped", "soonest_ns", "spent_ns",
+        "started", "unacked", "units",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -197,6 +197,10 @@ class Ledger(Placed):
         """Lane of the other direction; None = not known."""
         self.peer_seen = False
         """True once the other direction has a datagram in the capture."""
+        self._named = -1
+        """What was acknowledged first while nothing of this space was seen; -1 = nothing."""
+        self.goes_on = False
+        """True once something else was acknowledged then: its sender is there, and not captured."""
         self.in_stream = False
         """True over TCP, which hands no byte on twice: every further copy is the sender's."""
         self.sender_near = self.receiver_near = None

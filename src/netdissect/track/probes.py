@@ -25,8 +25,9 @@ class ProbeTrack:
     """Probes of one kind in one direction."""
 
     __slots__ = (
-        "_copy_ns", "_first_ns", "_newest", "_newest_ns", "_open", "answered", "answered_ns",
-        "declared", "direction", "findings", "rtt", "rule", "sent",
+        "_copy_ns", "_first_ns", "_named", "_newest", "_newest_ns", "_open", "answered",
+        "answered_ns", "declared", "direction", "findings", "goes_on", "rtt", "rule",
+        "sent",
     )  # fmt: skip
 
     def __init__(self, rule: ProbeRule, direction: int, findings: Findings) -> None:
@@ -41,6 +42,10 @@ class ProbeTrack:
         self.rtt = RttReservoir()
         self.declared = RttReservoir()
         """Round trips that the asking side states itself."""
+        self.goes_on = False
+        """True once two questions were answered that nobody saw: who asks is there."""
+        self._named = -1
+        """The last of them."""
         self._open: dict[int, int] = {}
         self._newest: int | None = None
         self._first_ns = self._newest_ns = 0
@@ -75,6 +80,9 @@ class ProbeTrack:
             number = next(iter(opened), -1)
         asked = opened.pop(number, None)
         if asked is None:
+            if not self.sent and self.rule.bits:
+                self.goes_on = self.goes_on or number != self._named >= 0
+                self._named = number
             return None
         self.answered += 1
         if self.rule.latest_only and number != self._newest:

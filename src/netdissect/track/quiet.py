@@ -91,6 +91,8 @@ class Quiet:
         for side in (0, 1):
             last_ns, last_frame = self._last(side)
             if not last_ns:
+                if self._findings.misses:
+                    continue  # it was there, and the capture has nothing of it
                 last_ns, last_frame = self._life.first_ns, self._life.first_frame
             basis = self._expected(side, last_ns, end_ns, SILENT_PERIODS)
             if basis is not None:

@@ -109,6 +109,12 @@ class Scribe:
         self.touched: list[tuple[UnitRecord, Copy]] = []
         """Units of the datagram at hand, in wire order, with the copy that it carried."""
 
+    def hit(self, limit: str, direction: int, space: str) -> None:
+        """Count that a bound was reached."""
+        findings = self._findings.get(self.connection)
+        if findings is not None:
+            findings.hit(limit, direction, space)
+
     def end(self) -> None:
         """Take that its bounds have been told."""
         self._findings.pop(self.connection, None)
@@ -310,6 +316,8 @@ class SpaceScribe:
         data = {"space": space.rule.name, "first_seq": low, "last_seq": high}
         if stride > 1:
             data["step"] = stride
+        if len(self._gaps) == MAX_GAPS:
+            self._parent.hit("MAX_GAPS", space.direction, space.rule.name)
         self._gaps.append(
             self._parent.event("gap", time_ns, frame, space.direction, f"{text} not seen", data)
         )

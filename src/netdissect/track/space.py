@@ -17,7 +17,7 @@ from netdissect.track.recorder import note_acked
 from netdissect.track.repeats import Repeated
 from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
+__all__ = ["MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
 
 MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
@@ -27,7 +27,7 @@ MAX_STRAYS = 64
 """Numbers per space that stand alone, remembered for their acknowledgements."""
 LEAST_BURST: Final = 2
 """Fewer numbers in a row that are missing are no burst of losses."""
-MAX_BURSTS: Final = 4
+MAX_BURSTS = 32
 """Bursts kept per space, the longest."""
 
 
@@ -163,8 +163,8 @@ class Space(Repeated):
         bursts = self.bursts
         bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame))
         if len(bursts) > MAX_BURSTS:
-            bursts.sort(key=lambda burst: -burst.count)
-            del bursts[MAX_BURSTS:]
+            self.hit("MAX_BURSTS")
+            bursts.remove(min(bursts, key=lambda burst: burst.count))
 
     def _lower(self, seq: int) -> None:
         """Take a number below all so far: those in between are still to come."""

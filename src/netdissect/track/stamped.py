@@ -77,6 +77,7 @@ class StampedSpace(Space):
         """Take the acknowledgement of a unit's copy with the stamp `bits`."""
         last = self.last
         if last is None or self.ack_rule is None:
+            self.name_unheard(base)
             return
         seq = self.extend(base)
         unit = self.take_out(seq)

@@ -69,6 +69,7 @@ class StridedSpace(Space):
         for number in lacking:
             missing.add(number, number + 1)
         if missing.size > MAX_MISSING:
+            self.hit("MAX_MISSING")
             missing.keep(MAX_MISSING // 2)
         self._open = (lacking, frame, time_ns)
         slow = self.rule.slow_step

@@ -62,11 +62,12 @@ class StreamHalf:
     """The bytes that one side sent: units, copies, holes, acknowledgements."""
 
     __slots__ = (
-        "_before", "_forgotten", "_identities", "_newest_id", "_shut", "acked", "acked_wire",
-        "arrivals", "base", "counts", "direction", "findings", "first", "highest", "holes", "last",
-        "last_frame", "last_ns", "lateness", "max_copies", "new", "octets_on_wire",
-        "on_pause", "outstanding", "partly_new", "pure_acks", "quickest_ns", "recorder", "repeated",
-        "rtt", "segments", "settled", "troubles", "units_acked", "units_unacked",
+        "_before", "_forgotten", "_identities", "_named", "_newest_id", "_shut", "acked",
+        "acked_wire", "arrivals", "base", "counts", "direction", "findings", "first",
+        "goes_on", "highest", "holes", "last", "last_frame", "last_ns", "lateness",
+        "max_copies", "new", "octets_on_wire", "on_pause", "outstanding", "partly_new",
+        "pure_acks", "quickest_ns", "recorder", "repeated", "rtt", "segments", "settled",
+        "troubles", "units_acked", "units_unacked",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0915 - one line per fact, each with its meaning
@@ -81,6 +82,9 @@ class StreamHalf:
         """Offset behind the highest byte seen."""
         self.acked_wire = -1
         """Acknowledgement number seen last."""
+        self._named = -1
+        self.goes_on = False
+        """The newest one while nothing of this side was seen, and whether there were others."""
         self.acked = 0
         """Offset up to which the other side has acknowledged."""
         self.holes: list[tuple[int, int]] = []
@@ -253,6 +257,8 @@ class StreamHalf:
         if end <= 0:
             # Those before the first that the capture has: no copy of them is in it.
             whole = all(end <= low or start >= high for low, high in self._before)
+            if len(self._before) == MAX_HOLES:
+                self.hit("MAX_BEFORE")
             self._before.append((start, end))
             return whole
         if not self.holes:
@@ -396,7 +402,11 @@ class StreamHalf:
 
     def acknowledge(self, wire: int, frame: int, time_ns: int) -> None:
         """Take an acknowledgement number that the other side sent."""
-        if self.base is None or wire == self.acked_wire:
+        if self.base is None:
+            self.goes_on = self.goes_on or wire != self._named >= 0
+            self._named = wire
+            return
+        if wire == self.acked_wire:
             return
         self.acked_wire = wire
         ahead = (wire - self.base - self.highest + _HALF_WRAP) % _WRAP - _HALF_WRAP

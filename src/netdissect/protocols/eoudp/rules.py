@@ -26,11 +26,12 @@ SPACE: Final = "command"
 """
 _OPEN: Final = ("JOINED", "CONNECTED")
 _OVER: Final = ("CLOSED", "TIMED_OUT")
+_ASKING: Final = ("CONNECTING", "ADDRESSED")
 
 _EXODIA: Final = StateMachine(
     initial="IDLE",
     states=by_word(
-        unknown=("IDLE", "CONNECTING"),
+        unknown=("IDLE", "CONNECTING", "ADDRESSED"),
         open=_OPEN,
         rejected="REJECTED",
         closed="CLOSED",
@@ -39,24 +40,27 @@ _EXODIA: Final = StateMachine(
     transitions=moves(
         (("IDLE", "REJECTED", *_OVER), "connect", 0, "CONNECTING"),
         ("IDLE", "alive", BOTH, "JOINED"),
-        (("IDLE", "CONNECTING", "JOINED", *_OVER), "accept", 1, "CONNECTED"),
-        ("CONNECTING", "informs", 0, "CONNECTED"),
+        ("CONNECTING", "alive", 1, "ADDRESSED"),
+        (("IDLE", *_ASKING, "JOINED", *_OVER), "accept", 1, "CONNECTED"),
+        (_ASKING, "informs", 0, "CONNECTED"),
         ("CONNECTING", "reject", 1, "REJECTED"),
-        (("IDLE", "CONNECTING", *_OPEN), "disconnect", 0, "CLOSED"),
-        (("CONNECTING", *_OPEN), "timeout", 1, "TIMED_OUT"),
+        (("IDLE", *_ASKING, *_OPEN), "disconnect", 0, "CLOSED"),
+        ((*_ASKING, *_OPEN), "timeout", 1, "TIMED_OUT"),
     ),
     handshake=by_word(unanswered="CONNECTING", accepted="CONNECTED", rejected="REJECTED"),
     begins=frozenset({"connect"}),
 )
-"""JOINED: the capture starts in the middle of a session. Clients ignore a CONNECT_REJECT once they
-are accepted, and every DISCONNECT of a server.
+"""JOINED: the capture starts in the middle of a session. ADDRESSED: the server speaks as to one
+that it has accepted, and whether that came to the client is not known. Clients ignore a
+CONNECT_REJECT once they are accepted, and every DISCONNECT of a server.
 """
 _DOCUMENT: Final = replace(
     _EXODIA,
     transitions=_EXODIA.transitions
     | moves(
+        ("CONNECTING", "alive", 1, "CONNECTING"),  # an ACK, which tells nothing
         (_OPEN, "reject", 1, "CLOSED"),
-        (("CONNECTING", *_OPEN), "disconnect", 1, "CLOSED"),
+        ((*_ASKING, *_OPEN), "disconnect", 1, "CLOSED"),
     ),
 )
 """In the documents a server ends a session with CONNECT_REJECT (Usage) or DISCONNECT."""

@@ -219,7 +219,7 @@ def _epoch(
     server = direction == 1
     restart = False
     if opener is None:
-        if payload[0] != _CONNECT:
+        if payload[0] not in (_CONNECT, _REJECT):
             events.append((Ev.STATE, "alive", None))
         if extra.undecided[direction] and not row.document and not decided(payload)[1]:
             events.append((Ev.NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
