@@ -67,7 +67,12 @@ def _write(out: list[str], value: Any, deep: int, formed: bool) -> None:  # noqa
                 known = _key(key, formed)
             out.append("{" + known[1:] if first else known)
             first = False
-            _write(out, item, deep - 1, formed)
+            if type(item) is int:  # numbers and texts are by far the most: no call for each
+                out.append(str(item))
+            elif formed and type(item) is str:
+                out.append(_quote(item))
+            else:
+                _write(out, item, deep - 1, formed)
         out.append("{}" if first else "}")
     elif isinstance(value, (list, tuple)):
         before = "["

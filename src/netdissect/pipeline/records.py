@@ -103,6 +103,8 @@ class Records:
         any kind; None = all datagrams are wanted. Not used where every datagram is decoded.
         """
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
+        self._requests: dict[tuple[str, str, int, str], Request] = {}
+        """How datagrams of a protocol, dialect, direction and transport were read last."""
         self._lately: dict[tuple[str, str, str, str, str], ConnectionFacts] = {}
         """What was known of connections lately."""
         self._inspectors: dict[int, Inspector | None] = {}
@@ -285,15 +287,19 @@ class Records:
         self, item: Seen, connection: Connection, protocol: Protocol, dialect: str
     ) -> Dissection:
         """Return the tree of a datagram, with what its inspector adds."""
-        request = Request(
-            dialect,
-            item.direction,
-            connection.transport,
-            unframed=connection.transport == "tcp",
-            schema=self.schemas.get(protocol.name),
-            hints=None if item.hints is None else item.hints.extra,
-            bounds=self.bounds,
-        )
+        extra = None if item.hints is None else item.hints.extra
+        key = (protocol.name, dialect, item.direction, connection.transport)
+        request = self._requests.get(key)
+        if request is None or request.hints is not extra:
+            request = self._requests[key] = Request(
+                dialect,
+                item.direction,
+                connection.transport,
+                unframed=connection.transport == "tcp",
+                schema=self.schemas.get(protocol.name),
+                hints=extra,
+                bounds=self.bounds,
+            )
         tree = dissect(
             protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
         )
