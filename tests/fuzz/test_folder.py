@@ -41,6 +41,14 @@ def test_only_plain_files_are_read(name: str, kind: str, tmp_path: Path) -> None
         load_failure(folder)
 
 
+@pytest.mark.parametrize("name", ["failure.json", "steps.jsonl"])
+def test_what_is_nested_too_deeply_is_called_so(name: str, tmp_path: Path) -> None:
+    folder = failure(tmp_path / "failure")
+    (folder / name).write_text('{"a":' * 100_000)
+    with pytest.raises(UsageError, match="is no failure folder: nested too deeply"):
+        load_failure(folder)
+
+
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     failure(tmp_path / "failure")
     (tmp_path / "link").symlink_to("failure")

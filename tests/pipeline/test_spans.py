@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -132,3 +133,30 @@ class _Kept:
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         pass
+
+
+def test_what_comes_late_is_counted_in_its_place_at_a_cost_of_its_own() -> None:
+    """A flow that is recognised late gives its datagrams after those of others that are held."""
+    counted: list[int] = []
+    spans = Counted(lambda _number, _protocol, _way, time_ns, _octets, _again: counted.append(time_ns))
+    known = _Kept()
+    pipeline = Pipeline(Options(), recorder=Recorder(), observer=known)
+    with open_capture(SAMPLE[0]) as reader:
+        pipeline.run(list(Decapsulator().packets(reader)))
+
+    def come(frame: int) -> None:
+        item = Seen(frame, frame, b"")
+        item.connection = known.items[0].connection
+        spans.seen(item)
+
+    held = 60_000
+    for frame in range(held):
+        come(held + frame)
+    begun = process_time()
+    for frame in range(0, held, 30):
+        come(held - 1 - frame)
+        spans.ready(0)
+    assert process_time() - begun < 1
+    assert counted == []
+    spans.ready(None)
+    assert counted == [*range(29, held, 30), *range(held, 2 * held)]

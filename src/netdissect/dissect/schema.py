@@ -151,10 +151,8 @@ def load_schema(
                 raise SchemaError(f"{place}{fault}") from None
     try:
         data = parse_toml(text) if str(path).endswith(".toml") else json.loads(text)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise SchemaError(f"{path}: {reason(fault)}") from None
-    except RecursionError:
-        raise SchemaError(f"{path}: nested too deeply") from None
     return parse_schema(data, origin=str(path))
 
 

@@ -172,7 +172,7 @@ class Store:
         try:
             facts = json.loads(self._open.read("run.json", MAX_FACTS_OCTETS))
         except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(f"{self.folder} holds no run to resume: {error}") from error
+            raise UsageError(f"{self.folder} holds no run to resume: {reason(error)}") from error
         return facts if isinstance(facts, dict) else {}
 
     def past(self) -> PastRun:

@@ -57,6 +57,8 @@ def reason(error: Exception) -> str:
         return error.strerror
     if isinstance(error, KeyError):
         return f"{error} is missing"
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     text = str(error)
     return "a number has too many digits" if "set_int_max_str_digits" in text else text
 

@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Callable
-from operator import itemgetter
 
 from netdissect.flow import Decapsulator
 from netdissect.model.annotations import Severity
@@ -44,28 +44,29 @@ class Counted:
         """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count
         self._held: deque[_Held] = deque()
+        self._late: list[_Held] = []
+        """Those that came after later ones, as a heap: their flow has just been recognised."""
         self._newest = 0
-        self._disordered = False
 
     def seen(self, item: Seen) -> None:
         """Take one datagram of a known protocol."""
         connection = item.connection
         if connection is not None:
             frame = item.frame
-            if frame < self._newest:
-                self._disordered = True
-            self._newest = frame
             repeated = bool(item.touched)
             for _, copy in item.touched:
                 if copy.kind == "original":
                     repeated = False
                     break
-            self._held.append(
-                (
-                    frame, connection.number, connection.protocol, item.direction, item.time_ns,
-                    len(item.payload), repeated,
-                )
+            held: _Held = (
+                frame, connection.number, connection.protocol, item.direction, item.time_ns,
+                len(item.payload), repeated,
             )  # fmt: skip
+            if frame < self._newest:
+                heapq.heappush(self._late, held)
+            else:
+                self._newest = frame
+                self._held.append(held)
 
     def other(self, packet: Packet) -> None:
         """Take nothing: what is of no known protocol has no direction."""
@@ -80,17 +81,20 @@ class Counted:
             oldest_frame: frame that waits for its flow to be recognised; later ones stay behind it.
 
         """
-        if self._disordered:
-            self._held = deque(sorted(self._held, key=itemgetter(0)))
-            self._disordered = False
-        held = self._held
-        while held:
-            frame, number, protocol, direction, time_ns, octets, repeated = held[0]
+        held, late = self._held, self._late
+        while held or late:
+            behind = bool(late) and (not held or late[0][0] < held[0][0])
+            frame, number, protocol, direction, time_ns, octets, repeated = (
+                late[0] if behind else held[0]
+            )
             if oldest_frame is not None and frame > oldest_frame:
-                if len(held) <= MAX_UNCOUNTED:
+                if len(held) + len(late) <= MAX_UNCOUNTED:
                     return
                 self.early += 1
-            held.popleft()
+            if behind:
+                heapq.heappop(late)
+            else:
+                held.popleft()
             self._count(number, protocol, direction, time_ns, octets, repeated)
 
 

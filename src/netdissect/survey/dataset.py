@@ -39,6 +39,8 @@ MAX_DAYS = 16
 MAX_SETTINGS_OCTETS = 65_536
 ROW_GROUP = 16_384
 """Rows that are held of one file before they are written."""
+PACK = 1024
+"""Rows of them that are held as Python's objects."""
 
 FEW_ROWS = 256
 """Files of fewer rows are neither compressed nor have statistics: for each of forty columns that
@@ -178,6 +180,8 @@ class Staged(Closing):
         """Rows whose day got no folder."""
         self._days: set[str] = set()
         self._rows: dict[Path, list[dict[str, Any]]] = {}
+        self._packed: dict[Path, list[Any]] = {}
+        """Rows before those, as tables of Arrow: a tenth of the memory."""
         self._drafts: dict[Path, Path] = {}
         """Folder in the dataset -> the file that is to appear there."""
         self._writers: dict[Path, Any] = {}
@@ -228,33 +232,43 @@ class Staged(Closing):
             place = place / f"day={day or _NONE}" / f"protocol={named}"
         rows = self._rows.setdefault(place, [])
         rows.append(row)
-        if len(rows) >= ROW_GROUP:
-            self._flush(place, rows)
+        if len(rows) >= PACK:
+            self._pack(place, rows)
+            if len(self._packed[place]) * PACK >= ROW_GROUP:
+                self._flush(place)
 
-    def _flush(self, place: Path, rows: list[dict[str, Any]]) -> None:
+    def _pack(self, place: Path, rows: list[dict[str, Any]]) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - an extra
+
+        table = pa.Table.from_pylist(rows, schema=arrow_schema(place.parts[0]))
+        self._packed.setdefault(place, []).append(table)
+        rows.clear()
+
+    def _flush(self, place: Path) -> None:
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-        schema = arrow_schema(place.parts[0])
+        table = pa.concat_tables(self._packed.pop(place)).combine_chunks()
         if place not in self._writers:
             names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
             draft = self._drafts[place] = Path(f"{self._draft}-{len(self._drafts)}")
-            few = len(rows) < FEW_ROWS
+            few = table.num_rows < FEW_ROWS
             self._writers[place] = pq.ParquetWriter(
                 draft,
-                schema,
+                table.schema,
                 compression="none" if few else "zstd",
                 use_dictionary=names,
                 write_statistics=not few,
             )
-        self._writers[place].write_table(pa.Table.from_pylist(rows, schema=schema))
-        rows.clear()
+        self._writers[place].write_table(table)
 
     def seal(self) -> Drafts:
         """End the files and leave them where they are, for `commit` of another."""
         for place, rows in self._rows.items():
             if rows:
-                self._flush(place, rows)
+                self._pack(place, rows)
+            if place in self._packed:
+                self._flush(place)
             writer = self._writers.pop(place, None)  # one after the other: each holds buffers
             if writer is not None:
                 writer.close()
