@@ -14,6 +14,7 @@ from netdissect.browse.connections import lanes
 from netdissect.browse.keys import press
 from netdissect.browse.layout import draw
 from netdissect.browse.pane import CONNECTIONS, FINDINGS, PACKETS, PLOTS, TIME, cut
+from netdissect.browse.time import ladder
 from netdissect.cli.browsing import Browsed
 from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
@@ -23,6 +24,8 @@ from netdissect.pipeline.live import LiveFeed, LiveRequest
 from netdissect.pipeline.records import iter_records
 from netdissect.render.console import cells, line_plain
 from netdissect.render.summary import datagram_summary
+from netdissect.render.units import Clock
+from samples import unit
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 LOSSY = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
@@ -263,6 +266,23 @@ def test_a_tiny_window_says_so_and_a_small_one_says_something(lossy: Browser) ->
     small = screen(lossy, 40, 10)
     assert "Closed by the client" in small
     assert "[1 Conn]" in small
+
+
+@pytest.mark.parametrize("view", "12345")
+def test_help_and_quit_are_told_in_every_view(lossy: Browser, view: str) -> None:
+    keys(lossy, view)
+    for width in (40, 80, 160):
+        assert screen(lossy, width, 10).rstrip().endswith("? help  q quit")
+    keys(lossy, "1")
+
+
+def test_an_early_acknowledgement_stands_above_later_copies() -> None:
+    """A sender may have sent it again before it knew."""
+    known = unit()
+    early = unit(acked_frame=50, acked_time_ns=known.copies[1].time_ns + 1)
+    for one, wanted in ((known, [33, 41, 55, 60]), (early, [33, 41, 50, 55])):
+        lines = [line_plain(line) for line in ladder(one, Clock(), 80)]
+        assert [int(line.partition("#")[2].split()[0]) for line in lines] == wanted
 
 
 def test_a_filter_leaves_what_read_leaves() -> None:

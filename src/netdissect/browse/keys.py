@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from netdissect.browse import walking
 from netdissect.browse.browser import Browser
 from netdissect.browse.pane import PACKETS
 from netdissect.model.text import quoted
-from netdissect.render.console import Line
+from netdissect.render.console import Line, cells
 
 __all__ = ["HELP", "hints", "press"]
 
@@ -34,24 +35,31 @@ HELP = """\
 """
 
 _TIMES = {"r": "d", "d": "a", "a": "r"}
+_LAST: Final = 2
+"""Keys at the end that are always told: help and quit."""
 _ROOTS = {"j": 1, "down": 1, "k": -1, "up": -1}
 
 
-def hints(browser: Browser) -> str:
-    """Return the keys of the pane in focus, the most used first."""
+def hints(browser: Browser, width: int) -> str:
+    """Return the keys of the pane in focus, the most used first; on a narrow screen without those
+    that the help tells.
+    """
     if browser.prompt is not None:
         return "Tab completes  ⏎ takes it  ↑ what was typed before  Esc leaves it as it was"
     if browser.help:
         return "Esc close  j k scroll"
     texts = (
         "⏎ open  v deciding frame  3 time  / filter  s sort  Tab pane  ? help  q quit",
-        "Tab pane  n/N mark  o other copy  a its ack  ⌫ back  x bits  / filter  ? help",
+        "Tab pane  n/N mark  o other copy  a its ack  ⌫ back  x bits  ? help  q quit",
         "⏎ frame  s order  Tab pane  2 packets  4 plots  ? help  q quit",
         "←/→ walk  < > other plot  L other direction  ⏎ frame  ? help  q quit",
         "⏎ first frame  * filter on it  Tab explanation  ? help  q quit",
     )
     live = "p pause  F follow the end  " if browser.backend.loaded.live else ""
-    return live + texts[browser.view]
+    words = (live + texts[browser.view]).split("  ")
+    while len(words) > _LAST and cells("  ".join(words)) > width:
+        del words[-_LAST - 1]
+    return "  ".join(words)
 
 
 def press(browser: Browser, key: str, character: str | None = None) -> None:

@@ -26,7 +26,8 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
     notes = [padded([(f"! {note}", "warn")], width) for note in browser.backend.loaded.notes[:2]]
     lines = [_title(browser, width), *_filter(browser, width), *notes]
     body = _body(browser, width, height - len(lines) - 1)
-    last: Line = [(f" {browser.said or hints(browser)}", "note" if browser.said else "dim")]
+    told = browser.said or hints(browser, width - 1)
+    last: Line = [(f" {told}", "note" if browser.said else "dim")]
     return [*lines, *body, padded(last, width)]
 
 

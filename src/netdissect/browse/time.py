@@ -87,7 +87,9 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
     if unit.acked_frame is not None and unit.acked_time_ns is not None and unit.copies:
         took = (unit.acked_time_ns - unit.copies[0].time_ns) / 1e6
         mark = "~" if unit.rtt_ambiguous else ""
-        lines.append([
+        # Above copies that its sender made before it knew.
+        place = sum(copy.time_ns <= unit.acked_time_ns for copy in unit.copies)
+        lines.insert(place, [
             (f"{clock.show(unit.acked_time_ns):>12} ", "time"),
             (_arrow(" acknowledged ", "─", inner, forward=not forward),
              direction_style(1 - unit.direction)),
