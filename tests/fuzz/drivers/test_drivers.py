@@ -35,6 +35,7 @@ from netdissect.fuzz.drivers.riptide import (
     gap,
     patch,
 )
+from netdissect.fuzz.drivers.teeworlds import TeeworldsDriver
 from netdissect.fuzz.drivers.teeworlds_form import Opened, chunk_heads, number_chunks
 from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.wire import huffman
@@ -190,6 +191,18 @@ def test_riptide_losses_that_a_notify_claims_would_end_the_session(
     reliable = Step(bytes(riptide.RiptideReliable(sequence_id=1)), **step)
     assert not driver.risks(reliable)
     driver.close()
+
+
+@pytest.mark.parametrize("dialect", ["teeworlds-0.7", "teeworlds-ddnet-0.6"])
+@pytest.mark.parametrize(("payload", "ends"), [(b"", True), (b"\4", True), (b"\0", False)])
+def test_teeworlds_controls_that_end_a_session(dialect: str, payload: bytes, ends: bool) -> None:
+    """An empty one is what the packet before has left in the server's buffer: the close of another
+    session, for teeworlds-server 0.7.5.
+    """
+    driver = TeeworldsDriver(Link(free_target(), "udp"), dialect)
+    driver._put(head := driver._head(driver._form.control, 0), payload)
+    assert driver.ends(head + payload) is ends
+    driver.shut()
 
 
 def test_riptide_steps_get_the_next_number_and_may_keep_or_shift_theirs(session: Any) -> None:

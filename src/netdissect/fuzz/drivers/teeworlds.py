@@ -155,12 +155,13 @@ class TeeworldsDriver(Driver):
 
     def ends(self, octets: bytes) -> bool:
         """Return whether this is a control message that closes, or is part of a handshake: servers
-        begin anew, or take a token from it.
+        begin anew, or take a token from it. For an empty one they take what the packet before has
+        left in their buffer, of whatever session: teeworlds-server 0.7.5 closed on another's close.
         """
         opened = (
             None if octets[:1] and octets[0] & tw.CONNLESS_FLAG else Opened.of(octets, self._form)
         )
-        return opened is not None and opened.is_control and any(opened.payload[:1])
+        return opened is not None and opened.is_control and opened.payload[:1] != b"\0"
 
     def _repeat(self, now: float) -> None:
         """Send the message of the handshake that is due."""
