@@ -33,3 +33,16 @@ def test_many_samples_stay_bounded_and_close() -> None:
     assert (summary.minimum, summary.maximum) == (0.0, 99.999)
     assert abs(summary.p50 - 50) < 5
     assert abs(summary.p95 - 95) < 3
+
+
+def test_the_quickest_but_for_a_tenth() -> None:
+    made = RttReservoir()
+    for sample in (5, *range(1000, 1008)):
+        made.add(sample)
+    assert (made.lowest, made.quick()) == (5, 1000)
+    for sample in range(2000, 2011):
+        made.add(sample)
+    assert made.quick() == 1001
+    alone = RttReservoir()
+    alone.add(7)
+    assert alone.quick() == 7
