@@ -37,6 +37,19 @@ def test_join_prints_loss_delay_and_the_bound_of_the_clock() -> None:
     assert "retransmissions: " in text
 
 
+def test_join_counts_the_part_that_is_asked_for(tmp_path: Path) -> None:
+    part = objects("join", CLIENT, SERVER, "--datagrams", "--connection", "1", "--to", "3s")
+    (one,) = (item for item in part if item["kind"] == "conversation")
+    rows = [item for item in part if item["kind"] == "datagram" and item["capture"] == 0]
+    assert 0 < sum(way["sent"] for way in one["ways"]) < 400
+    assert sum(row["fate"] in {"delivered", "lost"} for row in rows) == one["ways"][0]["sent"]
+    for words in (["join", CLIENT, SERVER], ["report", CLIENT, "-o", str(tmp_path / "r.html")]):
+        result = run(*words, "--connection", "9")
+        assert result.exit_code == 2
+        assert "there is no connection 9; there is only 1" in result.stderr
+        assert run(*words, "--connection", "1", "--around", "3s").exit_code == 0
+
+
 def test_join_as_json_names_every_datagram() -> None:
     captures, conversation, *datagrams = objects("join", CLIENT, SERVER, "--datagrams")
     assert captures["clock"]["bound_ms"] > abs(captures["clock"]["offset_ms"])
