@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from scapy.supersocket import L3RawSocket, StreamSocket
 
 from agreement import CAPTURES
 from fuzzing import free_target, running
+from netdissect.fuzz.servers import make_server
+from netdissect.fuzz.servers.answering import ServerMachine
 from netdissect.layers import eoudp, knet, riptide, teeworlds
 
 WAIT = 10.0
@@ -71,6 +74,29 @@ def test_sr1_finds_the_answer(
     assert answer in found
     assert found[UDP].sport == target.port
     assert found[UDP].payload.answers(request_packet)
+
+
+@pytest.mark.usefixtures("raw_sockets")
+def test_an_answering_machine_answers_a_client_on_loopback() -> None:
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client,
+    ):
+        # Somebody has to own the port, or the system refuses what comes.
+        here.bind(("127.0.0.1", 0))
+        client.settimeout(0.2)
+        client.connect(here.getsockname())
+        machine = ServerMachine(server=make_server("riptide"), dport=here.getsockname()[1])
+        machine.bg(iface="lo")
+        try:
+            for _ in range(20):
+                client.send(bytes(riptide.RiptideConnect()))
+                with suppress(TimeoutError):
+                    answer = riptide.Riptide(client.recv(2048))
+                    break
+        finally:
+            machine.sniffer.stop()
+    assert isinstance(answer, riptide.RiptideWelcome)
 
 
 @pytest.mark.usefixtures("raw_sockets")

@@ -12,6 +12,7 @@ from scapy.ansmachine import AnsweringMachine
 from scapy.layers.inet import IP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
+from scapy.sendrecv import send
 
 from netdissect.fuzz.servers.base import Server
 
@@ -23,6 +24,8 @@ class ServerMachine(AnsweringMachine):  # type: ignore[misc]
 
     function_name = "netdissect_server"
     filter = "udp"
+    send_function = staticmethod(send)
+    """Answers are IP packets: without this, Scapy sends them as frames."""
 
     def parse_options(self, server: Server | None = None, dport: int = 0) -> None:
         """Set which server answers, and at which port.
@@ -49,6 +52,11 @@ class ServerMachine(AnsweringMachine):  # type: ignore[misc]
         return [
             back / Raw(data) for data, _to in self.server.handle(octets, peer, time.monotonic())
         ]
+
+    def send_reply(self, reply: Any, send_function: Any = None) -> None:
+        """Send the answers one by one: with `iface=`, Scapy sends no lists."""
+        for each in reply:
+            super().send_reply(each, send_function)
 
     def print_reply(self, req: Any, reply: Any) -> None:
         """Print one line per request."""
