@@ -33,6 +33,7 @@ __all__ = ["Walker", "node_fields", "node_value", "own_value"]
 Fields: TypeAlias = Mapping[int, dict[str, Any]]
 
 _OCTET: Final = 8
+_ALL_BITS: Final = 2**62 - 1
 SUMMARY_FIELDS: Final = 6
 """Fields of one message that a one-line summary shows at most."""
 _NOT_IN_SUMMARY: Final = frozenset({"type_id", "padding", "trailing"})
@@ -355,8 +356,13 @@ def own_value(step: Step, data: bytes, position: int) -> Any:
         return _high_first(data, at, size)
     value = _low_first(data, at, size)
     if step.signed and value >> (size - 1):
-        value -= 1 << size
+        value -= _mask(size) + 1
     return value
+
+
+def _mask(size: i64) -> i64:
+    """Return a number of so many bits, 1 to 62, all of them set."""
+    return _ALL_BITS >> (62 - size)  # mypyc writes the 1 of `1 << size` as an `int`, with 32 bits
 
 
 def _low_first(data: bytes, at: i64, size: i64) -> i64:
@@ -369,7 +375,7 @@ def _low_first(data: bytes, at: i64, size: i64) -> i64:
         octet: i64 = data[place]
         word |= octet << have
         have += 8
-    return word & ((1 << size) - 1)
+    return word & _mask(size)
 
 
 def _high_first(data: bytes, at: i64, size: i64) -> i64:
@@ -382,7 +388,7 @@ def _high_first(data: bytes, at: i64, size: i64) -> i64:
         octet: i64 = data[place]
         word = word << 8 | octet
         have += 8
-    return word >> (have - size) & ((1 << size) - 1)
+    return word >> (have - size) & _mask(size)
 
 
 def _try(rule: Any, scope: Mapping[str, Any]) -> Any:
