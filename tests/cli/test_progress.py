@@ -129,3 +129,17 @@ def test_the_line_is_gone_before_an_answer_is_printed(clock: list[float]) -> Non
         session.analysis()
         assert "% of " in stream.getvalue()
         assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_first_look_at_the_whole_file_is_shown(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with Session(str(LOSSY), streams=True) as session:
+        clock[0] += 2
+        monkeypatch.setattr(progress, "_AFTER_SECONDS", 0.0)
+        options = session.ahead(session.choices.options())
+    assert options.near is not None
+    assert "% of 85.6 kB, 0 s left" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[K")

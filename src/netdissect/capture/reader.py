@@ -70,9 +70,15 @@ class CaptureReader:
                 if self._called is not None:
                     self._called()
 
-    def feed(self, taker: Frames) -> None:
-        """Hand all frames to the taker: `batches` without a list, and without its objects."""
-        while self._format.more(taker):
+    def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
+        """Hand all frames to the taker: `batches` without a list, and without its objects. `after`
+        is called behind each of them.
+        """
+        going = True
+        while going:
+            going = self._format.more(taker)
+            if after is not None:
+                after()
             if self._called is not None:
                 self._called()
 

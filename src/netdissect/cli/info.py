@@ -10,7 +10,8 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Choices, Match, Session, select
+from netdissect.cli.selection import select
+from netdissect.cli.session import Choices, Match, Session
 
 __all__ = ["command"]
 

@@ -26,7 +26,7 @@ class Progress:
             stream = getattr(sys.stderr, "terminal", sys.stderr)
         self.stream = stream
         self.enabled = enabled and self.stream.isatty()
-        self._begin = time.monotonic()
+        self._begin = self._since = time.monotonic()
         self._last = 0.0
         self._drawn = False
 
@@ -36,6 +36,11 @@ class Progress:
             reader.on_batch(lambda: self.step(*reader.progress()))
         return reader
 
+    def renew(self) -> None:
+        """Take the line away, and begin anew with what is read next."""
+        self.clear()
+        self._since = time.monotonic()
+
     def step(self, done: int, total: int | None) -> None:
         """Draw, if it is time to."""
         now = time.monotonic()
@@ -43,7 +48,7 @@ class Progress:
             return
         self._last = now
         self._drawn = True
-        line = self._line(done, total) + _left(now - self._begin, done, total)
+        line = self._line(done, total) + _left(now - self._since, done, total)
         self.stream.write(f"\r{line}\x1b[K")
         self.stream.flush()
 

@@ -72,7 +72,10 @@ def command(
     with asked.session(streams=True) as session:
         match = asked.match(session)
         program = asked.as_json or bool(table)
-        found = wanted(session, match, everything=everything, shown=shown(secrets, program))
+        early = not any(name.startswith("conn.") for name in columns)
+        found = wanted(
+            session, match, everything=everything, shown=shown(secrets, program), early=early
+        )
         rows = _limited(found, asked.limit, messages or program)
         session.hold = (program or match.waits) and not flush
         flush = flush or session.live
@@ -91,14 +94,16 @@ def shown(secrets: bool | None, program: bool) -> bool:
     return program if secrets is None else secrets
 
 
-def wanted(session: Session, match: Match, *, everything: bool, shown: bool = True) -> _Rows:
+def wanted(
+    session: Session, match: Match, *, everything: bool, shown: bool = True, early: bool = False
+) -> _Rows:
     """Yield the datagrams that are wanted, each with the messages that are; without passwords
-    unless they are `shown`.
+    unless they are `shown`, the first ones `early`: see `Session.records`.
     """
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
     match.alone(session)
-    for record in session.records():
+    for record in session.records(early=early):
         if record.protocol is None and not everything:
             continue
         if match.datagram(record, session.first_ns):

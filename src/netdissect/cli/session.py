@@ -5,9 +5,10 @@ ended.
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from netdissect.pipeline.scenes import Scenes, Told
     from netdissect.pipeline.spans import Count
 
-__all__ = ["Choices", "Match", "Session", "missing", "select"]
+__all__ = ["Choices", "Match", "Session", "missing"]
 
 _Item = TypeVar("_Item", bound=DatagramRecord | UnitRecord | ConnectionEvent)
 
+LONG_OCTETS = 1024 * 1024
+"""Bytes of a file of which the first records leave early."""
 MAX_RECENT = 1024
 """Reports that a filter has at hand; more are made anew when they are asked for."""
 
@@ -150,6 +153,8 @@ class Session:
         """What the filter needs that is the only one to see the records: see `Filter.needs`."""
         self.only: frozenset[int] | None = None
         """Connections whose datagrams and units are wanted; None = all. Others may come as well."""
+        self._early_ns: int | None = None
+        """Time of the first frame, while records leave early."""
         self._looked: Analysis | None = None
         """What a first look at the whole file has shown."""
         self.hold = True
@@ -193,6 +198,8 @@ class Session:
     def first_ns(self) -> int | None:
         """Return the time of the first frame; None before it is read."""
         info: CaptureInfo = self.reader.info
+        if info.first_time_ns is None and self._early_ns is not None:
+            return self._early_ns
         if info.first_time_ns is None and self._looked is not None:
             return self._looked.info.first_time_ns
         return info.first_time_ns
@@ -243,11 +250,40 @@ class Session:
         yield from iter_timeline(self.reader, pipeline=pipeline)
         self.collect(pipeline)
 
-    def records(self) -> Iterator[DatagramRecord]:
-        """Yield a record per datagram, in order of frames."""
-        for item in self.both(timeline=False):
+    def records(self, *, early: bool = False) -> Iterator[DatagramRecord]:
+        """Yield a record per datagram, in order of frames; with `early` the first ones before the
+        whole file was looked at, in which only the vantage may be told otherwise.
+        """
+        left = 0
+        if early and self._is_long():
+            for record in self._early():
+                left += 1
+                if record is not None:
+                    yield record
+            sys.stdout.flush()
+        for item in self.both(timeline=False, skip=left):
             if isinstance(item, DatagramRecord):
                 yield item
+
+    def _is_long(self) -> bool:
+        """Return whether somebody would wait while the whole file is looked at."""
+        if self.live or not self.own or self._looked is not None or self.choices.strict:
+            return False
+        file = Path(self.file)
+        return file.is_file() and file.stat().st_size >= LONG_OCTETS
+
+    def _early(self) -> Iterator[DatagramRecord | None]:
+        """Yield the records that leave early; None for each that nobody wants."""
+        from netdissect.pipeline.early import early_records  # noqa: PLC0415
+
+        def make() -> Records:
+            records = self.observer()
+            records.needs = self.needs
+            return records
+
+        for found in early_records(self.file, make, self.choices.options()):
+            self._early_ns = found.first_ns
+            yield found.record
 
     def observer(self) -> Records:
         """Return what makes records of the datagrams that a pipeline takes."""
@@ -278,17 +314,17 @@ class Session:
         )
 
     def both(
-        self, *, timeline: bool = True
+        self, *, timeline: bool = True, skip: int = 0
     ) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
         """Yield records, and the timeline, in one pass; afterwards `reports` and `anomalies` are
-        filled, where they are kept.
+        filled, where they are kept. The first `skip` records are left out.
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
         from netdissect.pipeline.records import iter_both  # noqa: PLC0415
 
         records = self.observer()
-        records.needs = self.needs
+        records.needs, records.skip = self.needs, skip
         found = Anomalies()
         options = self.choices.options(
             on_anomaly=found.take if self.keeps_anomalies else None,
@@ -336,8 +372,21 @@ class Session:
 
         if self.live or not self.own:
             return None
-        self._looked = first_look(self.file, self.choices.options(**hooks), processes=None)
+        with self._looking() as watch:
+            options = self.choices.options(**hooks)
+            self._looked = first_look(self.file, options, processes=None, watch=watch)
         return None if self._looked is None else self._looked.connections
+
+    @contextmanager
+    def _looking(self) -> Iterator[Callable[[Any], Any]]:
+        """Show how far a first look is, but where a pager has the screen and lines already."""
+        from netdissect.cli.progress import Progress  # noqa: PLC0415
+
+        paged = hasattr(sys.stderr, "terminal") and self._early_ns is not None
+        progress = Progress(enabled=not self.quiet and not paged)
+        yield progress.watch
+        progress.clear()
+        self.progress.renew()
 
     def ends(self, wanted: Collection[int] | None) -> set[frozenset[str]] | None:
         """Return the endpoints of connections, where a first look has shown that there are others;
@@ -380,9 +429,11 @@ class Session:
             return options
         if self._looked is not None:
             options = informed(options, self._looked)
+        elif most is None:
+            with self._looking() as watch:
+                options = look_ahead(self.file, options, processes=None, watch=watch)
         else:
-            processes = None if most is None else 1
-            options = look_ahead(self.file, options, processes=processes, most=most)
+            options = look_ahead(self.file, options, most=most)
         # Without a look ahead the numbers are others than those that were asked for.
         return options if options.begins is None else replace(options, only=self.only)
 
@@ -504,54 +555,3 @@ class Match:
             if len(known) > MAX_RECENT:
                 del known[next(iter(known))]
         return known[number]
-
-
-@dataclass(slots=True)
-class Selected:
-    """What a filter left of a capture."""
-
-    items: list[UnitRecord | ConnectionEvent]
-    """The timeline of what matches."""
-    frames: set[int]
-    """Matching frames; of a message of a stream all that it came from."""
-    connections: set[int]
-    """Numbers of the connections with a matching datagram."""
-    datagrams: Counter[str | None]
-    """Matching datagrams by protocol; None for those of no known one."""
-
-
-def select(session: Session, match: Match) -> Selected:
-    """Read the capture once and return what of it lies on matching datagrams."""
-    found = Selected([], set(), set(), Counter())
-    items: list[UnitRecord | ConnectionEvent] = []
-    units: set[tuple[int, str, int, int]] = set()
-    match.alone(session)
-    for item in session.both():
-        if not isinstance(item, DatagramRecord):
-            items.append(item)
-        elif match.datagram(item, session.first_ns):
-            found.frames |= {item.frame, *item.frames}
-            if item.protocol is not None or item.transport == "udp":
-                found.datagrams[item.protocol] += 1
-            if item.connection is not None:
-                found.connections.add(item.connection)
-                units.update(_units(item.connection, item, match.messages(item)))
-    found.items += (item for item in items if _kept(item, found.frames, units))
-    return found
-
-
-def _units(
-    connection: int, record: DatagramRecord, messages: list[MessageRecord]
-) -> Iterator[tuple[int, str, int, int]]:
-    for message in messages:
-        facts = message.reliability
-        if facts is not None:
-            yield connection, facts.space, record.direction or 0, facts.seq
-
-
-def _kept(
-    item: UnitRecord | ConnectionEvent, frames: set[int], units: set[tuple[int, str, int, int]]
-) -> bool:
-    if isinstance(item, UnitRecord):
-        return (item.connection, item.space, item.direction, item.seq) in units
-    return item.frame in frames

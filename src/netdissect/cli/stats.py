@@ -93,16 +93,18 @@ def _rows(session: Session, match: Match, connection: int | None, interval: int)
         number: int, _protocol: str, direction: int, time_ns: int, octets: int,
         repeated: bool,
     ) -> None:  # fmt: skip
-        if connection in (None, number):
+        if number == connection:
             table.datagram(direction, time_ns, octets, repeated=repeated)
 
     def told(item: UnitRecord | ConnectionEvent) -> None:
-        if connection is not None and item.connection != connection:
-            return
-        if isinstance(item, UnitRecord) or item.event == "gap":
+        if item.connection == connection:
             table.tell(item)
 
-    session.count(count, told, lambda report: table.place((report,)))
+    every = connection is None
+    session.count(
+        table.count if every else count, table.tell if every else told,
+        lambda report: table.place((report,)),
+    )  # fmt: skip
     list(session.of(connection, ()))  # says where there is no such connection
     if table.early:
         session.limits_hit["MAX_WAITING"] = table.early

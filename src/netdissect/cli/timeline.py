@@ -13,7 +13,8 @@ import click
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
 from netdissect.cli.output import print_json
-from netdissect.cli.session import Session, select
+from netdissect.cli.selection import select
+from netdissect.cli.session import Session
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.render.console import Screen

@@ -9,7 +9,8 @@ import click
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.session import Match, Session, select
+from netdissect.cli.selection import select
+from netdissect.cli.session import Match, Session
 from netdissect.system.interrupt import at_once
 
 __all__ = ["command"]

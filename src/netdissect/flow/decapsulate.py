@@ -54,8 +54,8 @@ _USUAL_OCTETS: Final = 42
 class Capture(Protocol):
     """A capture that hands out its frames."""
 
-    def feed(self, taker: Frames) -> None:
-        """Hand all frames to the taker."""
+    def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
+        """Hand all frames to the taker; `after` is called now and then."""
 
 
 class Decapsulator(Frames):
@@ -107,12 +107,14 @@ class Decapsulator(Frames):
             self.frame(number, time_ns, link, data, 0, len(data), wire)
         return taken.packets
 
-    def hand_over(self, capture: Capture, into: Packets) -> None:
+    def hand_over(
+        self, capture: Capture, into: Packets, after: Callable[[], None] | None = None
+    ) -> None:
         """Hand the packets of a whole capture to a taker: `batches` without a list, and without
-        its objects.
+        its objects. `after` is called behind each of them.
         """
         self._into = into
-        capture.feed(self)
+        capture.feed(self, after)
         for packet in self._rest():
             into.packet(packet)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain
@@ -63,6 +63,7 @@ class FrameSource(Protocol):
 
 
 Source = str | os.PathLike[str] | IO[bytes] | FrameSource
+Watch = Callable[[FrameSource], object]
 
 MAX_REMEMBERED = 65_536
 """Flows of which is remembered whether they are tracked; of others it is found out again."""
@@ -124,7 +125,12 @@ def analyze(
 
 
 def look_ahead(
-    source: Source, options: Options, *, processes: int | None = 1, most: int | None = None
+    source: Source,
+    options: Options,
+    *,
+    processes: int | None = 1,
+    most: int | None = None,
+    watch: Watch | None = None,
 ) -> Options:
     """Return the options with what only the whole of a capture tells: in which order connections
     begin, and where it was taken.
@@ -138,17 +144,23 @@ def look_ahead(
         options: decode-as rules and the like.
         processes: processes that share the work; None = as many as pay.
         most: bytes of a file that is looked at; None = any.
+        watch: is given what reads the file, before it does.
 
     """
     if options.near is not None:
         return options
     placing = replace(options, on_late=None, placing=True)
-    found = first_look(source, placing, processes=processes, most=most)
+    found = first_look(source, placing, processes=processes, most=most, watch=watch)
     return options if found is None else replace(options, near=found.near, begins=found.begins)
 
 
 def first_look(
-    source: Source, options: Options, *, processes: int | None = 1, most: int | None = None
+    source: Source,
+    options: Options,
+    *,
+    processes: int | None = 1,
+    most: int | None = None,
+    watch: Watch | None = None,
 ) -> Analysis | None:
     """Return everything that a file holds; None for what cannot be read twice, or has more than
     `most` bytes. Told along the way is only `options.on_late`.
@@ -166,7 +178,10 @@ def first_look(
     elif processes is None:
         processes = processes_for(str(source))
     quiet = replace(options, on_anomaly=None, on_report=None)
-    return analyze(source, options=quiet, processes=processes, anomalies=False)
+    with opened(source) as reader:
+        if watch is not None:
+            watch(reader)
+        return analyze(reader, options=quiet, processes=processes, anomalies=False)
 
 
 def informed(

@@ -11,7 +11,7 @@ from netdissect.model.records import LateMessage, MessageRecord, Reliability, sh
 from netdissect.model.units import Copy, UnitRecord
 from netdissect.pipeline.observer import Seen
 
-__all__ = ["messages_of", "records_of", "whole_message"]
+__all__ = ["messages_of", "records_of", "reliability", "whole_message"]
 
 _TYPED: Final = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT})
 _NUMBERED: Final = frozenset({Ev.UNIT, Ev.PLAIN_UNIT})
@@ -72,7 +72,7 @@ def _facts(item: Seen, reliable: frozenset[str], count: int) -> list[Reliability
         known = (
             None
             if unit is None
-            else _reliability(*unit, unit[0].space.partition("[")[0] in reliable)
+            else reliability(*unit, reliable=unit[0].space.partition("[")[0] in reliable)
         )
         if kind in _NUMBERED and event[1] is None:
             outer = known
@@ -91,7 +91,8 @@ def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecor
     return None
 
 
-def _reliability(record: UnitRecord, copy: Copy, reliable: bool) -> Reliability:  # noqa: FBT001 - private
+def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliability:
+    """Return what is known of one copy of a unit; `reliable`: whether its sender repeats it."""
     first = record.extra.get("continued", record.copies[0].frame)
     repeated = copy.kind != "original"
     before = None

@@ -102,6 +102,8 @@ class Records:
         """Kinds of copies of units, one of which a datagram carries that somebody wants, None for
         any kind; None = all datagrams are wanted. Not used where every datagram is decoded.
         """
+        self.skip = 0
+        """How many of the first datagrams are wanted by nobody: they left early."""
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         self._requests: dict[tuple[str, str, int, str], Request] = {}
         """How datagrams of a protocol, dialect, direction and transport were read last."""
@@ -136,6 +138,9 @@ class Records:
     def next(self, item: Seen) -> DatagramRecord | None:
         """Return the record of a datagram that leaves; None where nobody wants it."""
         needs = self.needs
+        if self.skip:
+            self.skip -= 1
+            needs = frozenset()
         if needs is None or not self.lazy:
             return self.record_of(item)
         for _, copy in item.touched:

@@ -8,6 +8,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 
+from netdissect.capture import CaptureReader
 from netdissect.flow import Decapsulator
 from netdissect.model.annotations import Severity
 from netdissect.model.packets import Packet
@@ -98,6 +99,24 @@ class Counted:
             self._count(number, protocol, direction, time_ns, octets, repeated)
 
 
+class _Teller:
+    """Has what is ready counted and told, now and then."""
+
+    def __init__(
+        self, counted: Counted, pipeline: Pipeline,
+        told: Callable[[UnitRecord | ConnectionEvent], None],
+    ) -> None:  # fmt: skip
+        self._counted = counted
+        self._pipeline = pipeline
+        self._told = told
+
+    def ready(self) -> None:
+        """Count and tell."""
+        self._counted.ready(self._pipeline.oldest_sampled)
+        for item in self._counted.recorder.ready(self._pipeline.now_ns):
+            self._told(item)
+
+
 def tell(
     source: Source,
     counted: Counted,
@@ -116,12 +135,15 @@ def tell(
 
     """
     recorder = counted.recorder
+    teller = _Teller(counted, pipeline, told)
+    decapsulator = share or Decapsulator()
     with rare_collections(), opened(source) as reader:
-        for packets in (share or Decapsulator()).batches(reader.batches()):
-            pipeline.run(packets)
-            counted.ready(pipeline.oldest_sampled)
-            for item in recorder.ready(pipeline.now_ns):
-                told(item)
+        if isinstance(reader, CaptureReader):
+            decapsulator.hand_over(reader, pipeline, teller.ready)
+        else:
+            for packets in decapsulator.batches(reader.batches()):
+                pipeline.run(packets)
+                teller.ready()
         pipeline.finish(reader.info.last_time_ns)
     counted.ready(None)
     for item in recorder.rest():

@@ -228,6 +228,13 @@ class Pipeline(Packets):
             if segment is not None and segment.payload_length:
                 connection.segment(direction, frame, time_ns, 0)
 
+    def undecided(self) -> bool:
+        """Return whether datagrams wait for whether they begin a new connection."""
+        for flow in self._table.flows():  # noqa: SIM110 - compiled, a loop is cheaper
+            if flow.held:
+                return True
+        return False
+
     def tracked(self) -> list[Connection]:
         """Return the connections on the table, in no useful order."""
         flows = self._table.flows()

@@ -79,6 +79,8 @@ class Intervals:
         self.early = 0
         """Units that were counted before all was known of their copies."""
         self._rows: dict[tuple[int, int], Interval] = {}
+        self._lately: list[Interval | None] = [None, None]
+        """Direction -> the row asked for last."""
         self._rtts: dict[tuple[int, int], list[tuple[int, float]]] = {}
         """Round trips in ms, each with the frame of its unit."""
         self._newest: dict[_Lane, tuple[int, int]] = {}
@@ -119,6 +121,18 @@ class Intervals:
         if repeated:
             row.repeated_octets += octets
 
+    def count(
+        self,
+        _number: int,
+        _protocol: str,
+        direction: int,
+        time_ns: int,
+        octets: int,
+        repeated: bool,  # noqa: FBT001 - as in `Count`
+    ) -> None:
+        """Count one datagram of whatever connection."""
+        self.datagram(direction, time_ns, octets, repeated=repeated)
+
     def place(self, reports: Iterable[ConnectionReport]) -> None:
         """Take connections: where the capture was made decides what units and gaps tell. The sooner
         it is known, the less is kept.
@@ -149,11 +163,11 @@ class Intervals:
     def tell(
         self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None = None
     ) -> None:
-        """Take a unit or a gap; in the order of time.
+        """Take a unit or an event, of which only gaps count; in the order of time.
 
         It counts later, with the copies that have come until then.
         """
-        if isinstance(item, UnitRecord) and not item.copies:
+        if not item.copies if isinstance(item, UnitRecord) else item.event != "gap":
             return
         self._waiting.append((item, frames))
         newest_ns = _moment_ns(item)
@@ -209,30 +223,38 @@ class Intervals:
         if record.outcome in {"unacked", "given_up"}:
             row.unacked += 1
         lost = record.lost or record.extra.get("reported") == "lost"
+        known = lost or record.outcome == "acked"
+        rtts = [] if timed is None else [(record.copies[0].frame, timed)]
+        if arrived is False:  # by far the usual one
+            row.decided += int(known)
+            row.lost += int(lost)
+            if rtts:
+                self._timed(row, rtts)
+            return
         either = _Either()
-        if arrived is not True:
-            if lost or record.outcome == "acked":
-                either.decided, either.lost = 1, int(lost)
-            if timed is not None:
-                either.rtts.append((record.copies[0].frame, timed))
-        if arrived is not False and not self.partial:
+        if arrived is None:
+            either.decided, either.lost, either.rtts = int(known), int(lost), rtts
+        if not self.partial:
             either.each, either.arrived = 1, self._arrived(lane, record)
         self._add(lane, self._index(time_ns), either, arrived=arrived)
 
     def _count_copies(self, lane: _Lane, record: UnitRecord, frames: Container[int] | None) -> None:
-        again = lane in self._repeating or record.space == "tcp"
-        again = again or record.next_resend_due_ns is not None
+        known = lane in self._repeating
+        again = record.space == "tcp" or record.next_resend_due_ns is not None
         for copy in record.copies:
             late = copy.time_ns - record.copies[0].time_ns > LATE_NS
             if not late and (frames is None or copy.frame in frames):
-                index = self._index(copy.time_ns)
                 row = self._row(record.direction, copy.time_ns)
                 row.copies += 1
                 row.retransmissions += copy.kind == "retransmission"
                 again = again or copy.kind == "retransmission"
-                spans = self._copies.setdefault(lane, {})
-                spans[index] = spans.get(index, 0) + 1
-        if again:
+                if known:
+                    row.reliable_copies += 1
+                else:
+                    spans = self._copies.setdefault(lane, {})
+                    index = self._index(copy.time_ns)
+                    spans[index] = spans.get(index, 0) + 1
+        if again and not known:
             self._repeats(lane)
 
     def _repeats(self, lane: _Lane) -> None:
@@ -293,12 +315,16 @@ class Intervals:
             return
         row.decided += either.decided
         row.lost += either.lost
-        row.rtt_samples += len(either.rtts)
         if either.rtts:
-            samples = self._rtts.setdefault((index, direction), [])
-            samples += either.rtts
-            if len(samples) > 2 * MAX_SAMPLES:
-                _first(samples)
+            self._timed(row, either.rtts)
+
+    def _timed(self, row: Interval, rtts: list[tuple[int, float]]) -> None:
+        """Take round trips of units of a span and direction."""
+        row.rtt_samples += len(rtts)
+        samples = self._rtts.setdefault((self._index(row.start_ns), row.direction), [])
+        samples += rtts
+        if len(samples) > 2 * MAX_SAMPLES:
+            _first(samples)
 
     def _settle(self, connection: int) -> None:
         """Count what was kept of a connection now that it is known what counts."""
@@ -349,12 +375,16 @@ class Intervals:
         return index
 
     def _row(self, direction: int, time_ns: int) -> Interval:
+        lately = self._lately[direction]
+        if lately is not None and 0 <= time_ns - lately.start_ns < self.span_ns:
+            return lately
         index = self._index(time_ns)
         row = self._rows.get((index, direction))
         if row is None:
             start = self._start(index)
             row = self._rows[index, direction] = Interval(start, self.span_ns, direction)
             self._last = max(self._last, index)
+        self._lately[direction] = row
         return row
 
     def _start(self, index: int) -> int:

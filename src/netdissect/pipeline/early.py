@@ -1,0 +1,159 @@
+"""The first records of a file, as far as nothing that comes later can change them: what `read`
+shows before the whole file was looked at.
+
+What a record tells can hang on where the capture was taken, and only the whole of it shows that. So
+the first packets are tracked once for every place that there is, and what is told the same of all
+of them is told for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from netdissect.flow import Decapsulator
+from netdissect.model.packets import Packet
+from netdissect.model.records import DatagramRecord
+from netdissect.pipeline import Source, opened
+from netdissect.pipeline.held import advance
+from netdissect.pipeline.messages import reliability
+from netdissect.pipeline.observer import Seen
+from netdissect.pipeline.options import NOT_KNOWN, Near, Options
+from netdissect.pipeline.records import Records
+from netdissect.pipeline.stages import Pipeline
+from netdissect.track.recorder import LINGER_NS
+
+__all__ = ["MAX_EARLY", "MAX_PACKETS", "Early", "early_records"]
+
+MAX_EARLY: Final = 64
+"""Datagrams that leave early: what fits a large terminal."""
+MAX_PACKETS: Final = 512
+"""Packets that are tracked for them, once for each place."""
+_AT_ONCE: Final = 16
+"""Packets after which it is looked whether that was enough."""
+_PLACES: Final[tuple[Near, ...]] = tuple(
+    (client, server, misses)
+    for client, server, misses in product((None, False, True), (None, False, True), (False, True))
+    if (client, server, misses) != NOT_KNOWN
+)
+"""Every place but the first one that is tried."""
+
+
+class Early(NamedTuple):
+    """A datagram that leaves early."""
+
+    record: DatagramRecord | None
+    """None where nobody wants it."""
+    first_ns: int | None
+    """Time of the first frame, as far as it was known then."""
+
+
+class _Everywhere(Mapping[int, Near]):
+    """The same place for every connection."""
+
+    def __init__(self, place: Near) -> None:
+        self._place = place
+
+    def __getitem__(self, number: int) -> Near:
+        return self._place
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+    def __bool__(self) -> bool:
+        return True
+
+
+class _Run:
+    """One tracking of the first packets: a `Maker` that notes what is told of what leaves."""
+
+    def __init__(self, records: Records, options: Options, place: Near, *, makes: bool) -> None:
+        """Take whether it makes the records, too."""
+        options = replace(options, near=_Everywhere(place))
+        self.pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+        self.held, self.recorder = records.held, records.recorder
+        self.told: list[tuple[Any, ...]] = []
+        self.made: list[DatagramRecord | None] = []
+        self.over = False
+        """Whether nothing more can leave for good."""
+        self._records, self._makes = records, makes
+        self._until_ns: int | None = None
+        self._begun = 0
+
+    def take(self, packets: Sequence[Packet]) -> None:
+        """Take packets."""
+        if packets and self._until_ns is None:
+            # Until then no unit was handed on, which those of other connections hold back.
+            self._until_ns = packets[0][2] + LINGER_NS
+        for at in range(0, len(packets), _AT_ONCE):
+            if not self.over:
+                advance(packets[at : at + _AT_ONCE], 0, self.pipeline, self, timeline=False)
+
+    def next(self, item: Seen) -> DatagramRecord | None:
+        """Take a datagram that leaves."""
+        pipeline = self.pipeline
+        if pipeline.begun.count != self._begun:
+            self._begun = pipeline.begun.count
+            self.over = self.over or not pipeline.begun.in_order
+        late = self._until_ns is None or pipeline.now_ns >= self._until_ns
+        if late or len(self.told) >= MAX_EARLY or pipeline.undecided():
+            self.over = True
+        if self.over:
+            return None
+        self.told.append(_told(item))
+        if self._makes:
+            record = self._records.next(item)
+            if record is not None:
+                _ = record.messages  # with what is known now
+            self.made.append(record)
+        return None
+
+
+def early_records(source: Source, make: Callable[[], Records], options: Options) -> list[Early]:
+    """Return the first datagrams of a file, in order, that nothing after them can change.
+
+    Args:
+        source: what is to be read.
+        make: returns what makes records, anew each time; not such a one that is strict.
+        options: decode-as rules and the like.
+
+    """
+    packets: list[Packet] = []
+    firsts: list[int | None] = []
+    run = _Run(make(), options, NOT_KNOWN, makes=True)
+    with opened(source) as reader:
+        for taken in Decapsulator().batches(reader.batches()):
+            more = taken[: MAX_PACKETS - len(packets)]
+            packets += more
+            run.take(more)
+            firsts += [reader.info.first_time_ns] * (len(run.told) - len(firsts))
+            if run.over or len(packets) >= MAX_PACKETS:
+                break
+    sure = len(run.told)
+    for place in _PLACES:
+        if not sure:
+            break
+        other = _Run(make(), options, place, makes=False)
+        other.take(packets)
+        both = zip(run.told[:sure], other.told, strict=False)
+        same = [one == another for one, another in both]
+        sure = same.index(False) if False in same else len(same)
+    return [Early(*each) for each in zip(run.made[:sure], firsts[:sure], strict=True)]
+
+
+def _told(item: Seen) -> tuple[Any, ...]:
+    """Return what is told of a datagram beside what its bytes tell."""
+    connection = item.connection
+    if connection is None:
+        return (item.frame,)
+    machine = connection.machine
+    return (
+        item.frame, item.direction, item.hints, item.findings, item.frames, item.faults,
+        connection.number, connection.endpoints, connection.hints, machine.word, machine.handshake,
+        [reliability(*each, reliable=True) for each in item.touched],
+    )  # fmt: skip
