@@ -236,6 +236,21 @@ _MACHINE = re.compile(
 _TEXT = {".py", ".md", ".toml", ".json", ".txt", ".cfg", ".yml", ".yaml", ".sh", ".uts", ".svg", ""}
 
 
+def test_finishers_add_to_the_tree_and_neither_rename_nor_remove() -> None:
+    taking = {"remove", "clear", "pop"}
+    for path in (SOURCE / "dissect" / "finishers").glob("*.py"):
+        for node in nodes(path):
+            where = f"{path.name}:{getattr(node, 'lineno', 0)}"
+            if isinstance(node, ast.Attribute) and node.attr in taking:
+                on = node.value
+                assert not (isinstance(on, ast.Attribute) and on.attr == "children"), where
+            targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else []
+            for target in targets:
+                assert not (isinstance(target, ast.Attribute) and target.attr == "name"), where
+                on = target.value if isinstance(target, ast.Subscript) else None
+                assert not (isinstance(on, ast.Attribute) and on.attr == "children"), where
+
+
 def test_no_file_names_a_path_of_the_machine_it_was_made_on() -> None:
     folders = ["src", "tests", "docs", "bench", "captures", ".ci"]
     files = [

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from scapy.layers.inet import UDP
+from scapy.layers.inet import TCP, UDP
 from scapy.sendrecv import sniff
 
 from agreement import CAPTURES
-from netdissect.layers import riptide, teeworlds
+from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.pipeline.records import iter_records
 from netdissect.scapy_session import NetdissectSession, rdpcap
 
@@ -49,6 +49,30 @@ def test_a_session_reads_each_packet_in_the_dialect_of_its_connection(
     known = [packet.netdissect for packet in packets if getattr(packet, "netdissect", None)]
     assert {each.connection for each in known} == {1}
     assert session.pipeline.tracked()
+
+
+STREAMS = {
+    "netplay/bin2_example_chat.pcap": netplay.NetplayStream,
+    "netplay/bin3_example_chat.pcap": netplay.NetplayChunkStream,
+    "netplay/text_example_chat.pcap": netplay.NetplayTextStream,
+    "riptide/tcp_2.0.0_clean.pcap": riptide.RiptideFrame20,
+    "knet/tcp_clean_session.pcap": knet.KnetStream,
+}
+
+
+@pytest.mark.parametrize("capture", STREAMS)
+def test_segments_are_read_in_the_dialect_of_their_connection(capture: str) -> None:
+    path = CAPTURES / capture
+    if not path.exists():
+        pytest.skip(f"no {capture}")
+    for packets in (rdpcap(path), sniff(offline=str(path), session=NetdissectSession)):
+        full = [each for each in packets if TCP in each and len(each[TCP].payload)]
+        read = [each for each in full if isinstance(each[TCP].payload, STREAMS[capture])]
+        # Messages of bin3 are longer than segments here.
+        assert len(read) > len(full) // 3
+        for each in read:
+            assert each.netdissect.connection is not None
+            assert bytes(each[TCP].payload) == bytes(each[TCP])[4 * each[TCP].dataofs :]
 
 
 def test_what_no_session_has_seen_knows_nothing() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from scapy.config import conf
 from scapy.layers.inet import TCP, UDP
-from scapy.packet import Packet, Raw
+from scapy.packet import Packet, Padding
 from scapy.plist import PacketList
 from scapy.sessions import DefaultSession
 from scapy.utils import PcapReader
@@ -57,19 +57,34 @@ def _knowledge(record: DatagramRecord) -> Knowledge:
     )
 
 
+def _read(record: DatagramRecord, octets: bytes) -> Packet | None:
+    """Return a payload as a packet of the dialect of its connection; None where a piece of a stream
+    does not begin with a message, or holds none that is whole.
+    """
+    if record.protocol is None or record.dialect is None:
+        return None
+    asked = record.protocol, octets, record.dialect, record.transport, record.direction
+    layer = reading_layer(*asked)
+    if record.transport == "udp":
+        return layer(octets)
+    return layer.tcp_reassemble(octets, {}, {}) if len(record.frames) == 1 else None
+
+
 def _apply(packet: Packet, record: DatagramRecord) -> None:
     """Read the payload of a packet in the dialect of its connection, and attach what is known."""
     carrier: Any = packet.getlayer(UDP) or packet.getlayer(TCP)
     if carrier is None or record.protocol is None or record.dialect is None:
         return
+    octets = bytes(carrier.payload.original or bytes(carrier.payload))
     if record.transport == "udp":
-        octets = bytes(carrier.payload.original or bytes(carrier.payload))[: record.length]
-        layer = reading_layer(record.protocol, octets, record.dialect, "udp", record.direction)
+        octets = octets[: record.length]
+    elif Padding in packet and not isinstance(carrier.payload, Layer):
+        octets = bytes(carrier.payload.load)
+    if (read := _read(record, octets)) is not None:
         carrier.remove_payload()
-        carrier.add_payload(layer(octets))
-    if isinstance(carrier.payload, Raw) or not isinstance(carrier.payload, Layer):
-        return
-    carrier.payload.knowledge = _knowledge(record)
+        carrier.add_payload(read)
+    if isinstance(carrier.payload, Layer):
+        carrier.payload.knowledge = _knowledge(record)
 
 
 class NetdissectSession(DefaultSession):  # type: ignore[misc]
@@ -92,9 +107,11 @@ class NetdissectSession(DefaultSession):  # type: ignore[misc]
         self._frames += 1
         for each in self._decapsulator.take([_frame(self._frames, packet)]):
             self.pipeline.feed(each)
-        for record in self._records.ready(self.pipeline.now_ns, self.pipeline.oldest_sampled):
-            if record.frame == self._frames:
-                _apply(packet, record)
+        ready = self._records.ready(self.pipeline.now_ns, self.pipeline.oldest_sampled)
+        here = [record for record in ready if record.frame == self._frames]
+        if here:
+            # A segment holds several messages; it is read whole.
+            _apply(packet, here[0])
         for _ in self._records.recorder.ready(self.pipeline.now_ns):
             # Nobody asks for the timeline: it must not grow.
             continue
@@ -111,7 +128,10 @@ def rdpcap(path: str | os.PathLike[str], *, options: Options | None = None) -> P
     Raises:
         CaptureError: the file is missing or no capture.
     """
-    known = {record.frame: record for record in iter_records(os.fspath(path), options=options)}
+    known: dict[int, DatagramRecord] = {}
+    for record in iter_records(os.fspath(path), options=options):
+        # A segment holds several messages; it is read whole.
+        known.setdefault(record.frame, record)
 
     def packets() -> Iterator[Packet]:
         with PcapReader(os.fspath(path)) as reader:

@@ -141,6 +141,9 @@ def _given(outer: Any, field: Any, values: Fields, packet: Any) -> Any:
     if getattr(field, "inline", False) and outer.name not in values:
         return values if values.keys() & shown_names(field.choose(packet, b"")) else None
     shown = values.get(_shown(outer), values.get(outer.name))
+    rest = getattr(field, "rest", "")
+    if rest and rest in values:
+        shown = [*(shown or ()), values[rest]]
     raw = values.get(f"{outer.name}_raw")
     return shown if raw is None or field.plain(raw) != shown else raw
 

@@ -28,8 +28,10 @@ _TELLING_OCTETS = 8
 def reading_layer(
     protocol: str, octets: bytes, dialect: str, transport: str, direction: int | None
 ) -> Any:
-    """Return the Scapy layer that reads a datagram of a dialect."""
-    return layer_module(protocol).root(octets, Request(dialect, direction, transport))
+    """Return the Scapy layer that reads a datagram, or a piece of a stream, of a dialect."""
+    module = layer_module(protocol)
+    reader = getattr(module, "reader", module.root)
+    return reader(octets, Request(dialect, direction, transport))
 
 
 class Choice(NamedTuple):

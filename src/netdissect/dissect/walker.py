@@ -279,13 +279,20 @@ class Walker:
                     base + 8 * position,
                 )
                 break
+            left = data[position:]
+            cut = bool(field.rest) and field.unfinished(left)
             child, inner, used = self.walk(
-                field.layer(scope, data[position:]),
-                data[position:],
+                field.layer(scope, left),
+                left,
                 base=base + 8 * position,
                 outer=scope,
+                name=field.rest if cut else None,
                 depth=depth + 1,
             )
+            if cut:
+                node.children.append(child)
+                holder.bit_length = 8 * position
+                return len(data)
             holder.children.append(child)
             values.append(inner)
             position += max(used, 1)

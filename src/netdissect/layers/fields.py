@@ -499,13 +499,14 @@ class Embedded(PacketField):  # type: ignore[misc]
 class Items(PacketListField):  # type: ignore[misc]
     """A list of one layer: `count` of them, or up to the end of the data (count None).
 
-    A count larger than the data holds ends with the data; the walker then says so. `reserve` bytes
-    at the end belong to the fields behind the list. Where items are of several layers, `choose`
-    (fields, bytes) names that of the next one, and `item` is what they have in common. An
-    `optional` list is not in the tree where it has no items.
+    A count larger than the data holds ends with the data; the walker says so. `reserve` bytes at
+    the end belong to the fields behind. Where items are of several layers, `choose` (fields, bytes)
+    names the next one's, and `item` is what they have in common. The tree has no `optional` list
+    without items, and the item that the data end in by the rule of `rest` (name, rule over bytes)
+    behind the list.
     """
 
-    __slots__ = ["choose", "count", "item", "optional", "reserve"]
+    __slots__ = ["choose", "count", "item", "optional", "reserve", "rest", "unfinished"]
 
     def __init__(
         self,
@@ -516,6 +517,7 @@ class Items(PacketListField):  # type: ignore[misc]
         reserve: int = 0,
         choose: Callable[[Any, bytes], type[Any]] | None = None,
         optional: bool = False,
+        rest: tuple[str, Callable[[bytes], bool]] = ("", bool),
     ) -> None:
         PacketListField.__init__(self, name, [], item, count_from=count, max_count=LIST_LIMIT)
         self.item = item
@@ -523,6 +525,7 @@ class Items(PacketListField):  # type: ignore[misc]
         self.reserve = reserve
         self.choose = choose
         self.optional = optional
+        self.rest, self.unfinished = rest
 
     def layer(self, fields: Any, octets: bytes) -> type[Any]:
         """Return the layer of the item at the start of `octets`."""
@@ -531,19 +534,17 @@ class Items(PacketListField):  # type: ignore[misc]
     def _wanted(self, pkt: Any) -> int:
         """Return the count; a list that is read by itself, without what counts it, has no end."""
         try:
-            return int(self.count(pkt)) if self.count is not None else LIST_LIMIT
+            return min(LIST_LIMIT, LIST_LIMIT if self.count is None else int(self.count(pkt)))
         except NameError:
             return LIST_LIMIT
 
     def getfield(self, pkt: Any, s: bytes) -> Any:
-        """Read the items, but none of the reserved bytes.
-
-        Ends at an item that could not be read, or that took nothing: stock Scapy goes on up to the
-        limit, which makes seconds of a few hostile bytes.
+        """Read the items, but none of the reserved bytes. Ends at one that could not be read or
+        took nothing: stock Scapy goes on up to the limit, seconds for a few hostile bytes.
         """
         edge = max(0, len(s) - self.reserve)
         rest, kept = s[:edge], s[edge:]
-        wanted = min(self._wanted(pkt), LIST_LIMIT)
+        wanted = self._wanted(pkt)
         items: list[Any] = []
         while rest and len(items) < wanted:
             item = self.layer(pkt, rest)(rest, _parent=pkt)

@@ -168,42 +168,31 @@ def _stream(dissection: Dissection, request: Any, walker: Walker) -> None:
         root.conclude("content_length", len(payload))
         _kind(root, walker, "tcp_message")
         return
-    for node in messages.children if messages is not None else ():
+    cut = root.child("incomplete")
+    listed = [] if messages is None else messages.children
+    for node in listed if cut is None else [*listed, cut]:
         node.conclude("offset", node.bit_offset >> 3)
         _whole(node, payload)
-    if messages is not None and messages.children:
-        _incomplete(dissection, messages, walker)
+    if cut is not None:
+        _incomplete(root, cut, walker)
     _kind(root, walker, "tcp_stream")
 
 
-def _incomplete(dissection: Dissection, messages: FieldNode, walker: Walker) -> None:
-    """Take the last message out of the list where the stream ends inside it."""
-    last = messages.children[-1]
-    notes = [
+def _incomplete(root: FieldNode, cut: FieldNode, walker: Walker) -> None:
+    """Say of the message that the stream ends in how much of it is there."""
+    walker.annotations[:] = [
         note
         for note in walker.annotations
-        if note.code not in _CUT or note.bit_offset < last.bit_offset
+        if note.code not in _CUT or note.bit_offset < cut.bit_offset
     ]
-    length = last.child("content_length")
-    end = len(dissection.buffers[0].data)
-    start = last.bit_offset >> 3
-    if length is not None and (length.bit_offset + length.bit_length) // 8 + length.value <= end:
-        return
-    if len(notes) == len(walker.annotations):
-        return
-    walker.annotations[:] = notes
-    messages.children.remove(last)
-    messages.bit_length = last.bit_offset - messages.bit_offset
+    length = cut.child("content_length")
     why = "incomplete length"
     if length is not None:
-        have = end - (length.bit_offset + length.bit_length) // 8
-        why = f"incomplete message need {length.value} have {have}"
-    root = dissection.root
-    root.children.append(FieldNode("incomplete", None, last.bit_offset, 8 * (end - start)))
-    root.children[-1].children = [child for child in last.children if not child.is_list]
-    root.conclude("incomplete_at", start)
+        have = cut.bit_offset + cut.bit_length - length.bit_offset - length.bit_length
+        why = f"incomplete message need {length.value} have {have // 8}"
+    root.conclude("incomplete_at", cut.bit_offset >> 3)
     root.conclude("incomplete_why", why)
-    walker.note("knet-incomplete", why, last.bit_offset, 8 * (end - start))
+    walker.note("knet-incomplete", why, cut.bit_offset, cut.bit_length)
 
 
 def _value(node: FieldNode, name: str) -> Any:

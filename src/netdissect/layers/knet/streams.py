@@ -5,7 +5,7 @@ Source: docs/protocols/knet.md section 8; kNet `TCPMessageConnection::ExtractMes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from netdissect.layers.base import Layer
@@ -59,32 +59,43 @@ class KnetTcpBody(KnetTcpMessage):
         return pkt + pay
 
 
+def _end(data: bytes, at: int) -> int | None:
+    """Return where the message at `at` ends, be it behind the data; None where its length is cut, 0
+    where no message is so long.
+    """
+    try:
+        size, start = KNET_7_7_16.read(data, at, len(data))
+    except VarintError:
+        return None
+    return start + size if 1 <= size <= TCP_LIMIT else 0
+
+
+def _unfinished(data: bytes) -> bool:
+    """Return whether a stream ends inside its first message."""
+    end = _end(data, 0)
+    return end is None or end > len(data)
+
+
+def _messages(item: type[KnetTcpMessage]) -> Items:
+    return Items("messages", item, rest=("incomplete", _unfinished))
+
+
 class KnetStream(StreamLayer):
     """Messages back to back."""
 
     name = "kNet stream"
-    fields_desc: list[Any] = [Items("messages", KnetTcpMessage)]
+    fields_desc: list[Any] = [_messages(KnetTcpMessage)]
 
     @classmethod
     def whole(cls, data: bytes) -> int:
         """Return the bytes of the messages that are whole."""
         at = 0
         while at < len(data):
-            try:
-                size, start = KNET_7_7_16.read(data, at, len(data))
-            except VarintError:
+            end = _end(data, at)
+            if not end or end > len(data):
                 break
-            if not 1 <= size <= TCP_LIMIT or start + size > len(data):
-                break
-            at = start + size
+            at = end
         return at
-
-    def take_shown(self, shown: Mapping[str, Any], build: Callable[..., Any]) -> None:
-        """Take the message that the stream ends in."""
-        if "incomplete" in shown:
-            field = self.get_field("messages")
-            cut = build(field.item, shown["incomplete"])
-            self.setfieldval("messages", [*self.getfieldval("messages"), cut])
 
     def hashret(self) -> bytes:
         """Return a constant: answers are told by their messages."""
@@ -108,7 +119,7 @@ def _named(name: str) -> tuple[type[KnetStream], type[KnetTcpBody]]:
     length, content = KnetTcpMessage.fields_desc[0], Content(chooser(dialect), E("content_length"))
     message = made(KnetTcpMessage, length, content, dialect=dialect)
     body = made(KnetTcpBody, Content(chooser(dialect), None), dialect=dialect)
-    return made(KnetStream, Items("messages", message)), body
+    return made(KnetStream, _messages(message)), body
 
 
 STREAMS: dict[str, tuple[type[KnetStream], type[KnetTcpBody]]] = {
