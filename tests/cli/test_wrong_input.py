@@ -128,6 +128,11 @@ FILTERS: dict[str, str] = {
     'anomaly == "retransmision"': "did you mean 'retransmission'",
     "direction in {c2s s2s}": "direction is never 's2s'; did you mean 's2c'",
     "conn.state != opne": "did you mean 'open'",
+    "msg.seq == msg.type": "msg.seq is a number, and msg.type is a text",
+    "ip.src != udp.port": "ip.src is a text, and udp.port is a number",
+    "msg.type < riptide.sequence_id": "msg.type is a text, and riptide.sequence_id is a number",
+    "data[0:2] == frame.number": "data is a text, and frame.number",
+    "msg.type == (frame.number & 3)": "",
     "msg.seq == {1}": "",
     "§": "unexpected character",
 }
@@ -291,6 +296,10 @@ WORDS: list[Case] = [
                     ["-b", f"filesize:{MANY}", "-w", "x.pcap"])),
     (["sniff", "-i", "lo", "--live", "--json"], 2, "--live and --json are two ways"),
     (["sniff", "-i", "lo", "--live", "--metrics", "127.0.0.1:0"], 2, "--metrics and --live are two ways"),
+    *(([*words, "--json", "-T", "csv"], 2, "--json and -T are two ways")
+      for words in (["read", LOSSY, "-e", "msg.seq"], ["stats", LOSSY])),
+    *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", f"{LOSSY}/x", *more], 2,
+       "clientleg.pcap/x: Not a directory") for more in ([], ["--workers", "2"], ["--resume"])),
     (["sniff", "-i", "lo", "-o", "x:y"], 2, "--backend tshark"),
     (["sniff", "-i", "lo", "--backend", "tshark", "-o", "x"], 2, "-o wants NAME:VALUE, not 'x'"),
     (["sniff", "-i", "lo", "-Y", "nosuch", "-w", "nosuch/x"], 4, "no field is called 'nosuch'"),

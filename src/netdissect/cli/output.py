@@ -13,7 +13,7 @@ from netdissect.model.errors import CaptureFileError
 from netdissect.render.console import Screen
 from netdissect.system.interrupt import check
 
-__all__ = ["Look", "open_to_write", "print_json", "write_file"]
+__all__ = ["Look", "one_view", "open_to_write", "print_json", "write_file"]
 
 
 class Look(NamedTuple):
@@ -64,6 +64,12 @@ def open_to_write(path: str) -> Any:
         return click.open_file(path, "w", encoding="utf-8")
     except OSError as error:
         raise CaptureFileError(f"{path}: {error.strerror or error}") from error
+
+
+def one_view(*views: tuple[str, Any]) -> None:
+    """Refuse more than one way to show a result: (option, whether it was given) each."""
+    if len(chosen := [name for name, given in views if given]) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} are two ways to show it: choose one.")
 
 
 def print_json(rows: Iterable[Mapping[str, Any]], *, flush: bool = False) -> int:

@@ -11,7 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
 from netdissect.cli.complete import FIELD
-from netdissect.cli.output import print_json
+from netdissect.cli.output import one_view, print_json
 from netdissect.cli.session import Match, Session
 from netdissect.model.records import DatagramRecord, MessageRecord
 
@@ -67,6 +67,7 @@ def command(
     netdissect read game.pcap -Y 'conn.id == 2 and msg.resend' -c 20
     ssh host tcpdump -U -w - | netdissect read -r -
     """
+    one_view(("--json", asked.as_json), ("-T", table))
     if columns and not table:
         raise click.UsageError("-e names columns of -T: add -T csv or -T tsv")
     with asked.session(streams=True) as session:

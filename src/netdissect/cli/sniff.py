@@ -12,7 +12,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.editing import fit_to_write
 from netdissect.cli.live import LiveSession, load
-from netdissect.cli.output import Look, print_json
+from netdissect.cli.output import Look, one_view, print_json
 from netdissect.cli.session import Choices, Match
 from netdissect.cli.settings import in_force
 from netdissect.model.text import quoted
@@ -150,9 +150,7 @@ def command(
         raise click.UsageError(
             "Give one of -i INTERFACE (-D lists them) and -r FILE (`-` reads standard input)."
         )
-    views = (("--metrics", metrics is not None), ("--live", live), ("--json", as_json))
-    if len(chosen := [name for name, given in views if given]) > 1:
-        raise click.UsageError(f"{' and '.join(chosen)} are two ways to show it: choose one.")
+    one_view(("--metrics", metrics is not None), ("--live", live), ("--json", as_json))
     written_only = look.quiet and write is not None and not live
     show = metrics is not None or (write != "-" and not written_only)
     if display_filter is not None:  # what is wrong with it is said before anything is captured

@@ -11,7 +11,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
-from netdissect.cli.output import print_json
+from netdissect.cli.output import one_view, print_json
 from netdissect.cli.session import Match, Session
 from netdissect.cli.spans import LENGTH
 from netdissect.cli.twosides import TwoSides
@@ -49,6 +49,7 @@ def command(
     netdissect stats game.pcap 1 --interval 500ms
     netdissect -z io,stat,1 game.pcap
     """
+    one_view(("--json", asked.as_json), ("-T", table))
     with asked.session() as session:
         session.only = None if asked.connection is None else frozenset({asked.connection})
         if asked.second is None:

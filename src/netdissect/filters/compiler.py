@@ -35,6 +35,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+_TEXTS = frozenset({"address", "bytes", "str"})
 _OWN = frozenset(info.name for info in BUILTIN_FIELDS)
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -217,6 +218,22 @@ class _Compiler:
             return lambda scope: [value & mask for value in get(scope) if isinstance(value, int)]
         return get
 
+    def operand(self, field: Field) -> str:
+        """Return whether an operand is always a `number` or a `text`; "" for anything else."""
+        if field.function or field.mask is not None:
+            return "number"
+        # A text of a protocol may hold other kinds than the table has seen.
+        known = field.name in _OWN and self.names.kinds(field.name) <= _TEXTS
+        if field.cut is not None or known:
+            return "text"
+        return "number" if self.names.is_number(field.name) else ""
+
+    def alike(self, left: Field, right: Field) -> None:
+        """Refuse two fields that can never be equal: a number and a text."""
+        one, other = self.operand(left), self.operand(right)
+        if {one, other} == {"number", "text"}:
+            raise self.fault(f"{left.name} is a {one}, and {right.name} is a {other}", right.span)
+
     def test(self, test: Test) -> _Predicate:
         if isinstance(test.left, Literal):
             # `5 < field` is `field > 5`.
@@ -231,6 +248,7 @@ class _Compiler:
             return lambda scope: bool(left(scope))
         right = test.right[0]
         if isinstance(right, Field) and self.names.resolve(right.name) is not None:
+            self.alike(test.left, right)  # type: ignore[arg-type]
             return self.between_fields(left, test, self.field(right))
         return _quantified(left, test, self.check(test))
 

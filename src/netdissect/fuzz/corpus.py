@@ -13,7 +13,6 @@ from pathlib import Path
 
 from netdissect.fuzz.cases import Case, Step
 from netdissect.fuzz.folder import Folder
-from netdissect.model.errors import UsageError
 
 __all__ = ["Corpus", "Entry"]
 
@@ -47,11 +46,7 @@ class Corpus:
         Raises:
             UsageError: it cannot be made or opened.
         """
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._folder = Folder(folder)
-        except OSError as error:
-            raise UsageError(f"cannot open the corpus {folder}: {error.strerror}") from error
+        self._folder = Folder.made(folder)
         self._facts = {"schema": 1, "protocol": protocol, "dialect": dialect}
         self._stages = stages
         self._names: set[str] = set()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from netdissect.model.closing import Closing
+from netdissect.model.errors import UsageError
 
 __all__ = ["Folder", "free_path", "open_new", "write_json"]
 
@@ -37,6 +38,20 @@ class Folder(Closing):
         """
         self.path = path
         self._fd = os.open(path, _FOLDER) if fd is None else fd
+
+    @classmethod
+    def made(cls, path: Path, *, new: bool = True) -> Folder:
+        """Return the folder that a user names for output, open; it is made where it may be `new`.
+
+        Raises:
+            UsageError: there can be none.
+        """
+        try:
+            if new:
+                path.mkdir(parents=True, exist_ok=True)
+            return cls(path)
+        except OSError as error:
+            raise UsageError(f"cannot open {path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the folder."""

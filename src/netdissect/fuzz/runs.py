@@ -166,7 +166,8 @@ def fuzz_target(
         return run.start(target, out, out, 0, progress)
     if target.port + options.workers > _PORTS:
         raise UsageError(f"{target} leaves no ports for {options.workers} workers")
-    out.mkdir(parents=True, exist_ok=True)
+    with Folder.made(out):
+        pass
     report = run_workers(
         options.workers,
         lambda number, told: run.start(

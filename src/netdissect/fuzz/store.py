@@ -145,12 +145,7 @@ class Store:
             UsageError: it holds a run already, or none to resume.
         """
         self.folder = folder
-        if not resume:
-            folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._open = Folder(folder)
-        except OSError as error:
-            raise UsageError(f"cannot open {folder}: {error.strerror}") from error
+        self._open = Folder.made(folder, new=not resume)
         try:
             self._cases = self._open.appending("cases.jsonl", new=not resume)
         except FileExistsError:

@@ -27,8 +27,8 @@ MAX_ATTEMPTS = 3
 """Attempts at a source that cannot be read; what kills so many workers is given up."""
 MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20
 """Small captures that are one task, and their bytes: a task costs as much as one of them."""
-_PATIENCE_S = "20s"
-"""How long a scheduler may take to answer."""
+_PATIENCE = ("3s", "20s")
+"""How long a scheduler may take to answer at first, and how long to come back."""
 
 
 def survey(
@@ -66,7 +66,7 @@ def survey(
     with at_once():
         for attempt in range(MAX_ATTEMPTS):
             try:
-                with _client(scheduler, workers) as client:
+                with _client(scheduler, workers, _PATIENCE[attempt > 0]) as client:
                     if dashboard is not None:
                         dashboard(str(client.dashboard_link))
                     for source, outcome in _outcomes(client, list(left.values()), plan, dataset):
@@ -178,7 +178,7 @@ def _name_alike(new: Sequence[Outcome], dataset: Dataset) -> None:
 
 
 @contextmanager
-def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
+def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
     import dask  # noqa: PLC0415 - an extra
     from distributed import Client, LocalCluster  # noqa: PLC0415
     from distributed.deploy.spec import close_clusters  # noqa: PLC0415
@@ -209,7 +209,9 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator[Any]:
             return
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # it is said here
         try:
-            client = stack.enter_context(Client(scheduler, timeout=_PATIENCE_S))
+            client = stack.enter_context(Client(scheduler, timeout=patience))
         except (OSError, TimeoutError, ValueError) as error:
-            raise AccessError(f"no Dask scheduler at {scheduler}: {error}") from error
+            # What Dask tried again until its time was over says why, behind names of its own.
+            why = str(error.__cause__ or error).rpartition("] ")[2]
+            raise AccessError(f"no Dask scheduler at {scheduler}: {why}") from error
         yield client
