@@ -266,8 +266,11 @@ class CarrierSpace(Space):
             known = self._marks.get(seq)
             if known is None:
                 self.hit("MAX_MARKS")
-            if known is None or known == mark:
+            if known is None or (known == mark and self.collisions <= self.duplicates):
                 self._copy(seq, frame, time_ns)
+            elif known == mark:
+                # Where most that share a number differ, equal ones may have several senders, too.
+                self._lone(seq, mark, frame, time_ns)
             else:
                 self.collisions += 1
                 self._lone(seq, mark, frame, time_ns)

@@ -139,8 +139,8 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
             if best is None or claim.score > best.score:
                 best, doubt = claim, False
             elif claim.score == best.score and claim.dialects == best.dialects:
-                # As likely the other way round: nothing shows who is the client.
-                best = replace(best, client=None)
+                # As likely the other way round: a heartbeat or an end may still show who is who.
+                best = replace(best, client=None, waits=not final)
             elif claim.score == best.score and {packing, best.dialects[0]} == _BYTES:
                 doubt = True
     if best is not None and doubt:
