@@ -40,3 +40,16 @@ def test_copies_beyond_the_bound_keep_their_first_verdict() -> None:
     made = CountedCopies()
     taken = [made.add(MS, lambda _: None, copied=True) for _ in range(MAX_COUNTED + 2)]
     assert taken == [True] * MAX_COUNTED + [False] * 2
+
+
+def test_a_resend_whose_original_is_missing_does_not_judge() -> None:
+    """Beside late_resend_lossy's sender: eight copies, then one of 14, then 42 after another."""
+    for skipped, verdict in ((27, False), (0, True), (1, True)):
+        turned: list[bool] = []
+        made = CountedCopies()
+        for _ in range(8):
+            made.add(MS, turned.append, copied=True)
+        made.judge(0, 14)
+        assert not turned
+        made.judge(skipped, 15 + skipped)
+        assert turned == [verdict] * 8

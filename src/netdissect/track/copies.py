@@ -2,7 +2,9 @@
 
 There a copy keeps its old number, yet the counter moves on: the next new number shows how many
 copies the sender has made since the last one. Copies beyond that are the network's. A copy that a
-newer number has overtaken on its way had its number skipped before.
+newer number has overtaken on its way had its number skipped before. Where several have used no
+number, the one that shows it may be sent again itself, its first copy not captured: the next one
+judges them with what its own copies leave.
 """
 
 from __future__ import annotations
@@ -24,11 +26,13 @@ MAX_COUNTED = 1024
 class CountedCopies:
     """Copies seen since the newest number."""
 
-    __slots__ = ("_spare", "copies")
+    __slots__ = ("_put_off", "_spare", "copies")
 
     def __init__(self) -> None:
         self._spare: deque[tuple[int, int]] = deque(maxlen=OVERTAKEN)
         """(number, how many before it were skipped that no copy has used) of the newest ones."""
+        self._put_off = 0
+        """How many of the first of those below the newest number has not judged for good."""
         self.copies: list[tuple[int, bool, Callable[[bool], None]]] = []
         """(gap, first verdict, what changes it) of those that the next number will judge."""
 
@@ -51,17 +55,32 @@ class CountedCopies:
 
         Those that followed the copy before them the soonest are the likeliest to be the network's.
         """
-        copies = sorted(self.copies, key=lambda copy: copy[0])
+        earlier = self.copies[: self._put_off]
+        copies = self.copies[self._put_off :]
+        if earlier:
+            self._put_off = 0
+            left = skipped - len(copies)
+            taken = len(earlier) if left >= len(earlier) else 0
+            skipped -= taken
+            self._say(earlier, 0 if taken else len(earlier))
+        self.copies = copies
+        spare = self._spare
+        if len(copies) > 1 and not skipped and not any(count for _, count in spare):
+            self._put_off = len(copies)
+            return
         self.copies = []
+        copies.sort(key=lambda copy: copy[0])
         used = min(skipped, len(copies))
         made_by_network = len(copies) - used
-        spare = self._spare
         for index, (number, count) in enumerate(spare):
             taken = min(count, made_by_network) if seq - number <= OVERTAKEN else 0
             made_by_network -= taken
             spare[index] = (number, count - taken)
         if skipped > used:
             spare.append((seq, skipped - used))
+        self._say(copies, made_by_network)
+
+    def _say(self, copies: list[tuple[int, bool, Callable[[bool], None]]], network: int) -> None:
+        """Call the first of these copies, so many, the network's, and the others the sender's."""
         for index, (gap_ns, copied, turn) in enumerate(copies):
-            verdict = index < made_by_network and (copied or gap_ns < LATEST_NS)
-            turn(verdict)
+            turn(index < network and (copied or gap_ns < LATEST_NS))
