@@ -44,11 +44,14 @@ class _Read:
         path: Path,
         placed: Sequence[ConnectionReport] = (),
         options: Options = Options(),  # noqa: B008 - frozen
+        *,
+        units: bool = True,
     ) -> None:
         self.table = Intervals(100_000_000)
         self.table.place(placed)
         self.datagrams: list[tuple[int, int, int, int, bool]] = []
-        counted = Counted(self._count)
+        self.told = 0
+        counted = Counted(self._count, units=units)
         options = replace(options, on_report=lambda report: self.table.place((report,)))
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         tell(path, counted, pipeline, self._told)
@@ -62,8 +65,24 @@ class _Read:
         self.table.datagram(direction, time_ns, octets, repeated=repeated)
 
     def _told(self, item: UnitRecord | ConnectionEvent) -> None:
+        self.told += 1
         if isinstance(item, UnitRecord) or item.event == "gap":
             self.table.tell(item)
+
+
+@pytest.mark.parametrize(
+    "path", [*SAMPLE, *sorted((CAPTURES / "knet").glob("*loss*.pcap"))], ids=lambda path: path.stem
+)
+def test_units_that_share_a_record_count_as_those_with_their_own(path: Path) -> None:
+    each, shared = _Read(path), _Read(path, units=False)
+    assert shared.table.rows() == each.table.rows()
+    assert shared.datagrams == each.datagrams
+    assert shared.told <= each.told
+
+
+def test_consecutive_messages_of_a_datagram_share_a_record() -> None:
+    path = CAPTURES / "knet" / "udp_burst_acks.pcap"
+    assert _Read(path, units=False).told < 0.6 * _Read(path).told
 
 
 @pytest.mark.parametrize("path", SAMPLE, ids=lambda path: path.stem)

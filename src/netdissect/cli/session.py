@@ -342,8 +342,8 @@ class Session:
         told: Callable[[UnitRecord | ConnectionEvent], None],
         ended: Callable[[ConnectionReport], None],
     ) -> None:
-        """Have every datagram counted, units and events told, and each report as soon as its
-        connection is over; afterwards `reports` is filled.
+        """Have every datagram counted, units and gaps told as `Recorder.counted` has them, and
+        each report as soon as its connection is over; afterwards `reports` is filled.
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.reports import Reports  # noqa: PLC0415
@@ -355,7 +355,7 @@ class Session:
             ended(report)
             reports.append(report)
 
-        counted = Counted(count)
+        counted = Counted(count, units=False)
         options = self.choices.options(on_report=over)
         if self.only is not None:
             options = self.ahead(options)

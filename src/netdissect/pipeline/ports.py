@@ -120,7 +120,8 @@ class Port(Taker):
         self.direction = direction
         self.protocol = protocol
         recorder = connection.recorder
-        watched = observer is not None or (recorder is not None and not recorder.units_only)
+        # Who wants units alone looks at no events either.
+        watched = observer is not None if recorder is None else not recorder.units_only
         plain = flow.transport == "udp" and not watched
         self.scan = (protocol.brief if plain else None) or protocol.scan
 

@@ -38,9 +38,9 @@ _Held = tuple[int, int, str, int, int, int, bool]
 class Counted:
     """Counts each datagram, in order of frames: an `Observer`."""
 
-    def __init__(self, count: Count) -> None:
-        """Take who counts."""
-        self.recorder = Recorder()
+    def __init__(self, count: Count, *, units: bool = True) -> None:
+        """Take who counts, and whether all is wanted that is known of units and events."""
+        self.recorder = Recorder(counted=not units)
         self.early = 0
         """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count

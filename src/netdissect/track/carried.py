@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, cast
 
 from netdissect.model.policy import SpaceRule
+from netdissect.model.reports import UnitRecord
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import MAX_OUTSTANDING, Unit
@@ -38,8 +39,10 @@ class CarriedSpace(Space):
     ) -> None:
         super().__init__(rule, direction, findings, recorder)
         self._seen = Ranges()
-        self._runs: dict[int, tuple[int, int, int]] = {}
-        """First number -> (time, number of the datagram, count) of open messages sent once."""
+        self._runs: dict[int, tuple[int, int, int, UnitRecord | None]] = {}
+        """First number -> (time, number of the datagram, count, record) of open messages sent
+        once.
+        """
         self._starts: list[int] = []
         """First numbers in order, some of runs that are open no longer."""
         self._sent_again: dict[int, int] = {}
@@ -66,7 +69,12 @@ class CarriedSpace(Space):
         if last is None:
             last = self._begin(wire_seq)
         ahead = (wire_seq - last) & self._mask
-        if self.recorder is not None or not 0 < ahead <= self.rule.reach or self._by.copied:
+        recorder, record = self.recorder, None
+        together = recorder is None or (
+            # The numbers on the wire of what shares a record are consecutive, too.
+            recorder.counted and (wire_seq & self._mask) + count <= self._modulus
+        )
+        if not together or not 0 < ahead <= self.rule.reach or self._by.copied:
             for index, type_ in enumerate(types):
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
             return
@@ -76,7 +84,9 @@ class CarriedSpace(Space):
         self.units += count
         self.max_copies = self.max_copies or 1
         self._seen.add(start, end)
-        self._runs[start] = (time_ns, self._by.number_at_hand, count)
+        if recorder is not None:
+            record = recorder.run(self, start, wire_seq & self._mask, count, frame, time_ns)
+        self._runs[start] = (time_ns, self._by.number_at_hand, count, record)
         self._starts.append(start)
         if len(self._starts) > 2 * MAX_OUTSTANDING:
             self._starts = list(self._runs)
@@ -84,7 +94,9 @@ class CarriedSpace(Space):
         if len(self._runs) > MAX_OUTSTANDING:
             for old in list(islice(self._runs, MAX_OUTSTANDING // 4)):
                 self.hit("MAX_OUTSTANDING")
-                del self._runs[old]
+                dropped = self._runs.pop(old)[3]
+                if dropped is not None:
+                    note_dropped(dropped, "unknown")
 
     def ordered(self, numbers: list[int], frame: int, time_ns: int) -> None:
         """Take the numbers of messages to come that ask to be delivered in order."""
@@ -107,8 +119,13 @@ class CarriedSpace(Space):
         run = self._runs.get(start)
         if run is not None and seq < start + run[2]:
             del self._runs[start]
-            entry = Unit(run[0], run[1], run[0], 0, None)
-            self.outstanding.update(dict.fromkeys(range(start, start + run[2]), entry))
+            sent_ns, number, count, record = run
+            entry = Unit(sent_ns, number, sent_ns, 0, None)
+            self.outstanding.update(dict.fromkeys(range(start, start + count), entry))
+            if record is not None and self.recorder is not None:
+                frame = record.copies[0].frame
+                for part in self.recorder.split(record):
+                    self.outstanding[part.seq] = Unit(sent_ns, number, sent_ns, frame, part)
 
     def unit(
         self,
@@ -179,7 +196,8 @@ class CarriedSpace(Space):
     def _repeat(self, seq: int, frame: int, time_ns: int) -> None:
         """Take a further copy: the network's if the datagram was copied, else its sender's."""
         copied = self._by.copied
-        if not copied and seq not in self.outstanding and self._runs:
+        recorded = self.recorder is not None
+        if (recorded or not copied) and seq not in self.outstanding and self._runs:
             self._explode(seq)
         entry = self.outstanding.get(seq)
         if self.recorder is not None:
@@ -229,9 +247,11 @@ class CarriedSpace(Space):
         if run is None:
             super().delivered(first, count, frame, time_ns)
             return
-        sent_ns, _, sent = run
+        sent_ns, _, sent, record = run
         self.acked += sent
         self.rtt.add_many(max(0, time_ns - sent_ns), sent)
+        if record is not None:
+            note_acked(record, frame, time_ns, ambiguous=False)
 
     def _settle(self, seq: int, unit: Unit, frame: int, time_ns: int) -> None:
         """Take the first acknowledgement of one message."""
@@ -259,10 +279,12 @@ class CarriedSpace(Space):
             waited = end_ns - entry.first_ns > patience_ns
             self.end(seq, entry, seen=self.peer_seen and waited)
         self.outstanding.clear()
-        for sent_ns, _, count in self._runs.values():
+        for sent_ns, _, count, record in self._runs.values():
             waited = end_ns - sent_ns > patience_ns
-            if self.peer_seen and waited and not self.findings.misses:
-                self.unacked += count
+            unacked = self.peer_seen and waited and not self.findings.misses
+            self.unacked += count if unacked else 0
+            if record is not None:
+                note_dropped(record, "unacked" if unacked else "unknown")
         self._runs.clear()
         if self._seen.merged:
             times = self._seen.merged
@@ -280,6 +302,9 @@ class CarriedSpace(Space):
         self._seen.clear()
         self._highest = -1
         self._far = None
+        for _, _, _, record in self._runs.values():
+            if record is not None:
+                note_dropped(record, "unknown")
         self._runs.clear()
         self._starts.clear()
 

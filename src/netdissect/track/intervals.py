@@ -178,6 +178,10 @@ class Intervals:
             self._count(*self._waiting.popleft())
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
+        if isinstance(item, UnitRecord) and "parts" in item.extra:
+            for part in item.extra["parts"]:
+                self._count(part, frames)
+            return
         arrived: bool | None = None
         if item.connection in self._placed:
             arrived = (item.connection, item.direction) in self._near
@@ -218,42 +222,45 @@ class Intervals:
         if "continued" in record.extra:
             return
         time_ns = record.copies[0].time_ns
+        units: int = record.extra.get("run", 1)
         row = self._row(record.direction, time_ns)
-        row.units += 1
+        row.units += units
         if record.outcome in {"unacked", "given_up"}:
-            row.unacked += 1
+            row.unacked += units
         lost = record.lost or record.extra.get("reported") == "lost"
         known = lost or record.outcome == "acked"
-        rtts = [] if timed is None else [(record.copies[0].frame, timed)]
+        rtts = [] if timed is None else [(record.copies[0].frame, timed)] * units
         if arrived is False:  # by far the usual one
-            row.decided += int(known)
-            row.lost += int(lost)
+            row.decided += units if known else 0
+            row.lost += units if lost else 0
             if rtts:
                 self._timed(row, rtts)
             return
         either = _Either()
         if arrived is None:
-            either.decided, either.lost, either.rtts = int(known), int(lost), rtts
+            either.decided, either.rtts = units if known else 0, rtts
+            either.lost = units if lost else 0
         if not self.partial:
-            either.each, either.arrived = 1, self._arrived(lane, record)
+            either.each, either.arrived = units, self._arrived(lane, record, units)
         self._add(lane, self._index(time_ns), either, arrived=arrived)
 
     def _count_copies(self, lane: _Lane, record: UnitRecord, frames: Container[int] | None) -> None:
         known = lane in self._repeating
         again = record.space == "tcp" or record.next_resend_due_ns is not None
+        units: int = record.extra.get("run", 1)
         for copy in record.copies:
             late = copy.time_ns - record.copies[0].time_ns > LATE_NS
             if not late and (frames is None or copy.frame in frames):
                 row = self._row(record.direction, copy.time_ns)
-                row.copies += 1
+                row.copies += units
                 row.retransmissions += copy.kind == "retransmission"
                 again = again or copy.kind == "retransmission"
                 if known:
-                    row.reliable_copies += 1
+                    row.reliable_copies += units
                 else:
                     spans = self._copies.setdefault(lane, {})
                     index = self._index(copy.time_ns)
-                    spans[index] = spans.get(index, 0) + 1
+                    spans[index] = spans.get(index, 0) + units
         if again and not known:
             self._repeats(lane)
 
@@ -342,17 +349,19 @@ class Intervals:
             for index, either in spans.items():
                 self._write(lane, index, either, arrived=lane[:2] in self._near)
 
-    def _arrived(self, lane: _Lane, record: UnitRecord) -> int:
-        """Return of how many numbers more it is known that they came, now that a unit did."""
+    def _arrived(self, lane: _Lane, record: UnitRecord, units: int) -> int:
+        """Return of how many numbers more it is known that they came, now that units did which
+        share a record.
+        """
         if lane in self._skipping or "apart" in record.extra:
-            return 1
+            return units
         start = record.seq - record.wire_seq
         before, old = self._newest.get(lane, (record.seq - 1, start))
         if start != old and record.seq - before > (start - old) // 2:
             # Its sender numbers afresh: extended numbers go on at a multiple of all.
             before = record.seq - 1
         self._newest[lane] = before, start
-        return self._advance(self._newest, lane, record.seq, before=before)
+        return self._advance(self._newest, lane, record.seq + units - 1, before=before)
 
     @staticmethod
     def _advance(

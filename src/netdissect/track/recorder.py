@@ -47,9 +47,13 @@ HOLD_NS: Final = 60_000_000_000
 class Recorder:
     """Records of all connections, in order of time."""
 
-    def __init__(self, *, units_only: bool = False) -> None:
-        self.units_only = units_only
+    def __init__(self, *, units_only: bool = False, counted: bool = False) -> None:
+        self.units_only = units_only or counted
         """True where neither events nor the types of units are wanted: that costs less."""
+        self.counted = counted
+        """True where units and gaps are but counted: consecutive messages of a datagram share one
+        record, with `run` in `extra`: how many. It is split where one of them comes again.
+        """
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
         self.findings: dict[int, Findings] = {}
         """Connection that is open -> where it is told that a record left too early."""
@@ -58,7 +62,7 @@ class Recorder:
         """Return what records a connection; `findings` takes where its bounds are told."""
         if findings is not None:
             self.findings[connection] = findings
-        return Scribe(connection, self.pending, self.findings, units_only=self.units_only)
+        return Scribe(connection, self.pending, self.findings, self.units_only, self.counted)
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the records that may leave, in order."""
@@ -66,6 +70,11 @@ class Recorder:
         while pending:
             head = pending[0]
             if isinstance(head, UnitRecord):
+                parts = head.extra.get("parts")
+                if parts is not None:
+                    pending.popleft()
+                    pending.extendleft(reversed(parts))
+                    continue
                 held = now_ns - head.copies[0].time_ns < HOLD_NS
                 if head.settled_ns is not None:
                     held = now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
@@ -82,7 +91,13 @@ class Recorder:
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield everything that is left, in order of time and frame."""
-        left = sorted(self.pending, key=_moment)
+        left: list[UnitRecord | ConnectionEvent] = []
+        for item in self.pending:
+            if isinstance(item, UnitRecord) and "parts" in item.extra:
+                left += item.extra["parts"]
+            else:
+                left.append(item)
+        left.sort(key=_moment)
         self.pending.clear()
         yield from left
 
@@ -90,19 +105,20 @@ class Recorder:
 class Scribe:
     """Records one connection."""
 
-    __slots__ = ("_findings", "connection", "pending", "touched", "units_only")
+    __slots__ = ("_findings", "connection", "counted", "pending", "touched", "units_only")
 
     def __init__(
         self,
         connection: int,
         pending: deque[UnitRecord | ConnectionEvent],
         findings: dict[int, Findings],
-        *,
-        units_only: bool,
+        units_only: bool,  # noqa: FBT001 - called from one place
+        counted: bool,  # noqa: FBT001 - as above
     ) -> None:
         self._findings = findings
         self.units_only = units_only
-        """As in `Recorder`."""
+        self.counted = counted
+        """As in `Recorder`, both."""
         self.connection = connection
         self.pending = pending
         """Where records wait, with those of all connections."""
@@ -132,7 +148,7 @@ class Scribe:
         record = ConnectionEvent(
             self.connection, event, time_ns, frame, direction, text, data or {}
         )
-        if not self.units_only:
+        if not self.units_only or (self.counted and event == "gap"):
             self.pending.append(record)
         return record
 
@@ -186,17 +202,53 @@ class Placed:
 class SpaceScribe:
     """Records the units of one space in one direction."""
 
-    __slots__ = ("_gaps", "_order", "_parent", "_records", "_untold", "units_only")
+    __slots__ = (
+        "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "units_only",
+    )  # fmt: skip
 
     def __init__(self, parent: Scribe) -> None:
         self._parent = parent
         self.units_only = parent.units_only
-        """As in `Recorder`."""
+        self.counted = parent.counted
+        """As in `Recorder`, both."""
         self._records: dict[int, UnitRecord] = {}
         self._order = 0
         self._gaps: deque[ConnectionEvent] = deque(maxlen=MAX_GAPS)
         self._untold: deque[UnitRecord] = deque()
         """Those that have not left, in order; and behind one of them some that have."""
+        self._runs: deque[UnitRecord] = deque()
+        """Those of several units that have not left, by number; behind one some that have."""
+
+    def run(
+        self, space: Placed, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
+    ) -> UnitRecord:
+        """Open the record that consecutive new units share, newer than all before."""
+        record = self.apart(space, seq, wire_seq, None, frame, time_ns)
+        if count > 1:
+            record.extra["run"] = count
+        runs = self._runs
+        while runs and runs[0].told:
+            runs.popleft()
+        runs.append(record)
+        return record
+
+    def split(self, run: UnitRecord) -> list[UnitRecord]:
+        """Return a record for each unit of those that share one, as it stands."""
+        parts: list[UnitRecord] = run.extra.get("parts") or [run]
+        if "run" in run.extra and "parts" not in run.extra:
+            parts = []
+            for index in range(run.extra["run"]):
+                part = replace(
+                    run, seq=run.seq + index, wire_seq=run.wire_seq + index,
+                    copies=[replace(run.copies[0])], extra={},
+                )  # fmt: skip
+                parts.append(part)
+            run.extra["parts"] = parts
+            if not run.told:
+                self._untold.extend(parts)
+        for part in parts:
+            self._records.setdefault(part.seq, part)
+        return parts
 
     def first(
         self, space: Placed, seq: int, wire_seq: int, type_: str | None, frame: int, time_ns: int
@@ -279,6 +331,11 @@ class SpaceScribe:
     ) -> Copy:
         """Add a copy of a unit that is settled already; return it."""
         record = self._records.get(seq)
+        if record is None:
+            at = bisect_right(self._runs, seq, key=_seq) - 1
+            if at >= 0 and not self._runs[at].told:
+                self.split(self._runs[at])
+                record = self._records.get(seq)
         if record is None:
             record = self._open(space, seq & (1 << space.rule.bits) - 1, seq, None, None)
             self._records[seq] = record
@@ -372,6 +429,10 @@ def add_copy(record: UnitRecord, copy: Copy) -> None:
 def _full(record: UnitRecord) -> bool:
     """Return whether a further copy needs another record."""
     return record.told or len(record.copies) >= MAX_COPIES
+
+
+def _seq(record: UnitRecord) -> int:
+    return record.seq
 
 
 def _first_seq(gap: ConnectionEvent) -> int:
