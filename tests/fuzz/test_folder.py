@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_only_plain_files_are_read(name: str, kind: str, tmp_path: Path) -> None
 def test_what_is_nested_too_deeply_is_called_so(name: str, tmp_path: Path) -> None:
     folder = failure(tmp_path / "failure")
     (folder / name).write_text('{"a":' * 100_000)
-    with pytest.raises(UsageError, match="is no failure folder: nested too deeply"):
+    with pytest.raises(UsageError, match=rf"is no failure folder: {name}.*: nested too deeply"):
         load_failure(folder)
 
 
@@ -80,6 +81,35 @@ def test_hostile_steps_are_an_error(line: str, tmp_path: Path) -> None:
     folder = failure(tmp_path / "failure")
     (folder / "steps.jsonl").write_text(line)
     with pytest.raises(UsageError, match="no failure folder"):
+        load_failure(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("failure.json", "[]", "failure.json: must be an object"),
+        ("failure.json", "{}", "failure.json: 'kind' is missing"),
+        ("failure.json", '{"kind": "exit", "protocol": []}', "failure.json: 'protocol' must be a text"),
+        ("failure.json", '{"kind": "exit", "transport": 5}', "failure.json: 'transport' must be a text"),
+        ("failure.json", "{", "failure.json: Expecting property name"),
+        ("steps.jsonl", "\n[]", "steps.jsonl, line 2: must be an object"),
+        ("steps.jsonl", "{}", "steps.jsonl, line 1: 'octets' is missing"),
+        ("steps.jsonl", '{"octets": "zz"}', "steps.jsonl, line 1: 'octets' must be hexadecimal digits"),
+        ("steps.jsonl", '{"octets": []}', "steps.jsonl, line 1: 'octets' must be hexadecimal digits"),
+        ("steps.jsonl", '{"octets": "", "hold": 5}', "line 1: 'hold' must be a list"),
+        ("steps.jsonl", '{"octets": "", "shift": [1]}', "line 1: 'shift' must be an object"),
+        ("steps.jsonl", '{"octets": "", "shift": {"ack": "x"}}', "line 1: 'ack' must be a whole number"),
+        ("steps.jsonl", '{"octets": "", "advance": true}', "line 1: 'advance' must be a whole number"),
+        ("steps.jsonl", '{"octets": "", "case": null}', "line 1: 'case' must be a whole number"),
+        ("steps.jsonl", '{"octets": "", "sent": {}}', "line 1: 'sent' must be hexadecimal digits"),
+    ],
+)
+def test_what_has_another_shape_is_said_with_its_place(
+    name: str, content: str, said: str, tmp_path: Path
+) -> None:
+    folder = failure(tmp_path / "failure")
+    (folder / name).write_text(content)
+    with pytest.raises(UsageError, match="is no failure folder: .*" + re.escape(said)):
         load_failure(folder)
 
 

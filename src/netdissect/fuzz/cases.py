@@ -7,10 +7,48 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["CONNECTED", "Case", "Step"]
+from netdissect.model.text import quoted
+
+__all__ = ["CONNECTED", "Case", "Step", "object_of", "octets_of", "value_of"]
 
 CONNECTED = "connected"
 """The state of a session whose handshake is complete; every driver has it."""
+
+
+_KINDS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
+"""Kinds of values of JSON, and what they are called."""
+
+
+def object_of(data: Any) -> dict[str, Any]:
+    """Return a value of JSON that has to be an object. Raises ValueError on anything else."""
+    if not isinstance(data, dict):
+        raise ValueError("must be an object")  # noqa: TRY004 - read from a file
+    return data
+
+
+def value_of(data: Mapping[str, Any], name: str, default: Any) -> Any:
+    """Return a value of an object, which has to be of the kind of its default; a default that is
+    a kind itself stands for a value that must be there.
+
+    Raises:
+        ValueError: it is of another kind.
+        KeyError: it is missing.
+    """
+    if isinstance(default, type):
+        value, kind = data[name], default
+    else:
+        value, kind = data.get(name, default), type(default)
+    if type(value) is not kind:  # a truth value is no number
+        raise ValueError(f"{quoted(name)} must be {_KINDS[kind]}")
+    return value
+
+
+def octets_of(data: Mapping[str, Any], name: str, default: Any) -> bytes:
+    """Return the bytes of a value of an object; arguments and errors as of `value_of`."""
+    try:
+        return bytes.fromhex(value_of(data, name, default))
+    except ValueError:
+        raise ValueError(f"{quoted(name)} must be hexadecimal digits") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +84,13 @@ class Step:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Step:
         """Return the step that `to_json` wrote. Raises ValueError or KeyError on anything else."""
+        shift = value_of(data, "shift", {})
         return cls(
-            bytes.fromhex(data["octets"]),
-            str(data.get("type", "unknown")),
-            tuple(str(name) for name in data.get("hold", ())),
-            tuple((str(name), int(by)) for name, by in data.get("shift", {}).items()),
-            int(data.get("advance", 1)),
+            octets_of(data, "octets", str),
+            value_of(data, "type", "unknown"),
+            tuple(str(name) for name in value_of(data, "hold", [])),
+            tuple((name, value_of(shift, name, 0)) for name in shift),
+            value_of(data, "advance", 1),
         )
 
     def with_octets(self, octets: bytes) -> Step:

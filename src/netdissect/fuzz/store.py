@@ -18,12 +18,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from netdissect.fuzz.cases import CONNECTED, Case, Step
+from netdissect.fuzz.cases import CONNECTED, Case, Step, object_of, octets_of, value_of
 from netdissect.fuzz.folder import Folder, write_json
 from netdissect.fuzz.monitors import Verdict
 from netdissect.fuzz.pcap import TrafficWriter
@@ -77,11 +78,11 @@ class Sent:
     def from_json(cls, data: Mapping[str, Any]) -> Sent:
         """Return what `to_json` wrote."""
         return cls(
-            _number(data.get("case", 0)),
-            _number(data.get("session", 0)),
-            str(data.get("stage", CONNECTED)),
+            _number(value_of(data, "case", 0)),
+            _number(value_of(data, "session", 0)),
+            value_of(data, "stage", CONNECTED),
             _bounded(Step.from_json(data)),
-            bytes.fromhex(data.get("sent", "")),
+            octets_of(data, "sent", ""),
         )
 
 
@@ -283,22 +284,37 @@ def load_failure(folder: Path) -> Failure:
     """
     try:
         with Folder(folder) as inside:
-            facts = json.loads(inside.read("failure.json", MAX_FACTS_OCTETS))
+            content = inside.read("failure.json", MAX_FACTS_OCTETS)
             lines = inside.read("steps.jsonl", MAX_STEPS_OCTETS).splitlines()
         if len(lines) > MAX_STEPS:
             raise ValueError(f"steps.jsonl has more than {MAX_STEPS:,} lines")  # noqa: TRY301 - told below
-        steps = tuple(Sent.from_json(json.loads(line)) for line in lines if line.strip())
-        return Failure(folder, {**facts, **_texts(facts)}, steps)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        with _within("failure.json"):
+            facts = object_of(json.loads(content))
+            facts = {**facts, **_texts(facts)}
+        steps = []
+        for number, line in enumerate(lines, start=1):
+            with _within(f"steps.jsonl, line {number:,}"):
+                if line.strip():
+                    steps.append(Sent.from_json(object_of(json.loads(line))))
+        return Failure(folder, facts, tuple(steps))
+    except (OSError, ValueError) as error:
         raise UsageError(f"{folder} is no failure folder: {reason(error)}") from error
 
 
+@contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Say in what file something is wrong."""
+    try:
+        yield
+    except (ValueError, KeyError, RecursionError) as error:
+        raise ValueError(f"{place}: {reason(error)}") from error
+
+
 def _texts(facts: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the facts that choose what is done, as texts."""
-    found = {name: str(facts.get(name, "")) for name in ("protocol", "dialect")}
-    transport = facts.get("transport")
-    transport = None if transport is None else str(transport)
-    return {**found, "kind": str(facts["kind"]), "transport": transport}
+    """Return the facts that choose what is done, which have to be texts."""
+    found = {name: value_of(facts, name, "") for name in ("protocol", "dialect")}
+    transport = None if facts.get("transport") is None else value_of(facts, "transport", str)
+    return {**found, "kind": value_of(facts, "kind", str), "transport": transport}
 
 
 def _number(value: Any) -> int:
