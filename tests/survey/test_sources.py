@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from fsspec.registry import _registry as registry
 
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.survey.sources import MAX_JOINED, Source, held, joined, sources_of
@@ -62,6 +68,54 @@ def test_what_is_not_there_is_said_without_secrets(folder: Path) -> None:
     with pytest.raises(UsageError, match="nosuch://host") as error:
         sources_of(["nosuch://me:secret@host/x?token=secret"])
     assert "secret" not in str(error.value)
+
+
+@pytest.fixture
+def web(folder: Path) -> Iterator[str]:
+    """A web server of the captures, on loopback."""
+    pytest.importorskip("aiohttp", reason="pip install aiohttp")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None: ...
+
+    made = partial(Quiet, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), made) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_capture_is_read_from_the_web(web: str) -> None:
+    (far,) = sources_of([f"{web}/b.pcap"])
+    assert (far.name, far.octets) == (f"{web}/b.pcap", 6)
+    with held(far) as (path, _):
+        assert Path(path).read_bytes() == b"b.pcap"
+
+
+def test_a_page_of_the_web_stands_for_the_captures_that_it_links_to(web: str) -> None:
+    assert [each.name for each in sources_of([f"{web}/deep/"])] == [f"{web}/deep/c.pcap12"]
+    assert [each.name for each in sources_of([f"{web}/deep"])] == [f"{web}/deep/c.pcap12"]
+    assert [each.name for each in sources_of([f"{web}/b*"])] == [f"{web}/b.pcap"]
+
+
+def test_what_the_web_does_not_have_is_said(folder: Path, web: str) -> None:
+    with pytest.raises(CaptureFileError, match=r"/no\.pcap: the server answers 404 File not found$"):
+        sources_of([f"{web}/no.pcap?token=secret"])
+    (folder / "empty").mkdir()
+    with pytest.raises(CaptureFileError, match="/empty/: no captures there"):
+        sources_of([f"{web}/empty/"])
+    with pytest.raises(CaptureFileError, match=r"x\.pcap: Cannot connect to host 127\.0\.0\.1:9 "):
+        sources_of(["http://127.0.0.1:9/x.pcap"])
+
+
+def test_what_the_web_needs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    monkeypatch.delitem(registry, "http", raising=False)
+    with pytest.raises(UsageError, match=r"/x\.pcap: .*: pip install aiohttp$"):
+        sources_of(["http://127.0.0.1:9/x.pcap"])
 
 
 def together(*names: str) -> list[int]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,23 +128,44 @@ def _file(path: Path) -> Source:
 def _remote(word: str) -> Iterator[Source]:
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
-    shown = _shown(word)
+    shown, web = _shown(word), word.startswith(("http://", "https://"))
     try:
         system, path = url_to_fs(word)
-        if glob.has_magic(path.partition("?")[0] if word.startswith("http") else path):
+        if glob.has_magic(path.partition("?")[0] if web else path):
             names = [name for name in system.glob(path) if system.isfile(name)]
-        elif not word.startswith("http") and system.isdir(path):
+        elif web and _is_page(system.info(path)):
+            # What a page links to is fetched only where its name says what it is.
+            names = [name for name in system.ls(path, detail=False) if _looks_so(name)]
+        elif not web and system.isdir(path):
             names = [name for name in system.find(path) if _looks_so(name)]
         else:
             names = [path]
         for name in names:
             octets = system.size(name) or 0
             yield Source(_shown(system.unstrip_protocol(name)), name, word, octets)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        why = "URLs of the web need aiohttp: pip install aiohttp" if web else str(error)
+        raise UsageError(f"{shown}: {why}") from error
+    except ValueError as error:
         raise UsageError(f"{shown}: {error}") from error
     except Exception as error:
         # Every file system has exceptions of its own.
-        raise CaptureFileError(f"{shown}: {type(error).__name__}: {error}") from error
+        raise CaptureFileError(f"{shown}: {_why(error)}") from error
+
+
+def _is_page(info: Mapping[str, Any]) -> bool:
+    """Return whether a web server answered with a page: of a folder, say, or of an error."""
+    return info.get("mimetype") == "text/html"
+
+
+def _why(error: BaseException) -> str:
+    """Return what a file system says, as a user would."""
+    status = getattr(error.__cause__, "status", None)
+    if status is not None:
+        return f"the server answers {status} {getattr(error.__cause__, 'message', '')}"
+    if isinstance(error, FileNotFoundError):
+        return "No such file or directory" if error.__cause__ is None else str(error.__cause__)
+    return f"{type(error).__name__}: {error}"
 
 
 def _shown(url: str) -> str:
