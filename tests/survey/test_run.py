@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -19,9 +19,10 @@ import console_docs
 from netdissect.model.errors import AccessError
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Options, parallel
+from netdissect.survey import run as surveying
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.run import survey
-from netdissect.survey.sources import sources_of
+from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 
@@ -174,19 +175,47 @@ def test_a_worker_that_dies_amid_small_captures_costs_none_of_them(fleet: Path, 
         assert rows(out, table) == rows(whole, table)
 
 
+@pytest.fixture
+def bounded() -> Iterator[None]:
+    """Two minutes, not for ever."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 @pytest.mark.slow
-def test_what_kills_every_worker_takes_no_small_capture_along(fleet: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize("count", [4, 12], ids=["alone", "together"])
+def test_what_kills_every_worker_takes_no_small_capture_along(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
     out = tmp_path / "out"
+    for file in sorted(fleet.iterdir())[count:]:
+        file.unlink()
 
-    def dies() -> Options:
-        """Die while there is one capture left to read."""
-        if len(list((out / "captures").glob("*"))) >= 40:
+    def one(source: Source, plan: Plan) -> Outcome:
+        """Die of the second one, behind which another waits for the only worker."""
+        if source.name.endswith("01.pcap"):
             os.kill(os.getpid(), signal.SIGKILL)
-        return Options()
+        return survey_one(source, plan)
 
-    found = run(out, fleet, Plan(str(out), dies, 10**18), workers=1)
-    (lost,) = (each.error for each in found if each.status == "failed" and not each.path.endswith("bad.pcap"))
-    assert lost == "3 workers died of it"
+    def many(sources: Sequence[Source], plan: Plan) -> list[Outcome]:
+        return [one(source, plan) for source in sources]
+
+    monkeypatch.setattr(surveying, "survey_one", one)
+    monkeypatch.setattr(surveying, "survey_many", many)
+    found = run(out, fleet, Plan(str(out), Options, 10**18), workers=1)
+    assert len(found) == count
+    assert [(Path(each.path).name, each.error) for each in found if each.status == "failed"] == [
+        ("01.pcap", "3 workers died of it")
+    ]
+    assert len(list((out / "captures").glob("failed-*"))) == 1
 
 
 class Program:

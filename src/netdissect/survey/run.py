@@ -27,6 +27,8 @@ MAX_ATTEMPTS = 3
 """Attempts at a source that cannot be read; what kills so many workers is given up."""
 MAX_BATCH, MAX_BATCH_OCTETS = 16, 1 << 20
 """Small captures that are one task, and their bytes: a task costs as much as one of them."""
+_HOW = {"pure": False, "retries": MAX_ATTEMPTS - 1}
+"""How tasks are submitted."""
 _PATIENCE = ("3s", "20s")
 """How long a scheduler may take to answer at first, and how long to come back."""
 
@@ -103,6 +105,22 @@ def _batches(sources: Sequence[Source], workers: int) -> Iterator[list[Source]]:
         yield batch
 
 
+def _tasks(client: Any, sources: Sequence[Source], plan: Plan) -> dict[Any, list[Source]]:
+    """Have sources read; return what is being done with which of them."""
+    octets, threads = sum(each.octets for each in sources), max(1, sum(client.nthreads().values()))
+    futures: dict[Any, list[Source]] = {}
+    for batch in _batches(sources, threads):
+        shares = shares_for(batch[0], threads, octets)
+        if len(batch) > 1:
+            future = client.submit(survey_many, batch, plan, **_HOW)
+        elif shares > 1:
+            future = split(client, batch[0], plan, shares, **_HOW)
+        else:
+            future = client.submit(survey_one, batch[0], plan, **_HOW)
+        futures[future] = batch
+    return futures
+
+
 def _outcomes(
     client: Any, sources: Sequence[Source], plan: Plan, dataset: Dataset
 ) -> Iterator[tuple[Source, Outcome]]:
@@ -112,38 +130,47 @@ def _outcomes(
         CancelledError: the scheduler has gone.
 
     """
-    from distributed import as_completed  # noqa: PLC0415 - an extra
+    from distributed import KilledWorker, as_completed  # noqa: PLC0415 - an extra
 
-    octets, threads = sum(each.octets for each in sources), max(1, sum(client.nthreads().values()))
-    how = {"pure": False, "retries": MAX_ATTEMPTS - 1}
-    futures: dict[Any, list[Source]] = {}
-    for batch in _batches(sources, threads):
-        shares = shares_for(batch[0], threads, octets)
-        if len(batch) > 1:
-            future = client.submit(survey_many, batch, plan, **how)
-        elif shares > 1:
-            future = split(client, batch[0], plan, shares, **how)
-        else:
-            future = client.submit(survey_one, batch[0], plan, **how)
-        futures[future] = batch
+    futures = _tasks(client, sources, plan)
+    alone, suspects = len(sources) == 1, list[Source]()
     coming = as_completed(list(futures))
+
+    def again(source: Source) -> None:
+        future = client.submit(survey_one, source, plan, **_HOW)
+        futures[future] = [source]
+        coming.add(future)
+
     for future in coming:
         batch = futures.pop(future)
-        if future.status in ("cancelled", "lost"):
+        if future.status == "cancelled":
             raise CancelledError
-        found: list[Outcome | None] = [None] * len(batch)
-        if len(batch) == 1:
-            found = [_outcome(future, batch[0], dataset)]
-        elif future.exception() is None:
-            found = future.result()
+        if future.status == "lost":  # with the worker that held it; Dask does it again
+            futures[future] = batch
+            coming.add(future)
+            continue
+        found: list[Outcome | None]
+        if len(batch) == 1 and not alone and isinstance(future.exception(), KilledWorker):
+            suspects += batch  # Dask blames what waited for a worker that died, too
+            batch, found = [], []
+        else:
+            found = _found(future, batch, dataset)
         future.release()
         for source, outcome in zip(batch, found, strict=True):
             if outcome is not None:
                 yield source, outcome
             else:  # what failed among others is tried alone: they are not to blame
-                again = client.submit(survey_one, source, plan, **how)
-                futures[again] = [source]
-                coming.add(again)
+                again(source)
+        if suspects and not futures:
+            alone = True  # nothing waits beside it
+            again(suspects.pop(0))
+
+
+def _found(future: Any, batch: Sequence[Source], dataset: Dataset) -> list[Outcome | None]:
+    """Return what became of each source of a task; None = worth another attempt."""
+    if len(batch) == 1:
+        return [_outcome(future, batch[0], dataset)]
+    return [None] * len(batch) if future.exception() is not None else list(future.result())
 
 
 def _outcome(future: Any, source: Source, dataset: Dataset) -> Outcome:
