@@ -115,6 +115,24 @@ def test_a_server_heard_alone_is_known_by_its_accept(tmp_path: Path) -> None:
     assert (report.client, report.roles_from) == (whole.client, "protocol")
 
 
+@pytest.mark.parametrize("side", [0, 1], ids=SIDES)
+@pytest.mark.parametrize("name", ["udp_2.0.0_clean", "udp_2.2.1_clean", "tcp_2.2.1_clean"])
+def test_riptide_is_known_by_one_side_alone(name: str, side: int, tmp_path: Path) -> None:
+    """Several kinds of numbers that count up, or a client's answers to a Welcome."""
+    path = CAPTURES / "riptide" / f"{name}.pcap"
+    whole = {(report.client, report.server): report for report in analyze(path).connections}
+    ports = {int(ends[side].rpartition(":")[2]).to_bytes(2, "big") for ends in whole}
+    part = rewritten(
+        path, tmp_path / "part.pcap", lambda found: [row for row in found if row[1][34:36] in ports]
+    )
+    found = analyze(part).connections
+    assert {(report.client, report.server) for report in found} == set(whole)
+    for report in found:
+        true = whole[report.client, report.server].dialects[side]
+        assert report.dialects[side] in {true, *BROADER.get(true, ())}
+        assert report.misses_frames
+
+
 @pytest.mark.parametrize("path", chosen())
 def test_a_part_contradicts_nothing_of_the_whole(path: Path, tmp_path: Path) -> None:
     with open_capture(path) as reader:

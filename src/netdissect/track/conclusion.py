@@ -116,6 +116,10 @@ def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
     return _report(connection, state, timeouts, streamed, connection.findings.limits())
 
 
+_SHOWN: Final = frozenset({"handshake", "protocol"})
+"""Where what was sent shows who is the client; else it is a guess."""
+
+
 def _look_for_leaks(connection: Connection) -> bool:
     """Note whether numbers are missing next to their sender, who has sent them all; return whether
     only they show that frames are missing. Where both sides are near, what lost them may stand
@@ -123,8 +127,10 @@ def _look_for_leaks(connection: Connection) -> bool:
     """
     known = connection.findings.misses
     for lane in connection.lanes:
-        if _is_unheard(connection, lane.direction) and _goes_on(connection, lane):
-            connection.findings.misses = True
+        if _is_unheard(connection, lane.direction) and (
+            _goes_on(connection, lane) or (not lane.direction and connection.roles_from in _SHOWN)
+        ):
+            connection.findings.misses = True  # no server speaks but to a client that has asked
     for space in _spaces(connection):
         beside = space.sender_near and not space.receiver_near
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:

@@ -49,6 +49,7 @@ HEARTBEATS: Final = 75
 MORE_HEARTBEATS: Final = 89
 ACKED_THRICE: Final = 72
 CHAINED: Final = 75
+ALONE: Final = 64
 REJECTED: Final = 60
 REJECTED_THRICE: Final = 66
 PENDING: Final = 60
@@ -61,6 +62,11 @@ _CHAIN: Final = 8
 _ACKS_IN_CHAIN: Final = 2
 """Messages, and different Acks among them, that a stream is known by."""
 _KICKED: Final = 4
+_STEPS: Final = 3
+_COUNTERS: Final = 2
+"""Steps of each of so many counters that one side is known by where the other is not heard."""
+_FAR: Final = 64
+"""No loss makes a counter jump so far that it counts for Riptide's."""
 _NIBBLE: Final = 16
 """Numbers that bit packing would read in whole bytes are multiples of this."""
 _TELLING: Final = 2
@@ -140,7 +146,9 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
                 best, doubt = claim, False
             elif claim.score == best.score and claim.dialects == best.dialects:
                 # As likely the other way round: a heartbeat or an end may still show who is who.
-                best = replace(best, client=None, waits=not final)
+                # Of a stream a weaker claim could come before.
+                waits = transport == "udp" and not final
+                best = replace(best, client=None, waits=waits)
             elif claim.score == best.score and {packing, best.dialects[0]} == _BYTES:
                 doubt = True
     if best is not None and doubt:
@@ -212,6 +220,7 @@ def _judge(
             _chain(messages, evidence)
         if final:
             _knocks(messages, client, evidence)
+            _heard_alone(messages, client, evidence)
             if not evidence.score:
                 evidence.add(LIKELY, "every message could be one of Riptide's")
     if not evidence.score:
@@ -427,6 +436,52 @@ def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
         0.8 * _SECOND < gap < 1.3 * _SECOND for gap in gaps
     ):
         evidence.add(KNOCKS, f"{len(messages)} equal Connects a second apart, unanswered")
+
+
+def _heard_alone(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+    """One side only: a client that answers a Welcome, or several kinds of numbers that count up."""
+    side = messages[0].side
+    if any(message.side != side for message in messages):
+        return
+    if side == client and messages[0].type == "Connect":
+        first = {m.type for m in messages if m.type in ("Ack", "Welcome") and m.values[1] == 1}
+        if len(first) == 2:  # noqa: PLR2004 - both of them
+            evidence.add(HANDSHAKE, "Connect, then the answers to a Welcome with sequence id 1")
+    steps = _steps(messages)
+    if sum(count >= _STEPS for count in steps.values()) >= _COUNTERS:
+        evidence.add(ALONE, f"one side alone, whose numbers count up: {', '.join(sorted(steps))}")
+
+
+def _steps(messages: list[_Message]) -> dict[str, int]:
+    """Return how often each counter of a sender went on by one; nothing where one jumps."""
+    newest: dict[str, tuple[int, int]] = {}
+    steps: dict[str, int] = {}
+    for message in messages:
+        kind = _COUNTING.get(message.type)
+        if kind is None:
+            continue
+        number, wrap = message.values[3 if kind == "Notify" else 1], 1 << 16
+        if kind == "Heartbeat":
+            wrap = 1 << 8
+        before, since_ns = newest.get(kind, (number, 0))
+        step = (number - before) % wrap
+        if _FAR < step < wrap - _FAR:
+            return {}
+        if 0 < step <= _FAR:
+            gap_ns = message.time_ns - since_ns
+            timed = kind != "Heartbeat" or 0.7 * _SECOND < gap_ns < 1.5 * _SECOND
+            steps[kind] = steps.get(kind, 0) + (step == 1 and timed)
+        if step < wrap - _FAR:
+            newest[kind] = number, message.time_ns
+    return steps
+
+
+_COUNTING: Final = {
+    "Reliable": "Reliable", "Welcome": "Reliable", "ClientConnected": "Reliable",
+    "ClientDisconnected": "Reliable", "Ack": "Ack", "AckExtra": "Ack", "Notify": "Notify",
+    "Heartbeat": "Heartbeat",
+}  # fmt: skip
+"""Type -> the counter of its sender that it carries."""
 
 
 def _dialects(messages: list[_Message], packing: str) -> tuple[str, str]:
