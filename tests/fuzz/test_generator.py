@@ -38,7 +38,7 @@ HASHES_OF_1000 = {
     ("netplay", "tcp", "netplay-bin3", "bin3_multichunk"):
         "28543b1f6947e191a3e3274110ed8cd1b08469ac13d6f513de2975ec4da4bc6a",
     ("riptide", "tcp", "riptide-2.2", "tcp_2.2.1_clean"):
-        "5f4018af612d23373042f8018e455135654d04efe8b7dd279db00d827cca12f8",
+        "9c4b796d1e2cd3a09af389773a1f2b6f2374830ff03e6a665f1f114daad742dd",
     ("knet", "tcp", "knet-tcp", "tcp_clean_session"):
         "ebe00807f3b0620d59608d3d007c519a09400cdc9648db957c80a0f07b577db9",
 }  # fmt: skip

@@ -12,6 +12,7 @@ from scapy.fields import (
     FieldListField,
     IEEEDoubleField,
     IEEEFloatField,
+    PacketField,
     PacketListField,
     StrField,
 )
@@ -73,6 +74,7 @@ def _inner(field: Any) -> Any:
 def _kind(field: Any) -> str:
     kinds: tuple[tuple[tuple[type, ...], str], ...] = (
         ((PacketListField, FieldListField), "list"),
+        ((PacketField,), "object"),
         ((NulString,), "str"),
         ((StrField,), "bytes"),
         ((IEEEFloatField, IEEEDoubleField), "float"),

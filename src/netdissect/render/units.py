@@ -38,7 +38,7 @@ def arrow_of(direction: int | None) -> str:
 
 def seen_at(vantage: str) -> str:
     """Return where a capture was taken."""
-    return f"seen at {'a place that cannot be told' if vantage == 'unknown' else vantage}"
+    return f"seen at {'an unknown place' if vantage == 'unknown' else vantage}"
 
 
 def dialect_text(dialects: tuple[str, str]) -> str:

@@ -200,11 +200,11 @@ def _verdict(subject: Subject, *, folded: bool) -> Html:
     name = f" ({found.names[0]})" if found.names[0] else ""
     ends = join(tag("code", report.client), f"{name} → ", tag("code", report.server))
     head = f"Connection {report.connection} · {dialect_text(report.dialects)} over "
-    place = "place that cannot be told" if report.vantage == "unknown" else report.vantage
+    place = "an unknown place" if report.vantage == "unknown" else f"the {report.vantage}"
     blamed = found.cause.what not in {"none", "closed"}
     basis = [
         ("Whose fault", found.cause.confidence if blamed else ""),
-        ("Seen at the", place),
+        ("Seen at", place),
         ("Ruled out", "; ".join(found.ruled_out)),
         ("To settle it", found.settles or ""),
     ]
