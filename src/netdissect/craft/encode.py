@@ -116,7 +116,8 @@ def _hexadecimal(text: str) -> bytes:
 
 
 def _number(field: Any, text: str) -> Any:
-    for convert in (lambda: int(text, 0), lambda: float(text)):
+    # Python reads the digits of every script.
+    for convert in (lambda: int(text, 0), lambda: float(text)) if text.isascii() else ():
         try:
             value = convert()
         except ValueError:

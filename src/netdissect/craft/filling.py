@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
+from scapy.fields import Field
 from scapy.packet import Packet, Raw
 from scapy.volatile import RandBin, RandNum, RandString
 
@@ -39,6 +40,8 @@ raise.
 """
 _Choose: TypeAlias = Callable[[bytes], type[Layer]]
 
+_WHOLE = frozenset("BHILQ")
+"""Codes of `struct` for whole numbers, in their upper case."""
 _GUESSES = 4
 """Layers tried for the same values at most."""
 _SIZES = 9
@@ -208,20 +211,32 @@ def holds_octets(field: Any) -> bool:
 
 
 def fitting(field: Any, value: Any) -> Any:
-    """Return the value, unless it is of another kind than the field's, or does not fit its bits:
-    it would be cut to them.
+    """Return the value, unless it is of another kind than the field's, or beyond its range: it
+    would be cut to it.
 
     Raises:
-        ValueError: it has more bits.
+        ValueError: it is beyond the range.
         TypeError: it is of another kind.
     """
-    size = getattr(field, "size", 0)
+    limits = _limits(field)
     if isinstance(value, float) and not str(getattr(field, "fmt", "")).endswith(("f", "d")):
         raise TypeError("is no whole number")
-    if isinstance(value, (str, list, dict)) and (size or isinstance(field.randval(), RandNum)):
+    if isinstance(value, (str, list, dict)) and (limits or isinstance(field.randval(), RandNum)):
         raise TypeError("is no number and no name of one")
-    if not isinstance(size, int) or not size:
-        return value
-    if isinstance(value, int) and not -(1 << abs(size) - 1) <= value < 1 << abs(size):
-        raise ValueError(f"does not fit {abs(size)} bits")
+    if limits and isinstance(value, int) and not limits[0] <= value <= limits[1]:
+        raise ValueError(f"must be {limits[0]} to {limits[1]}")
     return value
+
+
+def _limits(field: Any) -> tuple[int, int] | None:
+    """Return the least and the largest number that a field can hold, None where it holds others."""
+    stated: tuple[int, int] | None = getattr(field, "limits", None)
+    size, code = getattr(field, "size", 0), str(getattr(field, "fmt", ""))[-1:]
+    if stated is not None:
+        return stated
+    if isinstance(size, int) and size:
+        return 0, (1 << abs(size)) - 1
+    if type(field).addfield is not Field.addfield or code.upper() not in _WHOLE:
+        return None
+    bits = 8 * field.sz
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if code.islower() else (0, (1 << bits) - 1)

@@ -139,7 +139,7 @@ class _Octets:
 class LsbBits(_Enum, Field):  # type: ignore[misc]
     """`size` bits, least significant first, at any bit position (see `netdissect.wire.bits`)."""
 
-    __slots__ = ["names", "signed", "size"]
+    __slots__ = ["limits", "names", "signed", "size"]
 
     def __init__(
         self,
@@ -154,6 +154,7 @@ class LsbBits(_Enum, Field):  # type: ignore[misc]
         self.size = size
         self.names = names
         self.signed = signed
+        self.limits = (-(1 << size - 1), (1 << size - 1) - 1) if signed else (0, (1 << size) - 1)
         self.sz = size / 8
 
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
@@ -186,18 +187,17 @@ class LsbBits(_Enum, Field):  # type: ignore[misc]
 
     def randval(self) -> Any:
         """Return a random value of the field's range."""
-        half = 1 << (self.size - 1)
-        return RandNum(-half, half - 1) if self.signed else RandNum(0, (1 << self.size) - 1)
+        return RandNum(*self.limits)
 
 
 class LsbVarULong(Field):  # type: ignore[misc]
     """A Riptide varULong at any bit position, cut to `keep` bits by its reader."""
 
-    __slots__ = ["keep"]
+    __slots__ = ["keep", "limits"]
 
     def __init__(self, name: str, default: int, keep: int = 64) -> None:
         Field.__init__(self, name, default)
-        self.keep = keep
+        self.keep, self.limits = keep, (0, (1 << keep) - 1)
 
     def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
         """Read up to ten groups; FieldFault when the data ends first or a tenth group goes on."""
@@ -224,7 +224,7 @@ class LsbVarULong(Field):  # type: ignore[misc]
 
     def randval(self) -> Any:
         """Return a random value of the kept width."""
-        return RandNum(0, (1 << self.keep) - 1)
+        return RandNum(*self.limits)
 
 
 class LsbTail(_Octets, Field):  # type: ignore[misc]
@@ -293,7 +293,7 @@ class LsbPad(Field):  # type: ignore[misc]
 class Varint(_Enum, Field):  # type: ignore[misc]
     """One number of a byte-oriented varint family."""
 
-    __slots__ = ["codec", "names"]
+    __slots__ = ["codec", "limits", "names"]
 
     def __init__(
         self,
@@ -303,7 +303,7 @@ class Varint(_Enum, Field):  # type: ignore[misc]
         names: dict[int, str] | None = None,
     ) -> None:
         Field.__init__(self, name, default)
-        self.codec = codec
+        self.codec, self.limits = codec, (codec.minimum, codec.maximum)
         self.names = names
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
@@ -330,7 +330,7 @@ class Varint(_Enum, Field):  # type: ignore[misc]
 
     def randval(self) -> Any:
         """Return a random value of the family's range."""
-        return RandNum(self.codec.minimum, self.codec.maximum)
+        return RandNum(*self.limits)
 
 
 class IfLeft(Field):  # type: ignore[misc]

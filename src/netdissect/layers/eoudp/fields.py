@@ -216,6 +216,8 @@ class Nul(Field):  # type: ignore[misc]
 class AsciiNumber(Field):  # type: ignore[misc]
     """All remaining bytes: a number in decimal digits without terminator (1 to 20 of them)."""
 
+    limits = (0, 10**DIGITS_LIMIT - 1)
+
     def __init__(self, name: str, default: int = 0) -> None:
         Field.__init__(self, name, default)
 

@@ -156,6 +156,8 @@ class OctetList(FieldListField):  # type: ignore[misc]
 class U24(Field):  # type: ignore[misc]
     """Three bytes, little endian."""
 
+    limits = (0, 0xFFFFFF)
+
     def __init__(self, name: str, default: int = 0) -> None:
         Field.__init__(self, name, default, "<I")
 
@@ -187,7 +189,7 @@ class U24(Field):  # type: ignore[misc]
 
     def randval(self) -> Any:
         """Return a random value."""
-        return RandNum(0, 0xFFFFFF)
+        return RandNum(*self.limits)
 
 
 class PayloadTail(Tail):
