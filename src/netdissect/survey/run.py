@@ -239,6 +239,6 @@ def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterat
             client = stack.enter_context(Client(scheduler, timeout=patience))
         except (OSError, TimeoutError, ValueError) as error:
             # What Dask tried again until its time was over says why, behind names of its own.
-            why = str(error.__cause__ or error).rpartition("] ")[2]
+            why = (str(error.__cause__ or "") or str(error)).rpartition("] ")[2]
             raise AccessError(f"no Dask scheduler at {scheduler}: {why}") from error
         yield client
