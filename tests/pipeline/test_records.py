@@ -250,7 +250,14 @@ def _narrowed(path: Path, text: str) -> Iterator[DatagramRecord]:
 
 
 @pytest.mark.parametrize("text", [*ASKS_UNITS, *ASKS_NONE])
-@pytest.mark.parametrize("name", ["teeworlds/tw064_loss_client_side", "knet/knet2010_clean"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "teeworlds/tw064_loss_client_side",
+        "knet/knet2010_clean",
+        "riptide/udp_2.2.1_lossy_clientleg",
+    ],
+)
 def test_no_datagram_is_left_out_that_a_filter_wants(text: str, name: str) -> None:
     path = CAPTURES / f"{name}.pcap"
     wanted = compile_filter(text, names())
@@ -260,6 +267,17 @@ def test_no_datagram_is_left_out_that_a_filter_wants(text: str, name: str) -> No
     assert whole == [json.shown(record) for record in made if wanted.matches(record)]
     if text == "msg.resend":
         assert all("retransmission" in (record.kinds or ()) for record in made)
+
+
+def test_what_a_filter_throws_out_is_not_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    each = Records.next
+    monkeypatch.setattr(
+        Records, "next", lambda made, item: looked_at.append(item.frame) or each(made, item)
+    )
+    kept = {record.frame for record in _narrowed(SAMPLE[0], "msg.resend")}
+    assert kept <= set(looked_at)
+    assert len(looked_at) <= len(kept) + 2  # two until it is known that trees stand alone
 
 
 @pytest.mark.parametrize(

@@ -108,3 +108,20 @@ def test_what_has_not_left_says_only_what_holds_where_the_capture_stands() -> No
             assert len(set(kinds)) == len(set(bases)) == 1
             assert receiver or set(orders) == {None}
             assert sender is not False or {fact[3] for fact in facts} == {None}
+
+
+def test_what_is_blocked_yields_nothing() -> None:
+    recorder, made = filled((1, 2, 3), (2, 3))
+    assert Recorder().blocked(0)
+    for now_ns in (200 * MS, LINGER_NS, HOLD_NS, HOLD_NS + MS, HOLD_NS + 10 * MS):
+        blocked = recorder.blocked(now_ns)
+        assert blocked == (not list(recorder.ready(now_ns)))
+        made.unit(now_ns // MS, None, b"x", "Thing", now_ns // MS, now_ns)
+
+
+def test_nothing_is_recorded_that_nobody_looks_at() -> None:
+    recorder = Recorder()
+    recorder.events = False
+    scribe = recorder.of(1)
+    assert scribe.event("probe", 0, 1, 0, "ping 1").event == "probe"
+    assert not list(recorder.rest())

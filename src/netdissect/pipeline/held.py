@@ -12,6 +12,7 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.stages import Pipeline
+from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import HOLD_NS, Recorder
 
@@ -45,6 +46,11 @@ class Held:
         """The others, as a heap: (frame, how many came before, datagram)."""
         self._newest = 0
         self._count = 0
+
+        self.needs: frozenset[str | None] | None = None
+        """As in `Records`: datagrams without such a copy are wanted by nobody; None = all are."""
+        self.alone: set[GameProtocol] = set()
+        """Protocols of which every datagram's tree stands alone."""
 
     def __len__(self) -> int:
         return len(self._items) + len(self._late)
@@ -85,6 +91,16 @@ class Held:
                     return None
                 self.early += 1
         return self.pop()
+
+    def is_unwanted(self, item: Seen) -> bool:
+        """Return whether a datagram matters neither to who asks nor to those after it."""
+        needs, protocol = self.needs, item.protocol
+        if needs is None or (protocol is not None and protocol not in self.alone):
+            return False
+        for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
+            if None in needs or copy.kind in needs:
+                return False
+        return True
 
     def first(self) -> Seen:
         """Return the oldest datagram: there is one."""
@@ -136,11 +152,10 @@ def advance(
     """
     found: list[DatagramRecord | UnitRecord | ConnectionEvent] = []
     held, recorder = maker.held, maker.recorder
-    pending = recorder.pending
     for place in range(at, len(packets)):
         pipeline.feed(packets[place])  # which shows what is of no known protocol, too
         now_ns = pipeline.now_ns
-        if pending:
+        if not recorder.blocked(now_ns):
             left = recorder.ready(now_ns)
             if timeline:
                 found.extend(left)
@@ -151,9 +166,10 @@ def advance(
             oldest = pipeline.oldest_sampled
             item = held.take(now_ns, oldest)
             while item is not None:
-                record = maker.next(item)
-                if record is not None:
-                    found.append(record)
+                if not held.is_unwanted(item):
+                    record = maker.next(item)
+                    if record is not None:
+                        found.append(record)
                 item = held.take(now_ns, oldest)
         if found:
             return place + 1, found

@@ -171,7 +171,8 @@ class Records:
     def rest(self) -> Iterator[DatagramRecord]:
         """Yield what is left."""
         while self.held:
-            record = self.next(self.held.pop())
+            item = self.held.pop()
+            record = None if self.held.is_unwanted(item) else self.next(item)
             if record is not None:
                 yield record
 
@@ -319,7 +320,9 @@ class Records:
         """Return the inspector of a connection; of too many the oldest starts anew."""
         known = self._inspectors
         if connection.number not in known:
-            known[connection.number] = protocol.inspector()
+            inspector = known[connection.number] = protocol.inspector()
+            if inspector is None:
+                self.held.alone.add(protocol)
             if len(known) > MAX_INSPECTORS:
                 del known[next(iter(known))]
         return known[connection.number]
@@ -428,10 +431,13 @@ def iter_both(
         timeline: False where the records alone are wanted.
 
     """
+    records.recorder.events = timeline
     with rare_collections(), opened(source) as reader:
         for packets in Decapsulator().batches(reader.batches()):
             at = 0
             while at < len(packets):
+                if records.lazy and not records.skip:
+                    records.held.needs = records.needs
                 at, left = advance(packets, at, pipeline, records, timeline=timeline)
                 yield from left
         pipeline.finish(reader.info.last_time_ns)

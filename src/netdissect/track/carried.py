@@ -232,7 +232,7 @@ class CarriedSpace(Space):
     def _list(self, entry: Unit) -> None:
         """Note in the record of a message which datagram carries it."""
         record, recorder = entry.record, self.recorder
-        if record is not None and recorder is not None and not recorder.units_only:
+        if record is not None and recorder is not None and recorder.events:
             carried = record.extra.setdefault("carried_by", [])
             if len(carried) < MAX_LISTED:
                 carried.append(self._by.wire_of(entry.content))

@@ -50,6 +50,8 @@ class Recorder:
     def __init__(self, *, units_only: bool = False, counted: bool = False) -> None:
         self.units_only = units_only or counted
         """True where neither events nor the types of units are wanted: that costs less."""
+        self.events = not self.units_only
+        """False where nobody looks at a timeline: nothing is recorded that only that shows."""
         self.counted = counted
         """True where units and gaps are but counted: consecutive messages of a datagram share one
         record, with `run` in `extra`: how many. It is split where one of them comes again.
@@ -62,7 +64,20 @@ class Recorder:
         """Return what records a connection; `findings` takes where its bounds are told."""
         if findings is not None:
             self.findings[connection] = findings
-        return Scribe(connection, self.pending, self.findings, self.units_only, self.counted)
+        kept = self.pending, self.findings
+        return Scribe(connection, *kept, self.units_only, self.events, self.counted)
+
+    def blocked(self, now_ns: int) -> bool:
+        """Return whether the oldest record holds back all others."""
+        pending = self.pending
+        if not pending:
+            return True
+        head = pending[0]
+        if len(pending) > MAX_PENDING or not isinstance(head, UnitRecord) or head.extra:
+            return False  # seldom: `ready` looks closer
+        if head.settled_ns is None:
+            return now_ns - head.copies[0].time_ns < HOLD_NS
+        return now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the records that may leave, in order."""
@@ -105,7 +120,9 @@ class Recorder:
 class Scribe:
     """Records one connection."""
 
-    __slots__ = ("_findings", "connection", "counted", "pending", "touched", "units_only")
+    __slots__ = (
+        "_findings", "connection", "counted", "events", "pending", "touched", "units_only",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -113,12 +130,14 @@ class Scribe:
         pending: deque[UnitRecord | ConnectionEvent],
         findings: dict[int, Findings],
         units_only: bool,  # noqa: FBT001 - called from one place
+        events: bool,  # noqa: FBT001 - as above
         counted: bool,  # noqa: FBT001 - as above
     ) -> None:
         self._findings = findings
         self.units_only = units_only
+        self.events = events
         self.counted = counted
-        """As in `Recorder`, both."""
+        """As in `Recorder`, all three."""
         self.connection = connection
         self.pending = pending
         """Where records wait, with those of all connections."""
@@ -148,7 +167,7 @@ class Scribe:
         record = ConnectionEvent(
             self.connection, event, time_ns, frame, direction, text, data or {}
         )
-        if not self.units_only or (self.counted and event == "gap"):
+        if self.events or (self.counted and event == "gap"):
             self.pending.append(record)
         return record
 
@@ -203,12 +222,12 @@ class SpaceScribe:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "units_only",
+        "_gaps", "_order", "_parent", "_records", "_runs", "_untold", "counted", "events",
     )  # fmt: skip
 
     def __init__(self, parent: Scribe) -> None:
         self._parent = parent
-        self.units_only = parent.units_only
+        self.events = parent.events
         self.counted = parent.counted
         """As in `Recorder`, both."""
         self._records: dict[int, UnitRecord] = {}
