@@ -128,9 +128,9 @@ def _look_for_leaks(connection: Connection) -> bool:
     known = connection.findings.misses
     for lane in connection.lanes:
         if _is_unheard(connection, lane.direction) and (
-            _goes_on(connection, lane) or (not lane.direction and connection.roles_from in _SHOWN)
+            _goes_on(connection, lane) or (not lane.direction and _serves(connection))
         ):
-            connection.findings.misses = True  # no server speaks but to a client that has asked
+            connection.findings.misses = True
     for space in _spaces(connection):
         beside = space.sender_near and not space.receiver_near
         if beside and not space.rule.copies_take_numbers and space.so_far().never_seen:
@@ -144,6 +144,13 @@ def _is_unheard(connection: Connection, side: int) -> bool:
     return not connection.lanes[side].datagrams and (
         stream is None or not stream.halves[side].last_ns
     )
+
+
+def _serves(connection: Connection) -> bool:
+    """Return whether the server, heard alone, speaks to a client that must have asked it: what does
+    no more than begin may answer a broadcast, which went to another address.
+    """
+    return connection.roles_from in _SHOWN and connection.machine.handshake != "unanswered"
 
 
 def _goes_on(connection: Connection, lane: Lane) -> bool:
