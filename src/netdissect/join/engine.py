@@ -22,7 +22,7 @@ from netdissect.join.pairing import (
 )
 from netdissect.join.sample import Sample, take_sample
 from netdissect.join.streams import MAX_APART_NS, Streams, stream_anchors, stream_pairs
-from netdissect.join.table import FateTable
+from netdissect.join.table import APPEARED, LOST, FateTable
 from netdissect.join.tokens import NO_LIMIT, Tokens
 from netdissect.join.weigh import Chances, Delays
 from netdissect.model.joined import Fate
@@ -228,7 +228,7 @@ def _outside(
         going = chances[1 if capture == 0 else -1].delays.quantile(0.5)
         coming = chances[-1 if capture == 0 else 1].delays.quantile(0.5)
         table = tables[capture]
-        away = {int(Fate.LOST): going, int(Fate.APPEARED): -coming}
+        away = {LOST: going, APPEARED: -coming}
         for frame, row in table.of(away):
             if not start <= row[5] + away[row[0]] <= end:
                 table.fate(frame, Fate.OUTSIDE)

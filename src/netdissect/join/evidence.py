@@ -8,7 +8,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from netdissect.join.table import AMBIGUOUS, ANSWERED, SENT_AGAIN, FateTable, TableRow
+from netdissect.join.table import (
+    AMBIGUOUS,
+    ANSWERED,
+    APPEARED,
+    ARRIVED,
+    COPY,
+    DELIVERED,
+    LOST,
+    SENT_AGAIN,
+    FateTable,
+    TableRow,
+)
 from netdissect.model.joined import Fate, ResendReport
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
@@ -64,7 +75,7 @@ class Evidence:
             return
         if len(fates) > 1:
             self._sent_again(unit, [table.row(copy.frame) for copy in unit.copies])
-        arrived = _DELIVERED in fates
+        arrived = DELIVERED in fates
         if unit.outcome != "acked":
             return
         if arrived:
@@ -81,7 +92,7 @@ class Evidence:
     def _received(self, unit: UnitRecord, fates: list[int]) -> None:
         copied = 0
         for copy, fate in zip(unit.copies, fates, strict=True):
-            copied += fate == _COPY and self._counts(self._table.row(copy.frame))
+            copied += fate == COPY and self._counts(self._table.row(copy.frame))
         if copied:
             self._add(unit, "copied", copied)
 
@@ -135,7 +146,5 @@ class Evidence:
 
 
 _KINDS: Final = ("needed", "spurious", "copied", "unknown")
-_DELIVERED: Final = int(Fate.DELIVERED)
-_COPY: Final = int(Fate.COPY)
-_MISSING: Final = frozenset({int(Fate.LOST), int(Fate.OUTSIDE)})
-_ARRIVALS: Final = frozenset({int(Fate.ARRIVED), int(Fate.COPY), int(Fate.APPEARED)})
+_MISSING: Final = frozenset({LOST, int(Fate.OUTSIDE)})
+_ARRIVALS: Final = frozenset({ARRIVED, COPY, APPEARED})

@@ -15,7 +15,15 @@ from netdissect.join.matching import Lane
 from netdissect.join.pairing import NotJoinedError
 from netdissect.join.streams import compare
 from netdissect.join.summary import EVER, add_up
-from netdissect.join.table import AMBIGUOUS, ANSWERED, COPIED, REORDERED, SENT_AGAIN, TableRow
+from netdissect.join.table import (
+    AMBIGUOUS,
+    ANSWERED,
+    COPIED,
+    LOST,
+    REORDERED,
+    SENT_AGAIN,
+    TableRow,
+)
 from netdissect.model.closing import Closing
 from netdissect.model.joined import (
     ClockReport,
@@ -170,7 +178,7 @@ class Joined(Closing):
             misses = evidence.misses(table.count(Fate.APPEARED), table.count(Fate.ARRIVED))
             if not (misses or same_place or evidence.unseen):
                 continue
-            for frame, row in table.of({int(Fate.LOST)}):
+            for frame, row in table.of({LOST}):
                 if same_place or row[1] & ANSWERED:
                     table.fate(frame, Fate.UNSEEN)
                 elif misses and not row[1] & SENT_AGAIN:

@@ -14,10 +14,18 @@ from typing import Final
 from netdissect.join.pairing import MAX_DELAY_NS, Pairing
 from netdissect.join.ranges import Extent, Ranges, Sight
 from netdissect.join.sample import FlowName
-from netdissect.join.table import AMBIGUOUS, COPIED, FateTable
+from netdissect.join.table import (
+    AMBIGUOUS,
+    APPEARED,
+    ARRIVED,
+    COPIED,
+    COPY,
+    DELIVERED,
+    LOST,
+    FateTable,
+)
 from netdissect.join.tokens import Tokens
 from netdissect.join.weigh import Chances, weigh
-from netdissect.model.joined import Fate
 from netdissect.model.packets import Frame, Packet
 
 __all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher", "Sighting", "sighted"]
@@ -50,11 +58,6 @@ Sighting = tuple[int, FlowName, int, int, Extent | None]
 
 _TRIES_NS: Final = 500_000_000
 """Many equal datagrams are looked through no more often than this."""
-_LOST: Final = int(Fate.LOST)
-_DELIVERED: Final = int(Fate.DELIVERED)
-_ARRIVED: Final = int(Fate.ARRIVED)
-_COPY: Final = int(Fate.COPY)
-_APPEARED: Final = int(Fate.APPEARED)
 
 _Place = tuple["Channel", bool, int]
 """(channel of a flow, whether it sends there, its lane)."""
@@ -258,7 +261,7 @@ class Matcher:
                 self._sent(channel, sent[0], None, flags=0)
             elif not self._pair(channel, sent[0], arrived[0]):
                 self._sent(channel, sent[0], None, flags=0)
-                self._arrived(channel, arrived[0], 0, _APPEARED, flags=0)
+                self._arrived(channel, arrived[0], 0, APPEARED, flags=0)
             return
         sent.sort()
         arrived.sort()
@@ -270,7 +273,7 @@ class Matcher:
         if arrived[0] - sent[0] < -channel.chances.slack_ns:
             return False
         self._sent(channel, sent, arrived[1], flags=0)
-        self._arrived(channel, arrived, sent[1], _ARRIVED, flags=0)
+        self._arrived(channel, arrived, sent[1], ARRIVED, flags=0)
         return True
 
     def _weigh(self, channel: Channel, sent: list[Sight], arrived: list[Sight]) -> None:
@@ -278,7 +281,7 @@ class Matcher:
             for sight in sent:
                 self._sent(channel, sight, None, flags=0)
             for sight in arrived:
-                self._arrived(channel, sight, 0, _APPEARED, flags=0)
+                self._arrived(channel, sight, 0, APPEARED, flags=0)
             return
         if len(sent) == len(arrived) == 1 and self._pair(channel, sent[0], arrived[0]):
             return  # no other reading has any weight
@@ -293,13 +296,13 @@ class Matcher:
         for index, who in enumerate(reading.sender):
             flags = AMBIGUOUS if reading.doubtful_arrived[index] else 0
             if who < 0:
-                self._arrived(channel, arrived[index], 0, _APPEARED, flags=flags)
+                self._arrived(channel, arrived[index], 0, APPEARED, flags=flags)
             elif reading.first[index]:
                 firsts[who] = arrived[index][1]
-                self._arrived(channel, arrived[index], sent[who][1], _ARRIVED, flags=flags)
+                self._arrived(channel, arrived[index], sent[who][1], ARRIVED, flags=flags)
             else:
                 copied.add(who)
-                self._arrived(channel, arrived[index], sent[who][1], _COPY, flags=flags)
+                self._arrived(channel, arrived[index], sent[who][1], COPY, flags=flags)
         for index, sight in enumerate(sent):
             flags = AMBIGUOUS if reading.doubtful_sent[index] else 0
             flags |= COPIED if index in copied else 0
@@ -313,14 +316,14 @@ class Matcher:
             if waiting and sight[0] - waiting[0][0] >= -channel.chances.slack_ns:
                 source = waiting.popleft()
                 self._sent(channel, source, sight[1], flags=AMBIGUOUS)
-                self._arrived(channel, sight, source[1], _ARRIVED, flags=AMBIGUOUS)
+                self._arrived(channel, sight, source[1], ARRIVED, flags=AMBIGUOUS)
             else:
-                self._arrived(channel, sight, 0, _APPEARED, flags=AMBIGUOUS)
+                self._arrived(channel, sight, 0, APPEARED, flags=AMBIGUOUS)
         for sight in waiting:
             self._sent(channel, sight, None, flags=AMBIGUOUS)
 
     def _sent(self, channel: Channel, sight: Sight, partner: int | None, *, flags: int) -> None:
-        fate = _LOST if partner is None else _DELIVERED
+        fate = LOST if partner is None else DELIVERED
         self.tables[channel.sender].set(
             sight[1],
             fate,
@@ -337,7 +340,7 @@ class Matcher:
     def _arrived(
         self, channel: Channel, sight: Sight, partner: int, fate: int, *, flags: int
     ) -> None:
-        if fate == _APPEARED:
+        if fate == APPEARED:
             channel.ranges.found(sight)
         self.tables[channel.receiver].set(
             sight[1],

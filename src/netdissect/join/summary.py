@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from netdissect.join.matching import Lane
-from netdissect.join.table import AMBIGUOUS, REORDERED, FateTable
+from netdissect.join.table import (
+    AMBIGUOUS,
+    APPEARED,
+    ARRIVED,
+    COPY,
+    DELIVERED,
+    LOST,
+    REORDERED,
+    FateTable,
+)
 from netdissect.model.diagnosis import Ceiling
 from netdissect.model.joined import Burst, Fate, WayReport
 from netdissect.track.ceiling import SECOND_NS, Second, ceiling_of
@@ -28,13 +37,8 @@ _HEAD: Final = 60
 """Seconds before the first datagram that is looked at: the other capture may begin earlier."""
 _COLUMNS: Final = 4
 
-_DELIVERED: Final = int(Fate.DELIVERED)
-_LOST: Final = int(Fate.LOST)
-_ARRIVED: Final = int(Fate.ARRIVED)
-_COPY: Final = int(Fate.COPY)
-_APPEARED: Final = int(Fate.APPEARED)
 _SENT: Final = {
-    _LOST: "lost",
+    LOST: "lost",
     int(Fate.OUTSIDE): "outside",
     int(Fate.UNSEEN): "unseen",
     int(Fate.DOUBTFUL): "doubtful",
@@ -110,7 +114,7 @@ def _sent(way: _Way, frame: int, row: tuple[int, int, int, int, int, int]) -> No
     fate, flags, _, lane, _, common = row
     report = way.report
     report.sent += 1
-    if fate == _DELIVERED:
+    if fate == DELIVERED:
         report.delivered += 1
     else:
         name = _SENT[fate]
@@ -119,8 +123,8 @@ def _sent(way: _Way, frame: int, row: tuple[int, int, int, int, int, int]) -> No
     at = way.second(common)
     if at is not None:
         way.seconds[at] = way.seconds[at] or frame
-        way.seconds[at + 2] += fate == _LOST
-    if fate == _LOST:
+        way.seconds[at + 2] += fate == LOST
+    if fate == LOST:
         run = way.runs.get(lane)
         if run is None:
             way.runs[lane] = [frame, frame, 1, common, common]
@@ -158,11 +162,11 @@ def _arrived(
     sent = other.row(partner) if partner else row
     inside = window[0] <= sent[5] <= window[1]
     report.arrived += inside
-    if fate == _COPY:
+    if fate == COPY:
         report.copies += inside
         return
-    if fate != _ARRIVED:
-        report.appeared += inside and fate == _APPEARED
+    if fate != ARRIVED:
+        report.appeared += inside and fate == APPEARED
         return
     lane = sent[3]
     if partner < way.newest.get(lane, 0):

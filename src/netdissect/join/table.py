@@ -10,10 +10,17 @@ from struct import Struct
 from tempfile import TemporaryFile
 from typing import IO, Final, TypeAlias
 
+from netdissect.model.joined import Fate
+
 __all__ = [
     "AMBIGUOUS",
     "ANSWERED",
+    "APPEARED",
+    "ARRIVED",
     "COPIED",
+    "COPY",
+    "DELIVERED",
+    "LOST",
     "MAX_IN_MEMORY",
     "REORDERED",
     "SENT_AGAIN",
@@ -23,6 +30,13 @@ __all__ = [
 
 MAX_IN_MEMORY = 2_000_000
 """Bytes of a table in memory; a larger one lies in a file."""
+
+LOST: Final = int(Fate.LOST)
+DELIVERED: Final = int(Fate.DELIVERED)
+ARRIVED: Final = int(Fate.ARRIVED)
+COPY: Final = int(Fate.COPY)
+APPEARED: Final = int(Fate.APPEARED)
+"""The kinds of `Fate` as rows have them: to compare numbers is cheaper than members of it."""
 
 AMBIGUOUS: Final = 1
 """Flag: equal datagrams cannot be told apart; what is said is the likeliest."""
