@@ -64,8 +64,7 @@ class Recorder:
         """Return what records a connection; `findings` takes where its bounds are told."""
         if findings is not None:
             self.findings[connection] = findings
-        kept = self.pending, self.findings
-        return Scribe(connection, *kept, self.units_only, self.events, self.counted)
+        return Scribe(connection, self)
 
     def blocked(self, now_ns: int) -> bool:
         """Return whether the oldest record holds back all others."""
@@ -75,9 +74,7 @@ class Recorder:
         head = pending[0]
         if len(pending) > MAX_PENDING or not isinstance(head, UnitRecord) or head.extra:
             return False  # seldom: `ready` looks closer
-        if head.settled_ns is None:
-            return now_ns - head.copies[0].time_ns < HOLD_NS
-        return now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
+        return _may_change(head, now_ns)
 
     def ready(self, now_ns: int) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the records that may leave, in order."""
@@ -90,10 +87,7 @@ class Recorder:
                     pending.popleft()
                     pending.extendleft(reversed(parts))
                     continue
-                held = now_ns - head.copies[0].time_ns < HOLD_NS
-                if head.settled_ns is not None:
-                    held = now_ns - max(head.settled_ns, head.copies[-1].time_ns) < LINGER_NS
-                if held:
+                if _may_change(head, now_ns):
                     if len(pending) <= MAX_PENDING:
                         return
                     findings = self.findings.get(head.connection)
@@ -117,6 +111,13 @@ class Recorder:
         yield from left
 
 
+def _may_change(unit: UnitRecord, now_ns: int) -> bool:
+    """Return whether a unit is not settled, or not long enough for its last copies to be known."""
+    if unit.settled_ns is None:
+        return now_ns - unit.copies[0].time_ns < HOLD_NS
+    return now_ns - max(unit.settled_ns, unit.copies[-1].time_ns) < LINGER_NS
+
+
 class Scribe:
     """Records one connection."""
 
@@ -124,22 +125,14 @@ class Scribe:
         "_findings", "connection", "counted", "events", "pending", "touched", "units_only",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        connection: int,
-        pending: deque[UnitRecord | ConnectionEvent],
-        findings: dict[int, Findings],
-        units_only: bool,  # noqa: FBT001 - called from one place
-        events: bool,  # noqa: FBT001 - as above
-        counted: bool,  # noqa: FBT001 - as above
-    ) -> None:
-        self._findings = findings
-        self.units_only = units_only
-        self.events = events
-        self.counted = counted
+    def __init__(self, connection: int, recorder: Recorder) -> None:
+        self._findings = recorder.findings
+        self.units_only = recorder.units_only
+        self.events = recorder.events
+        self.counted = recorder.counted
         """As in `Recorder`, all three."""
         self.connection = connection
-        self.pending = pending
+        self.pending = recorder.pending
         """Where records wait, with those of all connections."""
         self.touched: list[tuple[UnitRecord, Copy]] = []
         """Units of the datagram at hand, in wire order, with the copy that it carried."""
