@@ -9,7 +9,7 @@
   };
 
   // -- tables: search, sort, show more ---------------------------------------------------------
-  const shown = 25;
+  const shown = 25;  // as report.css has it: until a table is ready, the rows beyond are not laid out
   for (const table of all(document, 'table.sorts')) {
     const body = table.tBodies[0], box = table.closest('section');
     const field = box.querySelector('input[type=search]'), count = box.querySelector('.count');
@@ -30,6 +30,7 @@
     };
     more.onclick = () => { whole = true; refresh(); };
     table.after(more);
+    table.classList.add('ready');
     if (field) { field.oninput = refresh; field.closest('.tools').hidden = false; }
     const heads = [...table.tHead.rows[0].cells];
     const value = (row, at) => {
