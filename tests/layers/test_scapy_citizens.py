@@ -17,6 +17,7 @@ import pytest
 from scapy.config import conf
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.packet import Raw, fuzz, ls, rfc
+from scapy.utils import PcapReader
 
 from agreement import CAPTURES
 from netdissect import layers
@@ -260,6 +261,29 @@ def wrongly_certain(path: Path, count: int) -> list[str]:
     return wrong
 
 
+def wrongly_certain_of_segments(path: Path, count: int) -> list[str]:
+    """Segments that are read in another dialect than that of their stream, and nothing said."""
+    dialects: dict[int, tuple[str, int | None]] = {}
+    for record in itertools.islice(iter_records(str(path)), count):
+        if record.transport == "tcp" and record.dialect:
+            dialects |= dict.fromkeys(record.frames, (record.dialect, record.direction))
+    wrong = []
+    protocol = path.parent.name
+    known = tuple(import_module(f"netdissect.layers.{protocol}").DIALECTS)
+    with PcapReader(str(path)) as packets:
+        for frame, packet in enumerate(itertools.islice(packets, count), start=1):
+            dialect, direction = dialects.get(frame, ("", None))
+            if dialect not in known or TCP not in packet:
+                continue
+            octets = bytes(packet[TCP].payload.getlayer(Raw) or b"")
+            found = choose(protocol, octets, known, "tcp", direction).dialects
+            asked = ("tcp", direction)
+            right = reading_layer(protocol, octets, dialect, *asked)
+            if octets and right not in [reading_layer(protocol, octets, each, *asked) for each in found]:
+                wrong.append(f"{path.name} {frame}: {dialect} as {found}")
+    return wrong
+
+
 DOUBTFUL = [
     "teeworlds/tw065_loss_client_side", "teeworlds/ddnet_antispoof_broken", "riptide/udp_2.0.0_malformed",
     "riptide/udp_2.1dev_clean", "eoudp/late_long32_client_vs_64_server", "eoudp/rfc01_numbering",
@@ -272,12 +296,17 @@ def test_what_a_datagram_does_not_tell_is_said(capture: str) -> None:
     assert wrongly_certain(CAPTURES / f"{capture}.pcap", 120) == []
 
 
+def test_what_a_segment_does_not_tell_is_said() -> None:
+    """Frames of bin1 that a client sent to a server of text."""
+    assert wrongly_certain_of_segments(CAPTURES / "netplay" / "text_malformed.pcap", 250) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_datagram_of_any_capture_is_read_as_a_sibling_unsaid(protocol: str) -> None:
     wrong: list[str] = []
     for path in sorted((CAPTURES / protocol).glob("*.pcap*")):
-        wrong += wrongly_certain(path, 300)
+        wrong += wrongly_certain(path, 300) + wrongly_certain_of_segments(path, 300)
     assert wrong == []
 
 

@@ -22,7 +22,7 @@ _ODD = _WEIGHTS[Severity.WARN]
 _SIZE = "-oversize"
 """What findings end with that tell of no dialect: programs are set to other limits."""
 _TELLING_OCTETS = 8
-"""Fewer bytes look right in a dialect by chance."""
+"""Fewer bytes look right in a dialect by chance; layers may want more (`TELLING_OCTETS`)."""
 
 
 def reading_layer(
@@ -88,7 +88,8 @@ def choose(
     least = min(notes for notes, _packet in readings.values())
     found = [each for each, (notes, _packet) in readings.items() if notes == least]
     rare = {*found} <= {*getattr(module, "RARE", ())}
-    if rare or least >= _ODD or len(octets) < _TELLING_OCTETS:
+    telling = getattr(module, "TELLING_OCTETS", _TELLING_OCTETS)
+    if rare or least >= _ODD or len(octets) < telling:
         found += [each for each in dialects if each not in found]
     read = {each: (readings.get(each) or reading(each))[1] for each in dialects}
     packets = {read[each] for each in found}

@@ -56,6 +56,8 @@ def root(payload: bytes, request: Any) -> type[Layer]:
 
 
 DIALECTS = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
+TELLING_OCTETS = 16
+"""Of fewer bytes nothing says that they begin with a message: no frame has a mark."""
 _STREAMS: dict[str, type[Layer]] = {
     "netplay-bin1": NetplayStream,
     "netplay-bin2": NetplayStream,
