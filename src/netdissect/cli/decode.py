@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -13,10 +14,22 @@ from netdissect.cli.output import Look, print_json
 from netdissect.cli.paging import paged
 from netdissect.model.files import numbered_lines
 
-__all__ = ["DIRECTIONS", "command"]
+if TYPE_CHECKING:
+    from netdissect.cli.session import Choices
+
+__all__ = ["DIRECTIONS", "Told", "command"]
 
 DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
 """Name of a direction -> its number."""
+
+
+class Told(NamedTuple):
+    """What a user tells of a payload that nothing in it says."""
+
+    dialect: str | None
+    transport: str | None
+    direction: str | None = None
+    """`c2s` or `s2c`."""
 
 
 @click.command("decode")
@@ -38,18 +51,14 @@ DIRECTIONS = {"c2s": 0, "s2c": 1, None: None}
 @options.json_output
 @paged
 @options.screen
+@options.handed("told", lambda: Told)
+@options.handed("choices", options.choices, schemas="schema")
 def command(
     protocol: str,
     digits: tuple[str, ...],
-    dialect: str | None,
-    direction: str | None,
-    transport: str | None,
-    schema: tuple[str, ...],
-    byte_order: str | None,
-    inflate_limit: int | None,
-    inflate_ratio: int | None,
+    told: Told,
+    choices: Choices,
     hexed: bool,
-    strict: bool,
     as_json: bool,
     look: Look,
 ) -> None:
@@ -63,24 +72,21 @@ def command(
     netdissect decode riptide --dialect 2.2 '11 00 10 00 00'
     """
     from netdissect import lookup  # noqa: PLC0415
-    from netdissect.cli.session import Choices  # noqa: PLC0415
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.render.tree import hex_views, tree_lines  # noqa: PLC0415
 
-    schemas = lookup.load_schemas(schema)
+    schemas = lookup.load_schemas(choices.schemas)
     screen = look.screen()
-    reading = Choices(
-        byte_order=byte_order, inflate_limit=inflate_limit, inflate_ratio=inflate_ratio
-    ).reading
+    reading = choices.reading
     for payload in _payloads(digits):
         tree = lookup.decode_payload(
             protocol,
             payload,
-            dialect=dialect,
-            direction=DIRECTIONS[direction],
-            transport=transport,
+            dialect=told.dialect,
+            direction=DIRECTIONS[told.direction],
+            transport=told.transport,
             schema=schemas.get(protocol),
-            strict=strict,
+            strict=choices.strict,
             bounds=None if reading is None else reading.bounds,
             byte_order=None if reading is None else reading.byte_order,
         )

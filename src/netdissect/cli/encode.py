@@ -11,7 +11,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
-from netdissect.cli.decode import DIRECTIONS
+from netdissect.cli.decode import DIRECTIONS, Told
 from netdissect.cli.output import print_json
 from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, restored
@@ -42,12 +42,12 @@ _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 @click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
 @click.option("--bare", is_flag=True, help="The message alone, without the packet that carries it.")
 @options.json_output
+@options.handed("told", lambda: Told)
 def command(
     protocol: str,
     message: str,
     fields: tuple[str, ...],
-    dialect: str | None,
-    transport: str | None,
+    told: Told,
     bare: bool,
     as_json: bool,
 ) -> None:
@@ -66,10 +66,10 @@ def command(
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     if message == "-":
-        _again(protocol, dialect, transport, as_json=as_json)
+        _again(protocol, told, as_json=as_json)
         return
-    name = full_dialect(protocol, dialect)
-    carrier = transport or _transport(protocol)
+    name = full_dialect(protocol, told.dialect)
+    carrier = told.transport or _transport(protocol)
     octets = encode_text(protocol, name, carrier, message, fields_of(fields), bare=bare)
     _print(protocol, name, message, octets, as_json=as_json)
 
@@ -118,15 +118,15 @@ def _restored(value: Any) -> Any:
     return restored(value) if isinstance(value, str) else value
 
 
-def _again(protocol: str, dialect: str | None, transport: str | None, *, as_json: bool) -> None:
+def _again(protocol: str, told: Told, *, as_json: bool) -> None:
     """Build what `decode --json` printed."""
     from netdissect.craft.encode import encode_decoded  # noqa: PLC0415 - imports scapy
     from netdissect.craft.rebuild import passed_over, rebuild  # noqa: PLC0415
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
-        name = full_dialect(protocol, dialect or row.get("dialect"))
-        carrier = transport or row.get("transport") or _transport(protocol)
+        name = full_dialect(protocol, told.dialect or row.get("dialect"))
+        carrier = told.transport or row.get("transport") or _transport(protocol)
         fields = row["fields"]
         if "type" in row:
             kind = str(row["type"])

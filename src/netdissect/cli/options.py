@@ -23,6 +23,7 @@ __all__ = [
     "count",
     "display_filter",
     "facts",
+    "handed",
     "json_output",
     "narrowed",
     "own_host",
@@ -49,6 +50,48 @@ def _all(*decorators: Callable[[_F], _F]) -> Callable[[_F], _F]:
         return function
 
     return decorate
+
+
+def handed(keyword: str, kind: Callable[[], Any], **names: str) -> Callable[[_F], _F]:
+    """Hand over options as one value.
+
+    Args:
+        keyword: name of the command's parameter.
+        kind: returns the class of the value, when a command runs; its fields are called as options.
+        names: field -> option, where they are not; the options that there are not keep a default.
+
+    """
+
+    def decorate(function: _F) -> _F:
+        @wraps(function)
+        def wrapper(*args: Any, **options: Any) -> Any:
+            made = kind()
+            calls = {field: names.get(field, field) for field in made.__match_args__}
+            given = {field: options.pop(name) for field, name in calls.items() if name in options}
+            return function(*args, **{keyword: made(**given)}, **options)
+
+        return wrapper  # type: ignore[return-value]
+
+    return decorate
+
+
+def choices() -> Any:
+    """Return `Choices`, late."""
+    from netdissect.cli.session import Choices  # noqa: PLC0415 - only when a command runs
+
+    return Choices
+
+
+def _look() -> Any:
+    from netdissect.cli.output import Look  # noqa: PLC0415 - imports rich
+
+    return Look
+
+
+def _asked() -> Any:
+    from netdissect.cli.asked import Asked  # noqa: PLC0415 - only when a command runs
+
+    return Asked
 
 
 def capture(
@@ -153,7 +196,7 @@ count = click.option(
     help="Stop after N lines of output.",
 )
 
-_expression = click.option(
+display_filter = click.option(
     "-Y",
     "--display-filter",
     "display_filter",
@@ -193,11 +236,6 @@ class Part(NamedTuple):
 AROUND: Final = 500_000_000
 """What `--around` shows before and after a moment, nanoseconds."""
 _AROUND_FRAMES: Final = 20
-
-
-def display_filter(function: _F) -> _F:
-    """Add `-Y` alone, as `display_filter`."""
-    return _expression(function)
 
 
 def span_around(around: str) -> tuple[int, int, bool]:
@@ -293,7 +331,7 @@ def narrowed(function: _F) -> _F:
         return function(*args, display_filter=text if parts else None, **options)
 
     return _all(  # type: ignore[return-value]
-        _expression,
+        display_filter,
         *_PART,
         around,
         _CONNECTION,
@@ -315,134 +353,91 @@ secrets = click.option(
 )
 
 
-def screen(function: _F) -> _F:
-    """Add what decides how the output looks; handed over as one keyword `look`."""
-
-    @wraps(function)
-    def wrapper(*args: Any, **options: Any) -> Any:
-        from netdissect.cli.output import Look  # noqa: PLC0415 - imports rich
-
-        look = Look(*(options.pop(name) for name in Look._fields))
-        return function(*args, look=look, **options)
-
-    return _all(  # type: ignore[return-value]
-        click.option(
-            "--color",
-            type=click.Choice(["auto", "always", "never"]),
-            default="auto",
-            help="Colour; auto obeys NO_COLOR, FORCE_COLOR and the terminal.",
-        ),
-        click.option(
-            "--width", type=click.IntRange(min=20, max=100_000), metavar="N", help="Columns."
-        ),
-        click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors."),
-        click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
-        click.option("--debug", is_flag=True, expose_value=False, help="Traceback of a failure."),
-    )(wrapper)
+screen = _all(
+    click.option(
+        "--color",
+        type=click.Choice(["auto", "always", "never"]),
+        default="auto",
+        help="Colour; auto obeys NO_COLOR, FORCE_COLOR and the terminal.",
+    ),
+    click.option("--width", type=click.IntRange(min=20, max=100_000), metavar="N", help="Columns."),
+    click.option("-q", "--quiet", is_flag=True, help="Nothing on standard error but errors."),
+    click.option("--verbose", is_flag=True, help="Say on standard error what is being done."),
+    click.option("--debug", is_flag=True, expose_value=False, help="Traceback of a failure."),
+    handed("look", _look),
+)
+"""Adds what decides how the output looks; handed over as one keyword `look`."""
 
 
-def time_style(function: _F) -> _F:
-    """Add `-t`, the way times are shown."""
-    return click.option(
-        "-t",
-        "--time",
-        "times",
-        type=click.Choice(_TIME_STYLES),
-        default="r",
-        help="Times: r since the first frame, d since the last line, a local, u UTC, e epoch.",
-    )(function)
+time_style = click.option(
+    "-t",
+    "--time",
+    "times",
+    type=click.Choice(_TIME_STYLES),
+    default="r",
+    help="Times: r since the first frame, d since the last line, a local, u UTC, e epoch.",
+)
 
 
-def reading(function: _F) -> _F:
-    """Add what nothing on the wire tells about bytes."""
-    return _all(
-        click.option(
-            "--byte-order",
-            type=click.Choice(["little", "big"]),
-            help="Order of numbers where a format leaves it open; else found out.",
-        ),
-        click.option(
-            "--inflate-limit",
-            type=click.IntRange(min=1, max=_MOST["inflate_limit"]),
-            metavar="BYTES",
-            help="Inflate a compressed message no further.  [default: 1048576]",
-        ),
-        click.option(
-            "--inflate-ratio",
-            type=click.IntRange(min=1, max=_MOST["inflate_ratio"]),
-            metavar="N",
-            help="Nor further than N times its size.  [default: 200]",
-        ),
-    )(function)
+reading = _all(
+    click.option(
+        "--byte-order",
+        type=click.Choice(["little", "big"]),
+        help="Order of numbers where a format leaves it open; else found out.",
+    ),
+    click.option(
+        "--inflate-limit",
+        type=click.IntRange(min=1, max=_MOST["inflate_limit"]),
+        metavar="BYTES",
+        help="Inflate a compressed message no further.  [default: 1048576]",
+    ),
+    click.option(
+        "--inflate-ratio",
+        type=click.IntRange(min=1, max=_MOST["inflate_ratio"]),
+        metavar="N",
+        help="Nor further than N times its size.  [default: 200]",
+    ),
+)
+"""Adds what nothing on the wire tells about bytes."""
 
 
-def analysis(function: _F) -> _F:
-    """Add what decides how datagrams are understood; handed over as one keyword `choices`."""
-
-    @wraps(function)
-    def wrapper(*args: Any, **options: Any) -> Any:
-        from netdissect.cli.session import Choices  # noqa: PLC0415 - only when a command runs
-
-        choices = Choices(
-            decode_as=options.pop("decode_as"),
-            dialects=options.pop("dialect"),
-            disabled=options.pop("disable_protocol"),
-            schemas=options.pop("schema"),
-            strict=options.pop("strict"),
-            byte_order=options.pop("byte_order"),
-            inflate_limit=options.pop("inflate_limit"),
-            inflate_ratio=options.pop("inflate_ratio"),
-        )
-        return function(*args, choices=choices, **options)
-
-    return _all(
-        click.option(
-            "-d",
-            "--decode-as",
-            "decode_as",
-            multiple=True,
-            metavar="udp.port==N,PROTOCOL",
-            help="Decode a port as a protocol or dialect, whatever it looks like.",
-        ),
-        click.option(
-            "--dialect",
-            multiple=True,
-            metavar="DIALECT",
-            help="Dialect to use where its protocol is found.",
-        ),
-        click.option(
-            "--disable-protocol",
-            multiple=True,
-            metavar="PROTOCOL",
-            type=PROTOCOL,
-            help="Do not look for a protocol.",
-        ),
-        click.option(
-            "--schema",
-            multiple=True,
-            metavar="FILE",
-            type=FILE,
-            help="Layout of user messages, JSON or TOML (docs/schemas.md).",
-        ),
-        reading,
-        click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),
-    )(wrapper)  # type: ignore[return-value]
-
-
-def _asked(function: _F) -> _F:
-    """Hand over what all reports are asked as one value, `Asked`, before the command's own."""
-
-    @wraps(function)
-    def wrapper(**options: Any) -> Any:
-        from netdissect.cli.asked import Asked  # noqa: PLC0415 - only when a command runs
-
-        shared = {name: options.pop(name) for name in Asked._fields if name in options}
-        return function(Asked(**shared), **options)
-
-    return wrapper  # type: ignore[return-value]
+analysis = _all(
+    click.option(
+        "-d",
+        "--decode-as",
+        "decode_as",
+        multiple=True,
+        metavar="udp.port==N,PROTOCOL",
+        help="Decode a port as a protocol or dialect, whatever it looks like.",
+    ),
+    click.option(
+        "--dialect",
+        multiple=True,
+        metavar="DIALECT",
+        help="Dialect to use where its protocol is found.",
+    ),
+    click.option(
+        "--disable-protocol",
+        multiple=True,
+        metavar="PROTOCOL",
+        type=PROTOCOL,
+        help="Do not look for a protocol.",
+    ),
+    click.option(
+        "--schema",
+        multiple=True,
+        metavar="FILE",
+        type=FILE,
+        help="Layout of user messages, JSON or TOML (docs/schemas.md).",
+    ),
+    reading,
+    click.option("--strict", is_flag=True, help="Stop at a fault of netdissect itself."),
+    handed("choices", choices, dialects="dialect", disabled="disable_protocol", schemas="schema"),
+)
+"""Adds what decides how datagrams are understood; handed over as one keyword `choices`."""
 
 
 facts = _all(json_output, analysis, paged, screen)
 """What a command takes that answers from a capture, long answers through a pager."""
-report = _all(json_output, time_style, analysis, paged, screen, _asked)
+report = _all(json_output, time_style, analysis, paged, screen, handed("asked", _asked))
 """The same with times in it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -53,6 +53,25 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         return numbers
 
 
+class _Drawing(NamedTuple):
+    """How a connection is wanted as a picture: the options that are about nothing else."""
+
+    output: str | None
+    """The file; None = the terminal."""
+    space: str | None
+    interval: int | None
+    """Nanoseconds."""
+    octets: bool
+    height: int | None
+    plain: bool
+    as_json: bool
+
+    @property
+    def exports(self) -> bool:
+        """Whether it is for a program."""
+        return self.as_json or (self.output or "").endswith((".csv", ".json"))
+
+
 @click.command("plot")
 @click.argument("kind", type=click.Choice(list(KINDS)))
 @options.capture({"connections": _Numbers()})
@@ -72,18 +91,13 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]  # generic since clic
 @options.json_output
 @options.analysis
 @options.screen
+@options.handed("drawing", lambda: _Drawing)
 def command(
     kind: str,
     file: str,
     connections: tuple[int, ...] | None,
-    output: str | None,
+    drawing: _Drawing,
     part: options.Part,
-    space: str | None,
-    interval: int | None,
-    octets: bool,
-    height: int | None,
-    plain: bool,
-    as_json: bool,
     choices: Choices,
     look: Look,
 ) -> int:
@@ -101,36 +115,36 @@ def command(
     netdissect plot acks game.pcap
     netdissect plot seq game.pcap 1 --from 3s --to 5s -o seq.svg
     """
+    output = drawing.output
     if output is not None and not output.endswith(_ENDINGS):
         raise UsageError(f"-o writes {', '.join(_ENDINGS)}, by the ending of the name")
     fit_to_write(output or "-", [file])
     start, end = part.start, part.end
     if part.connections and connections is None:
         connections = part.connections[:MAX_COMPARED]
-    exports = as_json or (output is not None and output.endswith((".csv", ".json")))
     from netdissect.cli.gathering import gather, worst  # noqa: PLC0415
 
     with Session(file, choices, quiet=look.quiet) as session:
-        limit = MAX_EXPORTED if exports else MAX_POINTS
+        limit = MAX_EXPORTED if drawing.exports else MAX_POINTS
         ahead = None if connections else session.look()
         wanted = connections if ahead is None else worst(ahead)[:1]
         found = gather(session, wanted, span=_span(start, end), limit=limit)
         screen = look.screen()
         if not session.reports:
-            if not as_json:
+            if not drawing.as_json:
                 screen.text("No connection of a known protocol.")
             return session.status()
         numbers = connections or worst(session.reports)[:1]
         histories = [_history(found.gallery.histories, number, session) for number in numbers]
-        asked = Wanted(space, start, end, interval, octets)
+        asked = Wanted(drawing.space, start, end, drawing.interval, drawing.octets)
         drawn = [chart for history in histories for chart in charts(kind, history, asked)]
         if not drawn:
-            raise UsageError(_nothing(kind, histories, space))
+            raise UsageError(_nothing(kind, histories, drawing.space))
         if len(numbers) > 1:
             level(drawn)
-        _put(screen, drawn, output, as_json=as_json, height=height, plain=plain)
+        _put(screen, drawn, drawing)
         others = len(session.reports) - len(numbers)
-        if connections is None and others and output is None and not as_json:
+        if connections is None and others and output is None and not drawing.as_json:
             screen.line((f" connection {numbers[0]} of {others + 1}", "dim"))
         return session.status()
 
@@ -157,23 +171,15 @@ def _nothing(kind: str, histories: Sequence[History], space: str | None) -> str:
     return f"{who} nothing to draw as {quoted(kind)}"
 
 
-def _put(
-    screen: Screen,
-    drawn: Sequence[Chart],
-    output: str | None,
-    *,
-    as_json: bool,
-    height: int | None,
-    plain: bool,
-) -> None:
+def _put(screen: Screen, drawn: Sequence[Chart], drawing: _Drawing) -> None:
     """Draw charts where they are wanted."""
-    if as_json:
+    if drawing.as_json:
         print_json({"schema": 1, **row} for chart in drawn for row in rows(chart))
-    elif output is None:
-        _on_screen(screen, drawn, height, plain=plain)
+    elif drawing.output is None:
+        _on_screen(screen, drawn, drawing.height, plain=drawing.plain)
     else:
-        text = _document(drawn, Path(output).suffix, f"{KINDS[drawn[0].kind][1]}")
-        write_file(output, text)
+        text = _document(drawn, Path(drawing.output).suffix, f"{KINDS[drawn[0].kind][1]}")
+        write_file(drawing.output, text)
 
 
 def _document(drawn: Sequence[Chart], ending: str, heading: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
+from netdissect.cli.decode import DIRECTIONS, Told
 from netdissect.cli.encode import fields_of
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.spans import Amount
@@ -17,6 +18,19 @@ __all__ = ["command"]
 
 _MAX_ANSWERS = 256
 """Answers printed at most: a server that floods is not a terminal's business."""
+_ARROWS = {"c2s": ("→ sent", "c2s"), "s2c": ("← received", "s2c")}
+"""Direction -> what is said of it, and its style."""
+
+
+class _Sending(NamedTuple):
+    """How a message is sent."""
+
+    target: str
+    i_own_this_host: bool
+    wait: float
+    """Seconds."""
+    no_session: bool
+    exact: bool
 
 
 @click.command("send")
@@ -41,17 +55,14 @@ _MAX_ANSWERS = 256
 @click.option("--exact", is_flag=True, help="Keep the numbers given; put in no live ones.")
 @options.json_output
 @options.screen
+@options.handed("told", lambda: Told)
+@options.handed("sending", lambda: _Sending)
 def command(
     protocol: str,
     message: str,
     fields: tuple[str, ...],
-    target: str,
-    i_own_this_host: bool,
-    dialect: str | None,
-    transport: str | None,
-    wait: float,
-    no_session: bool,
-    exact: bool,
+    told: Told,
+    sending: _Sending,
     as_json: bool,
     look: Look,
 ) -> None:
@@ -69,9 +80,9 @@ def command(
     from netdissect.fuzz.runs import full_dialect  # noqa: PLC0415
     from netdissect.fuzz.target import Target  # noqa: PLC0415
 
-    where = Target.parse(target, own_host=i_own_this_host)
-    driver = driver_class(protocol, transport, dialect)
-    name = full_dialect(driver, dialect)
+    where = Target.parse(sending.target, own_host=sending.i_own_this_host)
+    driver = driver_class(protocol, told.transport, told.dialect)
+    name = full_dialect(driver, told.dialect)
     octets = encode_text(protocol, name, driver.transport, message, fields_of(fields))
     with at_once():
         result = exchange(
@@ -79,49 +90,34 @@ def command(
             where,
             octets,
             dialect=name,
-            wait=wait,
-            session=not no_session,
-            live=not exact,
+            wait=sending.wait,
+            session=not sending.no_session,
+            live=not sending.exact,
             transport=driver.transport,
         )
-    rows = [(0, result.sent), *[(1, answer) for answer in result.answers[:_MAX_ANSWERS]]]
+    rows = [("c2s", result.sent), *[("s2c", each) for each in result.answers[:_MAX_ANSWERS]]]
     for direction, payload in rows:
-        _show(
-            protocol,
-            name,
-            driver.transport,
-            direction,
-            payload,
-            as_json=as_json,
-            screen=look.screen(),
-        )
+        _show(protocol, Told(name, driver.transport, direction), payload, None if as_json else look)
     if not result.answers:
         click.echo(
             f"netdissect: {'nobody listens there' if result.refused else 'no answer'}", err=True
         )
 
 
-def _show(
-    protocol: str,
-    dialect: str,
-    transport: str,
-    direction: int,
-    payload: bytes,
-    *,
-    as_json: bool,
-    screen: Any,
-) -> None:
+def _show(protocol: str, told: Told, payload: bytes, look: Look | None) -> None:
+    """Show a payload and who sent it; as JSON where nobody looks."""
     from netdissect.export import json  # noqa: PLC0415
     from netdissect.lookup import decode_payload  # noqa: PLC0415
     from netdissect.render.tree import tree_lines  # noqa: PLC0415
 
+    direction = DIRECTIONS[told.direction]
     tree = decode_payload(
-        protocol, payload, dialect=dialect, direction=direction, transport=transport
+        protocol, payload, dialect=told.dialect, direction=direction, transport=told.transport
     )
-    if as_json:
+    if look is None:
         print_json([json.decoded(tree)])
         return
-    arrow = ("→ sent", "c2s") if direction == 0 else ("← received", "s2c")
-    screen.line(arrow, (f" {len(payload)} bytes", "dim"))
+    screen = look.screen()
+    screen.line(_ARROWS[told.direction or "c2s"], (f" {len(payload)} bytes", "dim"))
     for line in tree_lines(tree, indent=2):
         screen.line(*line)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -28,6 +28,31 @@ __all__ = ["command"]
 _SHOW = "show"
 _NAMED = 10
 """Failures that are named on standard error; the dataset has all."""
+
+
+class _Work(NamedTuple):
+    """How captures become a dataset."""
+
+    out: str | None
+    """Its folder."""
+    follow: bool
+    units: bool
+    interval: int
+    """Nanoseconds."""
+    workers: int | None
+    scheduler: str | None
+
+
+class _Questions(NamedTuple):
+    """What a dataset is asked."""
+
+    summary: bool
+    against: str | None
+    """An older dataset."""
+    limits: tuple[str, ...]
+    limit: int | None
+    """Lines of an answer at most."""
+    as_json: bool
 
 
 @click.command("survey")
@@ -65,21 +90,10 @@ _NAMED = 10
 @options.json_output
 @options.analysis
 @options.screen
+@options.handed("work", lambda: _Work)
+@options.handed("asked", lambda: _Questions)
 def command(
-    sources: tuple[str, ...],
-    out: str | None,
-    follow: bool,
-    units: bool,
-    interval: int,
-    workers: int | None,
-    scheduler: str | None,
-    summary: bool,
-    against: str | None,
-    limits: tuple[str, ...],
-    limit: int | None,
-    as_json: bool,
-    choices: Choices,
-    look: Look,
+    sources: tuple[str, ...], work: _Work, asked: _Questions, choices: Choices, look: Look
 ) -> int:
     """Read many captures into one dataset of Parquet tables, and show what it answers.
 
@@ -93,7 +107,7 @@ def command(
     netdissect survey captures/ 's3://games/2026-*/*.pcapng' --out fleet --summary
     netdissect survey show fleet --against last-week --fail-on 'loss.rise>1%'
     """
-    wanted = _limits(limits, against)
+    wanted, out, against = _limits(asked.limits, asked.against), work.out, asked.against
     if sources[0] == _SHOW:
         if len(sources) != 2 or out is not None:  # noqa: PLR2004 - `show` and the dataset
             raise UsageError("survey show wants one DATASET (a file of that name: ./show)")
@@ -106,17 +120,16 @@ def command(
         _need("distributed", "pyarrow", "fsspec", "cryptography", "duckdb")
         # What Dask was at when it was interrupted is nobody's fault; what fails is said here.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        run = _Run(out, choices, units, interval, quiet=look.quiet, verbose=look.verbose)
-        status = run.run(sources, workers, scheduler, follow=follow)
-        if not (summary or against or wanted):
+        status = _Run(out, choices, work, look).run(sources)
+        if not (asked.summary or against or wanted):
             return status
     with ExitStack() as stack:
         from netdissect.survey.show import opened  # noqa: PLC0415
 
         answers = stack.enter_context(opened(out))
         older = None if against is None else stack.enter_context(opened(against))
-        sections = _sections(answers, older, limit or _NAMED)
-        if as_json:
+        sections = _sections(answers, older, asked.limit or _NAMED)
+        if asked.as_json:
             print_json(row for section in sections for row in _objects(section))
         else:
             from netdissect.render.survey import show_sections  # noqa: PLC0415
@@ -138,49 +151,43 @@ def _need(*modules: str) -> None:
 class _Run:
     """One run over sources."""
 
-    def __init__(
-        self, out: str, choices: Choices, units: bool, interval: int, *, quiet: bool, verbose: bool
-    ) -> None:
-        from netdissect.survey.work import Plan  # noqa: PLC0415
-
+    def __init__(self, out: str, choices: Choices, work: _Work, look: Look) -> None:
         choices.options()  # what is wrong with them is said now, not by every worker
         self.out = out
-        self.settings = {**asdict(choices), "units": units, "interval_ns": interval}
-        self.quiet = quiet
-        self.verbose = verbose
-        self._plan: Callable[[str], Plan] = lambda path: Plan(
-            path, choices.options, interval, units=units
-        )
+        self.choices = choices
+        self.work = work
+        self.look = look
 
-    def run(
-        self, words: tuple[str, ...], workers: int | None, scheduler: str | None, *, follow: bool
-    ) -> int:
+    def run(self, words: tuple[str, ...]) -> int:
         """Read the sources and say what became of them."""
         from netdissect.survey.dataset import Dataset  # noqa: PLC0415
         from netdissect.survey.run import survey  # noqa: PLC0415
         from netdissect.survey.sources import joined, sources_of  # noqa: PLC0415
+        from netdissect.survey.work import Plan  # noqa: PLC0415
 
-        sources = joined(sources_of(words)) if follow else sources_of(words)
+        work = self.work
+        sources = joined(sources_of(words)) if work.follow else sources_of(words)
         dataset = Dataset(self.out)
-        with dataset.opened(self.settings):
+        settings = {"units": work.units, "interval_ns": work.interval}
+        with dataset.opened({**asdict(self.choices), **settings}):
             done = survey(
                 sources,
-                self._plan(str(dataset.path)),
-                scheduler=scheduler,
-                workers=workers,  # several read one large capture
+                Plan(str(dataset.path), self.choices.options, work.interval, units=work.units),
+                scheduler=work.scheduler,
+                workers=work.workers,  # several read one large capture
                 told=lambda outcome, count: self._told(outcome, count, len(sources)),
-                dashboard=self._say if self.verbose else None,
+                dashboard=self._say if self.look.verbose else None,
             )
         return self._ended(done)
 
     def _say(self, text: str) -> None:
         from netdissect.render.safe import safe  # noqa: PLC0415
 
-        if not self.quiet:
+        if not self.look.quiet:
             click.echo(f"netdissect: {safe(text, 400)}", err=True)
 
     def _told(self, outcome: Outcome, count: int, of: int) -> None:
-        if self.verbose:
+        if self.look.verbose:
             self._say(f"{count:,} of {of:,}: {outcome.path}: {outcome.status}")
 
     def _ended(self, done: list[Outcome]) -> int:
