@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.model.packets import PacketKind, TcpSegment, reverse_key
 from netdissect.pipeline import Options, Pipeline, recogniser, servers
 from netdissect.pipeline.servers import SERVER_SCORE
 
@@ -125,4 +125,21 @@ def test_octets_held_are_bounded_in_all(monkeypatch) -> None:
     pipeline.finish()
     assert pipeline.limits_hit["MAX_SAMPLED_OCTETS"] > 50
     assert pipeline.other_datagrams == 400
+    assert not pipeline.recogniser._octets
+
+
+def test_segments_without_data_are_held_within_bounds(monkeypatch) -> None:
+    """SYNs again and again on few addresses: what they take is not their payload."""
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED_OCTETS", 100_000)
+    pipeline = Pipeline(Options(strict=True), shares=2)
+    most = 0
+    for n in range(2_000):
+        ports = key(40_000 + n % 10)
+        syn = TcpSegment(7, 0, 2, 65_535, 0, n, None, (), 0, 1, (), False)
+        pipeline.feed((PacketKind.TCP, n + 1, n, ports, b"", syn, ()))
+        held = [pipeline.recogniser.sampled(("tcp", key(40_000 + i))) for i in range(10)]
+        most = max(most, sum(len(flow.packets) for flow in held if flow is not None))
+    assert most * recogniser.PACKET_OCTETS <= 50_000
+    assert pipeline.limits_hit["MAX_SAMPLED_OCTETS"] > 5
+    pipeline.finish()
     assert not pipeline.recogniser._octets

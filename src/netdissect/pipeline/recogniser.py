@@ -34,8 +34,12 @@ MAX_OTHER = 100_000
 """Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
 MAX_SAMPLE_OCTETS = 64 * 1024
 """Bytes held per flow for recognition."""
-MAX_SAMPLED_OCTETS = 256 * 1024 * 1024
-"""Bytes held for recognition in all; beyond, the flows idle longest are judged and let go."""
+MAX_SAMPLED_OCTETS = 128 * 1024 * 1024
+"""Memory of what is held for recognition, on the tables of all that share a capture: payloads, and
+PACKET_OCTETS for each packet; beyond, the flows idle longest are judged and let go.
+"""
+PACKET_OCTETS: Final = 512
+"""What a held packet takes besides its payload: its tuples and numbers, about."""
 LOOK_AGAIN: Final = 256
 """Datagrams of a flow that nobody claimed after which it is looked at again; four times as many
 after each further look.
@@ -93,6 +97,7 @@ class Recogniser:
         other: Callable[[Packet], None] | None,
         hit: Callable[[str], None],
         unable: Callable[[Protocol, Exception], None],
+        shares: int = 1,
     ) -> None:
         self.other_datagrams = 0
         """UDP datagrams of no known protocol."""
@@ -126,6 +131,8 @@ class Recogniser:
         for what is taken from its front, and the next look at its front walks over all of them.
         """
         self._octets = 0
+        """Of MAX_SAMPLED_OCTETS."""
+        self._most_octets = MAX_SAMPLED_OCTETS // shares
         self._looked_at = 0
         """Frame of the last look for quiet flows."""
 
@@ -216,7 +223,7 @@ class Recogniser:
                 if claim is None:
                     return False
                 self._known_alone[name] = claim.protocol
-        self._octets += len(packet[4])
+        self._octets += len(packet[4]) + PACKET_OCTETS
         self._lone[name] = packet
         self._bound()
         return True
@@ -241,6 +248,7 @@ class Recogniser:
         side = 0 if key == flow.key else 1
         flow.last_ns = time_ns
         flow.packets.append((side, packet))
+        self._octets += PACKET_OCTETS
         for octets in pieces:
             flow.sample.append((side, time_ns, octets))
             flow.octets += len(octets)
@@ -262,6 +270,7 @@ class Recogniser:
         flow = self.sampled(name)
         if flow is not None and len(flow.packets) < _PACKETS:
             flow.packets.append((0 if packet[3] == flow.key else 1, packet))
+            self._octets += PACKET_OCTETS
 
     # -- judging -----------------------------------------------------------------------------------
 
@@ -368,7 +377,7 @@ class Recogniser:
     # -- letting go --------------------------------------------------------------------------------
 
     def _take_off(self, flow: Flow) -> None:
-        self._octets -= flow.octets
+        self._octets -= flow.octets + PACKET_OCTETS * len(flow.packets)
         flow.octets = 0
         self._sampled.pop((flow.transport, flow.key), None)
 
@@ -395,7 +404,7 @@ class Recogniser:
             if claim is None:
                 return flow
             protocol = claim.protocol
-        self._octets -= len(packet[4])
+        self._octets -= len(packet[4]) + PACKET_OCTETS
         udp = packet[0] == _UDP
         if protocol is not None:
             self._alone(protocol, 1 if udp or packet[4] else 0)
@@ -445,7 +454,7 @@ class Recogniser:
         """Let flows go where too many wait, or too many bytes of theirs."""
         waiting = len(self._sampled) + len(self._lone)
         many = waiting > MAX_SAMPLED
-        if many or self._octets > MAX_SAMPLED_OCTETS:
+        if many or self._octets > self._most_octets:
             self._evict("MAX_SAMPLED" if many else "MAX_SAMPLED_OCTETS", max(1, waiting // 10))
 
     def _evict(self, limit: str, count: int) -> list[Name]:

@@ -91,7 +91,7 @@ class Pipeline(Packets):
         self.recogniser = Recogniser(
             self.options, self.protocols, self._table, servers or Servers(),
             begin=self._claim, alone=self._lone, other=None if observer is None else observer.other,
-            hit=self._hit, unable=self._unable,
+            hit=self._hit, unable=self._unable, shares=shares,
         )  # fmt: skip
 
     # -- input -------------------------------------------------------------------------------------
