@@ -275,16 +275,18 @@ def decode_payload(
         byte_order: `<` or `>`: order of numbers where a format leaves it open; None = found out.
 
     Raises:
-        UsageError: no such protocol or dialect.
+        UsageError: no such protocol or dialect, or not by that transport.
 
     """
     from netdissect.dissect.engine import Request, dissect  # noqa: PLC0415 - imports scapy
 
     known = registry.get(protocol)
     transport = transport or known.transports[0]
+    if transport not in known.transports:
+        raise UsageError(f"{protocol} is not carried by {transport}")
     if dialect in _ANY:
         dialect = None
-    likely = dialect or _likeliest(known, payload, transport)
+    likely = _likeliest(known, payload, transport) if dialect is None else dialect
     chosen = full_dialect(protocol, likely)
     request = Request(chosen, direction, transport, schema=schema)
     if bounds is not None:

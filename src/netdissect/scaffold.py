@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.text import quoted
 
 __all__ = ["new_protocol"]
@@ -27,6 +27,7 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
 
     Raises:
         UsageError: the name will not do, or there is something in the folder.
+        CaptureFileError: a file cannot be written.
 
     """
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
@@ -42,8 +43,12 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
         if not path.is_file() or _LEFT_OUT & {*place.parts} or path.suffix not in {".py", ".toml"}:
             continue
         made = folder / _renamed(str(place), name)
-        made.parent.mkdir(parents=True, exist_ok=True)
-        made.write_text(_renamed(path.read_text("utf-8"), name), "utf-8")
+        content = _renamed(path.read_text("utf-8"), name)
+        try:
+            made.parent.mkdir(parents=True, exist_ok=True)
+            made.write_text(content, "utf-8")
+        except OSError as error:
+            raise CaptureFileError(f"{made}: {error.strerror}") from error
         written.append(made)
     return written
 

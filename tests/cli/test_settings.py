@@ -152,6 +152,13 @@ def test_a_bad_variable_is_named(
     assert variable in result.stderr
 
 
+def test_a_misspelt_variable_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLOUR", "PURE", "UNCONFINED"):
+        monkeypatch.setenv(f"NETDISSECT_{name}", "1")
+    said = [line for line in load().ignored if "NETDISSECT_" in line]
+    assert said == ["NETDISSECT_COLOUR is ignored: no setting has that name; did you mean 'COLOR'?"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

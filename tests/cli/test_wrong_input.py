@@ -122,6 +122,7 @@ FILTERS: dict[str, str] = {
     "msg.duplicate in {0 2}": "msg.duplicate is true or false",
     "msg.type > 5": 'msg.type is a text, and this is a number; write "5"',
     "msg.seq in {5..1}": "the range runs backwards",
+    "frame.number == 1_0": "frame.number is a number, and this is none",
     "frame.number == ٣": "frame.number is a number, and this is none",
     "protocol == riptid": "protocol is never 'riptid'; did you mean 'riptide'",
     "dialect == riptide-2.9": "did you mean 'riptide-2.",
@@ -314,6 +315,18 @@ WORDS: list[Case] = [
     *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", "run", "--monitor", monitor], 2, said)
       for monitor, said in (("exec:'", "No closing quotation"), (f"pid:{MANY}", "is no monitor"),
                             ("memory:٣", "is no monitor"))),
+    (["export", LOSSY, "--qlog", ""], 3, "No such file"),
+    (["export", "lua", "riptide", "-o", ""], 3, "No such file"),
+    (["ladder", LOSSY, "1", "--svg", "nosuch/x.svg"], 3, "nosuch/x.svg: No such file"),
+    (["new-protocol", "mygame", "/proc/x"], 3, "No such file"),
+    (["man", "red"], 2, "did you mean 'read'"),
+    (["decode", "riptide", "--dialect", "", "00"], 2, "riptide has no dialect ''"),
+    *(([*words], 2, f"{protocol} is not carried by {carrier}")
+      for protocol, carrier, message in (("netplay", "udp", "0"), ("teeworlds", "tcp", "sys.info"))
+      for words in (["decode", protocol, "--transport", carrier, "00"],
+                    ["encode", protocol, "--transport", carrier, message])),
+    (["encode", "riptide", "Reliable", "sequence_id=1_0"], 2, "sequence_id='1_0': is no number"),
+    (["encode", "knet", "KnetDatagram", "messages={}"], 2, "messages='{}': is no list"),
 ]  # fmt: skip
 
 STDIN: list[tuple[list[str], str | bytes, str]] = [
@@ -348,6 +361,18 @@ STDIN: list[tuple[list[str], str | bytes, str]] = [
     (["encode", "teeworlds", "-"], '{"fields": {"chunks": 5}}', "teeworlds"),
     (["encode", "teeworlds", "-"], '{"fields": {"chunks": [5]}}', "teeworlds"),
     (["decode", "riptide", "-"], "xyz", "hexadecimal"),
+    *(([name, "nosuch", "-"], "", "no protocol is called 'nosuch'") for name in ("decode", "encode")),
+    (["encode", "riptide", "--dialect", "", "-"], '{"fields": {}}', "riptide has no dialect ''"),
+    (["encode", "teeworlds", "-"], '{"fields": {}, "transport": "tcp"}', "is not carried by tcp"),
+    (["encode", "riptide", "-"], '{"fields": {"data": "\\ud800"}, "type": "Reliable"}',
+     "Reliable: data: is no text of hexadecimal digits"),
+    (["encode", "riptide", "-"], '{"fields": {"type_id": 4, "trailing": "zz"}}', "hexadecimal digits"),
+    (["encode", "teeworlds", "-"], '{"fields": {"version": "\\ud800"}, "type": "sys.info"}',
+     "sys.info: version: holds half a character"),
+    (["encode", "knet", "-"], '{"fields": {"messages": [null]}}', "messages: is no object of fields"),
+    (["encode", "knet", "-"], '{"fields": {"messages": {"a": 5}}}', "messages: is no list"),
+    (["encode", "eoudp", "-"], '{"fields": {"command": null, "timestamp": []}}',
+     "timestamp: is no number"),
 ]  # fmt: skip
 
 

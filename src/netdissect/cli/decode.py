@@ -78,6 +78,7 @@ def command(
     schemas = lookup.load_schemas(choices.schemas)
     screen = look.screen()
     reading = choices.reading
+    lookup.known_protocols([protocol])  # wrong also where standard input has no line
     for payload in _payloads(digits):
         tree = lookup.decode_payload(
             protocol,

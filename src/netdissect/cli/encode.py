@@ -13,6 +13,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.decode import DIRECTIONS, Told
 from netdissect.cli.output import print_json
+from netdissect.model.errors import UsageError
 from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, restored
 from netdissect.render.safe import safe
@@ -65,11 +66,11 @@ def command(
     from netdissect.craft.encode import encode_text  # noqa: PLC0415 - imports scapy
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
+    carrier = _carrier(protocol, told.transport)
     if message == "-":
         _again(protocol, told, as_json=as_json)
         return
     name = full_dialect(protocol, told.dialect)
-    carrier = told.transport or _transport(protocol)
     octets = encode_text(protocol, name, carrier, message, fields_of(fields), bare=bare)
     _print(protocol, name, message, octets, as_json=as_json)
 
@@ -87,10 +88,18 @@ def fields_of(words: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def _transport(protocol: str) -> str:
+def _carrier(protocol: str, asked: str | None) -> str:
+    """Return the transport that is asked for, else the protocol's usual one.
+
+    Raises:
+        UsageError: no such protocol, or it is not carried by that.
+    """
     from netdissect.lookup import transports  # noqa: PLC0415
 
-    return "udp" if "udp" in transports(protocol) else "tcp"
+    known = transports(protocol)
+    if asked is not None and asked not in known:
+        raise UsageError(f"{protocol} is not carried by {asked}")
+    return asked or ("udp" if "udp" in known else "tcp")
 
 
 def _lines() -> Iterator[dict[str, Any]]:
@@ -125,8 +134,8 @@ def _again(protocol: str, told: Told, *, as_json: bool) -> None:
     from netdissect.lookup import full_dialect  # noqa: PLC0415
 
     for row in _lines():
-        name = full_dialect(protocol, told.dialect or row.get("dialect"))
-        carrier = told.transport or row.get("transport") or _transport(protocol)
+        name = full_dialect(protocol, row.get("dialect") if told.dialect is None else told.dialect)
+        carrier = _carrier(protocol, told.transport or row.get("transport"))
         fields = row["fields"]
         if "type" in row:
             kind = str(row["type"])

@@ -90,12 +90,12 @@ def command(
         return _lua(second, output)
     if second is not None:
         raise UsageError(f"export reads one capture; {quoted(second)} is one too many")
-    if (notes is None) == (qlog_file is None):
-        raise UsageError("what to write? --pcapng-notes FILE or --qlog FILE")
     if file == "-":
         raise UsageError(_TWICE)
-    if notes is None:
-        return _qlog(Session(file, choices, quiet=True), qlog_file or "-", flavour, connection)
+    if notes is None and qlog_file is not None:
+        return _qlog(Session(file, choices, quiet=True), qlog_file, flavour, connection)
+    if notes is None or qlog_file is not None:
+        raise UsageError("what to write? --pcapng-notes FILE or --qlog FILE")
     fit_to_write(notes, [file])
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import annotate  # noqa: PLC0415
@@ -115,7 +115,7 @@ def _lua(protocol: str | None, output: str | None) -> int:
         known = ", ".join(lookup.own_protocols())
         raise UsageError(f"export lua wants one of {known} or `all` (a file of that name: ./lua)")
     text = lookup.wireshark_script(lookup.own_protocols() if protocol == _ALL else [protocol])
-    with open_to_write(output or "-") as target:
+    with open_to_write("-" if output is None else output) as target:
         target.write(text)
     return EXIT.DONE
 

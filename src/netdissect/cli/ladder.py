@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from netdissect.cli import options
 from netdissect.cli.asked import Asked
-from netdissect.cli.output import print_json
+from netdissect.cli.output import print_json, write_file
 from netdissect.cli.session import Match, Session
 from netdissect.cli.twosides import TwoSides
 from netdissect.model.errors import UsageError
@@ -69,7 +68,7 @@ def command(
         if asked.as_json:
             print_json(_object(found.number, row) for row in found.rows)
         elif svg:
-            Path(svg).write_text(ladder.svg(found.rows, found.ends, clock), encoding="utf-8")
+            write_file(svg, ladder.svg(found.rows, found.ends, clock))
         elif mermaid:
             click.echo(ladder.mermaid(found.rows, found.ends, clock), nl=False)
         else:

@@ -8,6 +8,7 @@ import click
 
 from netdissect._version import __version__
 from netdissect.cli.settings import KEYS, PROJECT_NAME
+from netdissect.model.errors import did_you_mean
 from netdissect.model.text import quoted
 
 __all__ = ["command", "page"]
@@ -62,7 +63,8 @@ def page(name: str | None) -> str:
         return "".join(_lines(cli, root, "netdissect", dict(sorted(COMMANDS.items()))))
     found = cli.get_command(root, name)
     if found is None:
-        raise click.UsageError(f"No such command {quoted(name)}.")
+        near = did_you_mean(name, COMMANDS)
+        raise click.UsageError(f"No such command {quoted(name)}{near}.")
     context = click.Context(found, info_name=name, parent=root)
     return "".join(_lines(found, context, f"netdissect-{name}", {}))
 

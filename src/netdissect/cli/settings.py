@@ -26,6 +26,7 @@ from netdissect.system.accounts import as_caller, home_of_caller, is_private
 __all__ = ["KEYS", "Key", "Setting", "Settings", "default_map", "load", "settings", "user_file"]
 
 PROJECT_NAME = "netdissect.toml"
+_PREFIX = "NETDISSECT_"
 _FINDINGS = "findings."
 _KINDS = {
     "str": "a text", "int": "a number", "list": "a list of texts", "dict": "a table of texts",
@@ -262,7 +263,17 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
             found.ignored.append(f"{path} is ignored: {error.strerror}")
     for key in KEYS:
         found.rows.append(_in_force(key, layers, environ, found.ignored))
+    found.ignored += _misspelt(environ)
     return found
+
+
+def _misspelt(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence about each variable that is nearly one of a setting."""
+    known = {key.environment.removeprefix(_PREFIX) for key in KEYS if key.environment}
+    for name in sorted(environ):
+        word = name.removeprefix(_PREFIX)
+        if word != name and word not in known and (near := did_you_mean(word, known)):
+            yield f"{name} is ignored: no setting has that name{near}"
 
 
 def settings(environ: Mapping[str, str] | None = None) -> list[Setting]:

@@ -116,8 +116,9 @@ def _hexadecimal(text: str) -> bytes:
 
 
 def _number(field: Any, text: str) -> Any:
-    # Python reads the digits of every script.
-    for convert in (lambda: int(text, 0), lambda: float(text)) if text.isascii() else ():
+    # Python reads the digits of every script, and 1_000.
+    plain = text.isascii() and "_" not in text
+    for convert in (lambda: int(text, 0), lambda: float(text)) if plain else ():
         try:
             value = convert()
         except ValueError:

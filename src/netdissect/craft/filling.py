@@ -97,7 +97,7 @@ def chosen(
         packet = packet if own else first
     trailing = values.get("trailing")
     if isinstance(trailing, str) and "trailing" not in packet.fieldtype and not packet.payload:
-        packet.add_payload(Raw(bytes.fromhex(trailing)))
+        packet.add_payload(Raw(_from_hex(trailing)))
     return packet
 
 
@@ -111,6 +111,8 @@ def filled(layer: type[Layer], values: Fields) -> Any:
     Raises:
         ValueError, TypeError: one is not of its field's kind, or does not fit.
     """
+    if not isinstance(values, Mapping):
+        raise TypeError("is no object of fields")
     packet = layer()
     bits = 0.0
     for outer in layer.fields_desc:
@@ -123,7 +125,8 @@ def filled(layer: type[Layer], values: Fields) -> Any:
         try:
             value = of_json(field, given, packet)
         except (ValueError, TypeError) as error:
-            raise type(error)(f"{_shown(outer)}: {error}") from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{_shown(outer)}: {error}") from None
         if isinstance(field, LsbTail):
             # The last bits were shown filled up to a byte: as many as end the message on one.
             value = BitString(value, 8 * len(value) - int(8 * bits) % 8)
@@ -167,16 +170,21 @@ def of_json(field: Any, value: Any, packet: Any = None) -> Any:
         return field.any2i(None, value)
     if holds_octets(field) and not isinstance(value, int):
         return _octets(field, value)
-    if isinstance(value, str) and str(getattr(field, "fmt", "")).endswith(("f", "d")):
-        return float(value)  # what JSON has no number for
+    if str(getattr(field, "fmt", "")).endswith(("f", "d")):
+        if isinstance(value, (list, dict)):
+            raise TypeError("is no number")  # Scapy would take it for several packets
+        if isinstance(value, str):
+            return float(value)  # what JSON has no number for
     return fitting(field, field.any2i(None, value))
 
 
 def _packets(field: Any, value: Any, packet: Any) -> Any:
     """Return the layers in a field; of one that could not be read there are bytes."""
     if isinstance(value, str):
-        return Raw(bytes.fromhex(value))
+        return Raw(_from_hex(value))
     if field.islist:
+        if not isinstance(value, list):
+            raise TypeError("is no list")
         return [_item(field, packet, each) for each in value]
     if isinstance(field, Embedded):
         known = field.start is None
@@ -185,15 +193,27 @@ def _packets(field: Any, value: Any, packet: Any) -> Any:
 
 
 def _octets(field: Any, value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError("is no text of hexadecimal digits")
-    if hasattr(field, "plain"):
-        return value.encode("utf-8", "surrogateescape")
-    octets = bytes.fromhex(value)
+    if isinstance(value, str) and hasattr(field, "plain"):
+        return _utf8(value)
+    octets = _from_hex(value)
     # Fields of a fixed size would cut or fill what they are given.
     if str(field.fmt).endswith("s") and len(octets) != field.sz:
         raise ValueError(f"has {field.sz} bytes, not {len(octets)}")
     return octets
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("holds half a character (a lone surrogate)") from None
+
+
+def _from_hex(value: Any) -> bytes:
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError):
+        raise ValueError("is no text of hexadecimal digits") from None
 
 
 def _item(field: Any, packet: Any, values: Any) -> Any:

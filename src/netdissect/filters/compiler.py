@@ -364,8 +364,8 @@ def _number(literal: Literal) -> float | None:
     if literal.quoted:
         return None
     lowered = literal.text.lower()
-    if not literal.text.isascii():
-        return None  # Python reads the digits of every script
+    if not literal.text.isascii() or "_" in literal.text:
+        return None  # Python reads the digits of every script, and 1_000
     if lowered in {"true", "false"}:
         return lowered == "true"
     try:
