@@ -9,7 +9,6 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -90,11 +89,11 @@ def _rights() -> list[Check]:
     return rights
 
 
-def _own_rights(effective: Callable[[], int] = os.geteuid) -> Check:
+def _own_rights() -> Check:
     able = has_capability()
-    if effective() == 0 and not able:
+    if os.geteuid() == 0 and not able:
         return Check("rights", False, "root without CAP_NET_RAW: may not capture")
-    if effective() == 0:
+    if os.geteuid() == 0:
         return Check("rights", True, "root: may capture; parses as who called sudo, else as nobody")
     if able:
         return Check("rights", True, "this process has CAP_NET_RAW")

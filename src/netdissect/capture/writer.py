@@ -233,11 +233,9 @@ class PcapngWriter(_Sink):
                 + data + _PADDING[pad] + tail(total)
             )  # fmt: skip
 
-    def write_statistics(
-        self, time_ns: int, *, received: int, dropped: int, interface: int = 0
-    ) -> None:
-        """Say how many packets an interface delivered and lost up to a time."""
-        body = pack("<III", interface, (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF)
+    def write_statistics(self, time_ns: int, *, received: int, dropped: int) -> None:
+        """Say how many packets the first interface delivered and lost up to a time."""
+        body = pack("<III", 0, (time_ns >> 32) & 0xFFFFFFFF, time_ns & 0xFFFFFFFF)
         counts = [(_ISB_IFRECV, pack("<Q", received)), (_ISB_IFDROP, pack("<Q", dropped))]
         self._put(_block(_STATISTICS, body + _options(counts)))
 

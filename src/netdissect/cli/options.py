@@ -97,7 +97,6 @@ def _asked() -> Any:
 def capture(
     operands: Mapping[str, click.ParamType[Any]] | None = None,
     *,
-    required: int = 0,
     optional: bool = False,
     second: bool = False,
 ) -> Callable[[_F], _F]:
@@ -106,23 +105,14 @@ def capture(
 
     Args:
         operands: name -> type of what may follow FILE.
-        required: how many of them must be given.
         optional: FILE may be left out, too: it is None then.
         second: a second capture may follow FILE, keyword `second`: any word that is no number.
 
     """
     names = list(operands or {})
     kinds = list((operands or {}).values())
-    metavar = " ".join(
-        [
-            "FILE",
-            *(["[FILE2]"] if second else []),
-            *(
-                name.upper() if index < required else f"[{name.upper()}]"
-                for index, name in enumerate(names)
-            ),
-        ]
-    )
+    others = ["[FILE2]"] if second else []
+    metavar = " ".join(["FILE", *others, *(f"[{name.upper()}]" for name in names)])
 
     def decorate(function: _F) -> _F:
         @click.argument("operands", nargs=-1, metavar=metavar, shell_complete=offer_files)
@@ -145,8 +135,6 @@ def capture(
                 options["second"] = words.pop(1) if is_file else None
             if len(words) > 1 + len(names):
                 raise click.UsageError(f"Got unexpected extra argument ({words[1 + len(names)]}).")
-            if words and len(words) < 1 + required:
-                raise click.UsageError(f"Missing argument {names[len(words) - 1].upper()}.")
             options["file"] = words[0] if words else None
             for index, (name, kind) in enumerate(zip(names, kinds, strict=True), start=1):
                 given = words[index] if index < len(words) else None

@@ -56,12 +56,9 @@ def options(raw: bytes, start: int, end: int, order: str) -> Iterator[tuple[int,
         start += (length + 3) & ~3
 
 
-def section_header(comment: str = "") -> bytes:
+def section_header() -> bytes:
     """Return the header of a little-endian section of unknown length."""
-    body = pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
-    if comment:
-        body += option(COMMENT, comment.encode("utf-8", "replace")) + b"\0\0\0\0"
-    return block_bytes(0x0A0D0D0A, body)
+    return block_bytes(0x0A0D0D0A, pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
 
 
 class Plain:

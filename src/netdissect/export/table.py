@@ -25,7 +25,6 @@ def write_rows(
     *,
     kind: str = "csv",
     guard: bool = False,
-    header: bool = True,
     clean: Callable[[str], str] | None = None,
 ) -> int:
     """Write rows of cells and return how many.
@@ -36,14 +35,12 @@ def write_rows(
         rows: for each row the occurrences of each column; several are joined by `;`.
         kind: `csv` or `tsv`.
         guard: put `'` before text that a spreadsheet would run as a formula (`--csv-safe`).
-        header: write the first line.
         clean: what makes a text harmless for a terminal; None where no terminal shows it.
 
     """
     separator = FORMATS[kind]
     special = frozenset(f'{separator}"\r\n')
-    if header:
-        stream.write(separator.join(_quoted(name, special) for name in names) + "\n")
+    stream.write(separator.join(_quoted(name, special) for name in names) + "\n")
     written = 0
     for row in rows:
         found = [cell(values, guard=guard) for values in row]

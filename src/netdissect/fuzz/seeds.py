@@ -80,9 +80,7 @@ class SeedPool:
         return [seed for seed in self.seeds if seed.layer is None]
 
 
-def make_seed(
-    protocol: str, octets: bytes, request: Request, origin: str, *, type_name: str | None = None
-) -> Seed:
+def make_seed(protocol: str, octets: bytes, request: Request, origin: str) -> Seed:
     """Return a seed whose layer is proven: it writes the same bytes from the fields that it read.
 
     Args:
@@ -90,14 +88,12 @@ def make_seed(
         octets: the message; for TCP with its framing.
         request: dialect, direction and transport.
         origin: where it came from.
-        type_name: its type, if that is known already.
     """
     layer = root(protocol, octets, request)
     packet = layer(octets)
     packet.clear_cache()
     proven = packet.fault is None and build(packet) == octets
-    if type_name is None:
-        type_name = (*read_types(protocol, octets, request), "unknown")[0]
+    type_name = (*read_types(protocol, octets, request), "unknown")[0]
     return Seed(octets, type_name, request.direction, layer if proven else None, origin)
 
 

@@ -236,8 +236,8 @@ class LsbTail(_Octets, Field):  # type: ignore[misc]
     ismutable = False
     private = OCTETS
 
-    def __init__(self, name: str, default: bytes = b"") -> None:
-        Field.__init__(self, name, default)
+    def __init__(self, name: str) -> None:
+        Field.__init__(self, name, b"")
 
     def getfield(self, pkt: Any, s: Any) -> tuple[bytes, BitString]:
         """Take everything."""
@@ -267,8 +267,8 @@ def _close(state: Any, padding: int) -> bytes:
 class LsbPad(Field):  # type: ignore[misc]
     """The unused high bits of the last byte; zero in every message that a real sender builds."""
 
-    def __init__(self, name: str = "padding") -> None:
-        Field.__init__(self, name, 0)
+    def __init__(self) -> None:
+        Field.__init__(self, "padding", 0)
 
     def getfield(self, pkt: Any, s: Any) -> tuple[bytes, int | None]:
         """Read up to the byte boundary; None where the message ends on one."""

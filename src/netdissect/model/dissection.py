@@ -171,7 +171,6 @@ class MessageView:
         fields: dict[str, Any],
         node: FieldNode | None = None,
         buffer: int = 0,
-        summary: str = "",
     ) -> None:
         self.type = type
         """Type name, as counted in `connections`."""
@@ -185,7 +184,7 @@ class MessageView:
         """Its node in the tree."""
         self.buffer = buffer
         """Index into `Dissection.buffers`."""
-        self.summary = summary
+        self.summary = ""
         """One line for people. Not yet made safe for a terminal."""
         self.later: Callable[[], dict[str, Any]] | None = None
         """Adds to `fields` what is dear, and returns them: for who asks for values, once."""

@@ -27,7 +27,6 @@ class Gallery:
         *,
         limit: int = MAX_POINTS,
         span: tuple[int, int] | None = None,
-        worst: Worst | None = None,
     ) -> None:
         """Take what is wanted.
 
@@ -35,7 +34,6 @@ class Gallery:
             wanted: numbers of connections; None = the first MAX_HISTORIES.
             limit: points of one kind that a history keeps.
             span: (from, to), ns since the first datagram of each: units in it are kept in full.
-            worst: called with the slowest unit of a connection so far.
 
         """
         self.wanted = wanted
@@ -44,7 +42,8 @@ class Gallery:
         self.histories: dict[int, History] = {}
         self.left_out = 0
         """Datagrams of connections beyond MAX_HISTORIES."""
-        self.worst = worst
+        self.worst: Worst | None = None
+        """Called with the slowest unit of a connection so far."""
 
     def history(self, connection: int) -> History | None:
         """Return the history of a connection; None for one that is not followed."""

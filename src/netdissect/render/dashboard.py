@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from netdissect.model.annotations import Severity
 from netdissect.model.closing import Closing
@@ -118,7 +118,6 @@ class Dashboard(Closing):
     def __init__(
         self,
         *,
-        stream: IO[str] | None = None,
         names: Mapping[str, str] | None = None,
         end: Callable[[], None] = lambda: None,
     ) -> None:
@@ -126,7 +125,7 @@ class Dashboard(Closing):
         from rich.console import Console  # noqa: PLC0415 - nothing else of a capture needs Rich
         from rich.live import Live  # noqa: PLC0415
 
-        stream = sys.stdout if stream is None else stream
+        stream = sys.stdout
         colour = wants_color("auto", stream)
         self._console = Console(
             file=stream, markup=False, emoji=False, highlight=False, no_color=not colour

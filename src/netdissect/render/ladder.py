@@ -118,17 +118,14 @@ _AGAIN = {"retransmission": ("sent again", "resend"), "duplicate": ("copied", "d
 """Kind of a copy -> word and mark."""
 
 
-def flight_rows(
-    flights: Iterable[tuple[Flight, list[MessageRecord]]], events: Iterable[ConnectionEvent] = ()
-) -> list[Row]:
+def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[Row]:
     """Return the rows of a connection that two captures show, in time.
 
     Args:
         flights: its datagrams from sender to receiver, with the messages that are wanted.
-        events: state changes and timeouts, drawn across both lanes.
 
     """
-    found = rows([], events)
+    found: list[Row] = []
     for flight, items in flights:
         record = flight.record
         if record.direction is None:

@@ -78,7 +78,6 @@ def _member(value: Any, depth: int) -> str:
 def tree_lines(
     dissection: Dissection,
     *,
-    offsets: bool = True,
     indent: int = 0,
     chosen: FieldNode | None = None,
 ) -> Iterator[Line]:
@@ -86,16 +85,13 @@ def tree_lines(
 
     Args:
         dissection: what to show.
-        offsets: put byte.bit offset and width in bits in front.
         indent: columns before the tree.
         chosen: node to mark.
 
     """
     for node, depth in walk(dissection.root, 0):
-        line: Line = [(" " * indent, "")]
-        if offsets:
-            line.append((_place(node) + "  ", "offset"))
-        line.append(("  " * depth, ""))
+        place = _place(node) + "  "
+        line: Line = [(" " * indent, ""), (place, "offset"), ("  " * depth, "")]
         yield line + _field(dissection, node, chosen is node)
     for note in dissection.annotations:
         yield [(" " * indent, ""), *annotation_line(note, dissection)]

@@ -156,10 +156,9 @@ class Driver(ABC):
         *,
         stage: str = CONNECTED,
         timeout: float = 5.0,
-        link: Link | None = None,
     ) -> Driver:
         """Return a session in `stage`, or a `closed` one where the target did not let it in."""
-        driver = cls(link or Link(target, cls.transport), dialect)
+        driver = cls(Link(target, cls.transport), dialect)
         if not driver.open(stage, timeout) and driver.state != "closed":
             driver.end("no answer")
         return driver

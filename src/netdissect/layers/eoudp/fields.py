@@ -218,8 +218,8 @@ class AsciiNumber(Field):  # type: ignore[misc]
 
     limits = (0, 10**DIGITS_LIMIT - 1)
 
-    def __init__(self, name: str, default: int = 0) -> None:
-        Field.__init__(self, name, default)
+    def __init__(self, name: str) -> None:
+        Field.__init__(self, name, 0)
 
     def lua(self, tools: Any) -> dict[str, Any]:
         """Return the step of the dissector for Wireshark."""

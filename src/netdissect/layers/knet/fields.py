@@ -158,8 +158,8 @@ class U24(Field):  # type: ignore[misc]
 
     limits = (0, 0xFFFFFF)
 
-    def __init__(self, name: str, default: int = 0) -> None:
-        Field.__init__(self, name, default, "<I")
+    def __init__(self, name: str) -> None:
+        Field.__init__(self, name, 0, "<I")
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
         """Read three bytes."""

@@ -321,8 +321,8 @@ class ArrayOf(Field):  # type: ignore[misc]
 class OptionalTail(IfLeft):
     """What the message holds beyond its fields: allowed for later versions, hence only noted."""
 
-    def __init__(self, name: str = "trailing") -> None:
-        IfLeft.__init__(self, Tail(name), 8)
+    def __init__(self) -> None:
+        IfLeft.__init__(self, Tail("trailing"), 8)
         self.default = None
 
 
