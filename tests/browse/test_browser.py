@@ -491,3 +491,24 @@ def test_a_long_address_keeps_its_port_in_the_list() -> None:
             cells(line_plain(pane.line(n, width)).partition("Closed.")[0]) for n in (0, 11)
         } == {cells(line_plain(pane.head(width)[0]).partition("verdict")[0]) - 1}
         assert ":51110 " in line_plain(pane.line(11, width))
+
+
+def test_the_cursor_stands_on_the_worst_until_somebody_moves_it() -> None:
+    from netdissect.browse.backend import Entry
+    from netdissect.browse.connections import Connections
+    from netdissect.render.units import Clock
+
+    def entries(*bad: int) -> list[Entry]:
+        return [Entry(n, "x", "a:1", "b:2", badness=bad[n]) for n in range(len(bad))]
+
+    pane = Connections(Clock("r", 0))
+    for bad, worst in (((0, 0), 0), ((0, 0, 5), 2), ((0, 9, 5), 1)):
+        pane.take(entries(*bad))
+        found = pane.entry()
+        assert found is not None
+        assert found.number == worst
+    pane.move(1)
+    pane.take(entries(0, 9, 5, 7))
+    found = pane.entry()
+    assert found is not None
+    assert found.number == 2

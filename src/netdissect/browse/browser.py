@@ -326,6 +326,8 @@ class Browser:
 
     def scope(self, number: int | None) -> None:
         """Show one connection alone in views 2 to 5; None = all."""
+        if number is not None:
+            self.connections.held = True
         self.connection = number
         self._apply()
 
@@ -406,7 +408,7 @@ class Browser:
         elif self.view == PACKETS:
             self.focus = 1
         elif self.view == FINDINGS:
-            first = self.findings.first()
+            first, self.findings.held = self.findings.first(), True
             if first is not None:
                 self.open(PACKETS, frame=first)
         else:

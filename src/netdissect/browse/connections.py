@@ -53,13 +53,13 @@ class Connections(Pane):
         return len(self.shown)
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Take the connections as they are known now; the cursor stays on its own."""
+        """Take the connections as they are known now; a cursor that was moved stays on its own."""
         before = self.entry()
         self.all = entries
         kept = self.kept
         found = [entry for entry in entries if kept is None or entry.number in kept]
         self.shown = sorted(found, key=SORTS[self.sort], reverse=self.reverse)
-        if before is not None:
+        if before is not None and self.held:
             self.find(before.number)
 
     def find(self, number: int) -> None:

@@ -46,6 +46,10 @@ class Pane:
         self.top = 0
         self.page = 1
         """Lines that were seen last."""
+        self.held = False
+        """Whether somebody put the cursor where it is: then it stays on its line, whatever comes
+        before that; else it stays on the first one, which is the worst.
+        """
 
     def __len__(self) -> int:
         """Return how many lines there are."""
@@ -79,6 +83,7 @@ class Pane:
             self.top = to
             return False
         moved, self.cursor = to != self.cursor, to
+        self.held = True
         return moved
 
     def draw(self, width: int, height: int, *, focused: bool) -> list[Line]:

@@ -261,7 +261,7 @@ class Findings(Pane):
             self.rows.append((row, max(len(places), 1), first or known, example))
         self.rows.sort(key=lambda row: (-row[0].severity, -row[1], row[0].code))
         for place, (row, *_) in enumerate(self.rows):
-            if row.code == before:
+            if self.held and row.code == before:
                 self.cursor = place
 
     def first(self) -> int | None:
