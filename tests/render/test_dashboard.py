@@ -8,9 +8,9 @@ import pytest
 import hostile
 import samples
 from netdissect.diagnosis import diagnose
-from netdissect.model.live import Glimpse, LiveView
+from netdissect.model.live import Glimpse, LiveView, Wish
 from netdissect.render.console import Line, Screen, cells
-from netdissect.render.dashboard import Rates, Wanted, compose, press
+from netdissect.render.dashboard import Dashboard, Rates, Wanted, compose, press
 from netdissect.render.units import Clock
 
 START, MS = samples.START, samples.MS
@@ -37,13 +37,9 @@ def view(connections: int = 2, **changes: object) -> LiveView:
     return LiveView(**{**facts, **changes})  # type: ignore[arg-type]
 
 
-def drawn(
-    what: LiveView, width: int, height: int = 24, wanted: Wanted | None = None
-) -> list[str]:
+def drawn(what: LiveView, width: int, height: int = 24, wanted: Wanted | None = None) -> list[str]:
     screen = Screen(io.StringIO(), color="never")
-    lines: list[Line] = compose(
-        what, (width, height), Rates(), Clock("r", START), screen, wanted
-    )
+    lines: list[Line] = compose(what, (width, height), Rates(), Clock("r", START), screen, wanted)
     return ["".join(text for text, _ in line) for line in lines]
 
 
@@ -58,8 +54,8 @@ def test_a_picture_fits_its_window(width: int, height: int) -> None:
 @pytest.mark.parametrize("width", [80, 160])
 def test_the_figures_that_matter_stand_on_every_window(width: int) -> None:
     text = "\n".join(drawn(view(1), width))
-    for figure in ("lo with dumpcap", "1,842 packets", "1 connection ", "127.0.0.1:50654", "open",
-                   "60.5 ms", "2W", "Reliable"):  # fmt: skip
+    for figure in ("lo with dumpcap", "1,842 packets", "1 connection ", ".0.1:50654", "verdict",
+                   "loss →", "late", "2W", "Reliable"):  # fmt: skip
         assert figure in text, figure
     assert "outcome" in text
     assert "Ctrl-C ends the capture" in text
@@ -77,12 +73,33 @@ def test_a_narrow_window_drops_columns_and_cuts_none(width: int) -> None:
     head, row = drawn(replace(view(1), connections=[glimpse(diagnosis=found)]), width)[2:4]
     titles = [title for title in ("#", "client", "state", "loss →", "late", "RTT", "alerts")
               if title in head]  # fmt: skip
-    assert titles[:3] == ["#", "client", "state"]
+    assert titles[:3] == ["#", "client", "loss →" if width < 108 else "state"]
     assert "…" not in head
-    assert "127.0.0.1:50654" in row
-    if "verdict" in head:
-        said = row[head.index("verdict") :].removesuffix("…").split()
-        assert said == found.verdict.split()[: len(said)] or "open" in said
+    assert "0.1:50654" in row
+    said = row[head.index("verdict") :].removesuffix("…").split()
+    assert said == found.verdict.split()[: len(said)] or "open" in said
+
+
+def test_many_alerts_stand_apart_and_in_their_room() -> None:
+    for width in (80, 160):
+        row = drawn(replace(view(1), connections=[glimpse(anomalies=(0, 0, 1751, 673))]), width)[3]
+        assert " 673E 1.7kW " in row
+        row = drawn(
+            replace(view(1), connections=[glimpse(anomalies=(0, 0, 999_999, 2_000_000))]), width
+        )[3]
+        assert " 2ME 999kW " in row
+
+
+@pytest.mark.parametrize("width", [40, 50, 60, 70, 80])
+def test_lines_of_a_narrow_window_end_with_whole_words(width: int) -> None:
+    found = diagnose(samples.connection())
+    what = replace(view(1, connections_begun=123_456), connections=[glimpse(diagnosis=found)])
+    lines = drawn(what, width, wanted=Wanted())
+    whole = drawn(what, 300, wanted=Wanted())
+    words = {word for line in whole for word in line.split()} | {"…0.0.1:50654"}
+    for line in (lines[0], lines[2], lines[3], *lines[5:]):
+        assert {word.removesuffix("…") for word in line.split()} <= words | {""}, line
+    assert lines[-1].endswith("q quit")
 
 
 def test_keys_sort_select_find_pause_and_look_closer() -> None:
@@ -117,8 +134,40 @@ def test_the_selected_connection_can_have_the_screen() -> None:
     assert "round trip" in text
 
 
+def test_the_selection_is_seen_without_colour() -> None:
+    rows = drawn(view(3), 80, wanted=Wanted(selected=2))
+    assert [row[0] for row in rows[3:6]] == [" ", "▌", " "]
+
+
+def test_a_chosen_connection_that_has_ended_is_said() -> None:
+    text = "\n".join(drawn(view(0), 80, wanted=Wanted(selected=7, detail=True)))
+    assert "Connection 7 has ended; Esc goes back." in text
+
+
+def test_keys_have_their_answer_while_the_picture_stands_still() -> None:
+    asked: list[Wish] = []
+
+    def look(wish: Wish) -> LiveView:
+        asked.append(wish)
+        return view(5)
+
+    dashboard = Dashboard(stream=io.StringIO())
+    for wanted, looks in (
+        (Wanted(), 1), (Wanted(paused=True), 1), (Wanted(paused=True, selected=3), 1),
+        (Wanted(paused=True, selected=3, detail=True), 2), (Wanted(paused=True), 3),
+        (Wanted(paused=True, typing=True, text="7"), 3), (Wanted(paused=True, text="7"), 4),
+        (Wanted(paused=True, text="7"), 4), (Wanted(text="7"), 5),
+    ):  # fmt: skip
+        dashboard._wanted = wanted
+        dashboard._picture(look, 0.0)
+        assert len(asked) == looks, wanted
+    assert [wish.only for wish in asked] == [None, 3, None, None, None]
+
+
 def test_a_pause_and_the_order_are_said() -> None:
-    foot = drawn(view(1, hidden=1200), 120, wanted=Wanted(paused=True, order="loss", text="udp"))[-1]
+    foot = drawn(view(1, hidden=1200), 120, wanted=Wanted(paused=True, order="loss", text="udp"))[
+        -1
+    ]
     for said in ("paused", "by loss", "only udp", "1,200 more", "q quit"):
         assert said in foot, said
 

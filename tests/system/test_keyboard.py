@@ -58,3 +58,25 @@ def test_without_a_terminal_nothing_is_pressed(monkeypatch: pytest.MonkeyPatch) 
         with opened() as keyboard:
             assert not keyboard.there
             assert keyboard.pressed() == []
+
+
+def test_keys_come_from_the_terminal_where_a_capture_comes_by_pipe() -> None:
+    script = (
+        "import sys, time; from netdissect.system.keyboard import Keyboard; k = Keyboard(); k.open();"
+        "print('ready', k.there, flush=True)\n"
+        "while not (keys := k.pressed()): time.sleep(.01)\n"
+        "k.close(); print(keys, flush=True)"
+    )
+    child, master = pty.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execv(sys.executable, [sys.executable, "-c", script])  # noqa: S606
+    said = b""
+    while b"ready True" not in said:
+        said += os.read(master, 100)
+    os.write(master, b"s")
+    while b"['s']" not in said:
+        said += os.read(master, 100)
+    status = os.waitpid(child, 0)[1]
+    os.close(master)
+    assert status == 0

@@ -26,7 +26,7 @@ class Wish:
     text: str = ""
     """Words that endpoints, dialect or state of a connection must hold."""
     only: int | None = None
-    """The connection whose timeline is wanted; None = that of all."""
+    """The one connection that is wanted, with its timeline; None = all."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,9 @@ from netdissect.capture.live import Interface, LiveRequest, find_interface, inte
 from netdissect.capture.live.choice import BACKENDS
 from netdissect.capture.live.feed import LiveFeed
 from netdissect.capture.live.limits import Autostop, RingRule
+from netdissect.capture.live.replay import ReplaySource
 from netdissect.capture.live.rights import successor
+from netdissect.capture.live.source import PolledInput
 from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
 from netdissect.model.live import Glimpse, LiveView, ServerFigures, Wish
@@ -126,9 +128,11 @@ def look(feed: LiveFeed, pipeline: Pipeline, wish: Wish, chosen: Chosen | None =
         newest = filter(chosen.holds, islice(newest, _LOOKED_THROUGH))
     if wish.only is not None:
         newest = (item for item in islice(newest, _LOOKED_THROUGH) if item.connection == wish.only)
-    shown = _ordered([one for one in tracked if _has(one, wish.text)], wish)
+        tracked = [one for one in tracked if one.number == wish.only]
+    text = wish.text if wish.only is None else ""
+    shown = _ordered([one for one in tracked if _has(one, text)], wish)
     return LiveView(
-        source=f"{feed.info.path} with {feed.backend}",
+        source=_source(feed),
         now_ns=pipeline.now_ns,
         packets=feed.packets,
         lost=feed.own_drops,
@@ -138,6 +142,14 @@ def look(feed: LiveFeed, pipeline: Pipeline, wish: Wish, chosen: Chosen | None =
         hidden=len(tracked) - len(shown),
         recent=list(islice(newest, wish.recent))[::-1],
     )
+
+
+def _source(feed: LiveFeed) -> str:
+    """Return what is captured, and with what."""
+    path = feed.info.path
+    if feed.backend != ReplaySource.backend:
+        return f"{path} with {feed.backend}"
+    return "standard input" if path in {PolledInput.name, "-"} else path
 
 
 def standings(pipeline: Pipeline) -> list[ConnectionReport]:

@@ -25,6 +25,7 @@ from netdissect.render.console import (
     Screen,
     cells,
     fit,
+    fit_end,
     line_text,
     narrowed,
     wants_color,
@@ -48,15 +49,17 @@ _FIXED_ROWS = 6
 """Lines that are neither connections nor timeline: head, titles, gaps and foot."""
 _SPARE_ROWS = 3
 """Lines that the counts at the end and the shell's prompt take."""
-_NAME_COLUMNS = 21
+_NAME_COLUMNS, _NARROW_NAME_COLUMNS = 21, 12
 _TYPE_COLUMNS, _NARROW_TYPE_COLUMNS = 20, 12
 _WIDE_FROM = 130
 """Columns from which types in the timeline have all their room."""
-_VERDICT_COLUMNS = 24
+_VERDICT_COLUMNS = 22
 """Least room of a verdict; what is left of the line is its."""
+_OUTCOME_COLUMNS = len("✗ not acked")
 _MAX_TEXT = 60
 """Characters of what is searched for."""
-_KEYS = "s sort  ↑↓ select  Enter detail  / find  p pause  q quit"
+_KEYS = ("s sort", "↑↓ select", "Enter detail", "/ find", "p pause")
+"""What keys do, that which matters least last; to quit always stands."""
 _STATES = {"open": "good", "timed_out": "bad", "silent": "bad", "rejected": "bad", "closed": "dim"}
 _LABELS = tuple(severity.label for severity in Severity)
 
@@ -148,6 +151,10 @@ class Dashboard(Closing):
         self._wanted = Wanted()
         self._view: LiveView | None = None
         """What is on the screen."""
+        self._listed: list[int] = []
+        """Connections that stood in the list last."""
+        self._wish: Wish | None = None
+        """What was asked for last: a key has its answer also while the picture stands still."""
 
     def __enter__(self) -> Self:
         with suppress(OSError):  # nobody, whom root becomes, may not run a Python below /root
@@ -181,8 +188,7 @@ class Dashboard(Closing):
         """Draw the capture as it stands, unless it was drawn just before and no key was pressed."""
         keys = self._keyboard.pressed()
         for key in keys:
-            shown = [one.connection for one in self._view.connections] if self._view else []
-            self._wanted = press(self._wanted, key, shown)
+            self._wanted = press(self._wanted, key, self._listed)
         if self._wanted.quits:
             self._end()
         now = time.monotonic()
@@ -196,12 +202,14 @@ class Dashboard(Closing):
         width, height = self._console.size
         height = max(_FIXED_ROWS, height - spare)
         wanted = self._wanted
-        if self._view is None or not wanted.paused:
-            wish = Wish(
-                max(1, (height - _FIXED_ROWS) // 2), max(0, height - _FIXED_ROWS), wanted.order,
-                wanted.text, wanted.selected if wanted.detail else None,
-            )  # fmt: skip
-            self._view = look(wish)
+        wish = Wish(
+            max(1, (height - _FIXED_ROWS) // 2), max(0, height - _FIXED_ROWS), wanted.order,
+            wanted.text, wanted.selected if wanted.detail else None,
+        )  # fmt: skip
+        if self._view is None or not wanted.paused or (wish != self._wish and not wanted.typing):
+            self._view, self._wish = look(wish), wish
+            if wish.only is None:
+                self._listed = [one.connection for one in self._view.connections]
             self._rates.update(self._view, now)
         keys = self._keyboard.there
         return compose(
@@ -259,53 +267,65 @@ def compose(
         times = [one.first_time_ns for one in view.connections]
         clock.first_ns = min([*times, view.now_ns])
     asked = wanted or Wanted()
-    lines: list[Line] = [_head(view, rates), []]
+    lines: list[Line] = [_head(view, rates, width), []]
     one = next((one for one in view.connections if one.connection == asked.selected), None)
     if asked.detail and one is not None:
         lines += _table([one], width, rates, screen, asked)
         lines += _detail(one, width)
+    elif asked.detail:
+        lines.append([(f"Connection {asked.selected} has ended; Esc goes back.", "dim")])
     else:
         lines += _table(view.connections, width, rates, screen, asked)
-    types = _NARROW_TYPE_COLUMNS if width < _WIDE_FROM else _TYPE_COLUMNS
-    lines += [[], [(_timeline_head(types), "dim")]]
+    lines += [[], [(_timeline_head(width), "dim")]]
     room = max(0, height - len(lines) - 1)
-    lines += (
-        [_moment(item, clock, types) for item in view.recent[len(view.recent) - room :]]
-        if room
-        else []
-    )
+    if room:
+        lines += [_moment(item, clock, width) for item in view.recent[-room:]]
     lines = lines[: height - 1]
     lines += [[]] * (height - 1 - len(lines))
-    lines.append(_foot(view, wanted))
+    lines.append(_foot(view, wanted, width))
     return [narrowed(line, width) for line in lines]
 
 
-def _foot(view: LiveView, wanted: Wanted | None) -> Line:
+def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
     if wanted is None:
         return [("Ctrl-C ends the capture", "dim")]
     if wanted.typing:
         help_ = ("  Enter keeps it, Esc ends", "dim")
         return [("find ", "dim"), (f"{wanted.text}▏", "title"), help_]
-    line: Line = [("paused  ", "bad")] if wanted.paused else []
+    facts = [(0, "q quit", "dim")]
+    if wanted.paused:
+        facts.insert(-1, (0, "paused", "bad"))
     if wanted.text:
-        line += [("only ", "dim"), (f"{wanted.text}  ", "title")]
-    line.append((f"by {wanted.order}  ", ""))
+        facts.insert(-1, (1, f"only {wanted.text}", "title"))
+    facts.insert(-1, (2, f"by {wanted.order}", ""))
     if view.hidden and not wanted.detail:
-        line.append((f"{view.hidden:,} more  ", ""))
-    return [*line, (_KEYS, "dim")]
+        facts.insert(-1, (3, f"{view.hidden:,} more", ""))
+    for rank, key in enumerate(_KEYS, 4):
+        facts.insert(-1, (rank, key, "dim"))
+    return _fitted(facts, width)
 
 
-def _head(view: LiveView, rates: Rates) -> Line:
-    line: Line = [
-        ("netdissect ", "title"),
-        (f"{view.source}  ", "name"),
-        (f"{_counted(view.packets, 'packet')}  {rates.total:,.0f}/s  ", ""),
-        (f"{_counted(view.connections_begun, 'connection')}  ", ""),
-        (_counted(view.other_datagrams, "other datagram"), "dim"),
+def _head(view: LiveView, rates: Rates, width: int) -> Line:
+    facts = [
+        (5, "netdissect", "title"),
+        (3, view.source, "name"),
+        (0, _counted(view.packets, "packet"), ""),
+        (2, f"{rates.total:,.0f}/s", ""),
+        (1, _counted(view.connections_begun, "connection"), ""),
+        (4, _counted(view.other_datagrams, "other datagram"), "dim"),
     ]
     if view.lost:
-        line.append((f"  {view.lost:,} not shown", "bad"))
-    return line
+        facts.append((0, f"{view.lost:,} not shown", "bad"))
+    return _fitted(facts, width)
+
+
+def _fitted(facts: list[tuple[int, str, str]], width: int) -> Line:
+    """Return as many facts (rank, text, style) as fit whole; those of the highest rank go first."""
+    while (most := max(rank for rank, _, _ in facts)) and (
+        sum(cells(safe(text)) + 2 for _, text, _ in facts) - 2 > width
+    ):
+        facts = [fact for fact in facts if fact[0] != most]
+    return [("  " * bool(at) + text, style) for at, (_, text, style) in enumerate(facts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,40 +360,54 @@ def _late(one: Glimpse) -> tuple[str, str]:
 
 def _alerts(one: Glimpse) -> tuple[str, str]:
     _chat, _note, warns, errors = one.anomalies
-    text = "".join(f"{count}{SEVERITY_LETTERS[name]}"
-                   for name, count in (("error", errors), ("warn", warns)) if count)  # fmt: skip
+    text = " ".join(f"{_short(count)}{SEVERITY_LETTERS[name]}"
+                    for name, count in (("error", errors), ("warn", warns)) if count)  # fmt: skip
     return text, "bad" if errors else "warn"
 
 
+def _short(count: int) -> str:
+    """Return a count in at most four columns: `999`, `1.7k`, `12k`, `3M`."""
+    if count < 1000:  # noqa: PLR2004
+        return str(count)
+    if count < 1_000_000:  # noqa: PLR2004
+        return f"{count // 100 / 10}k" if count < 10_000 else f"{count // 1000}k"  # noqa: PLR2004
+    return f"{count // 1_000_000}M"
+
+
+_CLIENT = _Column("client", -_NAME_COLUMNS, 4, lambda one, _r, s: (
+    fit_end(safe(s.name(one.client)), _NAME_COLUMNS), "c2s"))  # fmt: skip
+_NARROW_CLIENT = _Column("client", -_NARROW_NAME_COLUMNS, 0, lambda one, _r, s: (
+    fit_end(safe(s.name(one.client)), _NARROW_NAME_COLUMNS), "c2s"))  # fmt: skip
 _COLUMNS = (
     _Column("#", 4, 0, lambda one, _r, _s: (str(one.connection), "frame")),
-    _Column("dialect", -15, 4, lambda one, _r, _s: (dialect_text(one.dialects), "protocol")),
-    _Column("client", -_NAME_COLUMNS, 1, lambda one, _r, s: (safe(s.name(one.client)), "c2s")),
-    _Column("server", -_NAME_COLUMNS, 9, lambda one, _r, s: (safe(s.name(one.server)), "s2c")),
-    _Column("state", -9, 2, lambda one, _r, _s: (one.state, _STATES.get(one.state, "note"))),
+    _Column("dialect", -15, 6, lambda one, _r, _s: (dialect_text(one.dialects), "protocol")),
+    _CLIENT,
+    _Column("server", -_NAME_COLUMNS, 9, lambda one, _r, s: (
+        fit_end(safe(s.name(one.server)), _NAME_COLUMNS), "s2c")),
+    _Column("state", -9, 5, lambda one, _r, _s: (one.state, _STATES.get(one.state, "note"))),
     _Column("dgrams →", 9, 8, lambda one, _r, _s: (f"{one.datagrams[0]:,}", "")),
     _Column("←", 9, 8, lambda one, _r, _s: (f"{one.datagrams[1]:,}", "")),
-    _Column("/s", 6, 6, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
-    _Column("resent", 6, 5, lambda one, _r, _s: (
+    _Column("/s", 6, 7, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
+    _Column("resent", 6, 6, lambda one, _r, _s: (
         f"{one.retransmissions:,}", "resend" if one.retransmissions else "dim")),
-    _Column("loss →", 7, 3, lambda one, _r, _s: _loss(one, 0)),
-    _Column("←", 7, 3, lambda one, _r, _s: _loss(one, 1)),
-    _Column("late", 8, 4, lambda one, _r, _s: _late(one)),
-    _Column("RTT", 8, 3, lambda one, _r, _s: (
+    _Column("loss →", 7, 1, lambda one, _r, _s: _loss(one, 0)),
+    _Column("←", 7, 1, lambda one, _r, _s: _loss(one, 1)),
+    _Column("late", 8, 3, lambda one, _r, _s: _late(one)),
+    _Column("RTT", 8, 5, lambda one, _r, _s: (
         "-" if one.rtt_ms is None else duration(one.rtt_ms), "")),
     _Column("bytes", 8, 9, lambda one, _r, _s: (octets(sum(one.octets)), "")),
-    _Column("alerts", 6, 2, lambda one, _r, _s: _alerts(one)),
+    _Column("alerts", 11, 2, lambda one, _r, _s: _alerts(one)),
 )  # fmt: skip
 
 
 def _chosen_columns(width: int) -> list[_Column]:
-    """Return the columns that fit whole, and leave the verdict its room where it has any."""
+    """Return the columns that fit whole beside the verdict."""
     columns = list(_COLUMNS)
-    while len(columns) > 1:
-        used = sum(abs(column.width) + 1 for column in columns)
-        rank = max(column.rank for column in columns)
-        if used <= width and (rank < 4 or used + _VERDICT_COLUMNS <= width):  # noqa: PLR2004
+    while rank := max(column.rank for column in columns):
+        if sum(abs(column.width) + 1 for column in columns) + _VERDICT_COLUMNS <= width:
             break
+        if rank == _CLIENT.rank:
+            columns[columns.index(_CLIENT)] = _NARROW_CLIENT
         columns = [column for column in columns if column.rank != rank]
     return columns
 
@@ -397,6 +431,8 @@ def _table(
             line.append((_words(text, room), style))
         if one.connection == wanted.selected:
             line = [(text, "mark") for text, _style in line]
+            if line[0][0].startswith(" "):  # also where there is no colour
+                line[0] = f"▌{line[0][0][1:]}", "mark"
         lines.append(line)
     if not connections:
         lines.append([("no connection of a known protocol yet" if not wanted.text
@@ -431,7 +467,8 @@ def _detail(one: Glimpse, width: int) -> list[Line]:
     lines: list[Line] = [[]]
     found = one.diagnosis
     if found is not None:
-        for line in brief_lines(found):
+        ended = found.ending.how not in {"open", "unknown"}
+        for line in brief_lines(found) if ended else [[("   ", ""), _verdict(one)]]:
             lines += wrapped(line, width, HANG)
         for way, part in enumerate(found.loss):
             late = found.lag.added[way]
@@ -446,11 +483,25 @@ def _detail(one: Glimpse, width: int) -> list[Line]:
     return lines
 
 
-def _timeline_head(type_columns: int) -> str:
-    return (
-        f"{'time':>12}  {'#':<4}  {'unit':<16} {'type':<{type_columns}} {'copies':>6} {'took':>10}"
-        "  outcome"
-    )
+def _moments(width: int) -> dict[str, int]:
+    """Return the columns of the timeline that fit whole, and the room of each; what is left is the
+    outcome's.
+    """
+    columns = {"time": 14, "#": 6, "unit": 17, "type": _NARROW_TYPE_COLUMNS + 1, "copies": 7,
+               "took": 12}  # fmt: skip
+    for name in ("type", "took", "copies"):
+        if sum(columns.values()) + _OUTCOME_COLUMNS > width:
+            del columns[name]
+    if width >= _WIDE_FROM:
+        columns["type"] = _TYPE_COLUMNS + 1
+    return columns
+
+
+def _timeline_head(width: int) -> str:
+    columns = _moments(width)
+    words = {"time": f"{'time':>12}", "copies": f"{'copies':>6}", "took": f"{'took':>10}"}
+    head = "".join(f"{words.get(name, name):<{room}}" for name, room in columns.items())
+    return f"{head}outcome" if sum(columns.values()) + _OUTCOME_COLUMNS <= width else head
 
 
 def _counted(number: int, what: str) -> str:
@@ -465,7 +516,7 @@ def _found(one: Glimpse) -> Line:
     ]
 
 
-def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, type_columns: int) -> Line:
+def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, width: int) -> Line:
     """Return one line of the timeline."""
     way = item.direction
     at = item.copies[0].time_ns if isinstance(item, UnitRecord) else item.time_ns
@@ -474,8 +525,10 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, type_columns: int)
         (f"{item.connection:<4}", "frame"),
         (f"{arrow_of(way)} ", direction_style(way)),
     ]
+    columns = _moments(width)
     if isinstance(item, ConnectionEvent):
-        return [*line, (f"{item.event}: ", "note"), (item.text, "")]
+        room = width - columns["time"] - columns["#"] - cells(item.event) - 2
+        return [*line, (f"{item.event}: ", "note"), (_words(safe(item.text), room), "")]
     again = len(item.copies) > 1
     took = "-" if item.rtt_ms is None else duration(item.rtt_ms)
     if item.outcome == "acked":
@@ -484,13 +537,20 @@ def _moment(item: UnitRecord | ConnectionEvent, clock: Clock, type_columns: int)
         outcome, style = "… waits", "dim"
     else:
         outcome, style = "✗ not acked", "bad"
-    return [
-        *line,
-        (f"{fit(f'{item.space} {item.seq}', 16):<16} ", ""),
-        (f"{fit(safe(item.type or '-'), type_columns):<{type_columns}} ", "name"),
-        (f"{len(item.copies):>6} {took:>10}  ", "resend" if again else ""),
-        (outcome, style),
+    if sum(columns.values()) + len(outcome) > width:
+        outcome = outcome[0]
+    cells_ = {
+        "unit": (fit(f"{item.space} {item.seq}", 16), ""),
+        "type": (fit(safe(item.type or "-"), columns.get("type", 1) - 1), "name"),
+        "copies": (f"{len(item.copies):>6}", "resend" if again else ""),
+        "took": (f"{took:>10}", "resend" if again else ""),
+    }
+    line += [
+        (f"{text:<{columns[name]}}", look)
+        for name, (text, look) in cells_.items()
+        if name in columns
     ]
+    return [*line, (outcome, style)]
 
 
 def _group(lines: list[Line]) -> Group:

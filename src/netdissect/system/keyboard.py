@@ -8,6 +8,7 @@ import select
 import sys
 import termios
 import tty
+from contextlib import suppress
 from typing import Any, Final
 
 __all__ = ["Keyboard"]
@@ -22,12 +23,19 @@ _KEY: Final = re.compile(r"\x1b(?:\[[0-9;]*[ -/]*[@-~]|O[A-Z])|.", re.DOTALL)
 
 
 class Keyboard:
-    """The keyboard of the terminal on standard input; between `open` and `close`. Ctrl-C stays
-    a signal. Where standard input is no terminal nothing is ever pressed.
+    """The keyboard of the terminal on standard input, else of the one that this program was started
+    on, where standard output is one; between `open` and `close`. Ctrl-C stays a signal. Where there
+    is no terminal nothing is ever pressed.
     """
 
     def __init__(self) -> None:
-        self._file = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
+        self._file: int | None = None
+        self._own: int | None = None
+        if sys.stdin is not None and sys.stdin.isatty():
+            self._file = sys.stdin.fileno()
+        elif sys.stdout is not None and sys.stdout.isatty():  # `tcpdump -w - | netdissect sniff`
+            with suppress(OSError):
+                self._file = self._own = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
         self._before: list[Any] = []
 
     @property
@@ -45,6 +53,9 @@ class Keyboard:
         """Have lines read and echoed again."""
         if self._file is not None:
             termios.tcsetattr(self._file, termios.TCSADRAIN, self._before)
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
 
     def pressed(self) -> list[str]:
         """Return what was pressed since the last time: characters, and the names `up`, `down`,

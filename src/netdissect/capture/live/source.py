@@ -149,6 +149,9 @@ class PolledInput:
 
     """
 
+    name = "<capture>"
+    """What the capture is called that is read from it."""
+
     def __init__(
         self,
         fd: int,
@@ -165,7 +168,6 @@ class PolledInput:
         self._end = end
         self._deadline = 0.0
         self._finished = False
-        self.name = "<capture>"
         self.woken_ns: int | None = None
         """When it was woken: time of the system, as that of packets."""
         self.unread = False
