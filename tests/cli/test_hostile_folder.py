@@ -25,6 +25,7 @@ COMMANDS = [
     ("sniff", "-i", "lo", "-f", "udp port 1", "-a", "duration:0.1", "--backend", "af_packet"),
     ("sniff", "-r", str(LOSSY), "-c", "5", "--backend", "tshark"),
     ("verify", str(KNET)),
+    ("survey", str(KNET), "--out", "../dataset", "--workers", "1"),
 ]
 
 

@@ -15,6 +15,7 @@ PROGRAMS = (
 MODULES = (
     "__future__", "typing", "click", "rich", "scapy", "pyshark", "lxml", "zstandard", "asyncio",
     "signal", "enum", "subprocess", "tomllib", "json", "sitecustomize", "usercustomize", "config",
+    "multiprocessing", "logging", "pickle", "dask", "distributed", "duckdb", "pyarrow",
 )  # fmt: skip
 
 

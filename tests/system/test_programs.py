@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,18 @@ def test_output_ends_when_the_program_has_said_everything(tmp_path: Path) -> Non
     assert said.read() == b"late\n"
     process.communicate()
     said.close()
+
+
+def test_what_libraries_start_takes_nothing_from_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pickle.py").write_text("print('taken')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".:{tmp_path}:/usr/bin")
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with programs.nothing_of_the_folder():
+        words = [sys.executable, "-c", "import os, pickle; print(os.environ['PATH'])"]
+        found = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert found == "/usr/bin\n"
+    assert os.environ["PATH"] == f".:{tmp_path}:/usr/bin"
+    assert "PYTHONSAFEPATH" not in os.environ

@@ -20,6 +20,7 @@ from netdissect.survey.sources import Source
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system.interrupt import at_once
 from netdissect.system.parent import usable_cores
+from netdissect.system.programs import nothing_of_the_folder
 
 __all__ = ["MAX_ATTEMPTS", "survey"]
 
@@ -206,6 +207,12 @@ def _name_alike(new: Sequence[Outcome], dataset: Dataset) -> None:
 
 @contextmanager
 def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
+    with nothing_of_the_folder(), _connected(scheduler, workers, patience) as client:
+        yield client
+
+
+@contextmanager
+def _connected(scheduler: str | None, workers: int | None, patience: str) -> Iterator[Any]:
     import dask  # noqa: PLC0415 - an extra
     from distributed import Client, LocalCluster  # noqa: PLC0415
     from distributed.deploy.spec import close_clusters  # noqa: PLC0415

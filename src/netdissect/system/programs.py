@@ -12,10 +12,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["Program", "answer", "environment", "find", "start", "start_in_front", "start_script"]
+__all__ = [
+    "Program", "answer", "environment", "find", "nothing_of_the_folder", "start", "start_in_front",
+    "start_script",
+]  # fmt: skip
 
 Program: TypeAlias = "subprocess.Popen[bytes]"
 SYSTEM_FOLDERS = (
@@ -132,6 +136,26 @@ def start_in_front(words: Sequence[str], variables: Mapping[str, str]) -> Progra
     return subprocess.Popen(  # noqa: S603 - an absolute path, no shell
         _absolute(words), cwd="/", env={**environment(), **variables}, stdin=subprocess.PIPE
     )
+
+
+@contextmanager
+def nothing_of_the_folder() -> Iterator[None]:
+    """Have libraries that start programs by themselves meanwhile take none from the current folder:
+    workers of `multiprocessing` begin as `python -c`, which looks there for modules, and `platform`
+    asks the `uname` of PATH.
+    """
+    path = os.pathsep.join(map(str, _trusted_folders()))
+    ours = {"PYTHONSAFEPATH": "1", "PATH": path or os.pathsep.join(SYSTEM_FOLDERS)}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def start_script(
