@@ -183,20 +183,20 @@ TARGETS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def kept() -> Iterable[tuple[str, Path]]:
-    """Every kept input with its target."""
+def kept(folder: Path = CORPUS) -> Iterable[tuple[str, Path]]:
+    """Every input in the folders of the targets, with its target."""
     for name in TARGETS:
-        for file in sorted((CORPUS / name).rglob("*")):
+        for file in sorted((folder / name).rglob("*")):
             if file.is_file():
                 yield name, file
 
 
 def digest(folder: Path) -> dict[str, str]:
-    """A digest of what each kept input gives."""
+    """A digest of what each input of a folder gives."""
     return {
         str(file.relative_to(folder)): sha256(repr(TARGETS[name](file.read_bytes())).encode(
             "utf-8", "backslashreplace")).hexdigest()
-        for name, file in kept()
+        for name, file in kept(folder)
     }  # fmt: skip
 
 
