@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from netdissect.wire.huffman import HuffmanError, compress, decompress, eof_bit, inspect
+from netdissect.wire.huffman import HuffmanError, compress, decompress, eof_bit, inspect, tree
 
 LIMIT = 1400
 
@@ -68,3 +68,41 @@ def test_output_is_bounded() -> None:
     with pytest.raises(HuffmanError, match="more than the limit of 1400") as fault:
         decompress(packed, LIMIT)
     assert fault.value.decoded == bytes(LIMIT)
+
+
+def test_whatever_comes_is_decoded_as_by_walking_the_tree() -> None:
+    """Whole codes, codes cut short, codes with a bit turned, and noise."""
+    chance = random.Random(2)
+    for _ in range(1500):
+        plain = bytes(chance.choice([0, 0, 1, 2, chance.randrange(256)]) for _ in range(30))
+        code = bytearray(compress(plain[: chance.randrange(30)]))
+        match chance.randrange(4):
+            case 0:
+                del code[chance.randrange(len(code)) :]
+            case 1:
+                code[chance.randrange(len(code))] ^= 1 << chance.randrange(8)
+            case 2:
+                code[:] = chance.randbytes(chance.randrange(30))
+        limit = chance.choice([0, 7, LIMIT])
+        octets, end = _walked(bytes(code))
+        assert eof_bit(bytes(code)) == end
+        try:
+            assert decompress(bytes(code), limit) == octets
+            assert end is not None
+        except HuffmanError as fault:
+            assert fault.decoded == octets[:limit]
+            assert end is None or len(octets) > limit
+
+
+def _walked(code: bytes) -> tuple[bytes, int | None]:
+    """Return the bytes of a code, and the bit behind its end symbol."""
+    zeros, ones, root = tree()
+    node, out = root, bytearray()
+    for bit in range(8 * len(code)):
+        node = ones[node] if code[bit // 8] >> bit % 8 & 1 else zeros[node]
+        if node == 256:
+            return bytes(out), bit + 1
+        if node < 256:
+            out.append(node)
+            node = root
+    return bytes(out), None

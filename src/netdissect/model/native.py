@@ -6,8 +6,8 @@ It calls itself young, so this is the only module that names it.
 
 from __future__ import annotations
 
-from librt.strings import BytesWriter, read_i64_be, read_i64_le
+from librt.strings import BytesWriter, read_i64_be, read_i64_le, write_i64_le
 from librt.vecs import append, vec
 from mypy_extensions import i64
 
-__all__ = ["BytesWriter", "append", "i64", "read_i64_be", "read_i64_le", "vec"]
+__all__ = ["BytesWriter", "append", "i64", "read_i64_be", "read_i64_le", "vec", "write_i64_le"]

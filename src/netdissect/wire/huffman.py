@@ -1,8 +1,8 @@
 """The Huffman code of Teeworlds: one fixed tree for all versions and both directions.
 
-Decoding runs a state machine over whole bytes: a state is an inner node of the tree, and each of
-its 256 entries says which bytes a coded byte completes and which node it leads to. The tables are
-built on first use.
+Decoding asks a table what the next bits stand for, up to six bytes at a time. It is built on first
+use, and small enough for a processor's first cache: tables of states, a megabyte and more, wait for
+memory.
 
 No compiled implementation is used: the packages that exist either ship no Linux wheel or do not
 give the same bytes (`bench/huffman.py` measures this one).
@@ -12,10 +12,11 @@ Source: docs/protocols/teeworlds.md; Teeworlds `CHuffman`, src/engine/shared/huf
 
 from __future__ import annotations
 
+from bisect import insort
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from netdissect.model.native import BytesWriter, i64
+from netdissect.model.native import BytesWriter, i64, read_i64_le, vec, write_i64_le
 
 __all__ = ["HuffmanError", "bit_lengths", "compress", "decompress", "inspect", "tree"]
 
@@ -42,13 +43,16 @@ symbol has frequency 1.
 """
 # fmt: on
 
-_BLOCK: Final = 128
-"""Coded bytes between two looks at the limit."""
-
-_Row = list[Any]
-"""256 entries of one state."""
-_Entry = tuple[bytes, list[Any]]
-"""(Bytes completed, next row)."""
+_WINDOW_BITS: Final = 12
+_WINDOWS: Final = 1 << 12
+_BEHIND: Final = 1 << 3
+"""The longest code, that of the end symbol among them, has 15 bits."""
+_MOST: Final = 6
+"""Bytes in an entry."""
+_USED: Final = 15
+_ENDS: Final = 1 << 7
+_PADDING: Final = bytes(8)
+"""A word is read at the last byte too."""
 
 
 class HuffmanError(ValueError):
@@ -64,6 +68,10 @@ class HuffmanError(ValueError):
         self.decoded = decoded
 
 
+def _falling(node: tuple[int, int]) -> int:
+    return -node[0]
+
+
 @cache
 def tree() -> tuple[list[int], list[int], int]:
     """Return (child 0, child 1, root) of the tree; numbers up to 256 are symbols, others nodes.
@@ -73,12 +81,12 @@ def tree() -> tuple[list[int], list[int], int]:
     """
     zeros, ones = [-1] * (_EOF + 1), [-1] * (_EOF + 1)
     nodes = [(frequency, symbol) for symbol, frequency in enumerate((*_FREQUENCIES, 1))]
+    nodes.sort(key=_falling)
     while len(nodes) > 1:
-        nodes.sort(key=lambda node: -node[0])
         last, second = nodes.pop(), nodes.pop()
         zeros.append(last[1])
         ones.append(second[1])
-        nodes.append((last[0] + second[0], len(zeros) - 1))
+        insort(nodes, (last[0] + second[0], len(zeros) - 1), key=_falling)
     return zeros, ones, nodes[0][1]
 
 
@@ -98,46 +106,53 @@ def _codes() -> tuple[tuple[int, int], ...]:
     return tuple(codes)
 
 
-@cache
-def _machine() -> tuple[_Row, _Row]:
-    """Return (row of the root, row after the end symbol). The latter swallows whatever follows."""
-    zeros, ones, root = tree()
-    ended: _Row = []
-    ended.extend([(b"", ended)] * 256)
-    inner = range(_EOF + 1, len(zeros))
-    rows: list[_Row] = [[None] * 256 for _ in range(len(zeros))]
-    # Half a byte at a time: 16 steps a node, then two halves give the 256 entries.
-    halves: list[list[tuple[bytes, int]]] = [[]] * len(zeros)
-    for node in inner:
-        halves[node] = [_walk(node, nibble, zeros, ones, root) for nibble in range(16)]
-    for node in inner:
-        row = rows[node]
-        for low in range(16):
-            first, middle = halves[node][low]
-            octet = low
-            if middle == _EOF:
-                row[low::16] = [(first, ended)] * 16
+class _Tables:
+    """What the next bits of the code stand for, asked `_WINDOW_BITS` at a time.
+
+    An entry holds the bits used (4 bits), the bytes they stand for (3 bits: how many), whether they
+    are the end symbol, and from bit 8 the bytes. Without either the code is longer than a window:
+    from bit 8 stands its row in `longer`, which the bits behind the window choose an entry of.
+    """
+
+    def __init__(self) -> None:
+        codes = _codes()
+        single: list[tuple[int, int]] = [(0, 0)] * _WINDOWS
+        rows: dict[int, int] = {}
+        """Row of the codes that begin with so many bits."""
+        longer: list[int] = []
+        for symbol, (bits, count) in enumerate(codes):
+            if count <= _WINDOW_BITS:
+                for window in range(bits, _WINDOWS, 1 << count):
+                    single[window] = symbol, count
                 continue
-            for second, after in halves[middle]:
-                part = first + second if first and second else first or second
-                row[octet] = (part, ended if after == _EOF else rows[after])
-                octet += 16
-    return rows[root], ended
+            row = rows.setdefault(bits & _WINDOWS - 1, len(rows) * _BEHIND)
+            if row == len(longer):
+                longer.extend([0] * _BEHIND)
+            entry = count | _ENDS if symbol == _EOF else count | 1 << 4 | symbol << 8
+            for place in range(bits >> _WINDOW_BITS, _BEHIND, 1 << count - _WINDOW_BITS):
+                longer[row + place] = entry
+        windows = [0] * _WINDOWS
+        for window in range(_WINDOWS):
+            if window in rows:
+                windows[window] = rows[window] << 8
+                continue
+            used = many = found = 0
+            while many < _MOST:
+                symbol, count = single[window >> used]
+                if count == 0 or used + count > _WINDOW_BITS:
+                    break
+                found |= symbol << 8 * many
+                used += count
+                many += 1
+            windows[window] = used | many << 4 | found << 8
+        self.windows: vec[i64] = vec[i64](windows)
+        self.longer: vec[i64] = vec[i64](longer)
 
 
-def _walk(
-    node: int, nibble: int, zeros: list[int], ones: list[int], root: int
-) -> tuple[bytes, int]:
-    """Return (bytes completed, node reached) by four bits; `_EOF` after the end symbol."""
-    out = bytearray()
-    for bit in range(4):
-        node = ones[node] if nibble >> bit & 1 else zeros[node]
-        if node == _EOF:
-            return bytes(out), _EOF
-        if node < _EOF:
-            out.append(node)
-            node = root
-    return bytes(out), node
+@cache
+def _tables() -> _Tables:
+    """Return the tables, made when they are first asked for."""
+    return _Tables()
 
 
 @cache
@@ -149,29 +164,54 @@ def bit_lengths() -> tuple[int, ...]:
 def decompress(data: bytes, limit: int) -> bytes:
     """Return the bytes that `data` stands for.
 
-    Decoding stops at most `_BLOCK` coded bytes after the limit is passed, whatever `data` holds.
+    Decoding stops as soon as the limit is passed, whatever `data` holds.
 
     Raises:
         HuffmanError: no end symbol, or more than `limit` bytes.
 
     """
-    row, ended = _machine()
+    tables = _tables()
+    windows, longer = tables.windows, tables.longer
+    # No code is longer than two bytes: what is behind stands for bytes beyond the limit.
+    padded = data[: 2 * (limit + _BEHIND)] + _PADDING
     out = BytesWriter()
-    start: i64 = 0
-    end: i64 = len(data)
-    while start < end:
-        stop = min(start + _BLOCK, end)
-        for place in range(start, stop):
-            entry: _Entry = row[data[place]]
-            part, row = entry
-            out.write(part)
-        start = stop
-        if len(out) > limit:
-            decoded = out.getvalue()[:limit]
-            raise HuffmanError(f"more than the limit of {limit} bytes", decoded)
-    if row is not ended:
-        raise HuffmanError("the end symbol is missing", out.getvalue())
-    return out.getvalue()
+    most: i64 = limit
+    bits: i64 = 8 * len(data)
+    at: i64 = 0
+    size: i64 = 0
+    entry: i64 = 0
+    while size <= most:
+        word: i64 = read_i64_le(padded, at >> 3) >> (at & 7)
+        entry = windows[word & _WINDOWS - 1]
+        if not entry & _USED:
+            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
+        at += entry & _USED
+        if at > bits or entry & _ENDS:
+            break
+        write_i64_le(out, entry >> 8)
+        size += entry >> 4 & 7
+        out.truncate(size)
+    decoded = out.getvalue()
+    if at > bits:
+        decoded += _rest(data, int(at - (entry & _USED)))
+    if len(decoded) > limit:
+        raise HuffmanError(f"more than the limit of {limit} bytes", decoded[:limit])
+    if at > bits or not entry & _ENDS:
+        raise HuffmanError("the end symbol is missing", decoded)
+    return decoded
+
+
+def _rest(data: bytes, at: int) -> bytes:
+    """Return the bytes of the whole codes from a bit on, less than a window before the end."""
+    zeros, ones, root = tree()
+    node = root
+    out = bytearray()
+    for position in range(at, 8 * len(data)):
+        node = ones[node] if data[position >> 3] >> (position & 7) & 1 else zeros[node]
+        if node < _EOF:
+            out.append(node)
+            node = root
+    return bytes(out)
 
 
 def inspect(data: bytes) -> int | None:
@@ -179,28 +219,27 @@ def inspect(data: bytes) -> int | None:
 
     None without an end symbol. Real encoders write at most one byte more.
     """
-    row, ended = _machine()
-    end: i64 = len(data)
-    for place in range(end):
-        entry: _Entry = row[data[place]]
-        row = entry[1]
-        if row is ended:
-            return int(place) + 1
-    return None
+    end = eof_bit(data)
+    return None if end is None else (end + 7) // 8
 
 
 def eof_bit(data: bytes) -> int | None:
     """Return the position of the bit after the end symbol, None without one."""
-    zeros, ones, root = tree()
-    node = root
-    number = int.from_bytes(data, "little")
-    for position in range(8 * len(data)):
-        node = ones[node] if number >> position & 1 else zeros[node]
-        if node == _EOF:
-            return position + 1
-        if node < _EOF:
-            node = root
-    return None
+    tables = _tables()
+    windows, longer = tables.windows, tables.longer
+    padded = data + _PADDING
+    bits: i64 = 8 * len(data)
+    at: i64 = 0
+    while True:
+        word: i64 = read_i64_le(padded, at >> 3) >> (at & 7)
+        entry: i64 = windows[word & _WINDOWS - 1]
+        if not entry & _USED:
+            entry = longer[(entry >> 8) + (word >> _WINDOW_BITS & _BEHIND - 1)]
+        at += entry & _USED
+        if at > bits:
+            return None
+        if entry & _ENDS:
+            return int(at)
 
 
 def compress(data: bytes) -> bytes:
