@@ -25,10 +25,10 @@ PROGRAMS: dict[str, tuple[str, str | None, str | None, str | None, str]] = {
     "riptide-tcp": ("riptide", "riptide-2.2", "tcp", "tcp_2.2.1_clean", ""),
     "knet": ("knet", "knet-2.x", "udp", "udp_clean_session", ""),
     "eoudp": ("eoudp", "exodia-late", None, "late_clean", ""),
-    "netplay": ("netplay", "netplay-text", None, None, ""),
-    "netplay-bin1": ("netplay", "netplay-bin1", None, None, ""),
-    "netplay-bin2": ("netplay", "netplay-bin2", None, None, ""),
-    "netplay-bin3": ("netplay", "netplay-bin3", None, None, ""),
+    "netplay": ("netplay", "netplay-text", None, "text_example_chat", ""),
+    "netplay-bin1": ("netplay", "netplay-bin1", None, "bin1_example_chat", ""),
+    "netplay-bin2": ("netplay", "netplay-bin2", None, "bin2_example_chat", ""),
+    "netplay-bin3": ("netplay", "netplay-bin3", None, "bin3_example_chat", ""),
 }  # fmt: skip
 """Name -> (protocol, dialect, transport, capture, command of a package)."""
 ACCEPTED, HELD_SECONDS = 0.98, 30.0

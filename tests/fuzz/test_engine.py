@@ -363,6 +363,43 @@ def test_a_server_that_accepts_nobody_has_failed(
     assert finding.verdict.kind == "no-answer"
 
 
+HANGS = """
+import sys, time
+from netdissect.fuzz.servers import make_server, open_listener, serve
+from netdissect.fuzz.servers.base import PlantedBugError
+server = make_server("netplay", "netplay-bin1", frozenset({"decompression"}))
+read = server.read
+def hang(peer):
+    try:
+        return read(peer)
+    except PlantedBugError:
+        time.sleep(60 if server.delivered > 100 else 0)
+        return []
+server.read = hang
+serve(server, open_listener(server, int(sys.argv[1])))
+"""
+
+
+@pytest.mark.slow
+def test_a_server_that_sends_back_and_stands_still_has_failed(tmp_path: Path) -> None:
+    """The system accepts connections for a Netplay server that hangs; what always came back shows
+    it, in a replay too.
+    """
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    target = free_target(socket.SOCK_STREAM)
+    monitors = [f"exec:{sys.executable} {script} {target.port}"]
+    report = fuzz_target(
+        "netplay", target, tmp_path / "run", cases=600, rate=0, failures=1, answer_seconds=0.3,
+        captures=[CAPTURES / "netplay" / "bin1_types.pcap"], monitors=monitors,
+    )  # fmt: skip
+    (finding,) = report.findings.values()
+    assert finding.verdict.kind == "no-answer"
+    verdict, _sent = replay_failure(load_failure(finding.folder), target, monitors=monitors)
+    assert verdict is not None
+    assert verdict.kind == "no-answer"
+
+
 def test_a_full_server_refuses_and_has_not_failed(tmp_path: Path) -> None:
     """Riptide says so with Reject: the run waits until there is room again."""
     with running("riptide") as (target, server):

@@ -31,6 +31,8 @@ KNOWN_LIMIT = 4_000_000
 WAITING_LIMIT = 64
 """Cases that wait for a session of their own: a target that opens sessions slowly gets fewer of
 them, and the others do not wait."""
+_IDLE_SECONDS = 1.0
+"""Time without a case after which the target is looked at: it may be gone, and let nobody in."""
 _GRACE_SECONDS = 0.5
 """Time after the end of a run, beside that of one answer, in which what was sent last is judged."""
 STEP_LIMIT = 12_000
@@ -118,6 +120,7 @@ class Engine:
         self._waiting: deque[Case] = deque()
         self._fragile_until = 0
         self._end = math.inf
+        self._sent_at = 0.0
         self._pacer = Pacer(plan.rate, time.monotonic())
         self.report = report
         """The account so far."""
@@ -128,7 +131,7 @@ class Engine:
         Raises:
             UsageError: the target does not let even the first session in.
         """
-        started = time.monotonic()
+        started = self._sent_at = time.monotonic()
         if self._plan.seconds is not None:
             self._end = started + self._plan.seconds
         try:
@@ -172,12 +175,20 @@ class Engine:
                 self.report.ended = f"nothing new in {REPEAT_LIMIT} cases"
                 return
             if not self._perform(case):
+                self._idle(case.number)
                 continue
+            self._sent_at = time.monotonic()
             self.report.cases += 1
             self._now_and_then(case.number)
             if len(self.report.findings) >= self._plan.failures:
                 self.report.ended = "as many kinds of failure as asked for"
                 return
+
+    def _idle(self, number: int) -> None:
+        """Look at the target where all cases wait for sessions, and none comes."""
+        if time.monotonic() - self._sent_at >= _IDLE_SECONDS:
+            self._look(number)
+            self._sent_at = time.monotonic()
 
     def _time_over(self) -> None:
         """Judge what was sent last."""
@@ -351,6 +362,7 @@ class Engine:
         latest = {each.session for each in list(self._steps)[-_SUSPECT_STEPS:]}
         steps = [each for each in self._steps if each.session in latest]
         facts = {**self._plan.facts, "case": number, "target": str(self._watch.target)}
+        facts["learnt"] = {name: value.hex() for name, value in self._watch.learnt.items()}
         folder = self._store.write_failure(
             verdict,
             facts,

@@ -352,6 +352,8 @@ def _watching(failure: Failure, target: Target, monitors: Sequence[str]) -> Iter
         raise UsageError(f"{failure.folder}: {facts['protocol']} has no state {quoted(unknown[0])}")
     with TemporaryDirectory(prefix="netdissect-") as folder:
         watch = Watch(driver, dialect, target, parse_monitors(monitors, Path(folder)))
+        learnt = failure.facts.get("learnt", {})
+        watch.learnt.update({name: bytes.fromhex(value) for name, value in learnt.items()})
         try:
             yield watch
         finally:

@@ -20,7 +20,7 @@ from netdissect.fuzz.watch import Watch
 __all__ = ["Sessions"]
 
 _DRAIN_SECONDS = 0.2
-"""Time that a target has to acknowledge what was sent last in the held session."""
+"""Time at least that a target has to acknowledge what was sent last in the held session."""
 _LINGER_SECONDS = 0.05
 """Time that a target has to answer the case of a session that is then left."""
 _PART_SECONDS = 0.5
@@ -164,7 +164,7 @@ class Sessions:
             return
         self.note_time()
         session, self.held = self.held, None
-        session.drain(_DRAIN_SECONDS)
+        session.drain(self._patience(_DRAIN_SECONDS))
         self._part(session)
 
     def note_time(self) -> None:

@@ -290,7 +290,7 @@ def load_failure(folder: Path) -> Failure:
             raise ValueError(f"steps.jsonl has more than {MAX_STEPS:,} lines")  # noqa: TRY301 - told below
         with _within("failure.json"):
             facts = object_of(json.loads(content))
-            facts = {**facts, **_texts(facts)}
+            facts = {**facts, **_texts(facts), "learnt": _learnt(facts)}
         steps = []
         for number, line in enumerate(lines, start=1):
             with _within(f"steps.jsonl, line {number:,}"):
@@ -315,6 +315,12 @@ def _texts(facts: Mapping[str, Any]) -> dict[str, str | None]:
     found = {name: value_of(facts, name, "") for name in ("protocol", "dialect")}
     transport = None if facts.get("transport") is None else value_of(facts, "transport", str)
     return {**found, "kind": value_of(facts, "kind", str), "transport": transport}
+
+
+def _learnt(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what sessions had learnt of the target, as hexadecimal digits."""
+    given = object_of(facts.get("learnt", {}))
+    return {name: bytes.fromhex(value_of(given, name, str)).hex() for name in given}
 
 
 def _number(value: Any) -> int:

@@ -63,6 +63,8 @@ class Watch:
     """The last connection was neither accepted nor refused: nobody takes those that wait."""
     end: float = math.inf
     """Monotonic time after which nothing is waited for any more: the run is over."""
+    learnt: dict[str, bytes] = field(default_factory=dict)
+    """What the sessions have learnt of the target."""
 
     def __post_init__(self) -> None:
         self.monitors.attach(self)
@@ -129,6 +131,7 @@ class Watch:
         session.meanwhile = self.meanwhile
         session.notice = self.notice
         session.timed = self._timed
+        session.learnt = self.learnt
         return session
 
     def _timed(self, seconds: float) -> None:

@@ -85,8 +85,10 @@ class Driver(ABC):
         """Called with what the target does for the first time in this session."""
         self.timed: Callable[[float], None] = lambda _seconds: None
         """Called with the time that the target took to answer a question."""
-        self._pending: dict[Key, tuple[str, int]] = {}
-        self._signs = 0
+        self.learnt: dict[str, bytes] = {}
+        """What the sessions of one run have learnt of the target; they share it."""
+        self._pending: dict[Key, tuple[str, float]] = {}
+        self._sign_at = float("-inf")
         self._asked: tuple[float, int] | None = None
         self._owed = False
         self._mutant_at: float | None = None
@@ -213,7 +215,8 @@ class Driver(ABC):
         before, self._latest = self.state, ""
         now = self.clock()
         self.handle(octets, now)
-        self._signs += self.is_open
+        if self.is_open:
+            self._sign_at = now
         if self.state != before:
             self._moved(before, self._latest)
         if self._owed and self._asked is not None and self.proofs() > self._asked[1]:
@@ -242,7 +245,7 @@ class Driver(ABC):
             self._pending.pop(key, None)
             while len(self._pending) >= _PENDING_LIMIT:
                 self._pending.pop(next(iter(self._pending)))
-            self._pending[key] = (kind, self._signs)
+            self._pending[key] = (kind, self.clock())
         self.link.send(octets, note)
 
     def acknowledged(self, key: Key) -> None:
@@ -257,7 +260,7 @@ class Driver(ABC):
 
     def forget_mutant(self, key: Key) -> bool:
         """Wait for a mutant no longer: something else goes out under its number."""
-        if self._pending.get(key, ("", 0))[0] != "mutant":
+        if self._pending.get(key, ("", 0.0))[0] != "mutant":
             return False
         del self._pending[key]
         return True
@@ -265,9 +268,11 @@ class Driver(ABC):
     def undecided(self) -> int:
         """Return how many controls wait for an acknowledgement although the target has given no
         sign of life in this session since they were sent: it was over, which says nothing of them.
+        A sign so soon after one may be an answer to what went before it.
         """
         return sum(
-            kind == "control" and signs == self._signs for kind, signs in self._pending.values()
+            kind == "control" and self._sign_at < sent + self.quick_seconds
+            for kind, sent in self._pending.values()
         )
 
     def answered(self, type_name: str) -> None:

@@ -1,6 +1,8 @@
 """A Netplay client of any dialect: a TCP connection and whole frames. The protocol has no handshake
 of its own, no acknowledgement and no answer to anything, so a session is alive while the server
-keeps it open.
+keeps it open. A server that sends messages of a type back to whom they came from, as many that send
+on to all do, has accepted those that come back; and where one came back first thing in a session,
+it is what a living server is asked.
 
 Source: docs/protocols/netplay.md sections 1, 2, 5 and 7.
 """
@@ -28,6 +30,14 @@ _ZLIB_EMPTY = bytes.fromhex("789c030000000001")
 _BUFFER_LIMIT = 1 << 17
 _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
 _DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
+_UNRETURNED_LIMIT = 1024
+"""Sent messages at most of which it is remembered that they may come back."""
+_QUESTION, _SURE, _MISSED = "question", "sure", "missed"
+"""What runs learn: a message that came back, empty once it is given up; the same once a session
+that began with it got it back; a byte for each session that did not."""
+_QUESTION_LIMIT = 256
+_QUESTION_SECONDS = 0.5
+_QUESTIONS = 3
 _REPEATS = (4, 260, 600)
 """Repeated runs of 258 bytes: about 1 KiB, 64 KiB and 150 KiB from little."""
 
@@ -119,67 +129,135 @@ def lines(stream: bytes) -> Iterable[bytes]:
 
 
 class NetplayDriver(Driver):
-    """One connection. Frames of the server are only counted."""
+    """One connection. Frames of the server are counted, and compared with what was sent."""
 
     protocol = "netplay"
     transport = "tcp"
     dialects = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
-    traits = Traits(lies=(_bad_zlib,))
+    traits = Traits(controls=frozenset({"*"}), lies=(_bad_zlib,))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._buffer = b""
         self._out_of_step = False
+        self._unreturned: dict[int, bytes] = {}
+        self._serial = 0
+        self._returned: set[str] = set()
+        self._asked_under: set[int] = set()
+        self._echoes = 0
+        self._began = 0.0
 
     def begin(self) -> None:
-        """Do nothing: the TCP connection is all."""
-        self.state = CONNECTED
+        """Ask what a living server sends back, where one of this run is known to; else the TCP
+        connection is all.
+        """
+        self._began = self.clock()
+        if not self.learnt.get(_QUESTION):
+            self.state = CONNECTED
+            return
+        self.probe(self._began)
 
     def ends(self, octets: bytes) -> bool:
         """Return whether the server would wait for bytes that do not come, or leave."""
         return sum(map(len, self.split(octets, self.dialect))) != len(octets)
 
     def handle(self, data: bytes, now: float) -> None:
-        """Count the server's messages."""
+        """Count the server's messages, and note those of ours that it has sent back."""
         del now
         self._buffer = (self._buffer + data)[-_BUFFER_LIMIT:]
         whole = list(self.split(self._buffer, self.dialect))
         self._buffer = self._buffer[sum(map(len, whole)) :]
         for message in whole:
-            if self.dialect == "netplay-text":
-                self.answered(message.partition(b"\n")[0].decode("utf-8", "replace")[:40])
-            else:
-                frame = joined(message) if self.dialect == "netplay-bin3" else message
-                self.answered(str(int.from_bytes(frame[3:HEAD], "big")))
+            name = self._name(message)
+            self.answered(name)
+            sent = next((key for key, ours in self._unreturned.items() if ours == message), None)
+            if sent is None:
+                continue
+            del self._unreturned[sent]
+            self._returned.add(name)
+            self.acknowledged(sent)
+            if len(message) <= _QUESTION_LIMIT:
+                self.learnt.setdefault(_QUESTION, message)
+            if sent in self._asked_under:
+                self._asked_under.remove(sent)
+                self._echoes += 1
+                if self.state != CONNECTED:
+                    self.learnt[_SURE] = message
+                    self.state = CONNECTED
+
+    def _name(self, message: bytes) -> str:
+        if self.dialect == "netplay-text":
+            return message.partition(b"\n")[0].decode("utf-8", "replace")[:40]
+        frame = joined(message) if self.dialect == "netplay-bin3" else message
+        return str(int.from_bytes(frame[3:HEAD], "big"))
 
     def tick(self, now: float) -> None:
-        """Leave a stream in which the server waits for bytes that will not come."""
-        del now
+        """Leave a stream in which the server waits for bytes that will not come; give a question up
+        that never came back first thing in a session.
+        """
         if self._out_of_step:
             self.end("out of step")
+        late = now >= self._began + _QUESTION_SECONDS
+        if self.state != CONNECTED and self.is_open and late and not self._is_sure:
+            self.state = CONNECTED
+            self.learnt[_MISSED] = self.learnt.get(_MISSED, b"") + b"?"
+            if len(self.learnt[_MISSED]) >= _QUESTIONS:
+                self.learnt[_QUESTION] = b""
+
+    @property
+    def _is_sure(self) -> bool:
+        return _SURE in self.learnt
 
     def probe(self, now: float) -> None:
-        """Do nothing: there is no question that every server answers."""
+        """Send what came back before; nothing where nothing did."""
+        del now
+        question = self.learnt.get(_QUESTION)
+        if question and not self._out_of_step:
+            self._asked_under.add(self._remember(question))
+            for part in self._parts(question):
+                self.link.send(part)
+
+    def proofs(self) -> int:
+        """Return how many questions came back."""
+        return self._echoes
 
     def alive(self, timeout: float, *, certain: bool = False) -> bool:
-        """Return whether the server still keeps the connection open.
+        """Return whether the server sends a question back; whether it still keeps the connection
+        open where no such question is known.
 
         Args:
-            timeout: seconds in which it may still close it, at most the usual ones.
+            timeout: seconds in which it may still do so, at most the usual ones to close it.
             certain: wait for that; else look once.
         """
+        if self._is_sure:
+            return super().alive(timeout, certain=certain)
         self.until(lambda: False, min(timeout, self.quick_seconds) if certain else 0.0)
         return self.is_open
 
     def silence(self, now: float) -> float:
-        """Return 0: the server owes no answer to anything."""
-        del now
-        return 0.0
+        """Return for how long a question has not come back, 0 where the server owes no answer."""
+        return super().silence(now) if self._is_sure else 0.0
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
-        """Return the bytes: the protocol has no live values."""
-        self._out_of_step |= self.ends(step.octets)
-        return step.octets, None
+        """Return the bytes: the protocol has no live values. What is of a type that the server has
+        sent back in this session is expected to come back.
+        """
+        octets = step.octets
+        self._out_of_step |= self.ends(octets)
+        if list(self.split(octets, self.dialect)) != [octets]:
+            return octets, None
+        serial = self._remember(octets)
+        return octets, serial if self._name(octets) in self._returned else None
+
+    def _remember(self, message: bytes) -> int:
+        """Return the number under which a message waits to come back."""
+        self._serial += 1
+        if len(self._unreturned) >= _UNRETURNED_LIMIT:
+            oldest = next(iter(self._unreturned))
+            del self._unreturned[oldest]
+            self._asked_under.discard(oldest)
+        self._unreturned[self._serial] = message
+        return self._serial
 
     def leave(self) -> None:
         """Do nothing: closing the socket is the way to leave."""
@@ -195,11 +273,16 @@ class NetplayDriver(Driver):
         """Send a message; each chunk of bin3 by itself, because its receiver takes what one read
         returns for one chunk.
         """
+        *first, last = self._parts(octets)
+        for part in first:
+            super().send(part, None, kind, note)
+        super().send(last, key, kind, note)
+
+    def _parts(self, message: bytes) -> list[bytes]:
         if self.dialect != "netplay-bin3":
-            super().send(octets, key, kind, note)
-            return
-        for start, end, _position, _need in chunk_spans(octets):
-            super().send(octets[start:end], key, kind, note)
+            return [message]
+        spans = chunk_spans(message)
+        return [message[start:end] for start, end, _position, _need in spans] or [message]
 
 
 _SPLITTERS = {"netplay-text": lines, "netplay-bin3": chunked}
