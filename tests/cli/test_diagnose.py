@@ -49,6 +49,17 @@ def test_what_is_no_limit_is_refused(text: str) -> None:
     assert run("diagnose", LOSSY, "--fail-on", text).exit_code == 2
 
 
+@pytest.mark.parametrize("name", ["eoudp/mid_clean", "riptide/udp_2.0.0_noserver"])
+def test_nobody_is_not_named_as_the_one_who_ended_it(name: str) -> None:
+    """Such connections were "open by nobody"."""
+    path = str(CAPTURES / f"{name}.pcap")
+    (found, *_) = objects("diagnose", path)
+    assert found["ended"]["by"] == "nobody"
+    text = run("diagnose", path).stdout
+    assert f"{found['ended']['how']} (" in text
+    assert "nobody" not in text
+
+
 def test_what_cannot_be_told_is_beyond_no_limit() -> None:
     (found,) = objects("diagnose", DARK)
     assert found["loss"]["c2s"]["basis"] == "unknown"

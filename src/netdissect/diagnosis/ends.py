@@ -64,7 +64,11 @@ def _unsaid(report: ConnectionReport, sign: Parting | None) -> _End:
 
 
 def _goodbye_may_be_lost(report: ConnectionReport) -> bool:
-    """Return whether what the far side sends is lost now and then on its way to the capture."""
+    """Return whether what the far side sends is lost now and then on its way to the capture, or is
+    not in it at all.
+    """
+    if report.misses_frames and not all(report.datagrams):
+        return True
     far = {"client": 1, "server": 0}.get(report.vantage)
     return any(
         space.retransmissions or space.never_seen
@@ -121,6 +125,10 @@ def _unopened(report: ConnectionReport) -> _End:
     """Return how what never became open ended."""
     if report.handshake == "unanswered" and not all(report.datagrams):
         return "nobody", "never-answered", None, None, report.last_time_ns
-    if report.handshake == "not_seen" and not any(space.units for space in report.spaces):
+    if (
+        report.handshake == "not_seen"
+        and not report.misses_frames
+        and not any(space.units for space in report.spaces)
+    ):
         return "nobody", "info-only", None, None, None
     return None, "unknown", None, None, None

@@ -81,7 +81,7 @@ def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
         because=because,
         lasted=_seconds(report.last_time_ns - report.first_time_ns),
         server=report.server,
-        lossy="" if ending.by else " (a goodbye may have been lost on its way here)",
+        lossy="" if ending.by else _unheard_goodbye(report),
         silent=(
             f"The {ending.by} began anew at the same endpoints without a word"
             if ending.by
@@ -90,6 +90,14 @@ def _ended(report: ConnectionReport, ending: Ending, cause: Cause) -> str:
         quiet=f": {_spell(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )
+
+
+def _unheard_goodbye(report: ConnectionReport) -> str:
+    """Return why nobody can tell that a connection is still open."""
+    if all(report.datagrams):
+        return " (a goodbye may have been lost on its way here)"
+    side = SIDES[1 if report.datagrams[0] else 0]
+    return f" (what the {side} sent is not in it)"
 
 
 def _spell(report: ConnectionReport, cause: Cause) -> str:

@@ -79,7 +79,7 @@ def _facts(
     report: ConnectionReport, found: Diagnosis, clock: Clock, file: str
 ) -> Iterator[tuple[str, str]]:
     ending = found.ending
-    by = f" by {ending.by}" if ending.by else ""
+    by = f" by {ending.by}" if ending.by not in (None, "nobody") else ""
     yield "ended", f"{ending.how}{by} ({ending.confidence})"
     yield "cause", _cause(found.cause, clock)
     yield "loss", "; ".join(_loss(way, part) for way, part in enumerate(found.loss))

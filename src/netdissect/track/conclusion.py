@@ -128,7 +128,7 @@ def _look_for_leaks(connection: Connection) -> bool:
     known = connection.findings.misses
     for lane in connection.lanes:
         if _is_unheard(connection, lane.direction) and (
-            _goes_on(connection, lane) or (not lane.direction and _serves(connection))
+            _goes_on(connection, lane) or _speaks_to(connection, lane.direction)
         ):
             connection.findings.misses = True
     for space in _spaces(connection):
@@ -146,11 +146,14 @@ def _is_unheard(connection: Connection, side: int) -> bool:
     )
 
 
-def _serves(connection: Connection) -> bool:
-    """Return whether the server, heard alone, speaks to a client that must have asked it: what does
-    no more than begin may answer a broadcast, which went to another address.
+def _speaks_to(connection: Connection, side: int) -> bool:
+    """Return whether the other side, heard alone, says what it only says to one that is there. A
+    server that does no more than begin may answer a broadcast, which went to another address.
     """
-    return connection.roles_from in _SHOWN and connection.machine.handshake != "unanswered"
+    handshake = connection.machine.handshake
+    if side:
+        return handshake == "accepted"
+    return connection.roles_from in _SHOWN and handshake != "unanswered"
 
 
 def _goes_on(connection: Connection, lane: Lane) -> bool:

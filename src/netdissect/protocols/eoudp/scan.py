@@ -50,9 +50,10 @@ _REJECT: Final = 0x03
 _COMPONENT: Final = 0x0C
 _CONNECT: Final = 0x81
 _DISCONNECT: Final = 0x82
+_EVENT: Final = 0x8B
 _IMPORTANT_EVENT: Final = 0x10
 _PAIR: Final = 8
-_USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, 0x8B: 5}
+_USUAL_SIZES: Final = {_PACKET_INFO: 8, _ACKNOWLEDGE: 8, _EVENT: 5}
 """Legal content sizes of the commonest commands, to spare them the full check."""
 _LOST: Final = b""
 """Stands for the first message of an epoch where that is not in the capture."""
@@ -279,13 +280,20 @@ def _packet_info(
 
 
 def _informed(events: list[Event], direction: int, hints: Hints) -> Hints | None:
-    """Take a PACKET_INFO: a client that asked sends none before it was accepted, whether or not the
-    capture has that.
+    """Take a PACKET_INFO or a key: a client that asked sends none before it was accepted, whether
+    or not the capture has that.
     """
     if direction or hints.extra.accepted or not hints.extra.connect:
         return None
     events.append((Ev.STATE, "informs", None))
     return Hints(hints.dialects, hints.extra._replace(accepted=True))
+
+
+def _key(
+    events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
+) -> Hints | None:
+    del payload, start
+    return _informed(events, direction, hints)
 
 
 def _acknowledge(
@@ -390,7 +398,7 @@ def _disconnect(
     events: list[Event], payload: bytes, start: int, direction: int, hints: Hints
 ) -> Hints | None:
     if len(payload) > start and hints.dialects[direction].startswith("exodia-early"):
-        return None  # the key event of v1.0
+        return _informed(events, direction, hints)  # the key event of v1.0
     _stamped(events, payload, hints, direction)
     events.append((Ev.STATE, "disconnect", "DISCONNECT"))
     if direction:
@@ -407,6 +415,7 @@ _HANDLERS: Final[dict[int, Scanner]] = {
     _REJECT: _reject,
     _CONNECT: _connect,
     _DISCONNECT: _disconnect,
+    _EVENT: _key,
 }
 """Command -> what it says beyond its own number."""
 

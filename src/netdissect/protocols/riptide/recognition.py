@@ -6,7 +6,7 @@ hypothesis with the most evidence wins, a message that no release would send end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
@@ -72,6 +72,13 @@ _NIBBLE: Final = 16
 _TELLING: Final = 2
 """Numbers from which on such a coincidence counts."""
 
+_FIRST: Final = (1, 2)
+"""Numbers of a Welcome: the first one, or the next where its sender counts others before it."""
+_BEFORE_ACK: Final = frozenset({"Connect", "Welcome", "ClientConnected"})
+"""What a server sends before its first Ack."""
+_BEGINNING: Final = frozenset({"Connect", "Welcome", "Reject"})
+"""What may follow the Disconnect of a side."""
+
 _NUMBERED: Final = frozenset(
     {"Reliable", "Welcome", "ClientConnected", "ClientDisconnected", "Ack", "Notify", "Heartbeat"}
 )
@@ -128,7 +135,32 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     if not final and len({side for side, _, _ in sample}) == 1:
         return None  # All that convinces early needs both sides.
     best: Claim | None = None
+    most = (0, 0)
     doubt = False
+    for packing, claim, read_whole in _hypotheses(sample, transport, final=final):
+        weight = claim.score, read_whole
+        if best is None or weight > most:
+            best, most, doubt = claim, weight, False
+        elif weight < most:
+            continue
+        elif claim.dialects == best.dialects:
+            # As likely the other way round: a heartbeat or an end may still show who is who.
+            # Of a stream a weaker claim could come before.
+            best = replace(best, client=None, waits=transport == "udp" and not final)
+        elif {packing, best.dialects[0]} == _BYTES:
+            doubt = True
+    if best is not None and doubt:
+        # Nothing that the two number differently has come.
+        return replace(best, waits=not final, dialects=(UNDECIDED_BYTES, UNDECIDED_BYTES))
+    return best
+
+
+def _hypotheses(
+    sample: Sequence[Sample], transport: str, *, final: bool
+) -> Iterator[tuple[str, Claim, int]]:
+    """Yield what each packing makes of a flow in both roles: the packing, the claim, and how many
+    messages it can read.
+    """
     thorough = final or len(sample) in _EARLY or not len(sample) % _THOROUGH
     for packing in (UNDECIDED, BYTES_20, BYTES_21DEV):
         framed = (
@@ -139,22 +171,10 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
         if not framed:
             continue
         for client in (0, 1):
-            claim = _judge(framed, packing, client, transport, final=final)
-            if claim is None:
-                continue
-            if best is None or claim.score > best.score:
-                best, doubt = claim, False
-            elif claim.score == best.score and claim.dialects == best.dialects:
-                # As likely the other way round: a heartbeat or an end may still show who is who.
-                # Of a stream a weaker claim could come before.
-                waits = transport == "udp" and not final
-                best = replace(best, client=None, waits=waits)
-            elif claim.score == best.score and {packing, best.dialects[0]} == _BYTES:
-                doubt = True
-    if best is not None and doubt:
-        # Nothing that the two number differently has come.
-        return replace(best, waits=not final, dialects=(UNDECIDED_BYTES, UNDECIDED_BYTES))
-    return best
+            messages = _messages(framed, packing, client)
+            claim = _judge(framed, messages, packing, client, transport, final=final)
+            if claim is not None:
+                yield packing, claim, len(messages)
 
 
 def _frames(sample: Sequence[Sample], prefix: Prefix, *, thorough: bool) -> list[Sample]:
@@ -205,11 +225,13 @@ def _messages_from(stream: bytes, place: int, prefix: Prefix) -> list[tuple[int,
 
 
 def _judge(
-    sample: Sequence[Sample], packing: str, client: int, transport: str, *, final: bool
-) -> Claim | None:
-    messages = _messages(sample, packing, client)
+    sample: Sequence[Sample], messages: list[_Message], packing: str, client: int, transport: str,
+    *, final: bool,
+) -> Claim | None:  # fmt: skip
     evidence = _Evidence()
     _handshake(messages, client, evidence)
+    if final and len({side for side, _, _ in sample}) == 1:
+        _half_handshake(messages, client, evidence)
     if messages and len(messages) == len(sample):
         if packing == UNDECIDED and _shifted(messages):
             return None
@@ -220,7 +242,7 @@ def _judge(
             _chain(messages, evidence)
         if final:
             _knocks(messages, client, evidence)
-            _heard_alone(messages, client, evidence)
+            _heard_alone(messages, evidence)
             if not evidence.score:
                 evidence.add(LIKELY, "every message could be one of Riptide's")
     if not evidence.score:
@@ -239,10 +261,15 @@ def _judge(
 def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[_Message]:
     """Return the messages up to the first one that this packing and role cannot have sent."""
     found: list[_Message] = []
+    gone: list[bytes] = [b"", b""]
     for side, time_ns, octets in sample:
         message = _message(octets, packing, side, time_ns, from_client=side == client)
         if message is None:
             break
+        left = gone[side]
+        if left and packing in _BYTES and octets != left and message.type not in _BEGINNING:
+            break
+        gone[side] = octets if message.type == "Disconnect" else b""
         found.append(message)
     return found
 
@@ -438,15 +465,29 @@ def _knocks(messages: list[_Message], client: int, evidence: _Evidence) -> None:
         evidence.add(KNOCKS, f"{len(messages)} equal Connects a second apart, unanswered")
 
 
-def _heard_alone(messages: list[_Message], client: int, evidence: _Evidence) -> None:
-    """One side only: a client that answers a Welcome, or several kinds of numbers that count up."""
+def _half_handshake(messages: list[_Message], client: int, evidence: _Evidence) -> None:
+    """Take what one side alone sends of a handshake: a client Connect, then an Ack and the Welcome
+    back; a server a Welcome, then the Ack of the one that comes back.
+    """
+    types = [message.type for message in messages]
+    if "Welcome" not in types or "Ack" not in types:
+        return
+    first_ack = types.index("Ack")
+    welcome, ack = messages[types.index("Welcome")], messages[first_ack]
+    if welcome.values[1] not in _FIRST or ack.values[1] not in _FIRST or not welcome.values[2]:
+        return
+    if messages[0].side == client:
+        if types[0] == "Connect":
+            evidence.add(HANDSHAKE, "Connect, then the answers to a Welcome")
+    elif "Welcome" in types[:first_ack] and set(types[:first_ack]) <= _BEFORE_ACK:
+        evidence.add(HANDSHAKE, "a Welcome, then the Ack of the one that comes back")
+
+
+def _heard_alone(messages: list[_Message], evidence: _Evidence) -> None:
+    """One side only: several kinds of numbers that count up."""
     side = messages[0].side
     if any(message.side != side for message in messages):
         return
-    if side == client and messages[0].type == "Connect":
-        first = {m.type for m in messages if m.type in ("Ack", "Welcome") and m.values[1] == 1}
-        if len(first) == 2:  # noqa: PLR2004 - both of them
-            evidence.add(HANDSHAKE, "Connect, then the answers to a Welcome with sequence id 1")
     steps = _steps(messages)
     if sum(count >= _STEPS for count in steps.values()) >= _COUNTERS:
         evidence.add(ALONE, f"one side alone, whose numbers count up: {', '.join(sorted(steps))}")

@@ -143,14 +143,20 @@ def _request(step: _Step) -> None:
     """0.7: the client asks for a token and tells its own, which names this attempt."""
     token = step.body[1:5]
     learnt = step.learnt
-    begins = learnt.client_token is not None and token != learnt.client_token
-    if begins or learnt.phase == CLOSED or (learnt.phase == ONLINE and not learnt.client_token):
+    if learnt.phase == CLOSED or _is_another(token, learnt):
         step.restart("*")
         learnt = Learnt()
     if learnt.phase == UNKNOWN:
         step.learn(Learnt(ASKED, (None, token), client_token=token))
     step.state("request")
     step.identity("client_token", token.hex())
+
+
+def _is_another(token: bytes, learnt: Learnt) -> bool:
+    """Return whether a 0.7 client's token names another attempt than the connection at hand."""
+    if learnt.client_token is None:
+        return learnt.phase in (ONLINE, CLOSED)
+    return token != learnt.client_token
 
 
 def _connect(step: _Step) -> None:
@@ -186,7 +192,11 @@ def _connect(step: _Step) -> None:
 
 
 def _connect_07(step: _Step) -> None:
+    """Ask with the server's token; the capture may not have the request for it."""
     learnt = step.learnt
+    if learnt.phase not in (UNKNOWN, ASKED) and _is_another(step.body[1:5], learnt):
+        step.restart("*")
+        learnt = Learnt()
     if step.header not in (None, tw.NO_TOKEN, learnt.tokens[0]) and learnt.phase in (
         UNKNOWN,
         ASKED,
