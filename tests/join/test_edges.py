@@ -55,6 +55,10 @@ KNET = (
     CAPTURES / "knet" / "udp_loss8.client.pcap",
     CAPTURES / "knet" / "udp_loss8.server.pcap",
 )
+EARLY = (
+    CAPTURES / "eoudp" / "early_lossy_client.pcap",
+    CAPTURES / "eoudp" / "early_lossy_server.pcap",
+)
 S = 1_000_000_000
 
 
@@ -171,6 +175,16 @@ def test_what_a_capture_misses_is_no_loss(tmp_path: Path, pair: tuple[Path, Path
     assert all(shipped[f][0] is Fate.DELIVERED for f in missed if told[f].fate is Fate.UNSEEN)
     assert len(wrong) <= 0.1 * truly
     assert len(missed) >= len(wrong)
+
+
+def test_twins_of_which_captures_miss_some_are_not_called_lost(tmp_path: Path) -> None:
+    """Where all is sent twice, what one capture has once is mostly what it missed the twin of."""
+    ours = rewritten(EARLY[0], tmp_path / "a.pcap", thinned(0.03, 1))
+    theirs = rewritten(EARLY[1], tmp_path / "b.pcap", thinned(0.03, 2))
+    with join(ours, theirs) as found:
+        (one,) = found.report.conversations
+        for way, truly in zip(one.ways, (105, 92), strict=True):
+            assert truly / 2 <= way.lost <= truly + 0.05 * way.sent
 
 
 def test_a_nat_that_rebinds_is_one_conversation(tmp_path: Path) -> None:
