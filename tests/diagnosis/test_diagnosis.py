@@ -16,9 +16,11 @@ from click.testing import CliRunner
 from netdissect import analyze
 from netdissect.cli import cli
 from netdissect.diagnosis import diagnose
+from netdissect.diagnosis.words import NO_SILENCE
 from netdissect.model.diagnosis import Burst, Limits
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
+from twocaptures import Record, rewritten
 
 TESTS = Path(__file__).parents[1]
 CAPTURES = TESTS.parent / "captures"
@@ -328,3 +330,29 @@ def test_an_end_of_nobody_names_nobody() -> None:
     unknown = replace(report, close={"by": None, "reason": "FIN", "frame": 9}, quiet=[])
     found = diagnose(unknown)
     assert found.cause.text.startswith("It was ended (FIN)")
+
+
+def then_dark(found: list[Record]) -> list[Record]:
+    """Leave half of a capture, and then 40 s of nothing but other traffic."""
+    left = found[: len(found) // 2]
+    other = b"\xff" * 6 + b"\x02" * 6 + b"\x08\x06" + bytes(46)
+    return left + [(left[-1][0] + at * 1_000_000_000, other, len(other)) for at in range(1, 41)]
+
+
+@pytest.mark.parametrize(
+    "name", ["riptide/udp_2.2.1_clean", "riptide/tcp_2.0.0_clean", "teeworlds/tw07_two_players", "knet/udp_clean_session"]
+)  # fmt: skip
+def test_what_goes_dark_on_both_sides_was_not_heard_as_it_should_be(
+    name: str, tmp_path: Path
+) -> None:
+    """Timed out at both sides, it was said that nothing bad was seen and both sides were heard."""
+    path = rewritten(CAPTURES / f"{name}.pcap", tmp_path / "dark.pcap", then_dark)
+    reports = analyze(path).connections
+    assert reports
+    for report in reports:
+        found = diagnose(report)
+        assert found.ending.how in {"timed-out", "silent"}
+        assert found.ending.confidence != "certain"
+        assert "Nothing bad was seen" not in found.cause.text
+        assert NO_SILENCE not in found.ruled_out
+        assert " for 0." not in found.verdict

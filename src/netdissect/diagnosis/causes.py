@@ -137,7 +137,8 @@ def ruled_out(
             share = None if part.basis == "bound" else part.share
             if share is not None and 100 * share <= limits.high_loss:
                 found.append(words.no_loss(direction, part))
-    if not report.quiet and ending.how != "info-only" and all(report.datagrams):
+    heard = ending.how not in ("info-only", "timed-out") and all(report.datagrams)
+    if heard and not report.quiet:
         found.append(words.NO_SILENCE)
     if cause.what == "silence" and cause.confidence == "certain":
         found.append(words.not_the_network(SIDES[cause.direction or 0]))

@@ -29,6 +29,8 @@ MANY_ASKED: Final = 6
 """Questions without an answer from which on it is not the answers alone that were lost."""
 MANY_MISSING: Final = 3
 """Numbers that are missing after a silence from which on its side did not keep silent."""
+_LEAST_SHOWN_NS: Final = 1_000_000_000
+"""A silence to the end that was shorter than this when the other side, too, was last heard."""
 _AT_MOST: Final = "at most "
 _ARROWS: Final = ("client to server", "server to client")
 
@@ -108,6 +110,8 @@ def _spell(report: ConnectionReport, cause: Cause) -> str:
     lasted, at = _seconds(until_ns - start_ns), _seconds(start_ns - report.first_time_ns)
     if cause.what == "one-way":
         return f"nothing that the {side} sent was answered for {lasted}, from {at} on"
+    if cause.to_ns is None and until_ns - start_ns < _LEAST_SHOWN_NS:
+        return f"nothing came from the {side} from {at} on"  # nor from the other one for longer
     return f"nothing came from the {side} for {lasted}, from {at} on"
 
 
@@ -218,7 +222,17 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str) -> str:
             ended = f"The {ending.by} ended it" if ending.by in SIDES else "It was ended"
             return f"{ended}{reason}; nothing bad was seen before."
         case _:
-            return "Nothing bad was seen."
+            return _TIMED_OUT[ending.by] if ending.how == "timed-out" else "Nothing bad was seen."
+
+
+_TIMED_OUT: Final = {
+    "client": "The client no longer heard from the server what keeps a connection alive.",
+    "server": "The server no longer heard from the client what keeps a connection alive.",
+    "both": "Neither side was heard any more: whether both stopped, or the way between them was"
+    " broken, cannot be told from here.",
+    None: "What keeps a connection alive was no longer heard.",
+}
+"""Side whose timer fired -> why, where no silence shows it."""
 
 
 def untold_loss(directions: list[int]) -> str:
