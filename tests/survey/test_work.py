@@ -171,7 +171,7 @@ def test_one_dataset_has_one_setting_and_one_writer(tmp_path: Path) -> None:
 def test_days_and_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "MAX_DAYS", 2)
     monkeypatch.setattr(folder, "ROW_GROUP", 3)
-    monkeypatch.setattr(folder, "PACK", 1)
+    monkeypatch.setattr(folder, "MAX_LOOSE", 1)
     with Dataset(tmp_path).opened({}) as dataset, Staged(dataset, "k") as staged:
         for index in range(10):
             day = f"2026-01-{index % 4 + 1:02d}"

@@ -36,11 +36,14 @@ _Held = tuple[int, int, str, int, int, int, bool]
 
 
 class Counted:
-    """Counts each datagram, in order of frames: an `Observer`."""
+    """Counts each datagram: an `Observer`."""
 
-    def __init__(self, count: Count, *, units: bool = True) -> None:
-        """Take who counts, and whether all is wanted that is known of units and events."""
+    def __init__(self, count: Count, *, units: bool = True, ordered: bool = True) -> None:
+        """Take who counts, whether all is wanted that is known of units and events, and whether
+        datagrams count in the order of frames; if not, none waits for another.
+        """
         self.recorder = Recorder(counted=not units)
+        self._ordered = ordered
         self.early = 0
         """Datagrams that were counted before an earlier one, because too many were held."""
         self._count = count
@@ -59,6 +62,12 @@ class Counted:
                 if copy.kind == "original":
                     repeated = False
                     break
+            if not self._ordered:
+                self._count(
+                    connection.number, connection.protocol, item.direction, item.time_ns,
+                    len(item.payload), repeated,
+                )  # fmt: skip
+                return
             held: _Held = (
                 frame, connection.number, connection.protocol, item.direction, item.time_ns,
                 len(item.payload), repeated,

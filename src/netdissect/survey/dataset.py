@@ -20,6 +20,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -39,8 +40,10 @@ MAX_DAYS = 16
 MAX_SETTINGS_OCTETS = 65_536
 ROW_GROUP = 16_384
 """Rows that are held of one file before they are written."""
-PACK = 1024
-"""Rows of them that are held as Python's objects."""
+MAX_LOOSE = 512
+"""Rows of all files together that are held as Python's objects."""
+MAX_PACKED = 8_000_000
+"""Bytes of rows of all files together that are held as columns."""
 
 FEW_ROWS = 256
 """Files of fewer rows are neither compressed nor have statistics: for each of forty columns that
@@ -165,6 +168,15 @@ class Dataset:
                 staged.commit()
 
 
+@dataclass(slots=True)
+class _Packed:
+    """Rows of one file as tables of Arrow."""
+
+    tables: list[Any] = field(default_factory=list)
+    octets: int = 0
+    rows: int = 0
+
+
 class Staged(Closing):
     """The rows of one capture, in files that appear in the dataset at once."""
 
@@ -180,8 +192,10 @@ class Staged(Closing):
         """Rows whose day got no folder."""
         self._days: set[str] = set()
         self._rows: dict[Path, list[dict[str, Any]]] = {}
-        self._packed: dict[Path, list[Any]] = {}
-        """Rows before those, as tables of Arrow: a tenth of the memory."""
+        self._loose = 0
+        """Rows in them."""
+        self._packed: dict[Path, _Packed] = {}
+        """Rows before those."""
         self._drafts: dict[Path, Path] = {}
         """Folder in the dataset -> the file that is to appear there."""
         self._writers: dict[Path, Any] = {}
@@ -230,29 +244,39 @@ class Staged(Closing):
                     self._days.add(day)
             named = _NONE if protocol is None else quote(protocol, safe="")
             place = place / f"day={day or _NONE}" / f"protocol={named}"
-        rows = self._rows.setdefault(place, [])
-        rows.append(row)
-        if len(rows) >= PACK:
-            self._pack(place, rows)
-            if len(self._packed[place]) * PACK >= ROW_GROUP:
-                self._flush(place)
+        self._rows.setdefault(place, []).append(row)
+        self._loose += 1
+        if self._loose >= MAX_LOOSE:
+            self._pack()
+            packed = self._packed
+            while sum(each.octets for each in packed.values()) > MAX_PACKED:
+                self._flush(max(packed, key=lambda place: packed[place].octets))
 
-    def _pack(self, place: Path, rows: list[dict[str, Any]]) -> None:
+    def _pack(self) -> None:
+        """Make columns of the rows: a tenth of the memory."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
-        table = pa.Table.from_pylist(rows, schema=arrow_schema(place.parts[0]))
-        self._packed.setdefault(place, []).append(table)
-        rows.clear()
+        for place, rows in self._rows.items():
+            table = pa.Table.from_pylist(rows, schema=arrow_schema(place.parts[0]))
+            packed = self._packed.setdefault(place, _Packed())
+            packed.tables.append(table)
+            packed.octets += table.nbytes
+            packed.rows += len(rows)
+            if packed.rows >= ROW_GROUP:
+                self._flush(place)
+        self._rows.clear()
+        self._loose = 0
 
-    def _flush(self, place: Path) -> None:
+    def _flush(self, place: Path, *, last: bool = False) -> None:
+        """Write what is packed of a file as one group of rows."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
         import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
 
-        table = pa.concat_tables(self._packed.pop(place)).combine_chunks()
+        table = pa.concat_tables(self._packed.pop(place).tables).combine_chunks()
         if place not in self._writers:
             names = [each.name for each in TABLES[place.parts[0]] if each.kind == "name"]
             draft = self._drafts[place] = Path(f"{self._draft}-{len(self._drafts)}")
-            few = table.num_rows < FEW_ROWS
+            few = last and table.num_rows < FEW_ROWS
             self._writers[place] = pq.ParquetWriter(
                 draft,
                 table.schema,
@@ -262,16 +286,17 @@ class Staged(Closing):
             )
         self._writers[place].write_table(table)
 
+    def end_files(self) -> None:
+        """End the files that there are: no row of theirs comes any more."""
+        self._pack()
+        for place in {**self._writers, **self._packed}:
+            if place in self._packed:
+                self._flush(place, last=True)
+            self._writers.pop(place).close()  # one after the other: each holds buffers
+
     def seal(self) -> Drafts:
         """End the files and leave them where they are, for `commit` of another."""
-        for place, rows in self._rows.items():
-            if rows:
-                self._pack(place, rows)
-            if place in self._packed:
-                self._flush(place)
-            writer = self._writers.pop(place, None)  # one after the other: each holds buffers
-            if writer is not None:
-                writer.close()
+        self.end_files()
         self._sealed = True
         return [
             (str(draft), str(place / f"{self.name}.parquet"))

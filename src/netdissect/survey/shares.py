@@ -23,7 +23,7 @@ from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Pipeline, Sums, informed, parallel
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
-from netdissect.pipeline.spans import Counted, tell
+from netdissect.pipeline.spans import tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.sources import Source, held
 from netdissect.survey.work import (
@@ -188,9 +188,11 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
         mine = frozenset(numbers)
         told_of_mine = (each for each in agreed.found.anomalies if each.connection in mine)
         findings(told_of_mine, staged, places)
+        agreed.found.anomalies.clear()
+        staged.end_files()
         options = informed(plan.options(), agreed.found, reports)
         spans = Spans(plan.span_ns, agreed.found.info.first_time_ns, reports)
-        counted = Counted(spans.count)
+        counted = spans.counted(plan)
         if agreed.elsewhere is not None and index == work.count:
             servers, share, shares = agreed.elsewhere.servers(), agreed.elsewhere.share(), 1
         else:

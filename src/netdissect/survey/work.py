@@ -95,8 +95,10 @@ def _surveyed(source: Source, path: str, key: str, plan: Plan, dataset: Dataset)
     with found.connections as reports, Staged(dataset, key) as staged:
         places = connection_rows(reports, staged)
         findings(found.anomalies, staged, places)
+        found.anomalies.clear()
+        staged.end_files()
         spans = Spans(plan.span_ns, found.info.first_time_ns, reports)
-        counted = Counted(spans.count)
+        counted = spans.counted(plan)
         pipeline = Pipeline(informed(options, found), recorder=counted.recorder, observer=counted)
         tell(path, counted, pipeline, teller(plan, spans, staged, places))
         return conclude(source, found, spans, staged, len(reports))
@@ -201,6 +203,12 @@ class Spans:
             table.start_ns = self._first_ns - self._first_ns % self._span_ns
             table.place(each for each in self._reports if each.protocol == protocol)
         return self.tables[protocol]
+
+    def counted(self, plan: Plan) -> Counted:
+        """Return what has datagrams counted here. The first span is known, so their order does not
+        matter; of units only their numbers do, but where they get rows.
+        """
+        return Counted(self.count, units=plan.units, ordered=False)
 
     def count(
         self,
