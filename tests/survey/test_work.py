@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import console_docs
+from netdissect.capture import PcapWriter, open_capture
 from netdissect.cli import cli
 from netdissect.cli.session import Choices
 from netdissect.model.errors import UsageError
 from netdissect.model.survey import Outcome
 from netdissect.survey import dataset as folder
+from netdissect.survey import work
 from netdissect.survey.dataset import Dataset, Staged
 from netdissect.survey.sources import joined, sources_of
 from netdissect.survey.tables import TABLES, day_of, row_of
@@ -186,6 +188,47 @@ def test_days_and_rows_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     assert days["day=__HIVE_DEFAULT_PARTITION__"].metadata.num_row_groups == 2
     assert (tmp_path / "findings" / "day=2026-01-01" / "protocol=a%2Fb").is_dir()
+
+
+def test_bytes_that_wait_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "MAX_LOOSE", 4)
+    monkeypatch.setattr(folder, "MAX_PACKED", 2000)
+    with Dataset(tmp_path).opened({}) as dataset, Staged(dataset, "k") as staged:
+        for index in range(40):
+            name = "large" if index % 4 else "small"
+            row = {"message": name * (40 if index % 4 else 1)}
+            staged.add("findings", row, day="2026-01-01", protocol=name)
+        staged.commit()
+    found = {file.parts[-2]: pq.ParquetFile(file) for file in tmp_path.rglob("k.parquet")}
+    groups = {name: file.metadata.num_row_groups for name, file in found.items()}
+    assert groups["protocol=large"] > groups["protocol=small"]
+    assert [file.metadata.num_rows for _, file in sorted(found.items())] == [30, 10]
+
+
+def test_connections_that_are_over_are_forgotten_and_count_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = tmp_path / "again.pcap"
+    with open_capture(CAPTURES / "riptide" / "udp_2.2.1_lossy_serverleg.pcap") as reader:
+        frames = list(reader)
+    with PcapWriter(str(again), frames[0][2]) as writer:
+        for later in range(4):
+            for _, time_ns, _, data, _ in frames:
+                writer.write(time_ns + later * 400_000_000_000, data)
+    survey(tmp_path / "kept", again, span_ns=10**10)
+    left: list[int] = []
+
+    class Watched(work.Spans):
+        def _tidy(self, protocol: str, now_ns: int) -> None:
+            super()._tidy(protocol, now_ns)
+            left.append(len(self._placed[protocol]))
+
+    monkeypatch.setattr(work, "MAX_OVER", 1)
+    monkeypatch.setattr(work, "Spans", Watched)
+    survey(tmp_path / "forgotten", again, span_ns=10**10)
+    assert left
+    assert max(left) < 4
+    assert rows(tmp_path / "forgotten", "intervals") == rows(tmp_path / "kept", "intervals")
 
 
 def test_small_files_are_written_at_little_cost_and_large_ones_compressed(tmp_path: Path) -> None:

@@ -127,6 +127,24 @@ def test_spans_and_samples_are_bounded() -> None:
     assert many.rows()[0].rtt_samples == MAX_SAMPLES + 10
 
 
+def test_samples_of_all_spans_are_bounded_whoever_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intervals, "MAX_ALL_SAMPLES", 64)
+    monkeypatch.setattr(intervals, "MIN_SAMPLES", 4)
+    monkeypatch.setattr(intervals, "_TIDY", 4)
+    tables = [Intervals(S), Intervals(S), Intervals(S)]
+    for table in tables:
+        table.start_ns = samples.START
+    for index in range(40 * 20):
+        first = samples.START + index // 20 * S
+        record = samples.unit(copies=[Copy(index, first, "original")], outcome="acked")
+        record.rtt_ms = float(index * 7 % 20)
+        tables[0].unit(record)
+        tables[1 + index % 2].unit(record)
+    tables[1].add(tables[2].sums())
+    assert [row.rtt_ms for row in tables[1].rows()] == [row.rtt_ms for row in tables[0].rows()]
+    assert all(len(frames) <= 8 for frames, _ in tables[0]._rtts.values())
+
+
 def test_nothing_gives_no_rows() -> None:
     assert Intervals(S).rows() == []
 

@@ -19,7 +19,7 @@ from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionRep
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import NOT_KNOWN, Analysis, Options, Reading, decode_as, reading
+from netdissect.pipeline.options import Analysis, Nears, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.claiming import DecodeAs
@@ -191,8 +191,9 @@ def informed(
     those of the connections that are wanted, None = all.
     """
     reports = found.connections if reports is None else reports
-    places = {report.connection: (*report.near, report.misses_frames) for report in reports}
-    known = {number: near for number, near in places.items() if near != NOT_KNOWN}
+    known = Nears()
+    for report in reports:
+        known.put(report.connection, (*report.near, report.misses_frames))
     return replace(options, near=known, begins=found.begins)
 
 

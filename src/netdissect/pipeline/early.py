@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any, Final, NamedTuple
 
 from netdissect.flow import Decapsulator
@@ -20,7 +19,7 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.held import advance
 from netdissect.pipeline.messages import reliability
 from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.options import NOT_KNOWN, Near, Options
+from netdissect.pipeline.options import NOT_KNOWN, PLACES, Near, Options
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 from netdissect.track.recorder import LINGER_NS
@@ -33,12 +32,6 @@ MAX_PACKETS: Final = 512
 """Packets that are tracked for them, once for each place."""
 _AT_ONCE: Final = 16
 """Packets after which it is looked whether that was enough."""
-_PLACES: Final[tuple[Near, ...]] = tuple(
-    (client, server, misses)
-    for client, server, misses in product((None, False, True), (None, False, True), (False, True))
-    if (client, server, misses) != NOT_KNOWN
-)
-"""Every place but the first one that is tried."""
 
 
 class Early(NamedTuple):
@@ -135,7 +128,7 @@ def early_records(source: Source, make: Callable[[], Records], options: Options)
             if run.over or len(packets) >= MAX_PACKETS:
                 break
     sure = len(run.told)
-    for place in _PLACES:
+    for place in PLACES[1:]:
         if not sure:
             break
         other = _Run(make(), options, place, makes=False)

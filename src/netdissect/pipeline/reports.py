@@ -9,6 +9,7 @@ import pickle
 import shutil
 import weakref
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from io import BytesIO
@@ -82,8 +83,8 @@ class _Store:
         """Connection of each: what counts, whatever it was when the report was packed."""
         self._plain: list[ConnectionReport] | None = []
         """The reports themselves; None when they are packed."""
-        self._places: dict[int, int] = {}
-        """Connection -> place, made when it is asked for."""
+        self._places = array("q")
+        """Places by the numbers of their connections, made when it is asked for."""
         self._starts = array("q")
         self._end = 0
         self._file: IO[bytes] = BytesIO()
@@ -114,9 +115,14 @@ class _Store:
 
     def place(self, connection: int) -> int | None:
         """Return the place of a connection's report; None where there is none."""
-        if len(self._places) != len(self.numbers):
-            self._places = dict(zip(self.numbers, range(len(self.numbers)), strict=True))
-        return self._places.get(connection)
+        numbers, places = self.numbers, self._places
+        if len(places) != len(numbers):
+            order = sorted(range(len(numbers)), key=numbers.__getitem__)
+            places = self._places = array("q", order)
+        at = bisect_left(places, connection, key=numbers.__getitem__)
+        if at < len(places) and numbers[places[at]] == connection:
+            return places[at]
+        return None
 
     def pack(self) -> None:
         """Pack what is there, and from now on everything that comes."""
@@ -126,7 +132,7 @@ class _Store:
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""
-        self._places = {}
+        self._places = array("q")
         for place, number in enumerate(self.numbers):
             self.numbers[place] = numbers[number - 1]
             if self._plain is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from netdissect.capture import CaptureReader
 from netdissect.flow import Decapsulator
@@ -17,14 +18,18 @@ from netdissect.pipeline import Source, opened
 from netdissect.pipeline.collector import rare_collections
 from netdissect.pipeline.observer import Seen
 from netdissect.pipeline.stages import Pipeline
-from netdissect.track.recorder import Recorder
+from netdissect.track.intervals import LATE_NS
+from netdissect.track.recorder import HOLD_NS, Recorder
 
-__all__ = ["MAX_UNCOUNTED", "Count", "Counted", "tell"]
+__all__ = ["MAX_UNCOUNTED", "OVER_NS", "Count", "Counted", "tell"]
 
 MAX_UNCOUNTED = 65_536
 """Datagrams held at most while an earlier one waits for its flow to be recognised; beyond, the
 oldest count before it.
 """
+
+OVER_NS: Final = HOLD_NS + LATE_NS
+"""After its last packet so much time passes until nothing of a connection counts any more."""
 
 Count = Callable[[int, str, int, int, int, bool], None]
 """Called with connection, protocol, direction, time in ns, bytes, and whether all units in them

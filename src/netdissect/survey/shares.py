@@ -27,6 +27,7 @@ from netdissect.pipeline.spans import tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.sources import Source, held
 from netdissect.survey.work import (
+    Places,
     Plan,
     Spans,
     conclude,
@@ -214,13 +215,13 @@ def _finish(work: _Work | Outcome, _agreement: None, told: Sequence[_Told]) -> O
         return work
     found, plan = _agreed(work).found, work.plan
     dataset = Dataset(plan.dataset)
-    spans = Spans(plan.span_ns, found.info.first_time_ns, ())
+    spans = Spans(plan.span_ns, found.info.first_time_ns, Reports())
     for each in told:
         for protocol, sums in each.sums.items():
             spans.table(protocol).add(sums)
     with Staged(dataset, work.key, folder=work.folder) as staged:
         staged.beyond_days = sum(each.beyond_days for each in told)
-        findings((each for each in found.anomalies if each.connection is None), staged, {})
+        findings((each for each in found.anomalies if each.connection is None), staged, Places())
         connections = sum(each.connections for each in told)
         outcome = conclude(
             work.source, found, spans, staged, connections, [each.drafts for each in told]

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from netdissect._version import __version__
 from netdissect.export import json
 from netdissect.model.errors import CaptureFileError, UsageError
-from netdissect.model.reports import Anomaly, ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Intervals, Options, Pipeline, analyze, informed
 from netdissect.pipeline.reports import Reports
-from netdissect.pipeline.spans import Counted, tell
+from netdissect.pipeline.spans import OVER_NS, Counted, tell
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.rows import connection_items, unit_item
 from netdissect.survey.sources import Source, held
 from netdissect.survey.tables import day_of
 
 __all__ = [
-    "Place",
+    "Places",
     "Plan",
     "Spans",
     "conclude",
@@ -30,6 +31,10 @@ __all__ = [
     "survey_one",
     "teller",
 ]
+
+
+MAX_OVER = 4096
+"""Connections that are over and not yet forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,28 @@ class Plan:
     """Whether units get rows of their own."""
 
 
-Place = tuple[str | None, str]
-"""(day, protocol) of a connection."""
+class Places:
+    """Day and protocol of each connection: a few bytes for each, as a capture may have millions."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[str | None, str], int] = {}
+        self._known: list[tuple[str | None, str]] = []
+        self._of = array("I")
+        """Number of a connection -> 1 + index of what is known."""
+
+    def put(self, number: int, day: str | None, protocol: str) -> None:
+        """Take a connection; they are numbered from 1."""
+        kind = self._kinds.setdefault((day, protocol), len(self._kinds) + 1)
+        if kind > len(self._known):
+            self._known.append((day, protocol))
+        if number >= len(self._of):
+            self._of.frombytes(bytes(self._of.itemsize * (number + 1 - len(self._of))))
+        self._of[number] = kind
+
+    def of(self, number: int | None) -> tuple[str | None, str] | None:
+        """Return (day, protocol) of a connection; None where it has no report."""
+        kind = 0 if number is None or number >= len(self._of) else self._of[number]
+        return self._known[kind - 1] if kind else None
 
 
 def survey_one(source: Source, plan: Plan) -> Outcome:
@@ -120,42 +145,44 @@ def conclude(
     return Outcome(source.name, status, staged.key, source.octets, connections)
 
 
-def connection_rows(reports: Reports, staged: Staged) -> dict[int, Place]:
+def connection_rows(reports: Reports, staged: Staged) -> Places:
     """Write all rows that a report says; return where the other rows of each connection go."""
-    places: dict[int, Place] = {}
+    places = Places()
     for report in reports:
         day = day_of(report.first_time_ns)
-        places[report.connection] = day, report.protocol
+        places.put(report.connection, day, report.protocol)
         for table, item in connection_items(report):
             row = {"capture": staged.key, **item}
             staged.add(table, row, day=day, protocol=report.protocol)
     return places
 
 
-def findings(anomalies: Iterable[Anomaly], staged: Staged, places: Mapping[int, Place]) -> None:
+def findings(anomalies: Iterable[Anomaly], staged: Staged, places: Places) -> None:
     """Write findings."""
     for anomaly in anomalies:
-        day, protocol = places.get(anomaly.connection or 0, (day_of(anomaly.time_ns), None))
+        nowhere = day_of(anomaly.time_ns), None
+        day, protocol = places.of(anomaly.connection) or nowhere
         item = {"capture": staged.key, **json.anomaly(anomaly)}
         staged.add("findings", item, day=day, protocol=protocol)
 
 
 def teller(
-    plan: Plan, spans: Spans, staged: Staged, places: Mapping[int, Place]
+    plan: Plan, spans: Spans, staged: Staged, places: Places
 ) -> Callable[[UnitRecord | ConnectionEvent], None]:
     """Return what takes units and events as they settle, in the second pass over a capture."""
 
     def told(item: UnitRecord | ConnectionEvent) -> None:
-        day, protocol = places.get(item.connection, (None, None))
-        if protocol is None:
+        place = places.of(item.connection)
+        if place is None:
             return
+        day, protocol = place
         if isinstance(item, UnitRecord):
             if plan.units:
                 row = {"capture": staged.key, **unit_item(item)}
                 staged.add("units", row, day=day, protocol=protocol)
         elif item.event != "gap":
             return
-        spans.table(protocol).tell(item)
+        spans.tell(item, protocol)
 
     return told
 
@@ -185,14 +212,16 @@ def _capture(
 class Spans:
     """The spans of each protocol of a capture."""
 
-    def __init__(
-        self, span_ns: int, first_ns: int | None, reports: Sequence[ConnectionReport]
-    ) -> None:
+    def __init__(self, span_ns: int, first_ns: int | None, reports: Reports) -> None:
         """Take the length of a span, the time of the first frame, and the connections."""
         self.tables: dict[str, Intervals] = {}
         self._span_ns = span_ns
         self._first_ns = first_ns or 0
         self._reports = reports
+        self._placed: dict[str, dict[int, int]] = {}
+        """Protocol -> connection that is told of -> time from which on nothing of it counts."""
+        self._tidied: dict[str, int] = {}
+        """Protocol -> how many there were when it was looked last which are over."""
 
     def table(self, protocol: str) -> Intervals:
         """Return the spans of a protocol; all of them begin at whole multiples of their length, so
@@ -201,8 +230,33 @@ class Spans:
         if protocol not in self.tables:
             table = self.tables[protocol] = Intervals(self._span_ns)
             table.start_ns = self._first_ns - self._first_ns % self._span_ns
-            table.place(each for each in self._reports if each.protocol == protocol)
         return self.tables[protocol]
+
+    def tell(self, item: UnitRecord | ConnectionEvent, protocol: str) -> None:
+        """Take a unit or an event. Where its connection was captured is known, and forgotten when
+        that is over: memory does not grow with their number.
+        """
+        table, number = self.table(protocol), item.connection
+        placed = self._placed.setdefault(protocol, {})
+        if number in placed:
+            table.tell(item)
+            return
+        report = self._reports.by_number(number)
+        if report is not None:
+            table.place([report])
+            placed[number] = report.last_time_ns + OVER_NS
+        table.tell(item)
+        if report is not None and len(placed) >= self._tidied.get(protocol, 0) + MAX_OVER:
+            self._tidy(protocol, report.first_time_ns)
+
+    def _tidy(self, protocol: str, now_ns: int) -> None:
+        placed = self._placed[protocol]
+        for number in [each for each, over_ns in placed.items() if over_ns < now_ns]:
+            del placed[number]
+            report = self._reports.by_number(number)
+            if report is not None:
+                self.table(protocol).forget(report)
+        self._tidied[protocol] = len(placed)
 
     def counted(self, plan: Plan) -> Counted:
         """Return what has datagrams counted here. The first span is known, so their order does not

@@ -4,6 +4,7 @@ units.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Container, Iterable
 from typing import Any, TypeAlias
@@ -18,15 +19,20 @@ MAX_INTERVALS = 100_000
 """Spans kept; what is later counts into the last one."""
 MAX_SAMPLES = 512
 """Round trips kept per span and direction for the median: those of the first units."""
+MAX_ALL_SAMPLES = 1 << 19
+"""Round trips kept of all spans; of many spans each keeps fewer, but `MIN_SAMPLES`."""
+MIN_SAMPLES = 16
+_TIDY = 1024
+"""After so many further spans it is looked what is too much."""
 MAX_WAITING = 16_384
 """Units that wait for late copies, and as many with copies that hang on where the capture was
 taken; beyond, they count as they stand.
 """
 _Lane: TypeAlias = tuple[int, int, str]
 """(connection, direction, space)."""
-Sums: TypeAlias = tuple[
-    list[Interval], dict[tuple[int, int], list[tuple[int, float]]], bool, int
-]
+_Packed: TypeAlias = "tuple[array[int], array[float]]"
+"""Frames of units, and their round trips in ms: a tenth of the memory of pairs."""
+Sums: TypeAlias = tuple[list[Interval], dict[tuple[int, int], _Packed], bool, int]
 _COUNTS = (
     "datagrams",
     "octets",
@@ -81,8 +87,7 @@ class Intervals:
         self._rows: dict[tuple[int, int], Interval] = {}
         self._lately: list[Interval | None] = [None, None]
         """Direction -> the row asked for last."""
-        self._rtts: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        """Round trips in ms, each with the frame of its unit."""
+        self._rtts: dict[tuple[int, int], _Packed] = {}
         self._newest: dict[_Lane, tuple[int, int]] = {}
         """Lane -> its newest number, and what that is more than on the wire."""
         self._newest_gap: dict[_Lane, tuple[int, int]] = {}
@@ -292,6 +297,25 @@ class Intervals:
         self._row(event.direction, event.time_ns)
         self._add(lane, self._index(event.time_ns), either, arrived=True if placed else None)
 
+    def forget(self, report: ConnectionReport) -> None:
+        """Forget a connection that was placed: nothing of it is told any more."""
+        self._reached(report.connection)
+        self._settle(report.connection)
+        self._placed.discard(report.connection)
+        for space in report.spaces:
+            lane = report.connection, space.direction, space.space
+            self._repeating.discard(lane)
+            self._skipping.discard(lane)
+            self._copies.pop(lane, None)
+            self._newest.pop(lane, None)
+            self._newest_gap.pop(lane, None)
+
+    def _reached(self, connection: int) -> None:
+        """Count the numbers up to the last ones of a connection's spaces."""
+        for way in (0, 1):
+            for name, last_seq, last_ns in self._near.pop((connection, way), ()):
+                self.reach((connection, way, name), last_seq, last_ns)
+
     def reach(self, lane: _Lane, seq: int, time_ns: int) -> None:
         """Count the numbers up to the last of a space whose receiver is near."""
         if lane in self._newest:
@@ -328,10 +352,28 @@ class Intervals:
     def _timed(self, row: Interval, rtts: list[tuple[int, float]]) -> None:
         """Take round trips of units of a span and direction."""
         row.rtt_samples += len(rtts)
-        samples = self._rtts.setdefault((self._index(row.start_ns), row.direction), [])
-        samples += rtts
-        if len(samples) > 2 * MAX_SAMPLES:
-            _first(samples)
+        frames, times = self._samples((self._index(row.start_ns), row.direction))
+        for frame, rtt_ms in rtts:
+            frames.append(frame)
+            times.append(rtt_ms)
+        if len(frames) > 2 * self._most():
+            _first(frames, times, self._most())
+
+    def _samples(self, key: tuple[int, int]) -> _Packed:
+        """Return the round trips of a span and direction."""
+        samples = self._rtts.get(key)
+        if samples is None:
+            samples = self._rtts[key] = array("q"), array("d")
+            if not len(self._rtts) % _TIDY and self._most() < MAX_SAMPLES:
+                for frames, times in self._rtts.values():
+                    _first(frames, times, self._most())
+        return samples
+
+    def _most(self) -> int:
+        """Return how many round trips of a span are kept. Whoever has seen fewer spans keeps no
+        fewer, so that the first ones of several processes are those of one.
+        """
+        return min(MAX_SAMPLES, max(MIN_SAMPLES, MAX_ALL_SAMPLES // max(1, len(self._rtts))))
 
     def _settle(self, connection: int) -> None:
         """Count what was kept of a connection now that it is known what counts."""
@@ -414,9 +456,9 @@ class Intervals:
                 if row is None:
                     row = Interval(self._start(index), self.span_ns, direction)
                 samples = self._rtts.get((index, direction))
-                if samples:
-                    _first(samples)
-                    row.rtt_ms = median(sample for _, sample in samples)
+                if samples is not None:
+                    _first(*samples, self._most())
+                    row.rtt_ms = median(samples[1])
                 found.append(row)
         return found
 
@@ -434,8 +476,10 @@ class Intervals:
             mine = self._row(row.direction, row.start_ns)
             for name in _COUNTS:
                 setattr(mine, name, getattr(mine, name) + getattr(row, name))
-        for key, samples in rtts.items():
-            self._rtts.setdefault(key, []).extend(samples)
+        for key, (frames, times) in rtts.items():
+            mine_frames, mine_times = self._samples(key)
+            mine_frames.extend(frames)
+            mine_times.extend(times)
 
     def _end(self) -> None:
         """Count what has waited until all of the capture is known."""
@@ -445,15 +489,17 @@ class Intervals:
             return
         for connection in {*self._open, *self._judged_late}:
             self._settle(connection)
-        for (number, way), spaces in self._near.items():
-            for name, last_seq, last_ns in spaces:
-                self.reach((number, way, name), last_seq, last_ns)
+        for connection in {number for number, _ in self._near}:
+            self._reached(connection)
 
 
-def _first(samples: list[tuple[int, float]]) -> None:
+def _first(frames: array[int], times: array[float], most: int) -> None:
     """Keep those that were told first."""
-    samples.sort()
-    del samples[MAX_SAMPLES:]
+    if len(frames) <= most:
+        return
+    first = sorted(zip(frames, times, strict=True))[:most]
+    frames[:] = array("q", [frame for frame, _ in first])
+    times[:] = array("d", [rtt_ms for _, rtt_ms in first])
 
 
 def _by_place(record: UnitRecord) -> bool:
