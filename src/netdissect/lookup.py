@@ -186,8 +186,6 @@ def wireshark_script(names: Iterable[str]) -> str:
     facts = {}
     for name in names:
         known = registry.get(name)
-        if known.layer_module is not None:
-            raise UsageError(f"{name} is a plug-in: only our own protocols can be written")
         facts[name] = {
             # Wireshark has a dissector of some already, under the plain name.
             "proto_name": f"nd_{name}" if known.wireshark else name,
@@ -195,6 +193,7 @@ def wireshark_script(names: Iterable[str]) -> str:
             "dialects": [row.name for row in known.dialects],
             "ports": known.default_ports,
             "transports": known.transports,
+            "module": known.layer_module,
             "codes": {
                 row.code: [row.severity.name.lower(), row.title]
                 for row in (*code_rows("common"), *_layers(known).CODES)

@@ -112,7 +112,7 @@ def _lua(protocol: str | None, output: str | None) -> int:
     from netdissect import lookup  # noqa: PLC0415
 
     if protocol is None:
-        known = ", ".join(lookup.own_protocols())
+        known = ", ".join(lookup.protocol_names())
         raise UsageError(f"export lua wants one of {known} or `all` (a file of that name: ./lua)")
     text = lookup.wireshark_script(lookup.own_protocols() if protocol == _ALL else [protocol])
     with open_to_write("-" if output is None else output) as target:

@@ -3,30 +3,35 @@ checks, and the tables by which layers are chosen.
 
 `data/wireshark/runtime.lua` reads them. What a layer module states as code alone (which layer
 begins where, how long a message of a stream is) stands in `data/wireshark/<protocol>.lua`; the
-module `layers/<protocol>/tables.py` holds the tables that it looks things up in. A field class that
-is not known here brings its own step: `lua()`.
+module `layers/<protocol>/tables.py` holds the tables that it looks things up in. A plug-in has
+neither: which layer reads which byte is found out by asking. A field class that is not known here
+brings its own step: `lua()`.
 """
 
 from __future__ import annotations
 
 import ast
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from importlib import import_module, resources
 from string import Formatter
 from typing import Any
 
 from scapy.fields import (
+    BitEnumField,
     BitField,
     ConditionalField,
     Field,
+    FlagsField,
     LEThreeBytesField,
     MayEnd,
     StrFixedLenField,
     ThreeBytesField,
 )
 
-from netdissect.dissect.engine import layer_module
+from netdissect.dissect.asking import Chooser, UnknowableError, asked, samples
+from netdissect.dissect.engine import Request, layer_module
 from netdissect.dissect.names import layers_of
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
@@ -43,6 +48,7 @@ from netdissect.layers.fields import (
     Tail,
     Varint,
 )
+from netdissect.model.errors import UsageError
 
 __all__ = ["script"]
 
@@ -56,22 +62,55 @@ def script(facts: Mapping[str, Any]) -> str:
     """Return the Lua of the dissectors of some protocols.
 
     Args:
-        facts: name -> {title, dialects, ports, transports, codes}, as `lookup` gives them.
+        facts: name -> {title, dialects, ports, transports, codes, module}, as `lookup` gives them;
+            `module` is that of a plug-in's layers.
+
+    Raises:
+        UsageError: the layers of a plug-in cannot be written so.
 
     """
     home = resources.files("netdissect.data").joinpath("wireshark")
     parts = [home.joinpath("runtime.lua").read_text("utf-8")]
     for name, known in facts.items():
-        glue = home.joinpath(f"{name}.lua").read_text("utf-8")
-        rows = _protocol(name, known)
+        if known["module"] is None:
+            glue = home.joinpath(f"{name}.lua").read_text("utf-8")
+            rows = _protocol(name, known, _Maker(), {})
+        else:
+            glue, rows = "", _plugin(name, known)
         parts.append(f"do -- {name}\nlocal P = {rows}\n{glue}\nregister(P)\nend\n")
     return "\n".join(parts)
 
 
-def _protocol(name: str, known: Mapping[str, Any]) -> str:
-    found = import_module(f"netdissect.layers.{name}.tables")
-    made = _Maker()
-    layers = {made.called(layer): made.layer(layer) for layer in layers_of(layer_module(name))}
+def _plugin(name: str, known: Mapping[str, Any]) -> str:
+    """Return the tables of a plug-in."""
+    if "udp" not in known["transports"]:
+        raise UsageError(
+            f"the plug-in {name} is carried by TCP alone: only code knows its messages"
+        )
+    module = layer_module(known["module"])
+    ways = [(way, "udp") for way in (None, 0, 1)]
+    made = _Maker(samples(layers_of(module)))
+    try:
+        roots = {
+            dialect: made.choice(
+                *(partial(_rooted, module.root, Request(dialect, *way)) for way in ways)
+            )
+            for dialect in known["dialects"]
+        }
+        return _protocol(name, {**known, "transports": ["udp"]}, made, {"roots": roots})
+    except (UnknowableError, TypeError) as error:  # TypeError: a field that has no step
+        raise UsageError(f"no Lua can be made of the plug-in {name}: {error}") from error
+
+
+def _rooted(root: Callable[[bytes, Request], Any], request: Request, octets: bytes) -> Any:
+    return root(octets, request)
+
+
+def _protocol(name: str, known: Mapping[str, Any], made: _Maker, more: Mapping[str, Any]) -> str:
+    module = layer_module(known["module"] or name)
+    own = known["module"] is None
+    tables = import_module(f"netdissect.layers.{name}.tables").TABLES if own else {}
+    layers = {made.called(layer): made.layer(layer) for layer in layers_of(module)}
     return _lua(
         {
             "name": name,
@@ -83,8 +122,9 @@ def _protocol(name: str, known: Mapping[str, Any]) -> str:
             "codes": {**known["codes"], "malformed": ["error", "Cannot be read"]},
             "kinds": made.kinds,
             "layers": layers,
-            "tables": found.TABLES,
+            "tables": tables,
             "choose": {},
+            **more,
         }
     )
 
@@ -119,8 +159,15 @@ def _lua(value: Any) -> str:  # noqa: PLR0911 - one a type
     return "{" + ",\n".join(map(_lua, value)) + "}"
 
 
-def rule(expression: E) -> _Raw:
-    """Return an expression as a function of the values read so far."""
+def rule(expression: Any) -> _Raw:
+    """Return an expression as a function of the values read so far.
+
+    Raises:
+        TypeError: it is no expression, but code.
+
+    """
+    if not isinstance(expression, E):
+        raise TypeError("a condition, length or count is code, not an E expression")
     return _Raw(f"function(v) return {_expression(expression.tree.body)} end")
 
 
@@ -168,9 +215,13 @@ def _expression(node: ast.AST) -> str:  # noqa: PLR0911 - one a kind of node
 class _Maker:
     """Makes the steps of layers, and gathers what kind each field is of."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: Iterable[bytes] = ()) -> None:
+        """Take bytes with which it is asked which layer is chosen; without any, code in Lua says
+        it.
+        """
         self.kinds: dict[str, str] = {}
         self._called: dict[type[Layer], str] = {}
+        self._samples = tuple(samples)
 
     def called(self, layer: type[Layer]) -> str:
         """Return the name of a layer in the script: its own, unless another one has it."""
@@ -189,6 +240,21 @@ class _Maker:
         if checks:
             rows.append(f"checks={_lua(checks)}")
         return _Raw("{" + ",\n".join([*rows, *steps]) + "}")
+
+    def choice(self, *choose: Chooser) -> dict[Any, Any]:
+        """Return the table of which layers are chosen, made by asking.
+
+        Raises:
+            UnknowableError: no such table says it.
+
+        """
+        return asked(choose, self._samples, self.called)
+
+    def _chosen(self, choose: Callable[[Any, bytes], Any] | None) -> dict[str, Any]:
+        """Return what a step adds where the layer is chosen by a function of Python."""
+        if not self._samples or choose is None:
+            return {}
+        return {"rows": self.choice(partial(choose, {}))}
 
     def _step(self, field: Any) -> dict[str, Any]:
         more: dict[str, Any] = {}
@@ -254,10 +320,12 @@ class _Maker:
             return {"k": "varint", "codec": field.codec.name}
         if isinstance(field, Embedded):
             how = {"k": "embedded", "choose": getattr(field.choose, "__name__", "choose")}
-            return how if field.length is None else {**how, "len": rule(field.length)}  # type: ignore[arg-type]
+            how |= self._chosen(field.choose)
+            return how if field.length is None else {**how, "len": rule(field.length)}
         if isinstance(field, Items):
             how = {"k": "items", "item": self.called(field.item), "reserve": field.reserve}
-            return how if field.count is None else {**how, "count": rule(field.count)}  # type: ignore[arg-type]
+            how |= self._chosen(field.choose)
+            return how if field.count is None else {**how, "count": rule(field.count)}
         return _octets(field) or _fixed(field)
 
 
@@ -290,7 +358,7 @@ def _octets(field: Any) -> dict[str, Any]:
 
 def _fixed(field: Any) -> dict[str, Any]:
     """Return the step of a field that `struct` reads, or of bits."""
-    if isinstance(field, BitField):
+    if isinstance(field, (BitField, BitEnumField, FlagsField)) and not field.rev:
         return {"k": "bits", "size": int(field.size)}
     if isinstance(field, (ThreeBytesField, LEThreeBytesField)):
         return {"k": "int", "size": 3, "le": isinstance(field, LEThreeBytesField)}

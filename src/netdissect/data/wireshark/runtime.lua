@@ -321,12 +321,24 @@ local function inner(r, layer, stop, title)
   return child
 end
 
+-- The layer that begins here and ends before `stop`, by the octet at one place and its size.
+local function chosen(rows, r, stop)
+  local first, at = octet(r), octet(r) + rows.at
+  local name
+  for _, row in ipairs(at < stop and rows[u8(r.tvb, at)] or rows.other) do
+    if name == nil or row[1] <= stop - first then name = row[2] end
+  end
+  return name
+end
+
 function READ.embedded(r, step)
   local count = step.len and step.len(r.v) or r.stop - octet(r)
   want(r, count, "length-beyond-end")
   if r.depth > 60 then return nil end
   local stop = octet(r) + count
-  local layer = r.P.choose[step.choose](r, octet(r), stop)
+  local layer
+  if step.rows then layer = chosen(step.rows, r, stop)
+  else layer = r.P.choose[step.choose](r, octet(r), stop) end
   if layer == nil then fault("truncated", step.n .. " is cut short") end
   local child = inner(r, layer, stop, step.s)
   r.v[step.n] = child.v
@@ -345,7 +357,7 @@ function READ.items(r, step)
       if step.count then note(r, "list-short", step.n .. " has fewer items than stated") end
       break
     end
-    local child = inner(r, step.item, edge, step.s)
+    local child = inner(r, step.rows and chosen(step.rows, r, edge) or step.item, edge, step.s)
     r.at = math.max(child.at, r.at + 8)
     found = found + 1
   end
@@ -398,7 +410,7 @@ local function read(P, tvb, tree, dialect, transport, dry)
     P = P, tvb = tvb, at = 0, stop = tvb:len(), tree = tree, dry = dry, faults = 0, depth = 0,
     v = {}, dialect = dialect, transport = transport,
   }
-  P.read(r, walk, inner)
+  if P.read then P.read(r, walk, inner) else walk(r, chosen(P.roots[dialect], r, r.stop)) end
   if octet(r) < r.stop then note(r, "trailing-bytes", (r.stop - octet(r)) .. " octets after the end") end
   return r
 end
