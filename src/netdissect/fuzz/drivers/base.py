@@ -275,14 +275,20 @@ class Driver(ABC):
             for kind, sent in self._pending.values()
         )
 
-    def answered(self, type_name: str) -> None:
-        """Count a message of the target that was understood."""
+    def answered(self, type_name: str, *, ours: bool = False) -> None:
+        """Count a message of the target that was understood.
+
+        Args:
+            type_name: its type.
+            ours: it is what was sent to the target, so its type says nothing of the target.
+        """
         self.answers += 1
         self._latest = type_name
         known = (type_name, self.state) in self.received
         if not known and len(self.received) < _TYPE_LIMIT:
             known = True
-            self.notice(self, f"{type_name} in {self.state}")
+            if not ours:
+                self.notice(self, f"{type_name} in {self.state}")
         self.received[type_name if known else "other", self.state] += 1
 
     def alive(self, timeout: float, *, certain: bool = False) -> bool:

@@ -169,8 +169,8 @@ class NetplayDriver(Driver):
         self._buffer = self._buffer[sum(map(len, whole)) :]
         for message in whole:
             name = self._name(message)
-            self.answered(name)
             sent = next((key for key, ours in self._unreturned.items() if ours == message), None)
+            self.answered(name, ours=sent is not None)
             if sent is None:
                 continue
             del self._unreturned[sent]
