@@ -30,8 +30,10 @@ MAX_QUIET_SAMPLED = 256
 """Quiet flows (`FlowTable.quiet_since`) that are held; beyond, those quiet longest are judged and
 forgotten, so that what comes on their ports later is looked at anew.
 """
-MAX_OTHER = 100_000
-"""Flows remembered as belonging to no protocol; beyond, the oldest are forgotten."""
+MAX_OTHER = 20_000
+"""Flows remembered as belonging to no protocol; beyond, the oldest are forgotten, and looked at
+anew when they go on. More than a processor's caches hold would make each look slow.
+"""
 MAX_SAMPLE_OCTETS = 64 * 1024
 """Bytes held per flow for recognition."""
 MAX_SAMPLED_OCTETS = 128 * 1024 * 1024
