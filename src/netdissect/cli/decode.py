@@ -35,9 +35,7 @@ class Told(NamedTuple):
 @click.command("decode")
 @click.argument("protocol", type=PROTOCOL)
 @click.argument("digits", metavar="HEX|-", nargs=-1, required=True)
-@click.option(
-    "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
-)
+@options.dialect
 @click.option(
     "--direction", type=click.Choice(["c2s", "s2c"]), help="Who sent it, where that matters."
 )

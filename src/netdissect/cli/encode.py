@@ -37,10 +37,8 @@ _BESIDE: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 @click.argument("protocol", type=PROTOCOL)
 @click.argument("message", metavar="TYPE|-")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
-@click.option(
-    "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
-)
-@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
+@options.dialect
+@options.transport
 @click.option("--bare", is_flag=True, help="The message alone, without the packet that carries it.")
 @options.json_output
 @options.handed("told", lambda: Told)

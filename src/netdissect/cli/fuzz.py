@@ -34,7 +34,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 
 @click.command("fuzz")
 @click.argument("protocol", type=PROTOCOL)
-@click.option("--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only.")
+@options.target
 @click.option(
     "--plan",
     is_eager=True,
@@ -47,7 +47,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
 @click.option(
     "--dialect", metavar="DIALECT", help="Dialect to speak, with or without the protocol's prefix."
 )
-@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
+@options.transport
 @click.option(
     "--seeds",
     "captures",

@@ -21,6 +21,7 @@ __all__ = [
     "analysis",
     "capture",
     "count",
+    "dialect",
     "display_filter",
     "facts",
     "handed",
@@ -32,7 +33,9 @@ __all__ = [
     "report",
     "screen",
     "secrets",
+    "target",
     "time_style",
+    "transport",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -326,6 +329,13 @@ def narrowed(function: _F) -> _F:
     )(wrapper)
 
 
+dialect = click.option(
+    "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
+)
+transport = click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
+target = click.option(
+    "--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only."
+)
 own_host = click.option(
     "--i-own-this-host",
     is_flag=True,

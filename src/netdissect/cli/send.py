@@ -37,12 +37,10 @@ class _Sending(NamedTuple):
 @click.argument("protocol", type=PROTOCOL)
 @click.argument("message", metavar="TYPE")
 @click.argument("fields", metavar="[FIELD=VALUE]...", nargs=-1)
-@click.option("--target", required=True, metavar="HOST:PORT", help="Where to send; loopback only.")
+@options.target
 @options.own_host
-@click.option(
-    "--dialect", metavar="DIALECT", help="Dialect, with or without the protocol's prefix."
-)
-@click.option("--transport", type=click.Choice(["udp", "tcp"]), help="What carries it.")
+@options.dialect
+@options.transport
 @click.option(
     "--wait",
     type=Amount(0, 60),

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 __all__ = [
+    "ACK_BITS",
+    "ACK_OCTETS",
     "APPLICATIONS",
     "CONTROLS",
     "DIALECTS",
@@ -24,6 +26,7 @@ __all__ = [
     "NULL_CONNECT",
     "PACKET_ACK",
     "PACKET_ID_BITS",
+    "PACKET_SPAN",
     "PING_REPLY",
     "PING_REQUEST",
     "SERVER_LIMIT",
@@ -92,6 +95,12 @@ NULL_CONNECT: Final = bytes(8)
 FIRST_IDS: Final[Mapping[str, int]] = {**dict.fromkeys(DIALECTS, 1), LEGACY: 0, SPECIFICATION: 0}
 """First PacketID of a sender. Section 6.1; the document says 0."""
 PACKET_ID_BITS: Final = 22
+PACKET_SPAN: Final = 1 << PACKET_ID_BITS
+"""Modulus of PacketIDs."""
+ACK_BITS: Final = 32
+"""PacketIDs behind its own that a PacketAck can acknowledge."""
+ACK_OCTETS: Final = 7
+"""Content of a PacketAck."""
 EMPTY_DATAGRAM: Final = ("knet-empty-datagram", "no bytes")
 LARGEST_SENT: Final = 1400
 """Bytes of a datagram that a sender stays below. Section 2."""

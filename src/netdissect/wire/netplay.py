@@ -19,6 +19,7 @@ __all__ = [
     "COMPRESSED",
     "DIALECTS",
     "ENCRYPTED",
+    "LENGTH_OCTETS",
     "RECEIVE_BUFFER",
     "RESERVED",
     "SHORTEST",
@@ -36,6 +37,8 @@ __all__ = [
 ]
 
 DIALECTS: Final = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
+LENGTH_OCTETS: Final = 2
+"""Bytes of the length of a frame, which it does not count."""
 SHORTEST: Final = 3
 """Smallest legal value of a frame's length: options and type."""
 RECEIVE_BUFFER: Final = 1024

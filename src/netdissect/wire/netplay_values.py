@@ -57,17 +57,6 @@ TYPES: Mapping[str, ValueRow] = {
 class _PlainValues(BareValues):
     """bin1: nothing precedes a value; an object has a has-object byte and its size."""
 
-    scalars: Mapping[str, ValueRow] = TYPES
-    aliases: Mapping[str, str] = {"bool": "boolean", "String": "string"}
-
-    def count(self, cursor: Cursor) -> int:
-        """Read the u16 length of an array."""
-        return _count(cursor)
-
-    def put_count(self, sink: Sink, count: int) -> None:
-        """Append the u16 length of an array."""
-        _put_count(sink, count)
-
     def enter(self, cursor: Cursor) -> Cursor | None:
         """Read has-object and the size; has-object 00 is null with nothing after it."""
         return _sized(cursor) if cursor.take(1) != b"\0" else None
@@ -113,7 +102,8 @@ def _put_sized(sink: Sink, body: Sink) -> None:
     sink.put(octets)
 
 
-PLAIN_VALUES = _PlainValues()
+_ALIASES = {"bool": "boolean", "String": "string"}
+PLAIN_VALUES = _PlainValues(TYPES, _ALIASES, _count, _put_count)
 """Values of bin1."""
-NULLABLE_VALUES = _NullableValues()
+NULLABLE_VALUES = _NullableValues(TYPES, _ALIASES, _count, _put_count)
 """Values of bin2 and bin3."""

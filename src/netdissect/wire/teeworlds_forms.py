@@ -29,6 +29,7 @@ MAX_PACKET: Final = 1400
 HEADER: Final = 3
 """Bytes of the header before its token."""
 TOKEN_OCTETS: Final = 4
+UUID_OCTETS: Final = 16
 NO_TOKEN: Final = b"\xff\xff\xff\xff"
 TOKEN_MAGIC: Final = b"TKEN"
 PADDED_OCTETS: Final = 512

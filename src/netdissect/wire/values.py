@@ -52,8 +52,14 @@ class Values(Protocol):
         """Append the head of an object and its fields."""
 
 
+@dataclass(frozen=True, slots=True)
 class BareValues:
     """Values that follow each other: nothing precedes one, objects have no head, none is null."""
+
+    scalars: Mapping[str, ValueRow]
+    aliases: Mapping[str, str]
+    count: Callable[[Cursor], int]
+    put_count: Callable[[Sink, int], None]
 
     def present(self, cursor: Cursor) -> bool:
         """Every value is there."""

@@ -22,6 +22,7 @@ from netdissect.wire.cursor import Cursor
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
     ENCRYPTED,
+    LENGTH_OCTETS,
     SHORTEST,
     chunk_spans,
     frame_spans,
@@ -46,8 +47,6 @@ SUMMARY_VALUES = 6
 """Values that the one-line form of a message shows."""
 SUMMARY_OCTETS = 160
 """Bytes of a body, or characters of one value, that the one-line form shows."""
-_LENGTH = 2
-"""Bytes of a frame's length."""
 _CUT = frozenset({"truncated", "length-beyond-end"})
 """What the walker says of a frame that is cut: said better by `incomplete-frame-at-close`."""
 _ERRORS = {
@@ -214,7 +213,7 @@ class _Reader:
             for fault in misplaced(scope["chunk_header"], position, need):
                 walker.note(*fault, 8 * start, 8)
             if start + 1 == len(data) and not position:
-                walker.note(*incomplete(_LENGTH), 8 * start, 8)
+                walker.note(*incomplete(LENGTH_OCTETS), 8 * start, 8)
         whole = bytes(frames)
         self._dissection.buffers.append(Buffer("reassembled", whole))
         inner = Walker(walker.catalogue, buffer=1)

@@ -12,12 +12,15 @@ from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
 from netdissect.wire.knet import (
+    ACK_BITS,
+    ACK_OCTETS,
     CONTROLS,
     DISCONNECT,
     DISCONNECT_ACK,
     FIRST_IDS,
     LEGACY,
     PACKET_ACK,
+    PACKET_SPAN,
     PING_REPLY,
     PING_REQUEST,
     message_type,
@@ -29,14 +32,10 @@ __all__ = [
     "put_packet_id", "reliable_base",
 ]  # fmt: skip
 
-PACKET_SPAN = 1 << 22
-"""Modulus of PacketIDs."""
 RELIABLE_SPAN = 1 << 31
 HEAD, RELIABLE_FLAG = 3, 0x40
 PING_SECONDS = 3.5
 _LONG_FORM = 0x8000
-_ACK_BITS = 32
-_ACK_OCTETS = 7
 _CONNECT = bytes(8)
 DISCARD_ABOVE = 1536
 """Bytes of the largest datagram that a server reads."""
@@ -134,7 +133,7 @@ class Builder:
         messages = self.read(data)
         return messages is None or any(
             message.name in _CLOSING
-            or (message.name == PACKET_ACK and len(message.payload) != _ACK_OCTETS)
+            or (message.name == PACKET_ACK and len(message.payload) != ACK_OCTETS)
             # An acknowledgement that other fragments make longer.
             or (message.name == PACKET_ACK and message.fragments is not None)
             or message.fragments in _NO_TRANSFER
@@ -239,11 +238,11 @@ class KnetDriver(Driver):
             self._send(PING_REPLY, payload[:1])
         elif message.name == PING_REPLY and payload:
             self._pongs += payload[0] == self._ping
-        elif message.name == PACKET_ACK and len(payload) == _ACK_OCTETS:
+        elif message.name == PACKET_ACK and len(payload) == ACK_OCTETS:
             acked = int.from_bytes(payload[:3], "little")
             bits = int.from_bytes(payload[3:], "little")
             self.acknowledged(acked)
-            for at in range(_ACK_BITS):
+            for at in range(ACK_BITS):
                 if bits >> at & 1:
                     self.acknowledged((acked + 1 + at) % PACKET_SPAN)
         elif message.name == DISCONNECT_ACK:

@@ -18,16 +18,20 @@ from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
-from netdissect.wire.netplay import chunk_spans, split_frame
+from netdissect.wire.netplay import (
+    COMPRESSED,
+    DIALECTS,
+    LENGTH_OCTETS,
+    SHORTEST,
+    chunk_spans,
+    split_frame,
+)
 
-__all__ = ["NetplayDriver", "chunked", "frames", "joined", "lines"]
+__all__ = ["BUFFER_LIMIT", "NetplayDriver", "chunked", "frames", "joined", "lines"]
 
 HEAD = 5
-_COMPRESSED = 1
-_LENGTH = 2
-_SHORTEST = 3
 _ZLIB_EMPTY = bytes.fromhex("789c030000000001")
-_BUFFER_LIMIT = 1 << 17
+BUFFER_LIMIT = 1 << 17
 _CODE_ZERO, _CODE_258 = [0, 0, 1, 1, 0, 0, 0, 0], [1, 1, 0, 0, 0, 1, 0, 1]
 _DISTANCE_1, _CODE_END = [0] * 5, [0] * 7
 _UNRETURNED_LIMIT = 1024
@@ -70,7 +74,7 @@ def _bad_zlib(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
 
 
 def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
-    if len(data) < HEAD or int.from_bytes(data[:_LENGTH], "big") + _LENGTH != len(data):
+    if len(data) < HEAD or int.from_bytes(data[:LENGTH_OCTETS], "big") + LENGTH_OCTETS != len(data):
         return None
     body = data[HEAD:]
     stream = _stored(body)
@@ -86,18 +90,18 @@ def _bad_frame(data: bytes, chance: Chance) -> tuple[bytes, str] | None:
         "noise": b"\x78\xda" + chance.octets(chance.between(1, 64)),
     }
     note = chance.choice(list(made))
-    size = len(made[note]) + HEAD - _LENGTH
-    head = (size & 0xFFFF).to_bytes(2, "big") + bytes([data[2] | _COMPRESSED]) + data[3:HEAD]
+    size = len(made[note]) + HEAD - LENGTH_OCTETS
+    head = (size & 0xFFFF).to_bytes(2, "big") + bytes([data[2] | COMPRESSED]) + data[3:HEAD]
     return head + made[note], note
 
 
 def frames(stream: bytes) -> Iterable[bytes]:
     """Cut whole binary frames off the start of a stream."""
     at = 0
-    while at + _LENGTH <= len(stream):
-        size = int.from_bytes(stream[at : at + _LENGTH], "big")
-        end = at + _LENGTH + size
-        if size < _SHORTEST or end > len(stream):
+    while at + LENGTH_OCTETS <= len(stream):
+        size = int.from_bytes(stream[at : at + LENGTH_OCTETS], "big")
+        end = at + LENGTH_OCTETS + size
+        if size < SHORTEST or end > len(stream):
             return
         yield stream[at:end]
         at = end
@@ -107,7 +111,7 @@ def chunked(stream: bytes) -> Iterable[bytes]:
     """Cut whole frames of bin3, in their chunks, off the start of a stream."""
     first = 0
     for start, end, position, need in chunk_spans(stream):
-        if need < _LENGTH + _SHORTEST or end > len(stream):
+        if need < LENGTH_OCTETS + SHORTEST or end > len(stream):
             return
         if not position:
             first = start
@@ -133,7 +137,7 @@ class NetplayDriver(Driver):
 
     protocol = "netplay"
     transport = "tcp"
-    dialects = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
+    dialects = DIALECTS
     traits = Traits(controls=frozenset({"*"}), lies=(_bad_zlib,))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -164,7 +168,7 @@ class NetplayDriver(Driver):
     def handle(self, data: bytes, now: float) -> None:
         """Count the server's messages, and note those of ours that it has sent back."""
         del now
-        self._buffer = (self._buffer + data)[-_BUFFER_LIMIT:]
+        self._buffer = (self._buffer + data)[-BUFFER_LIMIT:]
         whole = list(self.split(self._buffer, self.dialect))
         self._buffer = self._buffer[sum(map(len, whole)) :]
         for message in whole:

@@ -13,7 +13,7 @@ from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
 from netdissect.layers.base import Layer
 from netdissect.layers.fields import LsbBits
-from netdissect.layers.riptide import bits, octets
+from netdissect.layers.riptide import DIALECTS, bits, octets
 from netdissect.layers.riptide.frames import message_layer
 from netdissect.wire.riptide import TYPES_20, TYPES_21, type_name
 
@@ -146,7 +146,7 @@ class RiptideDriver(Driver):
     """One Riptide connection."""
 
     protocol = "riptide"
-    dialects = ("riptide-2.2", "riptide-2.1", "riptide-2.1dev", "riptide-2.0")
+    dialects = DIALECTS
     traits = Traits(
         live_fields={
             "sequence_id": "sequence",

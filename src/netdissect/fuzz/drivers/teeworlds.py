@@ -27,7 +27,7 @@ from netdissect.layers import teeworlds as layers
 from netdissect.layers.teeworlds.messages import connless_layer, message_layer
 from netdissect.wire import teeworlds_forms as tw
 
-__all__ = ["TeeworldsDriver"]
+__all__ = ["BACKROOM", "PACKET_LIMIT", "TeeworldsDriver"]
 
 KEEP_SECONDS = 0.5
 """Silence after which a keepalive goes out; real clients wait 1 s."""
@@ -39,8 +39,8 @@ FRESH_SECONDS = 0.12
 """A server in a game sends 25 snapshots a second: one heard of so lately is alive."""
 STALL_SECONDS = 0.3
 """A resend without request, when nothing was acknowledged for so long."""
-_BACKROOM = 512
-_PACKET_LIMIT = 1200
+BACKROOM = 512
+PACKET_LIMIT = 1200
 _OUTBOX_LIMIT = 400
 _HARMLESS = "SysPingReply"
 """Goes out under the number of a mutant: servers take it and do nothing."""
@@ -244,7 +244,7 @@ class TeeworldsDriver(Driver):
             ahead = (head.number - self._received) % tw.SPAN
             if ahead != 1:
                 # A number of the last 512 was here before; any other lies behind a gap.
-                self._want_resend |= ahead != 0 and ahead < tw.SPAN - _BACKROOM
+                self._want_resend |= ahead != 0 and ahead < tw.SPAN - BACKROOM
                 return
             self._received, self._want_resend = head.number, False
         message = head.message
@@ -285,14 +285,14 @@ class TeeworldsDriver(Driver):
 
     def _is_behind(self, ack: int) -> bool:
         """Return whether an acknowledgement is older than the newest one."""
-        return 0 < (self._acked - ack) % tw.SPAN <= _BACKROOM
+        return 0 < (self._acked - ack) % tw.SPAN <= BACKROOM
 
     def _acknowledge(self, number: int) -> None:
         if not self._is_behind(number):
             self._progress = self._progress if number == self._acked else self.clock()
             self._acked = number
         for sent in list(self._outbox):
-            if (number - sent) % tw.SPAN <= _BACKROOM:
+            if (number - sent) % tw.SPAN <= BACKROOM:
                 _message, key = self._outbox.pop(sent)
                 if key is not None:
                     self.acknowledged(key)
@@ -310,7 +310,7 @@ class TeeworldsDriver(Driver):
                 message = self._message(_HARMLESS)
                 self._outbox[number] = (message, None)
             chunk = self._chunk(message, number, tw.RESEND)
-            if sum(map(len, chunks)) + len(chunk) > _PACKET_LIMIT:
+            if sum(map(len, chunks)) + len(chunk) > PACKET_LIMIT:
                 self._put(self._head(0, len(chunks)), b"".join(chunks))
                 chunks = []
             chunks.append(chunk)

@@ -35,4 +35,4 @@ def make_server(
     unknown = bugs - set(kind.BUGS)
     if unknown:
         raise UsageError(f"no bug {quoted(min(unknown))} in it; there are: {', '.join(kind.BUGS)}")
-    return kind(dialect or kind.DIALECT, bugs)
+    return kind(dialect, bugs)

@@ -125,8 +125,8 @@ class Server(ABC):
     TRANSPORT: ClassVar[Literal["udp", "tcp"]] = "udp"
     """What it runs over."""
 
-    def __init__(self, dialect: str, bugs: frozenset[str] = frozenset()) -> None:
-        self.dialect = dialect
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
+        self.dialect = dialect or self.DIALECT
         self.bugs = bugs
         self.closing: set[Address] = set()
         """Peers whose TCP connection the server wants closed."""
@@ -171,7 +171,7 @@ class DatagramServer(Server, Generic[P]):
     TIMEOUT_SECONDS: ClassVar[float] = 10.0
     """Silence after which a client is forgotten."""
 
-    def __init__(self, dialect: str, bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._peers: dict[Address, P] = {}
         self.delivered = 0
@@ -197,7 +197,7 @@ class StreamServer(Server):
 
     TRANSPORT = "tcp"
 
-    def __init__(self, dialect: str, bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self.streams: dict[Address, bytes] = {}
         """What each peer has sent and nobody has read yet."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from netdissect.fuzz.drivers.eoudp import INFO_SECONDS
 from netdissect.fuzz.drivers.eoudp_form import (
     ACK,
     COMPONENT_OF,
@@ -20,8 +21,6 @@ from netdissect.fuzz.servers.base import Address, DatagramServer, Event, Planted
 from netdissect.layers.eoudp import EoudpAck, EoudpConnectAccept, EoudpPacketInfo, EoudpPair
 
 __all__ = ["EoudpServer"]
-
-INFO_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -44,9 +43,9 @@ class EoudpServer(DatagramServer[_Peer]):
     DIALECT = "exodia-late"
     BUGS = ("length", "off-by-one", "number-wrap", "unbounded-table")
 
-    def __init__(self, dialect: str = "exodia-late", bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
-        self._form = FORMS[dialect]
+        self._form = FORMS[self.dialect]
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram; one from a stranger must be a CONNECT."""

@@ -44,9 +44,9 @@ class KnetServer(DatagramServer[_Peer]):
     TIMEOUT_SECONDS = 15.0
     BUGS = ("length", "off-by-one", "number-wrap", "stale-fragment")
 
-    def __init__(self, dialect: str = "knet-2.x", bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
-        self._builder = Builder(dialect)
+        self._builder = Builder(self.dialect)
 
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers; the first datagram of a stranger is a connect datagram."""

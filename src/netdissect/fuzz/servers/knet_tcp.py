@@ -24,9 +24,6 @@ class KnetTcpServer(StreamServer):
     DIALECT = "knet-tcp"
     BUGS = ("length",)
 
-    def __init__(self, dialect: str = "knet-tcp", bugs: frozenset[str] = frozenset()) -> None:
-        super().__init__(dialect, bugs)
-
     def greeting(self, peer: Address) -> Replies:
         """Return the ping with which the library begins."""
         return [(frame(PING_REQUEST, b"\1"), peer)]

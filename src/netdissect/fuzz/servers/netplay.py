@@ -5,15 +5,13 @@ Source: docs/protocols/netplay.md sections 2, 5 and 7.
 
 from __future__ import annotations
 
-from netdissect.fuzz.drivers.netplay import HEAD, NetplayDriver, joined
+from netdissect.fuzz.drivers.netplay import BUFFER_LIMIT, HEAD, NetplayDriver, joined
 from netdissect.fuzz.servers.base import Address, Event, PlantedBugError, Replies, StreamServer
 from netdissect.wire.inflate import inflate
+from netdissect.wire.netplay import COMPRESSED, SHORTEST
 
 __all__ = ["NetplayServer"]
 
-_BUFFER_LIMIT = 1 << 17
-_SHORTEST = 3
-_COMPRESSED = 1
 _EDGE = 255
 """Bytes of the buffer that the planted bug believes to have room for one more."""
 _INFLATED_LIMIT = 1 << 20
@@ -30,12 +28,9 @@ class NetplayServer(StreamServer):
     DIALECT = "netplay-bin1"
     BUGS = ("decompression", "off-by-one", "stale-fragment", "unbounded-table")
 
-    def __init__(self, dialect: str = "netplay-bin1", bugs: frozenset[str] = frozenset()) -> None:
-        super().__init__(dialect, bugs)
-
     def read(self, peer: Address) -> Replies:
         """Send whole messages on to all peers."""
-        stream = self.streams[peer][-_BUFFER_LIMIT:]
+        stream = self.streams[peer][-BUFFER_LIMIT:]
         whole = list(NetplayDriver.split(stream, self.dialect))
         rest = stream[sum(map(len, whole)) :]
         self.streams[peer] = rest
@@ -44,7 +39,7 @@ class NetplayServer(StreamServer):
             self._check_code(message)
             self._tell(message, peer)
         head = rest[1:3] if self.dialect == "netplay-bin3" else rest[:2]
-        short = len(head) == 2 and int.from_bytes(head, "big") < _SHORTEST  # noqa: PLR2004
+        short = len(head) == 2 and int.from_bytes(head, "big") < SHORTEST  # noqa: PLR2004
         if short and self.dialect != "netplay-text":
             self.closing.add(peer)
         return [(message, other) for message in whole for other in self.streams]
@@ -53,14 +48,14 @@ class NetplayServer(StreamServer):
         """Show the planted bugs what has come: a length is a number, the flags name a transfer."""
         size = len(message)
         flags = message[2] if size > HEAD - 1 else 0
-        first = not flags & ~_COMPRESSED
+        first = not flags & ~COMPRESSED
         self.event(
             Event(peer, size, 0, 1 << 16, _EDGE, fragment=(flags >> 1, 0, first), key=message[:8])
         )
 
     def _check_code(self, message: bytes) -> None:
         frame = joined(message) if self.dialect == "netplay-bin3" else message
-        if self.dialect == "netplay-text" or not frame[2] & _COMPRESSED:
+        if self.dialect == "netplay-text" or not frame[2] & COMPRESSED:
             return
         body = inflate(frame[HEAD:], limit=_INFLATED_LIMIT, ratio=_RATIO)
         if "decompression" in self.bugs and not body.complete and body.error:

@@ -58,9 +58,9 @@ class RiptideServer(DatagramServer[_Peer]):
     DIALECT = "riptide-2.2"
     BUGS = ("length", "sequence", "off-by-one", "number-wrap", "double-free", "unbounded-table")
 
-    def __init__(self, dialect: str = "riptide-2.2", bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
-        self._messages = Messages(dialect)
+        self._messages = Messages(self.dialect)
 
     @property
     def connected(self) -> int:

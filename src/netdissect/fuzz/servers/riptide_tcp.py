@@ -17,7 +17,7 @@ class RiptideTcpServer(RiptideServer):
 
     TRANSPORT = "tcp"
 
-    def __init__(self, dialect: str = "riptide-2.2", bugs: frozenset[str] = frozenset()) -> None:
+    def __init__(self, dialect: str | None = None, bugs: frozenset[str] = frozenset()) -> None:
         super().__init__(dialect, bugs)
         self._streams: dict[Address, bytes] = {}
 

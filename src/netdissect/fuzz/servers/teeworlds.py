@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from netdissect.fuzz.drivers.teeworlds import BACKROOM, PACKET_LIMIT
 from netdissect.fuzz.drivers.teeworlds_form import (
     ChunkHead,
     Opened,
@@ -22,11 +23,9 @@ from netdissect.wire import teeworlds_forms as tw
 __all__ = ["TeeworldsServer"]
 
 _FORM = tw.FORMS[tw.D07]
-_BACKROOM = 512
 _JUMP_BUG = 128
 SNAP_SECONDS = 0.04
 RESEND_SECONDS = 0.2
-_PACKET_LIMIT = 1200
 
 
 def _message(name: str, **fields: Any) -> bytes:
@@ -63,9 +62,6 @@ class TeeworldsServer(DatagramServer[_Peer]):
     DIALECT = tw.D07
     BUGS = ("length", "sequence", "decompression", "off-by-one", "number-wrap", "unbounded-table")
 
-    def __init__(self, dialect: str = tw.D07, bugs: frozenset[str] = frozenset()) -> None:
-        super().__init__(dialect, bugs)
-
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one packet."""
         opened = Opened.of(data, _FORM)
@@ -78,7 +74,7 @@ class TeeworldsServer(DatagramServer[_Peer]):
         if known is None or opened.token != _own_token(peer):
             return []
         known.heard, known.online = now, True
-        for number in [each for each in known.outbox if (opened.ack - each) % tw.SPAN <= _BACKROOM]:
+        for number in [each for each in known.outbox if (opened.ack - each) % tw.SPAN <= BACKROOM]:
             del known.outbox[number]
         replies = self._resend(known, peer, now) if opened.head[0] & _FORM.resend else []
         for head in chunk_heads(opened.payload, opened.head[2], _FORM):
@@ -121,10 +117,10 @@ class TeeworldsServer(DatagramServer[_Peer]):
         self.event(Event(address, number, peer.received, tw.SPAN, 32, key=head.message[:2]))
         if head.vital:
             ahead = (head.number - peer.received) % tw.SPAN
-            if "sequence" in self.bugs and _JUMP_BUG <= ahead < tw.SPAN - _BACKROOM:
+            if "sequence" in self.bugs and _JUMP_BUG <= ahead < tw.SPAN - BACKROOM:
                 self.silent = True
             if ahead != 1:
-                peer.want_resend |= ahead != 0 and ahead < tw.SPAN - _BACKROOM
+                peer.want_resend |= ahead != 0 and ahead < tw.SPAN - BACKROOM
                 return []
             peer.received, peer.want_resend = head.number, False
             self.delivered += 1
@@ -159,7 +155,7 @@ class TeeworldsServer(DatagramServer[_Peer]):
         counts = [0]
         for number, message in peer.outbox.items():
             chunk = chunk_of(message, _FORM, number, tw.RESEND)
-            if len(packets[-1]) + len(chunk) > _PACKET_LIMIT:
+            if len(packets[-1]) + len(chunk) > PACKET_LIMIT:
                 packets.append(b"")
                 counts.append(0)
             packets[-1] += chunk

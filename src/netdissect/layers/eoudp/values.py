@@ -6,7 +6,6 @@ Source: docs/protocols/eoudp.md, "Component data".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from netdissect.wire.cursor import Cursor, Sink
@@ -35,14 +34,8 @@ def _write_text(sink: Sink, value: Any, _size: int | None) -> None:
     sink.put((value or "").encode("utf-8", "surrogateescape"))
 
 
-class _ComponentValues(BareValues):
-    """Fixed arrays have no head."""
-
-    aliases: Mapping[str, str] = {
-        "int": "i32", "uint": "u32", "float": "f32", "double": "f64", "byte": "u8", "bytes": "rest",
-        "vec2": "f32[2]", "vec3": "f32[3]", "vec4": "f32[4]",
-    }  # fmt: skip
-    scalars: Mapping[str, ValueRow] = {
+COMPONENT_VALUES = BareValues(
+    {
         "u8": number("B"), "i8": number("b"), "u16": number("H"), "i16": number("h"),
         "u32": number("I"), "i32": number("i"), "u64": number("Q"), "i64": number("q"),
         "f32": number("f"), "f64": number("d"), "bool": number("?"),
@@ -50,17 +43,14 @@ class _ComponentValues(BareValues):
         "text": ValueRow(lambda cursor, _size: _text(_read_rest(cursor, None)), _write_text),
         "rest": ValueRow(_read_rest, write_octets),
         "u8[]": ValueRow(lambda cursor, size: cursor.take(size or 0), write_octets),
-    }  # fmt: skip
-    """`string` has a u32 length; `text` and `rest` are all that is left."""
-
-    def count(self, cursor: Cursor) -> int:
-        """Read a u32."""
-        return _count(cursor)
-
-    def put_count(self, sink: Sink, count: int) -> None:
-        """Append a u32."""
-        _put_count(sink, count)
-
-
-COMPONENT_VALUES = _ComponentValues()
-"""Values of the data of a component."""
+    },
+    {
+        "int": "i32", "uint": "u32", "float": "f32", "double": "f64", "byte": "u8", "bytes": "rest",
+        "vec2": "f32[2]", "vec3": "f32[3]", "vec4": "f32[4]",
+    },
+    _count,
+    _put_count,
+)  # fmt: skip
+"""Values of the data of a component. Fixed arrays have no head; `string` has a u32 length; `text`
+and `rest` are all that is left.
+"""

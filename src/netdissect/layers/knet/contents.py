@@ -16,6 +16,7 @@ from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
 from netdissect.layers.knet.fields import U24, PayloadTail, Vle, in_parts
 from netdissect.wire.knet import (
+    ACK_OCTETS,
     APPLICATIONS,
     CONTROLS,
     DISCONNECT,
@@ -56,7 +57,6 @@ __all__ = [
     "chooser",
 ]
 
-_ACK_OCTETS = 7
 
 
 def _id(number: int) -> Vle:
@@ -277,7 +277,7 @@ class KnetConnectAck(KnetContent):
 
 
 _SIZES: Mapping[str, int] = {
-    PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: _ACK_OCTETS,
+    PING_REQUEST: 1, PING_REPLY: 1, FLOW_CONTROL: 2, PACKET_ACK: ACK_OCTETS,
 }  # fmt: skip
 """Bytes of payload of the control messages that have any."""
 _LAYERS: Mapping[str, type[Layer]] = {

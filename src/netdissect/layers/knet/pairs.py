@@ -9,15 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from netdissect.layers.knet import contents as layers
+from netdissect.wire.knet import ACK_BITS, PACKET_SPAN
 
 __all__ = ["HASH", "is_answer"]
 
 HASH = b"knet"
 """What `hashret` returns: nothing in a request is repeated in every answer."""
-_ACK_BITS = 32
-_PACKET_SPAN = 1 << 22
-
-
 def is_answer(messages: Iterable[Any], asked: Iterable[Any], packet_id: int | None = None) -> bool:
     """Return whether one of `messages` answers one of `asked`, or acknowledges their datagram."""
     wanted = [message.content for message in asked or ()]
@@ -37,5 +34,5 @@ def _answers(content: Any, wanted: list[Any], packet_id: int | None) -> bool:
 
 def _acknowledges(content: Any, packet_id: int) -> bool:
     """Return whether a PacketAck names a PacketID, by number or by a bit behind it."""
-    behind = (packet_id - content.acked_packet_id) % _PACKET_SPAN
-    return behind == 0 or (behind <= _ACK_BITS and bool(content.sequence_bits >> (behind - 1) & 1))
+    behind = (packet_id - content.acked_packet_id) % PACKET_SPAN
+    return behind == 0 or (behind <= ACK_BITS and bool(content.sequence_bits >> (behind - 1) & 1))

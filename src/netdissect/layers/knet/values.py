@@ -6,8 +6,6 @@ endian at whatever bit the value before them ended.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from netdissect.wire.cursor import Cursor, Sink
 from netdissect.wire.values import BITS, BareValues, ValueRow, number, string, write_octets
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16, VarintCodec
@@ -33,20 +31,22 @@ def _read_octets(cursor: Cursor, count: int | None) -> bytes:
     return cursor.take(cursor.left // 8 if count is None else count)
 
 
-class _KnetValues(BareValues):
-    """Values follow each other; objects have no head; nothing is null."""
+def _count(cursor: Cursor) -> int:
+    return _read_vle(cursor, KNET_7_7_16)
 
-    aliases: Mapping[str, str] = {"byte[]": "u8[]"}
-    scalars: Mapping[str, ValueRow] = {
+
+def _put_count(sink: Sink, count: int) -> None:
+    sink.put(KNET_7_7_16.write(count))
+
+
+VALUES = BareValues(
+    {
         "bit": BITS, "bits": BITS, "bool": number("?"),
         "u8": number("B"), "s8": number("b"), "u16": number("H"), "s16": number("h"),
         "u32": number("I"), "s32": number("i"), "u64": number("Q"), "s64": number("q"),
         "float": number("f"), "double": number("d"), "byte": number("B"),
         "vle8_16": _vle(KNET_7_8), "vle8_16_32": _vle(KNET_7_7_16), "vle16_32": _vle(KNET_15_16),
-        "string": string(
-            lambda cursor: _read_vle(cursor, KNET_7_7_16),
-            lambda sink, count: sink.put(KNET_7_7_16.write(count)),
-        ),
+        "string": string(_count, _put_count),
         "string8": string(lambda cursor: cursor.bits(8), lambda sink, count: sink.bits(count, 8)),
         "string16": string(
             lambda cursor: cursor.bits(16), lambda sink, count: sink.bits(count, 16)
@@ -54,18 +54,11 @@ class _KnetValues(BareValues):
         "bytes": ValueRow(_read_octets, write_octets),
         "u8[]": ValueRow(_read_octets, write_octets),
         "byte[]": ValueRow(_read_octets, write_octets),
-    }  # fmt: skip
-
-    def count(self, cursor: Cursor) -> int:
-        """Read a VLE-1.7/1.7/16."""
-        return _read_vle(cursor, KNET_7_7_16)
-
-    def put_count(self, sink: Sink, count: int) -> None:
-        """Append a VLE-1.7/1.7/16."""
-        sink.put(KNET_7_7_16.write(count))
-
-
-VALUES = _KnetValues()
+    },
+    {"byte[]": "u8[]"},
+    _count,
+    _put_count,
+)  # fmt: skip
 """The value table of kNet: `string` has the length of releases after 2014-10, `string8` that of
 earlier ones (section 1); below 128 bytes they are equal.
 """

@@ -25,7 +25,7 @@ from netdissect.layers.netplay.streams import (
 )
 from netdissect.layers.netplay.text import NetplayText
 from netdissect.model.annotations import code_rows
-from netdissect.wire.netplay import chunk_spans, frame_spans
+from netdissect.wire.netplay import DIALECTS, chunk_spans, frame_spans
 
 __all__ = [
     "NetplayChunk",
@@ -55,7 +55,6 @@ def root(payload: bytes, request: Any) -> type[Layer]:
     return NetplayOctets
 
 
-DIALECTS = ("netplay-bin1", "netplay-bin2", "netplay-bin3", "netplay-text")
 TELLING_OCTETS = 16
 """Of fewer bytes nothing says that they begin with a message: no frame has a mark."""
 _STREAMS: dict[str, type[Layer]] = {

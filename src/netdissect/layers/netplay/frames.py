@@ -23,14 +23,13 @@ from netdissect.wire.netplay import (
     CHUNK_NAMES,
     COMPRESSED,
     ENCRYPTED,
+    LENGTH_OCTETS,
     RESERVED,
     SHORTEST,
     split_frame,
 )
 
 __all__ = ["NetplayChunk", "NetplayFrame", "NetplayShortFrame", "chunks"]
-
-_LENGTH = 2
 
 
 class _Lengthy(Layer):
@@ -39,8 +38,8 @@ class _Lengthy(Layer):
     def post_build(self, pkt: bytes, pay: bytes) -> bytes:
         """Fill in the length unless it was given."""
         if self.fields.get("length") is None:
-            size = len(pkt) - _LENGTH + len(pay)
-            pkt = (size & 0xFFFF).to_bytes(_LENGTH, "big") + pkt[_LENGTH:]
+            size = len(pkt) - LENGTH_OCTETS + len(pay)
+            pkt = (size & 0xFFFF).to_bytes(LENGTH_OCTETS, "big") + pkt[LENGTH_OCTETS:]
         return pkt + pay
 
 
@@ -78,7 +77,7 @@ class NetplayFrame(_Lengthy):
     @classmethod
     def dispatch_hook(cls, _pkt: bytes | None = None, *_args: Any, **_kwargs: Any) -> type[Packet]:
         """Choose the layer of a frame whose length leaves no room for options and type."""
-        if _pkt and len(_pkt) >= _LENGTH and int.from_bytes(_pkt[:2], "big") < SHORTEST:
+        if _pkt and len(_pkt) >= LENGTH_OCTETS and int.from_bytes(_pkt[:2], "big") < SHORTEST:
             return NetplayShortFrame
         return cls
 

@@ -38,13 +38,6 @@ _NUMBERS: Mapping[str, ValueRow] = {
 }  # fmt: skip
 
 
-class _Values(BareValues):
-    """What both layouts share."""
-
-    aliases: Mapping[str, str] = ALIASES
-    scalars: Mapping[str, ValueRow]
-
-
 # --- whole bytes -----------------------------------------------------------------------------
 
 
@@ -67,8 +60,8 @@ def _write_packed_bools(sink: Sink, value: Any, _count: int | None) -> None:
     sink.put(number.to_bytes((len(value) + 7) // 8, "little"))
 
 
-class _ByteValues(_Values):
-    scalars = {
+BYTE_VALUES = BareValues(
+    {
         **_NUMBERS,
         "bool": ValueRow(
             lambda cursor, _size: cursor.take(1) == b"\x01",
@@ -76,15 +69,12 @@ class _ByteValues(_Values):
         ),
         "bool[]": ValueRow(_read_packed_bools, _write_packed_bools),
         "string": string(_byte_count, _put_byte_count),
-    }
-
-    def count(self, cursor: Cursor) -> int:
-        """Read one byte, or two with the high one first and bit 15 set."""
-        return _byte_count(cursor)
-
-    def put_count(self, sink: Sink, count: int) -> None:
-        """Append one byte, or two from 128 on."""
-        _put_byte_count(sink, count)
+    },
+    ALIASES,
+    _byte_count,
+    _put_byte_count,
+)
+"""Values of riptide-2.0 and riptide-2.1dev."""
 
 
 # --- bits -------------------------------------------------------------------------------------
@@ -105,8 +95,8 @@ def _put_varulong(sink: Sink, value: int) -> None:
     sink.bits(*varulong_groups(value))
 
 
-class _BitValues(_Values):
-    scalars = {
+BIT_VALUES = BareValues(
+    {
         **_NUMBERS,
         "bool": ValueRow(
             lambda cursor, _size: bool(cursor.bits(1)),
@@ -122,18 +112,9 @@ class _BitValues(_Values):
             lambda sink, value, _size: _put_varulong(sink, zigzag(value or 0)),
         ),
         "bits": BITS,
-    }
-
-    def count(self, cursor: Cursor) -> int:
-        """Read a varULong."""
-        return _varulong(cursor)
-
-    def put_count(self, sink: Sink, count: int) -> None:
-        """Append a varULong."""
-        _put_varulong(sink, count)
-
-
-BYTE_VALUES = _ByteValues()
-"""Values of riptide-2.0 and riptide-2.1dev."""
-BIT_VALUES = _BitValues()
+    },
+    ALIASES,
+    _varulong,
+    _put_varulong,
+)
 """Values of riptide-2.1 and riptide-2.2."""

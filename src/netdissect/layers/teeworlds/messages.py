@@ -34,7 +34,7 @@ from netdissect.wire.teeworlds import (
     table,
     uuid_rows,
 )
-from netdissect.wire.teeworlds_forms import FAMILIES, MAGIC_OCTETS
+from netdissect.wire.teeworlds_forms import FAMILIES, MAGIC_OCTETS, UUID_OCTETS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = [
@@ -51,7 +51,6 @@ __all__ = [
     "message_layer",
 ]
 
-UUID_OCTETS = 16
 _WIDEST_CLIENT = {"0.6": 127, "0.7": 63}
 """Highest client id that a server of the family sends. DDNet servers have up to 128 slots."""
 _MAX_PARTS, _MAX_PART_SIZE = 64, 900

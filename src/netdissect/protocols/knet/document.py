@@ -15,6 +15,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.protocols.knet.datagrams import READERS, fault, flow_control, kind_of
 from netdissect.protocols.knet.phases import Phase, Progress
 from netdissect.wire.knet import (
+    ACK_OCTETS,
     DISCONNECT,
     DISCONNECT_ACK,
     FLOW_CONTROL,
@@ -40,7 +41,6 @@ _INPUTS: Final = {
 _HOW: Final = READERS[SPECIFICATION]
 _FEWEST: Final = 2
 _PING_OCTETS: Final = 1
-_ACK_OCTETS: Final = 7
 _READ_ACK: Callable[..., Any] = read.read_KnetSpecPacketAck
 """Of as many bytes it never returns None."""
 
@@ -109,7 +109,7 @@ def _message(message: tuple[Any, ...], events: list[Event], parts: list[Event]) 
 def _control(kind: str, content: bytes, after: int, events: list[Event]) -> None:
     """Add what a ping, its reply or a PacketAck means."""
     size = len(content) - after
-    if size != (_ACK_OCTETS if kind == PACKET_ACK else _PING_OCTETS):
+    if size != (ACK_OCTETS if kind == PACKET_ACK else _PING_OCTETS):
         read.odd_KnetWrongSize((), None, events)
     elif kind == PACKET_ACK:
         _, low, bits, high, more, _ = _READ_ACK(content, 0, len(content))

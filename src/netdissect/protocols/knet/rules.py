@@ -16,7 +16,7 @@ from netdissect.model.policy import (
     by_word,
     moves,
 )
-from netdissect.wire.knet import DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
+from netdissect.wire.knet import ACK_BITS, DIALECTS, FIRST_IDS, PACKET_ID_BITS, SPECIFICATION
 
 __all__ = ["ACK_BITS", "POLICIES", "RELIABLE_BITS", "TIMEOUT_MS"]
 
@@ -28,7 +28,6 @@ RESTART_GUARD_MS: Final = 1000.0
 """A server's opening repeated so soon is a network copy, or that of a ghost connection object which
 early datagrams have made. Source: section 5.6; captures `udp_early_data_ghost*`.
 """
-ACK_BITS: Final = 32
 RELIABLE_BITS: Final = 31
 DOCUMENT_TIMEOUT_MS: Final = 2000.0
 """DatagramTimeOut of the published document. Section 6.9."""

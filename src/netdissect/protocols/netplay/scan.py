@@ -18,6 +18,7 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.netplay import (
     CHUNK_DATA,
     COMPRESSED,
+    LENGTH_OCTETS,
     RECEIVE_BUFFER,
     chunk_spans,
     endless,
@@ -31,7 +32,6 @@ from netdissect.wire.strictjson import is_plain_object
 
 __all__ = ["SCANNERS", "scan_chunks", "scan_frame", "scan_text"]
 
-_LENGTH: Final = 2
 _HEADER: Final = 5
 _LONGEST_NAME: Final = 4096
 """Characters of a class line that name a message type."""
@@ -46,7 +46,7 @@ def scan_frame(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one frame of bin1 or bin2."""
     events = _frame(payload, 0, bounds)
     if len(payload) > RECEIVE_BUFFER:
-        _note(events, oversize(int.from_bytes(payload[:_LENGTH], "big")))
+        _note(events, oversize(int.from_bytes(payload[:LENGTH_OCTETS], "big")))
     return events
 
 
@@ -71,8 +71,9 @@ def _short(payload: bytes) -> list[Event]:
     """Return the events of a frame without a type, or of one that is not whole."""
     size = len(payload)
     length = int.from_bytes(payload[:2], "big")
-    if size < _LENGTH or size < length + _LENGTH:
-        return [(Ev.NOTE, *incomplete(length + _LENGTH - size if size > 1 else _LENGTH - size))]
+    whole = LENGTH_OCTETS + (length if size >= LENGTH_OCTETS else 0)
+    if size < whole:
+        return [(Ev.NOTE, *incomplete(whole - size))]
     events: list[Event] = [(Ev.MESSAGE, "?")]
     odd_NetplayShortFrame((length,), None, events)
     return events
@@ -82,7 +83,7 @@ def scan_chunks(payload: bytes, bounds: Bounds) -> list[Event]:
     """Return the events of one message of bin3, with its chunk headers."""
     size = len(payload)
     alone = size <= CHUNK_DATA + 1 and payload[:1] == b"\0"
-    if alone and int.from_bytes(payload[1 : 1 + _LENGTH], "big") == size - 1 - _LENGTH:
+    if alone and int.from_bytes(payload[1 : 1 + LENGTH_OCTETS], "big") == size - 1 - LENGTH_OCTETS:
         return _frame(payload, 1, bounds)
     parts: list[bytes] = []
     notes: list[Event] = []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.events import Ev, Event
+from netdissect.wire.teeworlds_forms import UUID_OCTETS
 from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["TYPES", "facts"]
 
 _IDENTITY, _RESTART = Ev.IDENTITY, Ev.RESTART
-_UUID_OCTETS = 16
 
 TYPES: Final = frozenset(
     ("sys.info", "sys.map_change", "game.cl_start_info", "sys.client_version")
@@ -23,7 +23,7 @@ def facts(name: str, data: bytes, position: int, end: int) -> list[Event]:
     found: list[Event] = []
     if name == "sys.client_version":
         # Two UUIDs: that of the message, and that of the connection.
-        version = _number(data, position + 2 * _UUID_OCTETS, end)
+        version = _number(data, position + 2 * UUID_OCTETS, end)
         return [] if version is None else [(_IDENTITY, "ddnet_version", version)]
     text, position = _text(data, position, end)
     if text is None:

@@ -13,7 +13,6 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["fragment"]
 
-_UUID_OCTETS = 16
 _NUMBER_OCTETS = 5
 _LAST_OCTET = 0x0F
 """Bits that the fifth byte of a number may have."""

@@ -31,6 +31,7 @@ from netdissect.wire.teeworlds_forms import (
     NO_TOKEN,
     RESEND,
     TOKEN_OCTETS,
+    UUID_OCTETS,
     VITAL,
     Form,
     form_of,
@@ -43,7 +44,6 @@ __all__ = ["scan"]
 _ASKS: Final[Event] = (Ev.RESEND_REQUEST, "vital")
 _LATE: Final[Event] = (Ev.COUNTER, "late_inputs", 1)
 _MARKED: Final[Event] = (Ev.COUNTER, "resend_marked", 1)
-_UUID_OCTETS: Final = 16
 _ONE_OCTET: Final = 0x40
 """Numbers from here on take a sign or a second byte."""
 _NOTHING: Final = Learnt()
@@ -137,8 +137,8 @@ def _pong(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: 
 
 def _ping_ex(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
     """Add DDNet's ping or its answer, which carry a UUID behind that of the message."""
-    start = position + _UUID_OCTETS
-    number = int.from_bytes(data[start : min(end, start + _UUID_OCTETS)], "big")
+    start = position + UUID_OCTETS
+    number = int.from_bytes(data[start : min(end, start + UUID_OCTETS)], "big")
     events.append(kind.event)
     events.append((Ev.PROBE if kind.type == "sys.ping_ex" else Ev.REPLY, "ping_ex", number))
 
@@ -332,11 +332,11 @@ def _rare(
     if head >> 1:
         read.odd_TwUnknown((head,), None, events)
         return _NOT_KNOWN[head & 1], after
-    uuid = data[after : min(end, after + _UUID_OCTETS)]
+    uuid = data[after : min(end, after + UUID_OCTETS)]
     found = uuid_types().get(uuid)
     if found is not None and found[0] == head:
         return _kind(found[1]), after
-    if len(uuid) < _UUID_OCTETS:
+    if len(uuid) < UUID_OCTETS:
         events.append((Ev.NOTE, "truncated", "message UUID"))
     else:
         read.odd_TwUnknownUuid((uuid,), None, events)

@@ -21,7 +21,6 @@ from netdissect.wire.varint import TEEWORLDS, VarintError
 
 __all__ = ["Accepted", "accepts", "connless", "declines"]
 
-_UUID_OCTETS: Final = 16
 _PADDED: Final = 1 + tw.PADDED_OCTETS
 _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     tw.D06: {0: (1,), 1: (1,), 2: (1,), 3: (1,)},
@@ -170,8 +169,8 @@ def _known(body: bytes, position: int, end: int, family: str) -> MessageRow | No
     if head >> 1:
         row = message_rows(family).get(head)
     else:
-        row = uuid_rows().get(body[position : position + _UUID_OCTETS])
-        position += _UUID_OCTETS
+        row = uuid_rows().get(body[position : position + tw.UUID_OCTETS])
+        position += tw.UUID_OCTETS
     if row is None or not _readable(row, body, position, end):
         return None
     return row
@@ -197,7 +196,7 @@ def _readable(row: MessageRow, body: bytes, position: int, end: int) -> bool:
                 return False
             position = stop + 1
         elif kind == "uuid" or (kind == "raw" and "length" in field):
-            position += field.get("length", _UUID_OCTETS)
+            position += field.get("length", tw.UUID_OCTETS)
             if position > end:
                 return False
         else:
