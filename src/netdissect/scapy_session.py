@@ -22,7 +22,7 @@ from scapy.utils import PcapReader
 from netdissect.dissect.choice import reading_layer
 from netdissect.flow import Decapsulator
 from netdissect.layers.base import Knowledge, Layer
-from netdissect.model.packets import Frame
+from netdissect.model.packets import NS_PER_S, Frame
 from netdissect.model.records import DatagramRecord
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.records import Records, iter_records
@@ -30,7 +30,6 @@ from netdissect.pipeline.stages import Pipeline
 
 __all__ = ["NetdissectSession", "rdpcap"]
 
-_NS = 1_000_000_000
 _RAW_LINK = 101
 
 
@@ -38,7 +37,7 @@ def _frame(number: int, packet: Packet) -> Frame:
     """Return a sniffed packet as a frame of a capture."""
     octets = bytes(packet.original or bytes(packet))
     link = conf.l2types.layer2num.get(type(packet), _RAW_LINK)
-    return number, round(float(packet.time) * _NS), int(link), octets, len(octets)
+    return number, round(float(packet.time) * NS_PER_S), int(link), octets, len(octets)
 
 
 def _knowledge(record: DatagramRecord) -> Knowledge:

@@ -10,7 +10,7 @@ from netdissect.capture import open_capture
 from netdissect.capture.tshark import protocol_facts, tshark_facts
 from netdissect.flow import packets
 from netdissect.model.facts import Difference, FrameFacts
-from netdissect.model.packets import Packet, PacketKind, flow_endpoints
+from netdissect.model.packets import ACK, Packet, PacketKind, flow_endpoints
 from netdissect.pipeline import Options
 from netdissect.pipeline.records import iter_records
 from netdissect.protocols import registry
@@ -19,7 +19,6 @@ from netdissect.protocols.base import Protocol
 __all__ = ["Comparison", "compare", "our_facts"]
 
 _COMPARED = ("time_ns", "transport", "src", "dst", "length", "seq", "ack", "flags")
-_ACK = 0x10
 
 
 @dataclass(slots=True)
@@ -141,7 +140,7 @@ def _compare_protocol(
 
 def _compare_fact(result: Comparison, ours: FrameFacts, theirs: FrameFacts, name: str) -> None:
     mine, other = getattr(ours, name), getattr(theirs, name)
-    if name == "ack" and not (ours.flags or 0) & _ACK:
+    if name == "ack" and not (ours.flags or 0) & ACK:
         return  # the field means nothing without the flag
     if mine == other:
         if mine is not None:

@@ -23,6 +23,7 @@ from netdissect.capture.pcapng import (
 )
 from netdissect.capture.source import CaptureError, open_window, why_not
 from netdissect.model.closing import Closing
+from netdissect.model.packets import NS_PER_S
 from netdissect.model.reports import CaptureInfo
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ OTHER: Final = "other"
 _PCAP_HEADER: Final = 24
 _MAGIC: Final = 4
 _LEAST: Final = 12
-_NS_PER_S: Final = 1_000_000_000
 _ENHANCED, _OLD, _SIMPLE = 6, 2, 3
 _INTERFACE: Final = 1
 _NO_TIME: Final = -1
@@ -156,7 +156,7 @@ class BlockReader(Closing):
             if not raw:
                 return
             frame += 1
-            time_ns = seconds * _NS_PER_S + fraction * scale
+            time_ns = seconds * NS_PER_S + fraction * scale
             yield Block(PACKET, raw, order, frame, time_ns, link, 0, header, captured, wire)
         self._take(header)
 

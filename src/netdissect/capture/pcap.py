@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from netdissect.capture.account import Format, Ledger
 from netdissect.model.native import read_i64_be, read_i64_le
+from netdissect.model.packets import NS_PER_S
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -30,7 +31,6 @@ MAXIMUM_SNAPLEN, Wireshark WTAP_MAX_PACKET_SIZE_STANDARD.
 """
 
 _HEADER_OCTETS: Final = 24
-_NS_PER_S: Final = 1_000_000_000
 _WORD: Final = 0xFFFF_FFFF
 LATEST_NS: Final = (1 << 62) - 1
 """Later than any time that 32 bits of seconds hold: February 2116. Times are held at or before it,
@@ -117,7 +117,7 @@ class PcapFile(Format):
                 need = header + captured
                 break
             number += 1
-            time_ns = seconds * _NS_PER_S + fraction * scale
+            time_ns = seconds * NS_PER_S + fraction * scale
             octets += wire
             # Builtins would cost more than the rest where this is interpreted.
             if time_ns < first:  # noqa: PLR1730

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from netdissect.capture.account import MAX_TEXT, Format, Ledger
 from netdissect.capture.pcap import LATEST_NS, MAX_FRAME_OCTETS
-from netdissect.model.packets import LINK_BITS
+from netdissect.model.packets import LINK_BITS, NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,6 @@ _ISB_IFDROP: Final = 5
 _ISB_OSDROP: Final = 7
 _EPB_DROPCOUNT: Final = 4
 _DROPS_UNKNOWN: Final = 0xFFFF
-_NS_PER_S: Final = 1_000_000_000
 _US_PER_S: Final = 1_000_000
 _U64_OCTETS: Final = 8
 _LEAST_BODY: Final = {
@@ -101,7 +100,7 @@ class _Interface:
         """Return the time of a time stamp, held between the epoch and `LATEST_NS`."""
         # A large product: see ARCHITECTURE.md.
         wide: Any = ticks
-        time_ns: int = wide * self.ns_per_tick or wide * _NS_PER_S // self.ticks_per_s
+        time_ns: int = wide * self.ns_per_tick or wide * NS_PER_S // self.ticks_per_s
         return min(max(time_ns + self.offset_ns, 0), LATEST_NS)
 
     def add_packet_drops(self, count: int) -> None:
@@ -162,10 +161,10 @@ class Section:
             elif code == _COMMENT:
                 self.ledger.comment(_text(value))
         ticks = 2 ** (resolution & 0x7F) if resolution & 0x80 else 10**resolution
-        whole, part = divmod(_NS_PER_S, ticks)
+        whole, part = divmod(NS_PER_S, ticks)
         ns_per_tick = 0 if part else whole
         self.interfaces.append(
-            _Interface(link, link, snap_length, ns_per_tick, ticks, offset * _NS_PER_S)
+            _Interface(link, link, snap_length, ns_per_tick, ticks, offset * NS_PER_S)
         )
         # The first is told apart from others as soon as there is one.
         number = len(self.interfaces)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING
 
 from netdissect.model.closing import Closing
 from netdissect.model.errors import CaptureFileError
+from netdissect.model.packets import NS_PER_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +30,6 @@ FLUSH_OCTETS = 64 * 1024
 
 _PCAP_MAGIC_US, _PCAP_MAGIC_NS = 0xA1B2C3D4, 0xA1B23C4D
 _SNAP_LENGTH = 262_144
-_NS_PER_S = 1_000_000_000
 _SECTION, _INTERFACE, _PACKET, _STATISTICS = 0x0A0D0D0A, 1, 6, 5
 _BYTE_ORDER = 0x1A2B3C4D
 _COMMENT, _IF_NAME, _IF_TSRESOL, _ISB_IFRECV, _ISB_IFDROP = 1, 2, 9, 4, 5
@@ -159,7 +159,7 @@ class PcapWriter(_Sink):
             wire_length: bytes on the wire; None = all were captured.
 
         """
-        seconds, fraction = divmod(time_ns, _NS_PER_S)
+        seconds, fraction = divmod(time_ns, NS_PER_S)
         wire = len(data) if wire_length is None else wire_length
         header = pack("<IIII", seconds & 0xFFFFFFFF, fraction // self._unit, len(data), wire)
         self._put(header + data)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from struct import Struct, pack, unpack_from
 
 from netdissect.capture.blocks import INTERFACE, PACKET, Block
+from netdissect.model.packets import NS_PER_S
 
 __all__ = ["COMMENT", "Plain", "block_bytes", "option", "options", "section_header"]
 
@@ -30,7 +31,6 @@ _WORDS = {
 """Block type -> options that hold numbers of 32 bits."""
 _SNAP_LENGTH = 262_144
 _FRACTION = 1_000_000
-_NS = 1_000_000_000
 
 
 def block_bytes(kind: int, body: bytes, order: str = "<") -> bytes:
@@ -80,7 +80,7 @@ class Plain:
     def of_pcap(self, link: int, number: int, *, nanosecond: bool) -> bytes:
         """Return the description of the one interface of a pcap file."""
         self._numbers = [number]
-        self._ticks = _NS if nanosecond else _FRACTION
+        self._ticks = NS_PER_S if nanosecond else _FRACTION
         resolution = option(_IF_TSRESOL, b"\x09" if nanosecond else b"\x06")
         named = option(_IF_DESCRIPTION, self._name.encode("utf-8", "replace"))
         body = pack("<HHI", link, 0, _SNAP_LENGTH) + named + resolution + b"\0\0\0\0"
@@ -135,7 +135,7 @@ class Plain:
         if block.start == 28:  # noqa: PLR2004 - a Packet Block; a record of pcap is shorter
             high, low = unpack_from(f"{block.order}II", block.raw, 12)
             return high, low
-        ticks = block.time_ns // (_NS // self._ticks)
+        ticks = block.time_ns // (NS_PER_S // self._ticks)
         return ticks >> 32 & 0xFFFFFFFF, ticks & 0xFFFFFFFF
 
     @staticmethod

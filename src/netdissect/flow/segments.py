@@ -7,13 +7,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, TypeAlias
 
-__all__ = ["ACK", "FIN", "RST", "SYN", "SegmentHeader", "read_segment"]
-
-FIN: Final = 1
-SYN: Final = 2
-RST: Final = 4
-ACK: Final = 16
-"""TCP flags."""
+__all__ = ["SegmentHeader", "read_segment"]
 
 _MIN_HEADER: Final = 20
 _OPTION_END: Final = 0

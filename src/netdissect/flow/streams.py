@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
-from netdissect.flow.segments import ACK, FIN, RST, SYN
-from netdissect.model.packets import PacketKind, TcpSegment, reverse_key
+from netdissect.model.packets import ACK, FIN, RST, SYN, PacketKind, TcpSegment, reverse_key
 
 if TYPE_CHECKING:
     from netdissect.flow.segments import SegmentHeader

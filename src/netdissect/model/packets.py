@@ -22,9 +22,14 @@ from netdissect.model.keys import (
 )
 
 __all__ = [
+    "ACK",
+    "FIN",
     "LINK_BITS",
     "LINK_TYPE",
+    "NS_PER_S",
+    "RST",
     "SIDES",
+    "SYN",
     "Direction",
     "Endpoint",
     "FlowKey",
@@ -47,10 +52,17 @@ wire in bytes). In batches of a pcapng file with several interfaces the link typ
 the frame's interface, from 1, above its 16 bits: see `LINK_BITS`.
 """
 
+NS_PER_S: Final = 1_000_000_000
+"""Nanoseconds of a second."""
 LINK_BITS: Final = 16
 """Width of a link type."""
 LINK_TYPE: Final = (1 << LINK_BITS) - 1
 """The link type alone."""
+FIN: Final = 0x01
+SYN: Final = 0x02
+RST: Final = 0x04
+ACK: Final = 0x10
+"""TCP flags. Source: RFC 9293 section 3.1."""
 
 
 class PacketKind(IntEnum):

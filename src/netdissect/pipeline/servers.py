@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from netdissect.model.claims import Claim
-from netdissect.model.packets import FlowKey, flow_sides
+from netdissect.model.packets import ACK, SYN, FlowKey, flow_sides
 from netdissect.pipeline.ports import Flow
 from netdissect.protocols.base import Protocol
 
@@ -20,8 +20,6 @@ MAX_SERVERS = 4096
 SERVER_SCORE: Final = 60
 """Score of a claim that rests on what the server spoke on other connections."""
 
-_SYN: Final = 0x02
-_ACK: Final = 0x10
 
 
 class Servers:
@@ -116,7 +114,7 @@ def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> 
     """
     for side, packet in flow.packets:
         segment = packet[5]
-        if segment is not None and segment.flags & _SYN:
-            client = 1 - side if segment.flags & _ACK else side
+        if segment is not None and segment.flags & SYN:
+            client = 1 - side if segment.flags & ACK else side
             return replace(claim, client=client, roles_from="handshake")
     return otherwise or claim

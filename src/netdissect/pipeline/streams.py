@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from netdissect.model.packets import Packet, PacketKind, StreamPiece, TcpSegment
+from netdissect.model.packets import FIN, RST, SYN, Packet, PacketKind, StreamPiece, TcpSegment
 from netdissect.pipeline.ports import Port
 from netdissect.protocols.base import Framed, Framer, in_full
 
 __all__ = ["StreamPort"]
 
-_FIN: Final = 0x01
-_SYN: Final = 0x02
-_RST: Final = 0x04
-_SPECIAL: Final = _FIN | _SYN | _RST
+_SPECIAL: Final = FIN | SYN | RST
 
 
 class StreamPort:
@@ -78,8 +75,8 @@ class StreamPort:
                 # Nobody knows how much came before: at least one byte counts as missing.
                 piece = StreamPiece(piece.offset, piece.data, piece.frames, 1)  # noqa: PLW2901
             self._feed(frame, time_ns, piece)
-        if segment.flags & (_FIN | _RST) and self._stream is None:
-            name = "reset" if segment.flags & _RST else "fin"
+        if segment.flags & (FIN | RST) and self._stream is None:
+            name = "reset" if segment.flags & RST else "fin"
             connection.transport_end(name, direction, frame, time_ns)
 
     def finish(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from netdissect.model.packets import NS_PER_S
+
 __all__ = ["clock_label", "headroom", "nice", "nice_span_ns", "number", "ticks", "time_ticks"]
 
-_NS = 1_000_000_000
 _CLOCK = (10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Steps of long spans, seconds."""
 _LONG_S = 180
@@ -56,28 +57,28 @@ def number(value: float, step: float = 1.0) -> str:
 def time_ticks(start_ns: int, end_ns: int, most: int) -> list[tuple[int, str]]:
     """Return (time, label) of round times between two, measured from zero, at most about `most`."""
     span = max(1, end_ns - start_ns)
-    least = span / _NS / max(1, most) / _SLACK
-    if end_ns / _NS >= _LONG_S:
+    least = span / NS_PER_S / max(1, most) / _SLACK
+    if end_ns / NS_PER_S >= _LONG_S:
         seconds = next((step for step in _CLOCK if step >= least), None)
-        step = int((seconds or 86_400 * math.ceil(least / 86_400)) * _NS)
+        step = int((seconds or 86_400 * math.ceil(least / 86_400)) * NS_PER_S)
     else:
-        step = max(1, round(nice(least) * _NS))
+        step = max(1, round(nice(least) * NS_PER_S))
     first = -(-start_ns // step)
     return [
-        (index * step, clock_label(index * step, step, long=end_ns / _NS >= _LONG_S))
+        (index * step, clock_label(index * step, step, long=end_ns / NS_PER_S >= _LONG_S))
         for index in range(first, end_ns // step + 1)
     ]
 
 
-def clock_label(time_ns: int, step_ns: int = _NS, *, long: bool = False) -> str:
+def clock_label(time_ns: int, step_ns: int = NS_PER_S, *, long: bool = False) -> str:
     """Return a time as a tick says it: `2 s`, `2.5 s`, `3:20`, `1:03:20`."""
     if long:
-        minutes, seconds = divmod(round(time_ns / _NS), _MINUTE)
+        minutes, seconds = divmod(round(time_ns / NS_PER_S), _MINUTE)
         hours, minutes = divmod(minutes, _MINUTE)
         return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
-    if step_ns < _NS // 1000:
+    if step_ns < NS_PER_S // 1000:
         return f"{number(time_ns / 1e6, step_ns / 1e6)} ms"
-    return f"{number(time_ns / _NS, step_ns / _NS)} s"
+    return f"{number(time_ns / NS_PER_S, step_ns / NS_PER_S)} s"
 
 
 def nice_span_ns(span_ns: int, most: int) -> int:
@@ -87,4 +88,4 @@ def nice_span_ns(span_ns: int, most: int) -> int:
     for step in (10, 50, 100, 500, 1000, 5000, 10_000, 30_000, 60_000, 300_000, 600_000):
         if step * millisecond >= least:
             return step * millisecond
-    return max(1, math.ceil(least / (_HOUR * _NS))) * _HOUR * _NS
+    return max(1, math.ceil(least / (_HOUR * NS_PER_S))) * _HOUR * NS_PER_S

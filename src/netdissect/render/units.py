@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from netdissect.model.packets import Direction
+from netdissect.model.packets import NS_PER_S, Direction
 
 __all__ = [
     "Clock",
@@ -21,7 +21,6 @@ __all__ = [
 
 _STEPS = ((1, 1, 2, "ms"), (99.95, 1, 1, "ms"), (999.5, 1, 0, "ms"), (99_950, 1000, 2, "s"))
 """Below this many milliseconds: scale, decimals and unit. Three figures, whatever the size."""
-_NS = 1_000_000_000
 _KILO = 1000
 _LABELS = tuple(direction.label for direction in Direction)
 
@@ -72,24 +71,24 @@ class Clock:
             self._last_ns = time_ns
             return seconds(time_ns - last)
         if self.style == "e":
-            return f"{time_ns // _NS}.{time_ns % _NS:09d}"
+            return f"{time_ns // NS_PER_S}.{time_ns % NS_PER_S:09d}"
         return _wall(time_ns, utc=self.style == "u")
 
 
 def seconds(nanoseconds: int) -> str:
     """Return a span in seconds with six decimals, cut and not rounded, so that order is kept."""
     sign = "-" if nanoseconds < 0 else ""
-    whole, rest = divmod(abs(nanoseconds), _NS)
+    whole, rest = divmod(abs(nanoseconds), NS_PER_S)
     return f"{sign}{whole}.{rest // _KILO:06d}"
 
 
 def _wall(time_ns: int, *, utc: bool) -> str:
     try:
-        moment = datetime.fromtimestamp(time_ns // _NS, UTC)
+        moment = datetime.fromtimestamp(time_ns // NS_PER_S, UTC)
         moment = moment if utc else moment.astimezone()
     except (OverflowError, ValueError, OSError):
-        return f"{time_ns // _NS}.{time_ns % _NS:09d}"
-    return f"{moment:%Y-%m-%d %H:%M:%S}.{time_ns % _NS // _KILO:06d}{'Z' if utc else ''}"
+        return f"{time_ns // NS_PER_S}.{time_ns % NS_PER_S:09d}"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{time_ns % NS_PER_S // _KILO:06d}{'Z' if utc else ''}"
 
 
 def duration(milliseconds: float | None) -> str:

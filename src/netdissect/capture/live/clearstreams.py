@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import TypeAlias
 
+from netdissect.model.packets import SYN
+
 __all__ = ["MAX_FLOWS", "MAX_MARKS", "ClearStreams", "Way"]
 
 MAX_FLOWS = 4096
@@ -14,7 +16,6 @@ MAX_FLOWS = 4096
 MAX_MARKS = 1024
 """Segments of a direction remembered until they are acknowledged."""
 
-_SYN = 0x02
 _BITS32 = 0xFFFFFFFF
 _HALF = 1 << 31
 
@@ -59,7 +60,7 @@ class ClearStreams:
         """
         seq, ack = numbers
         back: Way = (way[2], way[3], way[0], way[1])
-        syn = bool(flags & _SYN)
+        syn = bool(flags & SYN)
         self._begin(way, seq + syn, anew=syn)
         if clear is not None and way not in self._sides:
             self._begin(back, ack, anew=False)

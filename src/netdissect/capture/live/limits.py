@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from netdissect.model.errors import UsageError
+from netdissect.model.packets import NS_PER_S
 from netdissect.model.text import quoted
 
 __all__ = ["Autostop", "RingRule"]
 
 _KILO = 1000
 """Bytes of a kB, as dumpcap counts."""
-_NS_PER_S = 1_000_000_000
 _MOST = 9_000_000_000
 """Of anything; more seconds than that Python does not wait."""
 
@@ -105,4 +105,4 @@ def _octets(found: dict[str, float]) -> int | None:
 
 
 def _nanoseconds(found: dict[str, float]) -> int | None:
-    return int(found["duration"] * _NS_PER_S) if "duration" in found else None
+    return int(found["duration"] * NS_PER_S) if "duration" in found else None

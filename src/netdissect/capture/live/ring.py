@@ -28,7 +28,7 @@ from netdissect.capture.live.choice import Verdict, refusal
 from netdissect.capture.live.interfaces import Interface
 from netdissect.capture.live.source import Counts, LiveRequest, Wake
 from netdissect.model.errors import AccessError
-from netdissect.model.packets import Frame
+from netdissect.model.packets import NS_PER_S, Frame
 from netdissect.model.reports import CaptureInfo
 
 __all__ = ["RingSource"]
@@ -55,7 +55,6 @@ _VLAN_VALID, _VLAN_TYPE_VALID = 0x10, 0x40
 _VLAN_ETHERTYPE = 0x8100
 _ADDRESSES_OCTETS = 12
 _PACKET_TYPE_AT = 48 + 10
-_NS_PER_S = 1_000_000_000
 
 _BLOCK = Struct("4xIIII")
 """Offset to private data, status, packets, offset to the first."""
@@ -177,7 +176,7 @@ class RingSource:
                     data = _tagged(data, tag, kind if status & _VLAN_TYPE_VALID else 0)
                     wire += 4
                 number += 1
-                batch.append((number, seconds * _NS_PER_S + nano, link, data, wire))
+                batch.append((number, seconds * NS_PER_S + nano, link, data, wire))
             at += step
         return batch
 
