@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from netdissect.filters.regex import CONTROLS
 from netdissect.model.errors import FilterError
 
 __all__ = ["Both", "Field", "Literal", "Negation", "Node", "Per", "Span", "Test", "parse"]
@@ -333,11 +334,10 @@ class _Parser:
     def _unquote(self, token: _Token) -> str:
         if token.text.startswith("r"):
             return token.text[2:-1]
-        simple = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
         def replace(match: re.Match[str]) -> str:
             word = match[1]
-            return chr(int(word[1:], 16)) if len(word) > 1 else simple.get(word, word)
+            return chr(int(word[1:], 16)) if len(word) > 1 else CONTROLS.get(word, word)
 
         return re.sub(r"\\(x[0-9a-fA-F]{2}|.)", replace, token.text[1:-1], flags=re.DOTALL)
 

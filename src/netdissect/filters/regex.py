@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["MAX_STATES", "MAX_TEXT", "PatternError", "search"]
+__all__ = ["CONTROLS", "MAX_STATES", "MAX_TEXT", "PatternError", "search"]
 
 MAX_STATES = 2000
 """States of a pattern at most; `{m,n}` is written out, so this bounds repetition."""
@@ -245,7 +245,7 @@ _CLASSES: dict[str, _Test] = {
     "w": lambda char: char.isalnum() or char == "_",
     "s": str.isspace,
 }
-_CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
+CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "0": "\0"}
 
 
 def _escape(char: str, builder: _Builder) -> _Test:
@@ -260,9 +260,9 @@ def _escape(char: str, builder: _Builder) -> _Test:
             raise builder.fail("\\x needs two hexadecimal digits") from None
         builder.at += 2
         return _same(value)
-    if char.isalnum() and char not in _CONTROLS:
+    if char.isalnum() and char not in CONTROLS:
         raise builder.fail(f"\\{char} is not supported")
-    return _same(_CONTROLS.get(char, char))
+    return _same(CONTROLS.get(char, char))
 
 
 def search(pattern: str) -> Callable[[str], bool]:

@@ -370,6 +370,10 @@ def _svg_text(x: int, y: int, text: str, name: str, anchor: str) -> str:
     return f'<text x="{x}" y="{y}" class="{name}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
+_SIGNS = {"resend": "» ", "duplicate": "○ ", "lost": "╳ "}
+"""Mark -> what stands before the label of its arrow."""
+
+
 def _svg_row(row: Row, top: int, clock: Clock) -> Iterator[str]:
     yield _svg_text(_SVG_LEFT - 10, top + 4, clock.show(row.time_ns), "time", "end")
     middle = (_SVG_LEFT + _SVG_RIGHT) // 2
@@ -379,7 +383,7 @@ def _svg_row(row: Row, top: int, clock: Clock) -> Iterator[str]:
     start, end = (
         (_SVG_LEFT, _SVG_RIGHT) if row.direction == Direction.C2S else (_SVG_RIGHT, _SVG_LEFT)
     )
-    sign = {"resend": "» ", "duplicate": "○ ", "lost": "╳ "}.get(row.mark, "")
+    sign = _SIGNS.get(row.mark, "")
     yield _svg_text(middle, top - 5, fit(sign + row.label, 90), "", "middle")
     if row.mark == "lost":
         yield f'<line class="lost" x1="{start}" y1="{top}" x2="{middle}" y2="{top}"/>'
@@ -420,7 +424,7 @@ def _svg_flight(row: Row, clock: Clock, start: int, end: int | None) -> Iterator
     there = row.direction == Direction.C2S
     left, right = (_SVG_LEFT, _SVG_RIGHT) if there else (_SVG_RIGHT, _SVG_LEFT)
     near, far = row.names or ("", "")
-    sign = {"resend": "» ", "duplicate": "○ ", "lost": "╳ "}.get(row.mark, "")
+    sign = _SIGNS.get(row.mark, "")
     outward, inward = (-10, "end") if there else (10, "start")
     anchor = "start" if there else "end"
     if row.mark != "appeared":

@@ -14,6 +14,7 @@ __all__ = [
     "DOCUMENTS",
     "DOCUMENT_SIZES",
     "FAR_ID",
+    "FOREIGN",
     "KEYS",
     "NEVER_HANDLED",
     "RECEIVE_LIMIT",
@@ -47,6 +48,9 @@ COMMANDS: Final = {
 }  # fmt: skip
 """Command numbers of all dialects; `command_name` settles the two that changed their meaning."""
 
+_RFC01_ONLY: Final = frozenset({0x11, 0x8A, 0x8C})
+FOREIGN: Final = {"rfc01": frozenset({0x0F}), "rfc02": _RFC01_ONLY, "rfc03": _RFC01_ONLY}
+"""Document -> commands that only another one defines."""
 NEVER_HANDLED: Final = frozenset({0x10, 0x11, 0x8A, 0x8C})
 """Commands of the documents that no release of the engine handles: they end the receiver."""
 _EVENT_SIZE: Final = 5

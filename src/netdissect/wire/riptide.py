@@ -15,6 +15,7 @@ __all__ = [
     "MISENCODED_STOP",
     "REJECT_REASONS",
     "REJECT_REASONS_20",
+    "RELIABLE_CLASS",
     "SIZE_LIMIT_20",
     "SIZE_LIMIT_21",
     "TYPES_20",
@@ -34,15 +35,15 @@ UNDECIDED: Final = "riptide-2.1/2.2"
 UNDECIDED_BYTES: Final = "riptide-2.0/2.1dev"
 """Byte packing, before a type that the two number differently has told them apart."""
 
-_RELIABLE_CLASS: Final = ("Reliable", "Welcome", "ClientConnected", "ClientDisconnected")
+RELIABLE_CLASS: Final = ("Reliable", "Welcome", "ClientConnected", "ClientDisconnected")
 TYPES_20: Final = (
     "Unreliable", "Ack", "AckExtra", "Connect", "Reject", "Heartbeat", "Disconnect",
-    *_RELIABLE_CLASS,
+    *RELIABLE_CLASS,
 )  # fmt: skip
 """Type number -> name in release 2.0.0. Source: Riptide 2.0.0 `Transports/MessageHeader`."""
 TYPES_21: Final = (
     "Unreliable", "Ack", "Connect", "Reject", "Heartbeat", "Disconnect", "Notify",
-    *_RELIABLE_CLASS,
+    *RELIABLE_CLASS,
 )  # fmt: skip
 """Type number -> name since the 2.1 snapshots. Source: Riptide 2.1.0, the same."""
 

@@ -35,6 +35,7 @@ from netdissect.wire.eoudp_names import (
     COMMANDS,
     DOCUMENTS,
     FAR_ID,
+    FOREIGN,
     NEVER_HANDLED,
     canonical,
     command_name,
@@ -212,8 +213,6 @@ class EoudpHeader(Layer):
         return int(number)
 
 
-_FOREIGN = {"rfc01": {0x0F}, "rfc02": {0x11, 0x8A, 0x8C}, "rfc03": {0x11, 0x8A, 0x8C}}
-"""Document -> commands that only another one defines."""
 _UNUSED = 0x11
 """A command of a document that is none to the programs."""
 
@@ -256,10 +255,10 @@ def _checks(dialect: str, *, flagged: bool) -> tuple[Check, ...]:
             "command {cmd:#04x} has no handler in any release: the receiving process ends",
         )
         rules.insert(1, unhandled)
-    if dialect in _FOREIGN:
+    if dialect in FOREIGN:
         # No expression: `scan` does not note it, but takes such a flow for the other document.
         foreign = Check(
-            lambda f: f["cmd"] in _FOREIGN[dialect],
+            lambda f: f["cmd"] in FOREIGN[dialect],
             "eoudp-foreign-command",
             "command",
             f"command {{cmd:#04x}} belongs to another document than {dialect}",

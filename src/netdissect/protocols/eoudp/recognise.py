@@ -14,7 +14,7 @@ from typing import Final
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
 from netdissect.wire.eoudp import legal
-from netdissect.wire.eoudp_names import COMMANDS, command_name, plausible_timestamp
+from netdissect.wire.eoudp_names import COMMANDS, FOREIGN, command_name, plausible_timestamp
 
 __all__ = ["candidates", "claim", "decided"]
 
@@ -63,12 +63,12 @@ def _possible(row: Row, payload: bytes) -> bool:
 
 def _revision(row: Row, number: int, command: str) -> bool:
     """Return whether a command belongs to this revision of the documents."""
-    if row.name == "rfc01":
-        return number != 0x0F and not (number == 0x10 and command != "DELETE_COMPONENT")  # noqa: PLR2004
-    if row.document:
-        rfc01_only = number in (0x11, 0x8A, 0x8C)
-        return not rfc01_only and not (number == 0x10 and command == "DELETE_COMPONENT")  # noqa: PLR2004
-    return True
+    if not row.document:
+        return True
+    deletes_in_rfc01 = number == 0x10 and command == "DELETE_COMPONENT"  # noqa: PLR2004
+    if row.name == "rfc01" and number == 0x10:  # noqa: PLR2004
+        return deletes_in_rfc01
+    return number not in FOREIGN[row.name] and not deletes_in_rfc01
 
 
 def decided(payload: bytes) -> tuple[str | None, bool]:

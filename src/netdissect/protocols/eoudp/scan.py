@@ -15,6 +15,7 @@ from netdissect.protocols.eoudp.rules import SPACE
 from netdissect.wire.eoudp import TEXTS, legal, number_order, text_reading
 from netdissect.wire.eoudp_names import (
     FAR_ID,
+    FOREIGN,
     RECEIVE_LIMIT,
     WALL_CLOCK_MS,
     command_name,
@@ -466,7 +467,7 @@ def _revision(row: Row, command: int, name: str, hints: Hints) -> Hints | None:
     """Learn that a flow numbers its commands as RFC_01 does."""
     if row.name != "rfc02":
         return None
-    rfc01 = command in (0x11, 0x8A, 0x8C) or (
+    rfc01 = command in FOREIGN["rfc02"] or (
         command == _IMPORTANT_EVENT and name == "DELETE_COMPONENT"
     )
     return Hints(("rfc01", "rfc01"), hints.extra) if rfc01 else None

@@ -20,6 +20,7 @@ from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
     BYTES_21DEV,
+    RELIABLE_CLASS,
     SIZE_LIMIT_20,
     SIZE_LIMIT_21,
     TYPES_20,
@@ -378,7 +379,7 @@ def _acks(messages: list[_Message], evidence: _Evidence) -> None:
     waiting: tuple[set[int], set[int]] = (set(), set())
     named: tuple[set[int], set[int]] = (set(), set())
     for message in messages:
-        if message.type in ("Reliable", "Welcome", "ClientConnected", "ClientDisconnected"):
+        if message.type in RELIABLE_CLASS:
             waiting[message.side].add(message.values[1])
         elif message.type in ("Ack", "AckExtra"):
             other = 1 - message.side
