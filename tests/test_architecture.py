@@ -271,6 +271,8 @@ def test_no_file_names_a_path_of_the_machine_it_was_made_on() -> None:
 
 
 MAX_LINES = 560
+MAX_PARAMETERS = 10
+"""Of a command; what belongs together is handed over as one value (`options.handed`)."""
 
 
 def test_functions_and_files_stay_readable() -> None:
@@ -285,3 +287,11 @@ def test_functions_and_files_stay_readable() -> None:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 assert length <= 70, f"{path.relative_to(ROOT)}: {node.name} has {length} lines"
+
+
+def test_commands_do_not_take_lists_of_options() -> None:
+    for path in (SOURCE / "cli").glob("*.py"):
+        for node in nodes(path):
+            if isinstance(node, ast.FunctionDef):
+                taken = [*node.args.args, *node.args.kwonlyargs]
+                assert len(taken) <= MAX_PARAMETERS, f"{path.name}: {node.name} takes {len(taken)}"
