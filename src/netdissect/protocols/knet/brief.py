@@ -6,6 +6,7 @@ from typing import Final
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
 from netdissect.protocols.knet.datagrams import READERS, Reader
 from netdissect.protocols.knet.phases import Phase
 from netdissect.protocols.knet.scan import scan
@@ -59,7 +60,7 @@ def brief(payload: bytes, direction: int, hints: Hints) -> list[Event]:
 
 
 def _messages(  # noqa: C901, PLR0911, PLR0912 - one loop; calls would cost more than what it does
-    payload: bytes, place: int, size: int, how: Reader
+    payload: bytes, place: i64, size: i64, how: Reader
 ) -> tuple[int, list[str], list[Event], int, list[int]] | None:
     """Return (first delta, types of the reliable ones, events of the others, how many ask for
     order, deltas of those).
@@ -69,27 +70,32 @@ def _messages(  # noqa: C901, PLR0911, PLR0912 - one loop; calls would cost more
     types: list[str] = []
     events: list[Event] = []
     ordered: list[int] = []
-    first = asked = 0
-    names, controls = how.types, how.controls
+    # Machine integers: compiled, a byte is read without making an object.
+    first: i64 = 0
+    asked: i64 = 0
+    names, controls = how.short, how.control
     try:
         while place < size:
-            flags = payload[place + 1]
-            start = place + 2
-            after = start + ((flags & 7) << 8 | payload[place])
+            flags: i64 = payload[place + 1]
+            start: i64 = place + 2
+            after: i64 = start + ((flags & 7) << 8 | payload[place])
             if flags & 0xC8:  # a fragment, or the unused bit
                 return None
             if flags & 0x10:
-                delta = payload[start]
+                delta: i64 = payload[start]
                 start += 1
                 after += 1
                 if not types:
                     first = delta
                 if delta > 0x7F or delta != first + len(types):  # noqa: PLR2004 - it goes on
                     return None
-                identifier = payload[start]
-                if identifier in controls or identifier > 0x7F:  # noqa: PLR2004
+                identifier: i64 = payload[start]
+                if identifier > 0x7F or controls[identifier]:  # noqa: PLR2004
                     return None
-                types.append(names[identifier])
+                kind = names[identifier]
+                if not kind:
+                    return None
+                types.append(kind)
                 if flags & 0x20:
                     asked += 1
                     ordered.append(delta)
@@ -98,20 +104,22 @@ def _messages(  # noqa: C901, PLR0911, PLR0912 - one loop; calls would cost more
                 if identifier > 0x7F:  # noqa: PLR2004 - it goes on
                     return None
                 kind = names[identifier]
+                if not kind:
+                    return None
                 events.append((Ev.MESSAGE, kind))
-                if identifier not in controls:
+                if not controls[identifier]:
                     asked += flags >> 5
                 elif not _plain_control(kind, payload, start, after, events):
                     return None
             if after <= start:
                 return None
             place = after
-    except (IndexError, KeyError):
+    except IndexError:
         return None
-    return (first, types, events, asked, ordered) if place == size else None
+    return (int(first), types, events, int(asked), ordered) if place == size else None
 
 
-def _plain_control(kind: str, payload: bytes, start: int, after: int, events: list[Event]) -> bool:
+def _plain_control(kind: str, payload: bytes, start: i64, after: i64, events: list[Event]) -> bool:
     """Add what a control message of the usual form means; False for any other."""
     if kind == PACKET_ACK:
         base = payload[start + 1] | payload[start + 2] << 8 | payload[start + 3] << 16

@@ -49,8 +49,8 @@ _CONTRARY: Final = 2
 """Control messages of another dialect's numbering that show that it is spoken."""
 _FEWEST: Final = 2
 """Fragments of a transfer at least."""
-_TYPES_KEPT: Final = 4096
-"""Names of message IDs remembered."""
+_SHORT: Final = 128
+"""Message IDs of one byte."""
 _LIVE: Final = (Phase.LEARNING, Phase.OPEN, Phase.KNOCKING)
 
 Values = tuple[Any, ...]
@@ -60,7 +60,8 @@ Values = tuple[Any, ...]
 class Reader:
     """What reading one dialect takes."""
 
-    __slots__ = ("controls", "datagram", "dialect", "first_id", "legacy", "message", "odd", "types")
+    __slots__ = ("control", "controls", "datagram", "dialect", "first_id", "legacy", "message",
+                 "odd", "short")  # fmt: skip
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -75,8 +76,10 @@ class Reader:
             read.odd_Knet2010Datagram if legacy else read.odd_KnetDatagram
         )
         self.controls = CONTROLS[dialect]
-        self.types = dict(self.controls)
-        """Message ID -> type, filled as IDs appear."""
+        self.control = bytes(identifier in self.controls for identifier in range(_SHORT))
+        """Whether a message ID of one byte is that of a control message."""
+        self.short = [self.controls.get(identifier, "") for identifier in range(_SHORT)]
+        """Type of each message ID of one byte; "" until the ID appears."""
         self.first_id = FIRST_IDS[dialect]
 
 
@@ -176,8 +179,8 @@ def parts_last(events: list[Event]) -> list[Event]:
 def kind_of(identifier: int, how: Reader) -> str:
     """Return the type of a message ID and remember it."""
     name = message_type(identifier, how.dialect)
-    if len(how.types) < _TYPES_KEPT:
-        how.types[identifier] = name
+    if identifier < _SHORT:
+        how.short[identifier] = name
     return name
 
 
