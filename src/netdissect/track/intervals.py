@@ -111,6 +111,8 @@ class Intervals:
         """Connection -> what it counts, one way or the other, while that is not known."""
         self._last = 0
         self._waiting: deque[tuple[UnitRecord | ConnectionEvent, Container[int] | None]] = deque()
+        self._oldest_ns = 0
+        """Moment of the first of them."""
         self._near: dict[tuple[int, int], list[tuple[str, int, int]]] = {}
         """(connection, direction) captured next to its receiver -> (space, last number, time of the
         connection's last packet) of its spaces.
@@ -174,13 +176,21 @@ class Intervals:
         """
         if not item.copies if isinstance(item, UnitRecord) else item.event != "gap":
             return
-        self._waiting.append((item, frames))
+        waiting = self._waiting
         newest_ns = _moment_ns(item)
-        while newest_ns - _moment_ns(self._waiting[0][0]) > LATE_NS:
-            self._count(*self._waiting.popleft())
-        if len(self._waiting) > MAX_WAITING:
+        if not waiting:
+            self._oldest_ns = newest_ns
+        waiting.append((item, frames))
+        while newest_ns - self._oldest_ns > LATE_NS:
+            self._leave()
+        if len(waiting) > MAX_WAITING:
             self.early += 1
-            self._count(*self._waiting.popleft())
+            self._leave()
+
+    def _leave(self) -> None:
+        """Count what has waited longest; there is more behind it."""
+        self._count(*self._waiting.popleft())
+        self._oldest_ns = _moment_ns(self._waiting[0][0])
 
     def _count(self, item: UnitRecord | ConnectionEvent, frames: Container[int] | None) -> None:
         if isinstance(item, UnitRecord) and "parts" in item.extra:
