@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
@@ -42,6 +43,14 @@ _REPEATED: Final = 3
 _RECORD: Final = 4
 
 
+@cache
+def _no_digest() -> Any:
+    """Return the digest of nothing, to be copied: OpenSSL takes long to make one."""
+    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
+
+    return sha256()
+
+
 class _Messages:
     """The messages of one direction."""
 
@@ -60,9 +69,7 @@ class _Messages:
         self.blocked_ns = 0
         """Longest time that a message waited for earlier bytes."""
         self.rtt = RttReservoir()
-        from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
-
-        self.digest = sha256()
+        self.digest = _no_digest().copy()
         self.octets = 0
         self.gaps = 0
         """Bytes that the capture does not have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Bounds", "Inflated", "inflate"]
 
@@ -21,8 +22,7 @@ class Bounds:
     """Inflated bytes at most, as a multiple of the compressed ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inflated:
+class Inflated(NamedTuple):
     """What came out of a compressed body."""
 
     data: bytes

@@ -7,8 +7,7 @@ Source: docs/protocols/netplay.md sections 2 to 5 and 9.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from netdissect.wire.inflate import Bounds, inflate
 
@@ -154,8 +153,7 @@ def line_spans(data: bytes) -> Iterator[tuple[int, int, bool]]:
         start = second + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """What the payload of a binary frame holds."""
 
     data: bytes
