@@ -75,10 +75,11 @@ class Plan:
     sent unchanged, to measure what the target accepts, is not affected."""
     mutators: tuple[str, ...] = ()
     """Mutators that are used, likewise."""
-    first: int = 0
-    """Number of the first case."""
-    stride: int = 1
-    """Distance between the numbers of two cases: workers share them out."""
+    parts: int = 1
+    """Among how many workers the cases are shared out, by what they send: what two of them make is
+    sent once."""
+    part: int = 0
+    """Which of them this is, from 0."""
     past: PastRun | None = None
     """What was sent before a run that is resumed."""
     facts: dict[str, Any] = field(default_factory=dict)
@@ -112,11 +113,10 @@ class Engine:
         self._sessions = Sessions(watch, report, plan.session_cases)
         self._steps: deque[Sent] = deque(maxlen=STEP_LIMIT)
         self._known: dict[bytes, None] = {}
-        self._number = plan.first
+        self._number = 0
         if plan.past is not None:
             self._known = dict.fromkeys(plan.past.keys)
-            # On from there in the same steps.
-            self._number += plan.stride * -((plan.first - plan.past.next_number) // plan.stride)
+            self._number = plan.past.next_number
         self._waiting: deque[Case] = deque()
         self._fragile_until = 0
         self._end = math.inf
@@ -225,7 +225,7 @@ class Engine:
             case = self._generator.offspring(self._number, corpus) or self._generator.case(
                 self._number
             )
-            self._number += self._plan.stride
+            self._number += 1
             if not self._wanted(case):
                 continue
             if not self._is_known(case):
@@ -233,8 +233,12 @@ class Engine:
         return None
 
     def _is_known(self, case: Case) -> bool:
-        """Return whether the same was sent before; from now on it counts as sent."""
+        """Return whether the same was sent before, or is for another worker to send; from now on it
+        counts as sent.
+        """
         key = case.key()
+        if int.from_bytes(key[:4], "big") % self._plan.parts != self._plan.part:
+            return True
         if key in self._known:
             self.report.repeats += 1
             return True

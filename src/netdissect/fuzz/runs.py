@@ -209,7 +209,7 @@ def _planned(driver: type[Driver], dialect: str, options: RunOptions) -> Plan:
         masked=tuple(options.masked),
         types=tuple(options.types),
         mutators=tuple(options.mutators),
-        stride=options.workers,
+        parts=options.workers,
         facts={
             "protocol": driver.protocol,
             "dialect": dialect,
@@ -242,7 +242,7 @@ class _Run:
         """Run worker `number` in the folder `out` of the run in `whole`."""
         plan = self.plan
         if plan.cases is not None:
-            plan = replace(plan, cases=len(range(number, plan.cases, plan.stride)))
+            plan = replace(plan, cases=len(range(number, plan.cases, plan.parts)))
         store = Store(out, resume=self.options.resume)
         report = _account(self.driver, self.dialect, self.pool)
         past = None
@@ -252,7 +252,7 @@ class _Run:
             _write_run(store, plan, target, self.options)
         named = [each.replace("{port}", str(target.port)) for each in plan.facts["monitors"]]
         facts = {**plan.facts, "monitors": named}
-        plan = replace(plan, first=number, past=past, facts=facts)
+        plan = replace(plan, part=number, past=past, facts=facts)
         monitors = parse_monitors(named, out)
         watch = Watch(self.driver, self.dialect, target, monitors, self.options.answer_seconds)
         feedback = self._feedback(monitors, whole, out)
