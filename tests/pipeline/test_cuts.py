@@ -14,7 +14,7 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
-from twocaptures import rewritten
+from twocaptures import followed_by, rewritten
 from windows import BROADER
 
 PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
@@ -155,3 +155,16 @@ def test_a_part_contradicts_nothing_of_the_whole(path: Path, tmp_path: Path) -> 
             if kind != "original" and kinds.get(place) == "original"
         }
         assert not again
+
+
+def test_what_waited_behind_a_hole_begins_no_connection_of_its_own(tmp_path: Path) -> None:
+    """A stream whose frames were cut has holes; what waits behind one is handed on at the end of
+    the capture, when its connection may have left the table long ago.
+    """
+
+    goes_on = followed_by(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap", 100_000_000_000)
+    cut = CAPTURES / "netplay" / "bin1_snaplen_96.pcap"
+    alone = list(analyze(cut).connections)
+    followed = list(analyze(rewritten(cut, tmp_path / "longer.pcap", goes_on)).connections)
+    assert [one.datagrams for one in followed[: len(alone)]] == [one.datagrams for one in alone]
+    assert {one.protocol for one in followed[len(alone) :]} == {"riptide"}

@@ -56,6 +56,17 @@ def rewritten(path: Path, target: Path, *changes: Change, nanosecond: bool = Tru
     return str(target)
 
 
+def followed_by(path: Path, after_ns: int) -> Change:
+    """Have another capture follow, as in two that were put together."""
+
+    def change(found: list[Record]) -> Iterable[Record]:
+        later = on_ethernet(path)
+        moved = found[-1][0] + after_ns - later[0][0]
+        return [*found, *((time + moved, data, wire) for time, data, wire in later)]
+
+    return change
+
+
 def shifted(offset_ns: int, drift: float = 0.0) -> Change:
     def change(found: list[Record]) -> Iterable[Record]:
         start = found[0][0]

@@ -280,6 +280,8 @@ class Pipeline(Packets):
         if flow is not None and flow.connection is not None:
             self._streams[packet[3]].segment(packet, segment)
             return
+        if flow is None and packet[1] < self._table.looked_at:
+            return  # what waited behind a hole in the stream of a connection that has left
         self._hold(flow, name, packet, [piece.data for piece in segment.stream])
 
     def _icmp(self, packet: Packet) -> None:

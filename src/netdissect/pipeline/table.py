@@ -49,8 +49,8 @@ class FlowTable:
         self.flooded = False
         """Whether there are more than MAX_LONE connections of one datagram."""
         self._added = 0
-        self._looked_at = 0
-        """Frame of the last look."""
+        self.looked_at = 0
+        """Frame of the last look: flows leave only then."""
         self._flows: dict[Name, Flow] = {}
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
@@ -84,9 +84,9 @@ class FlowTable:
         """Return the flows whose connections have ended and been silent for a while, and of those
         that only fell silent what is too many.
         """
-        if frame - self._looked_at < len(self._flows) // KEYS_A_FRAME:
+        if frame - self.looked_at < len(self._flows) // KEYS_A_FRAME:
             return []
-        self._looked_at = frame
+        self.looked_at = frame
         self.due_ns = now_ns + HOUSEKEEPING_NS
         self._rounds.append(now_ns)
         since = self._rounds.pop(0) if len(self._rounds) > QUIET_ROUNDS else 0
