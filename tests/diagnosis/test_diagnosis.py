@@ -20,7 +20,7 @@ from netdissect.diagnosis.words import NO_SILENCE
 from netdissect.model.diagnosis import Burst, Limits
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import Options
-from twocaptures import Record, rewritten
+from twocaptures import Record, followed_by, rewritten
 
 TESTS = Path(__file__).parents[1]
 CAPTURES = TESTS.parent / "captures"
@@ -356,3 +356,15 @@ def test_what_goes_dark_on_both_sides_was_not_heard_as_it_should_be(
         assert "Nothing bad was seen" not in found.cause.text
         assert NO_SILENCE not in found.ruled_out
         assert " for 0." not in found.verdict
+
+
+def test_who_is_not_seen_any_more_did_not_stop_for_certain(tmp_path: Path) -> None:
+    """Where nothing of a connection is seen any more, its own link may have ended before others of
+    the file.
+    """
+    first = CAPTURES / "knet" / "udp_midstream_join.pcap"
+    later = followed_by(CAPTURES / "riptide" / "udp_2.2.1_clean.pcap", 100_000_000_000)
+    together = list(analyze(rewritten(first, tmp_path / "both.pcap", later)).connections)
+    for report in together[: len(list(analyze(first).connections))]:
+        assert report.diagnosis is not None
+        assert report.diagnosis.cause.confidence != "certain"

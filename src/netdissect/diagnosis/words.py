@@ -141,6 +141,13 @@ def span_text(span: QuietSpan, confidence: str) -> str:
     )
 
 
+_SEEN_ON_NS: Final = 1_000_000_000
+"""What comes of its peer for so long after the last packet of a silent side shows that the capture
+still saw this connection. Else its own link may have ended before others of the file, as in
+captures put together.
+"""
+
+
 def whose(report: ConnectionReport, span: QuietSpan) -> str:
     """Return how sure it is whose fault a quiet span was."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
@@ -148,7 +155,8 @@ def whose(report: ConnectionReport, span: QuietSpan) -> str:
         sure = report.vantage == side and span.asked >= MANY_ASKED and not _renewed(report, span)
         return "likely" if sure else "cannot tell"
     if report.vantage == side:
-        return "cannot tell" if report.misses_frames else "certain"
+        unseen = span.to_ns is None and report.last_time_ns - span.from_ns < _SEEN_ON_NS
+        return "cannot tell" if report.misses_frames or unseen else "certain"
     return "likely" if report.vantage == other and _went_on(report, span) else "cannot tell"
 
 
