@@ -19,6 +19,7 @@ from netdissect.render.safe import safe
 
 if TYPE_CHECKING:
     from netdissect.cli.gathering import Gathered
+    from netdissect.join.observed import Observed
     from netdissect.model.records import DatagramRecord
     from netdissect.report.subject import Capture, Subject
 
@@ -103,21 +104,27 @@ def write_report(
         if session.reports.by_number(number) is None:
             raise missing(number, session.reports)
     numbers = [number for number in worst(session.reports) if not only or number in only]
-    told = capture_of(session, found, numbers, redact=redact)
+    if second is None:
+        told = capture_of(session, found, numbers, redact=redact)
+    else:
+        told = _of_two(session, second, found, numbers, redact=redact)
     told.part = part.start, part.end
-    if second is not None:
-        _join(told, session.file, second, session.choices)
     return write_file(output, document(told, redact=redact))
 
 
 def capture_of(
-    session: Session, found: Gathered, numbers: Sequence[int], *, redact: bool
+    session: Session,
+    found: Gathered,
+    numbers: Sequence[int],
+    *,
+    redact: bool,
+    observed: Observed | None = None,
 ) -> Capture:
-    """Return what the report says, worst connections first."""
+    """Return what the report says, worst connections first; `observed`: what two captures show."""
     from collections import Counter  # noqa: PLC0415
 
     from netdissect import lookup  # noqa: PLC0415
-    from netdissect.diagnosis import diagnose  # noqa: PLC0415
+    from netdissect.diagnosis import diagnose, reworded  # noqa: PLC0415
     from netdissect.report.redact import Redactor  # noqa: PLC0415
     from netdissect.report.subject import Capture  # noqa: PLC0415
     from netdissect.report.tables import MAX_ROWS  # noqa: PLC0415
@@ -129,6 +136,9 @@ def capture_of(
     subjects = []
     for place, number in enumerate(numbers[:MAX_ROWS]):
         subject = _subject(session, found, number, told=place < MAX_TOLD)
+        if observed is not None:
+            seen = reworded(observed.diagnosed(subject.report)).diagnosis
+            subject.diagnosis = seen or subject.diagnosis
         subjects.append(redactor.subject(subject) if redact else subject)
     return Capture(
         "capture" if redact else safe(Path(session.file).name, 120),
@@ -143,14 +153,20 @@ def capture_of(
     )
 
 
-def _join(told: Capture, first: str, second: str, choices: Choices) -> None:
-    """Add what a second capture tells."""
+def _of_two(
+    session: Session, second: str, found: Gathered, numbers: Sequence[int], *, redact: bool
+) -> Capture:
+    """Return what the report says of a capture and one of the other side."""
     from netdissect.join import join  # noqa: PLC0415
+    from netdissect.join.observed import Observed  # noqa: PLC0415
     from netdissect.plot.fates import delays  # noqa: PLC0415
 
-    if "-" in {first, second}:
+    if "-" in {session.file, second}:
         raise UsageError("captures are joined by reading them more than once: name files, not `-`")
-    with join(first, second, options=choices.options()) as joined:
+    options = session.choices.options()
+    with join(session.file, second, options=options) as joined:
+        observed = Observed(joined, options.limits)
+        told = capture_of(session, found, numbers, redact=redact, observed=observed)
         told.join = joined.report
         zero = told.info.first_time_ns or 0
         ways = [one.ways for one in joined.report.conversations if one.ways]
@@ -159,6 +175,7 @@ def _join(told: Capture, first: str, second: str, choices: Choices) -> None:
                 delays(joined.fates(way.sender), direction, zero, 0)
                 for direction, way in enumerate(ways[0])
             ]
+    return told
 
 
 def _subject(session: Session, found: Gathered, number: int, *, told: bool) -> Subject:
