@@ -8,7 +8,7 @@ from scapy.sendrecv import sniff
 
 from agreement import CAPTURES
 from netdissect.layers import knet, netplay, riptide, teeworlds
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from netdissect.scapy_session import NetdissectSession, rdpcap
 
 LOSSY = CAPTURES / "riptide" / "udp_2.0.0_lossy_clientleg.pcap"

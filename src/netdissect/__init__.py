@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from netdissect.capture import open_capture
     from netdissect.lookup import decode_payload
     from netdissect.pipeline import analyze
-    from netdissect.pipeline.records import iter_records
+    from netdissect.pipeline.iterate import iter_records
 
 __all__ = [
     "__version__",
@@ -28,7 +28,7 @@ __all__ = [
 _LAZY = {
     "analyze": "netdissect.pipeline",
     "decode_payload": "netdissect.lookup",
-    "iter_records": "netdissect.pipeline.records",
+    "iter_records": "netdissect.pipeline.iterate",
     "open_capture": "netdissect.capture",
 }
 

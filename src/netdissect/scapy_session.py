@@ -24,8 +24,9 @@ from netdissect.flow import Decapsulator
 from netdissect.layers.base import Knowledge, Layer
 from netdissect.model.packets import NS_PER_S, Frame
 from netdissect.model.records import DatagramRecord
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.options import Options
-from netdissect.pipeline.records import Records, iter_records
+from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 
 __all__ = ["NetdissectSession", "rdpcap"]

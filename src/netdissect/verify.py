@@ -12,7 +12,7 @@ from netdissect.flow import packets
 from netdissect.model.facts import Difference, FrameFacts
 from netdissect.model.packets import ACK, Packet, PacketKind, flow_endpoints
 from netdissect.pipeline import Options
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
 

@@ -20,8 +20,8 @@ from netdissect.cli.live import LiveSession
 from netdissect.cli.session import Choices, Match, Session
 from netdissect.cli.watching import Watched
 from netdissect.pipeline.index import AGAIN, COPY
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.live import LiveFeed, LiveRequest
-from netdissect.pipeline.records import iter_records
 from netdissect.render.console import cells, line_plain
 from netdissect.render.summary import datagram_summary
 from netdissect.render.units import Clock

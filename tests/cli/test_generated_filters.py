@@ -23,7 +23,7 @@ from netdissect.filters import compile_filter
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionReport
 from netdissect.pipeline import analyze
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 CAPTURES = console_docs.ROOT / "captures"
 EACH = 200

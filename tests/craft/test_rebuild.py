@@ -21,7 +21,7 @@ from netdissect.model.annotations import Severity
 from netdissect.model.dissection import Dissection
 from netdissect.model.errors import UsageError
 from netdissect.model.records import DatagramRecord
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from netdissect.protocols import registry
 from netdissect.wire.teeworlds_forms import DIALECTS
 

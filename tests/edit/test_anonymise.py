@@ -19,8 +19,8 @@ from netdissect.capture import open_capture
 from netdissect.cli import cli
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.model.dissection import TEXT, FieldNode
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.privacy import rewritten
-from netdissect.pipeline.records import iter_records
 from packetbuild import block, enhanced, interface, ipv4, option, pcap_file, section, udp
 
 pytest.importorskip("cryptography")

@@ -26,7 +26,7 @@ from netdissect.dissect.choice import choose, reading_layer
 from netdissect.layers import PROTOCOLS, knet, netplay, riptide, teeworlds
 from netdissect.layers.binding import is_reader
 from netdissect.layers.fields import innermost
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 PORT = 45_321
 CLASSES = [layer for protocol in PROTOCOLS for layer in exported_layers(protocol).values()]

@@ -22,7 +22,7 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.cli import cli
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import Intervals, analyze, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
 PATHS = [path for protocol in PROTOCOLS for path in captures(protocol)]

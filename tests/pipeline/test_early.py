@@ -9,7 +9,8 @@ import pytest
 from netdissect.capture import open_capture
 from netdissect.pipeline import Options, look_ahead
 from netdissect.pipeline.early import MAX_EARLY, early_records
-from netdissect.pipeline.records import Records, iter_both
+from netdissect.pipeline.iterate import iter_both
+from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"

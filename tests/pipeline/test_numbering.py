@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from agreement import CAPTURES
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.options import Options
-from netdissect.pipeline.records import iter_records
 from netdissect.pipeline.stages import Pipeline
 
 LATE = "teeworlds/tw07_lan_browse.pcap"

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from netdissect.cli import cli
 from netdissect.model.dissection import MASK
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.secrets import masked
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures/teeworlds"

@@ -17,8 +17,8 @@ from netdissect.model.packets import Packet
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline import Intervals, Options, Pipeline, analyze, look_ahead
 from netdissect.pipeline import spans as spans_module
+from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.records import iter_records
 from netdissect.pipeline.spans import Counted, tell
 from netdissect.track import intervals as intervals_module
 from netdissect.track.recorder import Recorder

@@ -98,7 +98,7 @@ def scan(octets: bytes) -> Any:
 
 @cache
 def _records() -> list[Any]:
-    from netdissect.pipeline.records import iter_records
+    from netdissect.pipeline.iterate import iter_records
 
     found = []
     for name in ("riptide/udp_2.2.1_clean.pcap", "teeworlds/tw07_banned.pcap"):

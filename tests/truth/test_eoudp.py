@@ -26,7 +26,7 @@ from netdissect.export import json as shapes
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 PATHS = captures("eoudp")
 TOLD = [path for path in PATHS if path.stem != "decoys"]

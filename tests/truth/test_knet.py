@@ -28,7 +28,7 @@ import pytest
 from agreement import captures
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import Options, analyze, decode_as, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from twocaptures import rewritten
 
 PATHS = captures("knet")

@@ -36,7 +36,7 @@ from netdissect.export.json import dump, message
 from netdissect.model.reports import ConnectionReport, SpaceReport
 from netdissect.pipeline import Analysis, Options, analyze, decode_as, iter_timeline
 from netdissect.pipeline.delivery import delivered
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures" / "netplay"
 NAMES = sorted(path.name.removesuffix(".truth.json") for path in CAPTURES.glob("*.truth.json"))

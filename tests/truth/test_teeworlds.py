@@ -14,7 +14,7 @@ import pytest
 from agreement import captures
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 LEFT_OUT = {
     "what, made_with, vantage, impairment, ports, notes, actions, implementation_logs": (

@@ -20,7 +20,7 @@ from netdissect.flow import packets
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import analyze, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from netdissect_enet import PROTOCOL
 from netdissect_enet.commands import ACK, read_datagram
 from netdissect_enet.layers import COMMANDS, EnetPacket, EnetPacketCrc

@@ -25,7 +25,7 @@ __all__ = ["LiveSession", "load"]
 
 _LATE = (
     "netdissect.cli.read",
-    "netdissect.pipeline.records",
+    "netdissect.pipeline.iterate",
     "netdissect.pipeline.secrets",
     "netdissect.render.read",
     "netdissect.render.units",

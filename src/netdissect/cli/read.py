@@ -104,6 +104,7 @@ def wanted(
     from netdissect.pipeline.secrets import masked  # noqa: PLC0415
 
     match.alone(session)
+    session.others = everything
     for record in session.records(early=early):
         if record.protocol is None and not everything:
             continue

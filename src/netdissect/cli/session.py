@@ -153,6 +153,8 @@ class Session:
         """What the filter needs that is the only one to see the records: see `Filter.needs`."""
         self.only: frozenset[int] | None = None
         """Connections whose datagrams and units are wanted; None = all. Others may come as well."""
+        self.others = True
+        """Whether records of datagrams of no known protocol are wanted."""
         self._early_ns: int | None = None
         """Time of the first frame, while records leave early."""
         self._looked: Analysis | None = None
@@ -281,7 +283,7 @@ class Session:
             records.needs = self.needs
             return records
 
-        for found in early_records(self.file, make, self.choices.options()):
+        for found in early_records(self.file, make, self.choices.options(others=self.others)):
             self._early_ns = found.first_ns
             yield found.record
 
@@ -321,7 +323,7 @@ class Session:
         """
         from netdissect.pipeline import Pipeline  # noqa: PLC0415
         from netdissect.pipeline.anomalies import Anomalies  # noqa: PLC0415
-        from netdissect.pipeline.records import iter_both  # noqa: PLC0415
+        from netdissect.pipeline.iterate import iter_both  # noqa: PLC0415
 
         records = self.observer()
         records.needs, records.skip = self.needs, skip
@@ -329,6 +331,7 @@ class Session:
         options = self.choices.options(
             on_anomaly=found.take if self.keeps_anomalies else None,
             on_report=None if self.keeps_reports else self.forget,
+            others=self.others,
         )
         pipeline = Pipeline(self.ahead(options), recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline, timeline=timeline)

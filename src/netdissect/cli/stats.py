@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -122,7 +121,7 @@ def _observed(session: Session, second: str, asked: Asked, interval: int) -> lis
         table = Intervals(interval)
         for flight in both.flights(asked.connection):
             if flight.sent_ns is not None and not flight.copy:
-                record = replace(flight.record, time_ns=flight.sent_ns)
+                record = flight.record.at(flight.sent_ns)
                 _datagram(table, record, record.kinds or ())
         for item in both.timeline(asked.connection):
             if isinstance(item, UnitRecord):

@@ -166,3 +166,4 @@ def _read(
     if finish is not None:
         finish(dissection, request, walker)
     walker.conclude(dissection)
+    walker.free()

@@ -48,6 +48,10 @@ class Walker:
         self.catalogue = catalogue
         """The rows that findings are taken from."""
         self._buffer = buffer
+        self._nested: list[Scope] = []
+        """Fields of layers inside others. Each knows the other: together they would be freed by a
+        search for cyclic garbage alone.
+        """
         self.annotations: list[Annotation] = []
         self.messages: list[MessageView] = []
         self.used = 0
@@ -94,6 +98,8 @@ class Walker:
         plan = plan_of(layer)  # type: ignore[arg-type]
         node = FieldNode(name or plan.title, None, base, 0, buffer=self._buffer)
         scope = Scope(outer, layer)
+        if depth:
+            self._nested.append(scope)
         total = 8 * len(data)
         position = 0
         faulty = False
@@ -125,8 +131,15 @@ class Walker:
     ) -> None:
         """Read the layer that a header carries, whose `shows` says where it stands in the tree."""
         node, _scope, used = self.walk(layer, data, base=base, outer=outer, name=shows or None)
+        self.free()
         self.trailing(node, data, used)
         holder.children += [node] if shows else node.children
+
+    def free(self) -> None:
+        """Have the fields of layers that were read forget what is around them."""
+        for scope in self._nested:
+            scope.outer = None
+        self._nested.clear()
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:
         """Show and report the bytes of `data` after a whole layer."""

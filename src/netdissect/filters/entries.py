@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from netdissect.filters.fields import Scope
@@ -33,7 +32,7 @@ def each(scope: Scope, name: str) -> Iterator[tuple[Mapping[str, Any], Scope]]:
         }
         for entry in entries:
             if isinstance(entry, Mapping):
-                one = replace(item, fields={**around, **entry})
+                one = item.with_fields({**around, **entry})
                 yield entry, Scope(scope.record, (one,), scope.connection, scope.first_ns)
 
 
@@ -71,7 +70,7 @@ def narrowed(record: DatagramRecord, item: MessageRecord, wanted: Looks) -> Mess
             texts += [_text(entry) for entry in fields[name]]
     if not texts:
         return item
-    return replace(item, fields=fields, summary=f"{item.summary}: {'; '.join(texts)}")
+    return item.with_fields(fields, f"{item.summary}: {'; '.join(texts)}")
 
 
 def _text(entry: Mapping[str, Any]) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from librt.strings import BytesWriter, read_i64_be, read_i64_le, write_i64_le
 from librt.vecs import append, vec
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-__all__ = ["BytesWriter", "append", "i64", "read_i64_be", "read_i64_le", "vec", "write_i64_le"]
+__all__ = [
+    "BytesWriter", "append", "i64", "mypyc_attr", "read_i64_be", "read_i64_le", "vec",
+    "write_i64_le",
+]  # fmt: skip

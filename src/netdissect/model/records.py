@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -16,7 +16,6 @@ __all__ = [
     "ConnectionFacts",
     "DatagramRecord",
     "Finding",
-    "LateMessage",
     "MessageRecord",
     "Reliability",
     "share_notes",
@@ -44,119 +43,236 @@ class ConnectionFacts:
     vantage: str
 
 
-@dataclass(slots=True)
 class Reliability:
     """What the tracker knows about one copy of one unit."""
 
-    space: str
-    """Name of its space."""
-    wire_seq: int
-    """Number on the wire."""
-    seq: int
-    """Extended (unwrapped) number."""
-    reliable: bool
-    """True where the sender repeats the unit until it is acknowledged."""
-    kind: str | None
-    """`original`, `retransmission`, `duplicate`; None where the capture cannot tell."""
-    of_frame: int | None = None
-    """Frame of the first copy, for a retransmission or duplicate."""
-    acked_in: int | None = None
-    """Frame of the first acknowledgement; None = none seen (yet)."""
-    rtt_ms: float | None = None
-    """Unambiguous round trip, milliseconds."""
-    since_ms: float | None = None
-    """Time since the previous copy of the unit, milliseconds; None for the first."""
-    attempts: int | None = None
-    """How often its sender had sent the unit until it was acknowledged, and until this copy; None
-    where that is not remembered.
-    """
-    latency_ms: float | None = None
-    """From the first copy to the first acknowledgement, milliseconds."""
-    added_ms: float | None = None
-    """What resends added to that: from the first copy to the last one before the acknowledgement.
-    """
+    __slots__ = ("acked_in", "added_ms", "attempts", "kind", "latency_ms", "of_frame", "reliable",
+                 "rtt_ms", "seq", "since_ms", "space", "wire_seq")  # fmt: skip
+
+    # None of these classes is a dataclass: the `__init__` of one is not compiled.
+    def __init__(
+        self,
+        space: str,
+        wire_seq: int,
+        seq: int,
+        reliable: bool,  # noqa: FBT001 - a fact like the others
+        kind: str | None,
+        of_frame: int | None = None,
+        acked_in: int | None = None,
+        rtt_ms: float | None = None,
+        since_ms: float | None = None,
+        attempts: int | None = None,
+        latency_ms: float | None = None,
+        added_ms: float | None = None,
+    ) -> None:
+        self.space = space
+        """Name of its space."""
+        self.wire_seq = wire_seq
+        """Number on the wire."""
+        self.seq = seq
+        """Extended (unwrapped) number."""
+        self.reliable = reliable
+        """True where the sender repeats the unit until it is acknowledged."""
+        self.kind = kind
+        """`original`, `retransmission`, `duplicate`; None where the capture cannot tell."""
+        self.of_frame = of_frame
+        """Frame of the first copy, for a retransmission or duplicate."""
+        self.acked_in = acked_in
+        """Frame of the first acknowledgement; None = none seen (yet)."""
+        self.rtt_ms = rtt_ms
+        """Unambiguous round trip, milliseconds."""
+        self.since_ms = since_ms
+        """Time since the previous copy of the unit, milliseconds; None for the first."""
+        self.attempts = attempts
+        """How often its sender had sent the unit until it was acknowledged, and until this copy;
+        None where that is not remembered.
+        """
+        self.latency_ms = latency_ms
+        """From the first copy to the first acknowledgement, milliseconds."""
+        self.added_ms = added_ms
+        """What resends added to that: from the first copy to the last one before the
+        acknowledgement.
+        """
+
+    def told(self) -> tuple[Any, ...]:
+        """Return all of it, to be compared."""
+        return (
+            self.space, self.wire_seq, self.seq, self.reliable, self.kind, self.of_frame,
+            self.acked_in, self.rtt_ms, self.since_ms, self.attempts, self.latency_ms,
+            self.added_ms,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Reliability{self.told()}"
 
 
-@dataclass(slots=True)
 class MessageRecord:
     """One message: a row of `read --json`."""
 
-    index: int
-    """Position in its datagram, from 0."""
-    type: str
-    """Type name, as counted in `connections`; `datagram` where the payload has no messages."""
-    offset: int
-    """First byte in its buffer."""
-    length: int
-    """Length in bytes."""
-    fields: dict[str, Any]
-    """Typed values by name."""
-    reliability: Reliability | None = None
-    """None for a message without a sequence number."""
-    annotations: list[Annotation] = field(default_factory=list)
-    """Findings inside this message."""
-    buffer: int = 0
-    """Index into the dissection's buffers."""
-    summary: str = ""
-    """One line for people. Not yet made safe for a terminal."""
+    __slots__ = ("_fields", "annotations", "buffer", "index", "later", "length", "offset",
+                 "reliability", "summary", "type")  # fmt: skip
+
+    def __init__(
+        self,
+        index: int,
+        type: str,  # noqa: A002 - a key of the JSON
+        offset: int,
+        length: int,
+        fields: dict[str, Any],
+        reliability: Reliability | None = None,
+        annotations: list[Annotation] | None = None,
+        buffer: int = 0,
+        summary: str = "",
+    ) -> None:
+        self.index = index
+        """Position in its datagram, from 0."""
+        self.type = type
+        """Type name, as counted in `connections`; `datagram` where the payload has no messages."""
+        self.offset = offset
+        """First byte in its buffer."""
+        self.length = length
+        """Length in bytes."""
+        self._fields = fields
+        self.reliability = reliability
+        """None for a message without a sequence number."""
+        self.annotations: list[Annotation] = [] if annotations is None else annotations
+        """Findings inside this message."""
+        self.buffer = buffer
+        """Index into the dissection's buffers."""
+        self.summary = summary
+        """One line for people. Not yet made safe for a terminal."""
+        self.later: Callable[[], dict[str, Any]] | None = None
+        """Makes `fields` when they are first asked for."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return typed values by name."""
+        later = self.later
+        if later is not None:
+            self.later = None
+            self._fields = later()
+        return self._fields
+
+    @fields.setter
+    def fields(self, fields: dict[str, Any]) -> None:
+        self.later = None
+        self._fields = fields
+
+    def with_fields(self, fields: dict[str, Any], summary: str | None = None) -> MessageRecord:
+        """Return the message with other fields, and another line where one is given."""
+        return MessageRecord(
+            self.index, self.type, self.offset, self.length, fields, self.reliability,
+            self.annotations, self.buffer, self.summary if summary is None else summary,
+        )  # fmt: skip
 
 
-class LateMessage(MessageRecord):
-    """A message of which some values are made when they are first asked for."""
-
-    __slots__ = ("later",)
-
-    later: Callable[[], dict[str, Any]]
-
-    def __getattr__(self, name: str) -> Any:
-        """Make them: only an attribute that is not there yet leads here."""
-        if name != "fields":
-            raise AttributeError(name)
-        self.fields = self.later()
-        return self.fields
-
-
-@dataclass(slots=True)
 class DatagramRecord:
     """One datagram (or one framed TCP message) with everything that is known about it."""
 
-    frame: int
-    """Frame number from 1; for TCP the frame that completed the message."""
-    time_ns: int
-    """Time of that frame, ns since the Unix epoch."""
-    connection: int | None
-    """Connection number; None where it belongs to none."""
-    direction: int | None
-    """`Direction`; None where the roles are not known."""
-    transport: str
-    """`udp` or `tcp`."""
-    src: str
-    """"address:port"."""
-    dst: str
-    protocol: str | None
-    """None = no known protocol."""
-    dialect: str | None
-    length: int
-    """Payload bytes."""
-    frames: tuple[int, ...] = ()
-    """All frames that the bytes came from; empty for a whole UDP datagram in one frame."""
-    stream: tuple[FlowKey, int, int] | None = None
-    """TCP: key of the direction, ordinal of the connection on it, and where in the stream the
-    bytes begin."""
-    payload: bytes = b""
-    """The bytes."""
-    dissection: Dissection | None = None
-    """The tree; None for an unknown protocol."""
-    messages: list[MessageRecord] = field(default_factory=list)
-    """At least one for a known protocol."""
-    findings: tuple[Finding, ...] = ()
-    """What the tracker found on this datagram, repeats included."""
-    facts: ConnectionFacts | None = None
-    """The connection as it was known when the record was made."""
-    kinds: tuple[str | None, ...] | None = None
-    """Kinds of the copies of units that it carries; None = only its messages tell."""
-    faults: tuple[str, ...] = ()
-    """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""
+    __slots__ = ("_dissection", "_messages", "connection", "decode", "dialect", "direction", "dst",
+                 "facts", "faults", "findings", "frame", "frames", "kinds", "length", "payload",
+                 "protocol", "src", "stream", "time_ns", "transport")  # fmt: skip
+
+    def __init__(
+        self,
+        frame: int,
+        time_ns: int,
+        connection: int | None,
+        direction: int | None,
+        transport: str,
+        src: str,
+        dst: str,
+        protocol: str | None,
+        dialect: str | None,
+        length: int,
+        frames: tuple[int, ...] = (),
+        stream: tuple[FlowKey, int, int] | None = None,
+        payload: bytes = b"",
+        dissection: Dissection | None = None,
+        messages: list[MessageRecord] | None = None,
+        findings: tuple[Finding, ...] = (),
+        facts: ConnectionFacts | None = None,
+        kinds: tuple[str | None, ...] | None = None,
+        faults: tuple[str, ...] = (),
+    ) -> None:
+        self.frame = frame
+        """Frame number from 1; for TCP the frame that completed the message."""
+        self.time_ns = time_ns
+        """Time of that frame, ns since the Unix epoch."""
+        self.connection = connection
+        """Connection number; None where it belongs to none."""
+        self.direction = direction
+        """`Direction`; None where the roles are not known."""
+        self.transport = transport
+        """`udp` or `tcp`."""
+        self.src = src
+        """"address:port"."""
+        self.dst = dst
+        self.protocol = protocol
+        """None = no known protocol."""
+        self.dialect = dialect
+        self.length = length
+        """Payload bytes."""
+        self.frames = frames
+        """All frames that the bytes came from; empty for a whole UDP datagram in one frame."""
+        self.stream = stream
+        """TCP: key of the direction, ordinal of the connection on it, and where in the stream the
+        bytes begin."""
+        self.payload = payload
+        """The bytes."""
+        self._dissection = dissection
+        self._messages: list[MessageRecord] = [] if messages is None else messages
+        self.findings = findings
+        """What the tracker found on this datagram, repeats included."""
+        self.facts = facts
+        """The connection as it was known when the record was made."""
+        self.kinds = kinds
+        """Kinds of the copies of units that it carries; None = only its messages tell."""
+        self.faults = faults
+        """Catalogue codes found below the protocol (IP, UDP, TCP, snap length)."""
+        self.decode: Callable[[DatagramRecord], None] | None = None
+        """Sets tree and messages when one of them is first asked for."""
+
+    @property
+    def dissection(self) -> Dissection | None:
+        """Return the tree; None for an unknown protocol."""
+        decode = self.decode
+        if decode is not None:
+            decode(self)
+            self.decode = None
+        return self._dissection
+
+    @dissection.setter
+    def dissection(self, dissection: Dissection | None) -> None:
+        self._dissection = dissection
+
+    @property
+    def messages(self) -> list[MessageRecord]:
+        """Return the messages: at least one for a known protocol."""
+        decode = self.decode
+        if decode is not None:
+            decode(self)
+            self.decode = None
+        return self._messages
+
+    @messages.setter
+    def messages(self, messages: list[MessageRecord]) -> None:
+        self._messages = messages
+
+    def at(self, time_ns: int) -> DatagramRecord:
+        """Return the record at another time."""
+        moved = self.between(self.src, self.dst)
+        moved.time_ns = time_ns
+        return moved
+
+    def between(self, source: str, target: str) -> DatagramRecord:
+        """Return the record with other endpoints."""
+        return DatagramRecord(
+            self.frame, self.time_ns, self.connection, self.direction, self.transport, source,
+            target, self.protocol, self.dialect, self.length, self.frames, self.stream,
+            self.payload, self.dissection, self.messages, self.findings, self.facts, self.kinds,
+            self.faults,
+        )  # fmt: skip
 
 
 def share_notes(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:

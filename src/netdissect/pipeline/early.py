@@ -8,7 +8,7 @@ of them is told for good.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -43,31 +43,13 @@ class Early(NamedTuple):
     """Time of the first frame, as far as it was known then."""
 
 
-class _Everywhere(Mapping[int, Near]):
-    """The same place for every connection."""
-
-    def __init__(self, place: Near) -> None:
-        self._place = place
-
-    def __getitem__(self, number: int) -> Near:
-        return self._place
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-    def __bool__(self) -> bool:
-        return True
-
-
 class _Run:
     """One tracking of the first packets: a `Maker` that notes what is told of what leaves."""
 
     def __init__(self, records: Records, options: Options, place: Near, *, makes: bool) -> None:
         """Take whether it makes the records, too."""
-        options = replace(options, near=_Everywhere(place))
+        # One packet begins no more than one connection: these are all numbers that there can be.
+        options = replace(options, near=dict.fromkeys(range(1, MAX_PACKETS + 1), place))
         self.pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         self.held, self.recorder = records.held, records.recorder
         self.told: list[tuple[Any, ...]] = []
@@ -148,5 +130,5 @@ def _told(item: Seen) -> tuple[Any, ...]:
     return (
         item.frame, item.direction, item.hints, item.findings, item.frames, item.faults,
         connection.number, connection.endpoints, connection.hints, machine.word, machine.handshake,
-        [reliability(*each, reliable=True) for each in item.touched],
+        [reliability(*each, reliable=True).told() for each in item.touched],
     )  # fmt: skip

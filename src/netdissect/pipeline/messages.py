@@ -7,7 +7,7 @@ from typing import Final
 
 from netdissect.model.dissection import Dissection, MessageView
 from netdissect.model.events import Ev, Event
-from netdissect.model.records import LateMessage, MessageRecord, Reliability, share_notes
+from netdissect.model.records import MessageRecord, Reliability, share_notes
 from netdissect.model.units import Copy, UnitRecord
 from netdissect.pipeline.observer import Seen
 
@@ -43,14 +43,11 @@ def records_of(
     """
     found: list[MessageRecord] = []
     for index, view in enumerate(views):
-        kind = MessageRecord if view.later is None else LateMessage
-        message = kind(
-            index, view.type, view.offset, view.length, view.fields, facts[index], [],
+        message = MessageRecord(
+            index, view.type, view.offset, view.length, view.fields, facts[index], None,
             view.buffer, view.summary,
         )  # fmt: skip
-        if isinstance(message, LateMessage) and view.later is not None:
-            message.later = view.later
-            del message.fields
+        message.later = view.later
         found.append(message)
     if tree.annotations:
         share_notes(tree.annotations, found)

@@ -103,6 +103,8 @@ class Options:
     """Connections whose datagrams, units and events are wanted, by the numbers of `begins`; None =
     all. Of the others only the reports are made.
     """
+    others: bool = True
+    """Whether an observer is shown datagrams of no known protocol."""
     on_anomaly: Callable[[Anomaly], None] | None = None
     """Told of every anomaly as it is found (`analyze`: at the end); None = only counted."""
     on_late: Callable[[str, Severity, int], None] | None = None

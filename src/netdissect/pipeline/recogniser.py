@@ -7,6 +7,8 @@ an endpoint known as a server is taken for what that server speaks.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -121,6 +123,9 @@ class Recogniser:
         self._unable = unable
         self._sampled: OrderedDict[Name, Flow] = OrderedDict()
         """Under the key of the first datagram, oldest first."""
+        self._begins = None if options.others else options.begins
+        self._awaited: dict[Name, int] = {}
+        """Of these: first frame of each that will be a connection, where that is known."""
         self._lone: OrderedDict[Name, Packet] = OrderedDict()
         """Flows of one packet so far that no protocol knows alone, oldest first; while the table is
         flooded, those too that one does.
@@ -140,7 +145,11 @@ class Recogniser:
 
     @property
     def oldest(self) -> int | None:
-        """Return the oldest frame whose flow waits for recognition; None without any."""
+        """Return the oldest frame whose flow waits for recognition; None without any. Flows that
+        will never be a connection count only where somebody is shown what belongs to nobody.
+        """
+        if self._begins is not None:
+            return next(iter(self._awaited.values()), None)
         # Nothing is set aside where somebody asks for this.
         flow = next(iter(self._sampled.values()), None)
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
@@ -251,6 +260,8 @@ class Recogniser:
         flow.last_ns = time_ns
         flow.packets.append((side, packet))
         self._octets += PACKET_OCTETS
+        if self._begins is not None and len(flow.packets) == 1:
+            self._await(flow, packet[1], self._begins)
         for octets in pieces:
             flow.sample.append((side, time_ns, octets))
             flow.octets += len(octets)
@@ -266,6 +277,12 @@ class Recogniser:
         if full or (pieces and due):
             self.judge(flow, final=full)
         self._bound()
+
+    def _await(self, flow: Flow, frame: int, begins: array[int]) -> None:
+        """Remember a flow whose first frame is that of a connection."""
+        place = bisect_left(begins, frame)
+        if place < len(begins) and begins[place] == frame:
+            self._awaited[flow.transport, flow.key] = frame
 
     def hold_error(self, name: Name, packet: Packet) -> None:
         """Hold an ICMP error that quotes a datagram of a flow that waits."""
@@ -382,6 +399,7 @@ class Recogniser:
         self._octets -= flow.octets + PACKET_OCTETS * len(flow.packets)
         flow.octets = 0
         self._sampled.pop((flow.transport, flow.key), None)
+        self._awaited.pop((flow.transport, flow.key), None)
 
     def _let_go(self, flow: Flow) -> None:
         """Remember that a flow belongs to no protocol."""

@@ -8,36 +8,30 @@ settled; of a live source it leaves at once, with what is known by then.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from netdissect.dissect.engine import Request, dissect
-from netdissect.flow import FLOW_CODES, Decapsulator
-from netdissect.flow.codes import SNAPPED
+from netdissect.flow.codes import FLOW_CODES, SNAPPED
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.dissection import Dissection
+from netdissect.model.native import mypyc_attr
 from netdissect.model.packets import Packet, flow_texts
 from netdissect.model.records import (
     ConnectionFacts,
     DatagramRecord,
     Finding,
 )
-from netdissect.model.reports import ConnectionEvent, UnitRecord
-from netdissect.pipeline import Source, look_ahead, opened
-from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.held import Held, advance
+from netdissect.pipeline.held import Held
 from netdissect.pipeline.messages import messages_of
 from netdissect.pipeline.observer import Seen
-from netdissect.pipeline.options import Options
-from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import Recorder
 from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
-__all__ = ["Records", "iter_both", "iter_records"]
+__all__ = ["Records"]
 
 MAX_INSPECTORS = 256
 """Connections whose trees are completed from earlier datagrams at once."""
@@ -52,21 +46,6 @@ _FAULTS = frozenset({SNAPPED, *(row.code for row in FLOW_CODES)})
 """Findings on the packet below the protocol."""
 
 
-class Undecoded(DatagramRecord):
-    """A record that is decoded when its tree or its messages are first asked for."""
-
-    __slots__ = ("decode",)
-
-    decode: Callable[[DatagramRecord], None]
-
-    def __getattr__(self, name: str) -> Any:
-        """Decode: only an attribute that is not there yet leads here."""
-        if name not in {"dissection", "messages"}:
-            raise AttributeError(name)
-        self.decode(self)
-        return getattr(self, name)
-
-
 class _Unwanted(NamedTuple):
     """A datagram that nobody asked about, for those after it."""
 
@@ -75,6 +54,22 @@ class _Unwanted(NamedTuple):
     item: Seen
 
 
+class _Decoding:
+    """Decodes a datagram when its tree or its messages are first asked for."""
+
+    __slots__ = ("_follows", "_item", "_maker")
+
+    def __init__(self, maker: Records, item: Seen, follows: bool) -> None:  # noqa: FBT001 - private
+        self._maker = maker
+        self._item = item
+        self._follows = follows
+
+    def __call__(self, record: DatagramRecord) -> None:
+        """Fill in the record."""
+        self._maker.decode(self._item, record, follows=self._follows)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Records:
     """Makes records from what the pipeline shows: an `Observer`."""
 
@@ -186,7 +181,7 @@ class Records:
         if item.findings:
             item.findings = _agreed(item)
         dialect = connection.hints.dialects[item.direction]
-        record = Undecoded(
+        record = DatagramRecord(
             frame=item.frame,
             time_ns=item.time_ns,
             connection=connection.number,
@@ -209,12 +204,11 @@ class Records:
             kinds=tuple([copy.kind for _, copy in item.touched]),
             facts=self._facts_of(connection),
         )
-        del record.dissection, record.messages
         inspector = self._inspector(connection, protocol)
         follows = inspector is not None and inspector.wants(item.events)
-        record.decode = partial(self._decode, item, follows)
+        record.decode = _Decoding(self, item, follows)
         if not self.lazy:
-            record.decode(record)
+            _ = record.messages
         elif follows:
             self._pass(connection, record)
         return record
@@ -278,8 +272,10 @@ class Records:
             facts = self._lately[known] = ConnectionFacts(*known)
         return facts
 
-    def _decode(self, item: Seen, follows: bool, record: DatagramRecord) -> None:  # noqa: FBT001 - private
-        """Fill in the tree and the messages of a record."""
+    def decode(self, item: Seen, record: DatagramRecord, *, follows: bool) -> None:
+        """Fill in the tree and the messages of a record; `follows`: its inspector has to have seen
+        what came before.
+        """
         connection, protocol = item.connection, item.protocol
         if connection is None or protocol is None:
             return
@@ -385,64 +381,3 @@ def _unknown(item: Seen) -> DatagramRecord:
         payload=item.payload,
         faults=faults,
     )
-
-
-def iter_records(
-    source: Source,
-    *,
-    options: Options | None = None,
-    schemas: Mapping[str, Any] | None = None,
-    live: bool = False,
-) -> Iterator[DatagramRecord]:
-    """Yield a record per datagram of a capture, in order of frames.
-
-    Args:
-        source: a path, `-` for standard input, an open binary file or reader.
-        options: decode-as rules and the like.
-        schemas: user schemas by protocol.
-        live: hand records on as they come, without waiting for what becomes of their units.
-
-    """
-    records = Records(
-        schemas=schemas,
-        strict=bool(options and options.strict),
-        live=live,
-        bounds=options.reading.bounds if options and options.reading else None,
-    )
-    options = options or Options()
-    if not live:
-        options = look_ahead(source, options)
-    pipeline = Pipeline(options, recorder=records.recorder, observer=records)
-    for item in iter_both(source, records, pipeline, timeline=False):
-        if isinstance(item, DatagramRecord):
-            yield item
-
-
-def iter_both(
-    source: Source, records: Records, pipeline: Pipeline, *, timeline: bool = True
-) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
-    """Yield records of datagrams and the timeline in one pass, each in its own order, as they
-    settle.
-
-    Args:
-        source: a path, `-` for standard input, an open binary file or reader.
-        records: the pipeline's observer.
-        pipeline: its recorder is that of `records`.
-        timeline: False where the records alone are wanted.
-
-    """
-    records.recorder.events = timeline
-    with rare_collections(), opened(source) as reader:
-        for packets in Decapsulator().batches(reader.batches()):
-            at = 0
-            while at < len(packets):
-                if records.lazy and not records.skip:
-                    records.held.needs = records.needs
-                at, left = advance(packets, at, pipeline, records, timeline=timeline)
-                yield from left
-        pipeline.finish(reader.info.last_time_ns)
-    if records.held.early:
-        pipeline.limits_hit["MAX_HELD_RECORDS"] = records.held.early
-    if timeline:
-        yield from records.recorder.rest()
-    yield from records.rest()

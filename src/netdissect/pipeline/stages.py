@@ -90,7 +90,7 @@ class Pipeline(Packets):
         """Of flows that are no connection yet."""
         self.recogniser = Recogniser(
             self.options, self.protocols, self._table, servers or Servers(),
-            begin=self._claim, alone=self._lone, other=None if observer is None else observer.other,
+            begin=self._claim, alone=self._lone, other=None if observer is None else self._other,
             hit=self._hit, unable=self._unable, shares=shares,
         )  # fmt: skip
 
@@ -258,7 +258,12 @@ class Pipeline(Packets):
         elif taker is not None:
             taker.take(frame, time_ns, payload)
             if flow is None and self.observer is not None:
-                self.observer.other(packet)
+                self._other(packet)
+
+    def _other(self, packet: Packet) -> None:
+        """Show a datagram of no known protocol where somebody wants to see it."""
+        if self.observer is not None and self.options.others:
+            self.observer.other(packet)
 
     def _hold(self, flow: Flow | None, name: Name, packet: Packet, pieces: list[bytes]) -> None:
         """Hand a packet of an unclaimed flow to the recogniser; None = a flow that is new."""

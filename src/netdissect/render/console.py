@@ -261,13 +261,7 @@ class Screen:
         highlighting.
         """
         if self._console is None:
-            from rich.console import Console  # noqa: PLC0415 - most output needs no Rich
-
-            class Piped(Console):
-                """A console that leaves a closed output to the command, which ends well there."""
-
-                def on_broken_pipe(self) -> None:
-                    raise BrokenPipeError
+            from netdissect.render.piped import Piped  # noqa: PLC0415 - most output needs no Rich
 
             self._console = Piped(
                 file=self.stream,

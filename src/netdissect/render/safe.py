@@ -7,6 +7,7 @@ this program goes through `safe()` before it is printed.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from netdissect.model.text import escape
@@ -24,6 +25,8 @@ _INVISIBLE = frozenset(
     + "".join(chr(code) for code in (*range(0x180B, 0x1810), *range(0xFE00, 0xFE0F)))
 )
 
+_PLAIN = re.compile("[ -~←→–…]*").fullmatch
+"""Matches text with no more than ASCII and the signs of this program's own lines."""
 _OFTEN = 64
 """Characters of a text at most that may come again, such as an arrow between two addresses."""
 _MAX_COMBINING = 2
@@ -42,7 +45,7 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
     cut = len(text) - limit
     if cut > 0:
         text = text[:limit]
-    if not (text.isascii() and text.isprintable()):
+    if not ((text.isascii() and text.isprintable()) or _PLAIN(text)):
         text = _often(text) if len(text) <= _OFTEN else _escaped(text)
     return f"{text}… (+{cut} characters)" if cut > 0 else text
 

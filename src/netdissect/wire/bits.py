@@ -46,7 +46,9 @@ def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
     stop = 8 * len(data) if end is None else min(end, 8 * len(data))
     length = max(0, stop - start)
     number = extract(data, start, length) if length else 0
-    return BitString(number.to_bytes((length + 7) // 8, "little"), length)
+    made = bytes.__new__(BitString, number.to_bytes((length + 7) // 8, "little"))
+    made.bits = length
+    return made
 
 
 def insert(value: bytes) -> tuple[int, int]:

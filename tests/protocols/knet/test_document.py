@@ -35,7 +35,7 @@ from netdissect.layers.knet import (
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.pipeline import Options, analyze, decode_as, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 from netdissect.protocols.knet import PROTOCOL
 from packetbuild import ipv4, link_frame, pcap_file, udp
 

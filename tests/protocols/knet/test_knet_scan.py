@@ -302,7 +302,7 @@ def test_fragments_before_a_fault_reach_the_assembler(direction: int) -> None:
 
 
 def test_read_shows_the_rejoined_message() -> None:
-    from netdissect.pipeline.records import iter_records
+    from netdissect.pipeline.iterate import iter_records
 
     path = next(path for path in captures("knet") if path.stem == "udp_fragments_clean")
     whole = [

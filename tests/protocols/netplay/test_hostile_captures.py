@@ -11,7 +11,7 @@ import pytest
 
 from agreement import captures
 from netdissect.pipeline import Options, analyze, iter_timeline
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 HEADER, RECORD = 24, 16
 STRICT = Options(strict=True)

@@ -16,7 +16,7 @@ from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.scan import scan
-from netdissect.protocols.teeworlds.snapshots import MAX_PARTIAL, Part, Snapshots
+from netdissect.protocols.teeworlds.snapshots import MAX_PARTIAL, SPARE, Part, Snapshots
 from netdissect.wire.teeworlds_forms import DIALECTS
 from netdissect.wire.teeworlds_snapshots import Delta
 from netdissect.wire.varint import TEEWORLDS
@@ -50,6 +50,17 @@ def test_a_delta_needs_its_base() -> None:
     assert snapshots.counts == {"no_base": 1, "rebuilt": 2, "crc_differs": 1}
     snapshots.reset()
     assert snapshots.feed(Part(18, 2, -98, MOVED)).code == "teeworlds-snap-base"
+
+
+def test_snapshots_much_older_than_the_last_base_are_forgotten() -> None:
+    """Their client has dropped them, too."""
+    snapshots = Snapshots("0.7")
+    for tick in range(100, 102 + 2 * SPARE):
+        snapshots.feed(full(tick))
+    last = 101 + 2 * SPARE
+    assert snapshots.feed(Part(last + 1, 1, -98, MOVED)).code is None
+    assert snapshots.feed(Part(last + 2, 2 + SPARE, -98, MOVED)).code is None
+    assert snapshots.feed(Part(last + 3, 4 + SPARE, -98, MOVED)).code == "teeworlds-snap-base"
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 0, 2, 2, 1)])

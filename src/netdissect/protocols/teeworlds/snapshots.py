@@ -17,6 +17,10 @@ __all__ = ["MAX_PARTIAL", "MAX_SNAPSHOTS", "Part", "Snapshot", "Snapshots"]
 
 MAX_SNAPSHOTS = 200
 """Snapshots kept as possible bases: a server uses one that is at most 3 s old, of 25 a second."""
+SPARE = 16
+"""Snapshots kept that are older than the base of the newest. Clients drop them all then; what comes
+late may rest on them. Source: Teeworlds `CClient::ProcessServerPacket`, `PurgeUntil`.
+"""
 MAX_PARTIAL = 8
 """Snapshots of which parts are held at once; beyond, the oldest is incomplete."""
 MAX_PARTS = 64
@@ -136,7 +140,7 @@ class Snapshots:
         if items is None:
             self._count("no_base")
             return Snapshot(part.tick, base, None, Delta(), "teeworlds-snap-base", _lacks(base))
-        self._keep(part.tick, items)
+        self._keep(part.tick, items, base)
         return Snapshot(part.tick, base, items, Delta(), None)
 
     def _rebuild(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
@@ -151,13 +155,16 @@ class Snapshots:
             text = f"{found}, the server says {part.crc}"
             return Snapshot(part.tick, base, items, delta, "teeworlds-snap-crc", text)
         self._count("rebuilt")
-        self._keep(part.tick, items)
+        self._keep(part.tick, items, base)
         return Snapshot(part.tick, base, items, delta, None)
 
-    def _keep(self, tick: int, items: Items) -> None:
+    def _keep(self, tick: int, items: Items, base: int | None) -> None:
         known = self._known
         known.pop(tick, None)
         known[tick] = items
+        if base is not None and len(known) > SPARE:
+            for older in [each for each in known if each < base][:-SPARE]:
+                del known[older]
         while len(known) > MAX_SNAPSHOTS:
             del known[next(iter(known))]
 

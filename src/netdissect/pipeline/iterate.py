@@ -1,0 +1,81 @@
+"""Goes through a capture, and hands on a record per datagram. Not compiled: a generator that holds
+a file is left half-way at times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from netdissect.flow import Decapsulator
+from netdissect.model.records import DatagramRecord
+from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.pipeline import Source, look_ahead, opened
+from netdissect.pipeline.collector import rare_collections
+from netdissect.pipeline.held import advance
+from netdissect.pipeline.options import Options
+from netdissect.pipeline.records import Records
+from netdissect.pipeline.stages import Pipeline
+
+__all__ = ["iter_both", "iter_records"]
+
+
+def iter_records(
+    source: Source,
+    *,
+    options: Options | None = None,
+    schemas: Mapping[str, Any] | None = None,
+    live: bool = False,
+) -> Iterator[DatagramRecord]:
+    """Yield a record per datagram of a capture, in order of frames.
+
+    Args:
+        source: a path, `-` for standard input, an open binary file or reader.
+        options: decode-as rules and the like.
+        schemas: user schemas by protocol.
+        live: hand records on as they come, without waiting for what becomes of their units.
+
+    """
+    records = Records(
+        schemas=schemas,
+        strict=bool(options and options.strict),
+        live=live,
+        bounds=options.reading.bounds if options and options.reading else None,
+    )
+    options = options or Options()
+    if not live:
+        options = look_ahead(source, options)
+    pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+    for item in iter_both(source, records, pipeline, timeline=False):
+        if isinstance(item, DatagramRecord):
+            yield item
+
+
+def iter_both(
+    source: Source, records: Records, pipeline: Pipeline, *, timeline: bool = True
+) -> Iterator[DatagramRecord | UnitRecord | ConnectionEvent]:
+    """Yield records of datagrams and the timeline in one pass, each in its own order, as they
+    settle.
+
+    Args:
+        source: a path, `-` for standard input, an open binary file or reader.
+        records: the pipeline's observer.
+        pipeline: its recorder is that of `records`.
+        timeline: False where the records alone are wanted.
+
+    """
+    records.recorder.events = timeline
+    with rare_collections(), opened(source) as reader:
+        for packets in Decapsulator().batches(reader.batches()):
+            at = 0
+            while at < len(packets):
+                if records.lazy and not records.skip:
+                    records.held.needs = records.needs
+                at, left = advance(packets, at, pipeline, records, timeline=timeline)
+                yield from left
+        pipeline.finish(reader.info.last_time_ns)
+    if records.held.early:
+        pipeline.limits_hit["MAX_HELD_RECORDS"] = records.held.early
+    if timeline:
+        yield from records.recorder.rest()
+    yield from records.rest()
