@@ -12,7 +12,7 @@ import pytest
 
 from netdissect.model.dissection import FieldNode
 from netdissect.model.text import well_formed
-from netdissect.pipeline.records import iter_records
+from netdissect.pipeline.iterate import iter_records
 
 __all__ = ["differences"]
 
