@@ -579,10 +579,9 @@ def test_what_netplay_sends_back_is_no_news_of_the_target() -> None:
     with running("netplay", "netplay-text") as (target, _server):
         session = driver_class("netplay").connect(target, "netplay-text")
         session.notice = lambda _session, sign: told.append(sign)
-        for name in (b"Mine", b"Nime"):
-            session.send(name + b"\n{}\n")
-            session.stamp(Step(name + b"\n{}\n"))
-        assert session.until(lambda: session.answers > 1, 5)
+        for octets in (b"Mine\n{}\n", b"Nime\n{}\nMine\n1\n"):
+            session.send(*session.stamp(Step(octets)))
+        assert session.until(lambda: session.answers == 3, 5)
         assert sum(session.received.values()) > 1
         session.close()
     assert not [sign for sign in told if sign.startswith(("Mine", "Nime"))]

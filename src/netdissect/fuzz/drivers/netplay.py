@@ -248,10 +248,10 @@ class NetplayDriver(Driver):
         """
         octets = step.octets
         self._out_of_step |= self.ends(octets)
-        if list(self.split(octets, self.dialect)) != [octets]:
-            return octets, None
-        serial = self._remember(octets)
-        return octets, serial if self._name(octets) in self._returned else None
+        whole = list(self.split(octets, self.dialect))
+        serials = [self._remember(each) for each in whole]
+        expected = whole == [octets] and self._name(octets) in self._returned
+        return octets, serials[0] if expected else None
 
     def _remember(self, message: bytes) -> int:
         """Return the number under which a message waits to come back."""
