@@ -125,10 +125,6 @@ def _unopened(report: ConnectionReport) -> _End:
     """Return how what never became open ended."""
     if report.handshake == "unanswered" and not all(report.datagrams):
         return "nobody", "never-answered", None, None, report.last_time_ns
-    if (
-        report.handshake == "not_seen"
-        and not report.misses_frames
-        and not any(space.units for space in report.spaces)
-    ):
+    if report.handshake == "not_seen" and not any(space.units for space in report.spaces):
         return "nobody", "info-only", None, None, None
     return None, "unknown", None, None, None

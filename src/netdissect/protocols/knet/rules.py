@@ -154,6 +154,7 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         first_seq=0,
         # Section 6.1: numbers of messages that newer data replaced are never seen.
         consecutive=False,
+        reach=1024,  # what has priority overtakes so many
         acked_with="datagram",
         memory=1024,
         remarks={"sequence-jump": "what has priority overtakes the messages that wait"},
