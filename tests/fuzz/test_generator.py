@@ -34,9 +34,9 @@ HASHES_OF_1000 = {
     ("eoudp", "udp", "exodia-late", "late_two_clients"):
         "d691336864419f06646002a398cd56caaba49629fb2941942af89c68b9a27993",
     ("netplay", "tcp", "netplay-bin1", "bin1_types"):
-        "6cc0c9bef45b728a9a40797722c6958605957b78bd3fa205df9582185e2cb70f",
+        "e646a1d182336eedd1a25c4e61a541b72191dd7a35ad903f7f09746522b3ee91",
     ("netplay", "tcp", "netplay-bin3", "bin3_multichunk"):
-        "28543b1f6947e191a3e3274110ed8cd1b08469ac13d6f513de2975ec4da4bc6a",
+        "a8b42750bc2bc31e1082c2e876e04bd8a6617b45275dfe72254216643bd550fa",
     ("riptide", "tcp", "riptide-2.2", "tcp_2.2.1_clean"):
         "9c4b796d1e2cd3a09af389773a1f2b6f2374830ff03e6a665f1f114daad742dd",
     ("knet", "tcp", "knet-tcp", "tcp_clean_session"):

@@ -151,7 +151,7 @@ def test_keys_have_their_answer_while_the_picture_stands_still() -> None:
         asked.append(wish)
         return view(5)
 
-    dashboard = Dashboard(stream=io.StringIO())
+    dashboard = Dashboard()
     for wanted, looks in (
         (Wanted(), 1), (Wanted(paused=True), 1), (Wanted(paused=True, selected=3), 1),
         (Wanted(paused=True, selected=3, detail=True), 2), (Wanted(paused=True), 3),
