@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median_low
 from typing import Final, NamedTuple
 
 __all__ = ["MAX_DRIFT_PPM", "Anchor", "Clock", "ClockPiece", "Step", "find_steps", "fit"]
@@ -155,29 +154,31 @@ def find_steps(
 def _changes(differences: list[int]) -> list[tuple[int, int]]:
     """Return (index of the first difference after it, height) of each lasting change."""
     width = _STEP_WINDOW
-
-    def middles(index: int) -> tuple[float, float]:
-        before, after = differences[index - width : index], differences[index : index + width]
-        return median_low(before), median_low(after)
-
-    def height(index: int) -> float:
-        before, after = middles(index)
-        return abs(after - before)
-
     found: list[tuple[int, int]] = []
     index, last = width, len(differences) - width
     while index <= last:
-        if height(index) > STEP_NS:
-            index = max(range(index, min(index + width, last) + 1), key=height)
-            before, after = middles(index)
+        before, after = _middles(differences, index)
+        if abs(after - before) > STEP_NS:
+            for further in range(index + 1, min(index + width, last) + 1):
+                earlier, later = _middles(differences, further)
+                if abs(later - earlier) > abs(after - before):
+                    index, before, after = further, earlier, later
             best = _sharpest(differences, index - width, index + width, before, after)
-            found.append((best, int(after - before)))
+            found.append((best, after - before))
             index = best + width
         index += 1
     return found
 
 
-def _sharpest(differences: list[int], start: int, end: int, before: float, after: float) -> int:
+def _middles(differences: list[int], index: int) -> tuple[int, int]:
+    """Return the lower middle of the differences before an index, and of those from it on."""
+    middle = (_STEP_WINDOW - 1) // 2
+    before = sorted(differences[index - _STEP_WINDOW : index])
+    after = sorted(differences[index : index + _STEP_WINDOW])
+    return before[middle], after[middle]
+
+
+def _sharpest(differences: list[int], start: int, end: int, before: int, after: int) -> int:
     """Return the index that parts best what is nearer to the one from what is nearer to the
     other.
     """

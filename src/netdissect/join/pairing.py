@@ -252,7 +252,10 @@ def _evidence(a: Sample, b: Sample, found: Pairing) -> tuple[int, int]:
             for time, sends in sights:
                 if not sends and start <= time <= end:
                     arrived += 1
-                    explained += any(-MAX_SLACK_NS <= time - then <= longest for then in sent)
+                    for then in sent:
+                        if -MAX_SLACK_NS <= time - then <= longest:
+                            explained += 1
+                            break
     return explained, arrived
 
 
@@ -264,14 +267,17 @@ def _sights(sample: Sample, capture: int, found: Pairing) -> dict[int, list[tupl
         for name, way in group.ways[capture].items()
         if name in sample.flows
     }
-    common = found.clock.common
-    seen = {
-        name: [
-            (common(capture, *sight[:2]), sends[sight[2]]) for sight in sights if sight[2] in sends
+    clock = found.clock
+    seen: dict[int, list[tuple[int, bool]]] = {}
+    for name, sights in sample.sights.items():
+        told = [
+            (clock.common(capture, frame, time_ns), sends[flow])
+            for frame, time_ns, flow in sights
+            if flow in sends
         ]
-        for name, sights in sample.sights.items()
-    }
-    return {name: sights for name, sights in seen.items() if sights}
+        if told:
+            seen[name] = told
+    return seen
 
 
 def _believe(found: Pairing, shared: int, *, apart: int) -> None:
@@ -417,9 +423,9 @@ class _Ways:
             alone = [sight for sight in ours if self.places[0][sight[2]][0] not in grouped[0]]
             if theirs is None or not alone:
                 continue
-            times = sorted((clock.common(1, *sight[:2]), sight) for sight in theirs)
+            times = sorted([(clock.common(1, sight[0], sight[1]), sight) for sight in theirs])
             for sight in alone:
-                common = clock.common(0, *sight[:2])
+                common = clock.common(0, sight[0], sight[1])
                 low = bisect_left(times, (common - longest,))
                 near = times[low : bisect_left(times, (common + longest,))]
                 if len(near) == 1 and self.places[1][near[0][1][2]][0] not in grouped[1]:

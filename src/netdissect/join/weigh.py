@@ -45,6 +45,7 @@ class Delays:
 
     def __init__(self, known: Sequence[int], longest_ns: int, usual_ns: int = 1) -> None:
         self.known = sorted(known)
+        self._known = [float(delay) for delay in self.known]  # compared with floats
         size = len(self.known)
         spread = self.known[size * 3 // 4] - self.known[size // 4] if size else 0
         self._width = max(_LEAST_WIDTH_NS, spread * (size or 1) ** -0.2)
@@ -56,8 +57,8 @@ class Delays:
 
     def density(self, delay_ns: int) -> float:
         """Return the density of a delay, per ns."""
-        low = bisect_left(self.known, delay_ns - self._width)
-        high = bisect_right(self.known, delay_ns + self._width)
+        low = bisect_left(self._known, delay_ns - self._width)
+        high = bisect_right(self._known, delay_ns + self._width)
         near = self._near if delay_ns <= self._usual else 0.0
         return self._unheard + near + (high - low) * self._each
 
@@ -96,6 +97,7 @@ class Reading(NamedTuple):
 
 
 _State = tuple[int, ...]
+"""Of each arrival so far whose it is: the index of what was sent, -1 for none."""
 
 
 def weigh(sent: Sequence[int], arrived: Sequence[int], chances: Chances) -> Reading:
@@ -107,68 +109,96 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], chances: Chances) -> Read
         chances: what is known of their direction.
 
     """
-    states: dict[_State, float] = {(): 1.0}
+    states: list[_State] = [()]
+    weights: list[float] = [1.0]
     cut = False
     for time_ns in arrived:
-        states = _extended(states, time_ns, sent, arrived, chances)
-        top = max(states.values())
-        states = {s: weight / top for s, weight in states.items() if weight > _HOPELESS * top}
+        states, weights = _extended(states, weights, time_ns, sent, arrived, chances)
         if len(states) > MAX_READINGS:
-            ranked = sorted(states, key=states.__getitem__, reverse=True)
-            dropped = sum(states[state] for state in ranked[MAX_READINGS:])
+            ranked = sorted(range(len(states)), key=weights.__getitem__, reverse=True)
+            dropped = sum([weights[place] for place in ranked[MAX_READINGS:]])
             cut = cut or dropped > RULED_OUT / 10
-            states = {state: states[state] for state in ranked[:MAX_READINGS]}
-    lost = chances.lost
-    whole: dict[_State, float] = {}
-    for state, weight in states.items():
-        missing = len(sent) - len(set(state) - {-1})
-        whole[state] = weight * lost**missing
-    total = sum(whole.values())
-    likely = {state: weight for state, weight in whole.items() if weight > 0}
-    best = _chosen(likely)
+            del ranked[MAX_READINGS:]
+            states = [states[place] for place in ranked]
+            weights = [weights[place] for place in ranked]
+    whole = [
+        weight * chances.lost ** (len(sent) - len(set(state) - {-1}))
+        for state, weight in zip(states, weights, strict=True)
+    ]
+    total: float = sum(whole)
+    likely = [place for place, weight in enumerate(whole) if weight > 0]
+    states = [states[place] for place in likely]
+    weights = [whole[place] for place in likely]
+    best = _chosen(states, weights)
     doubt_sent = [cut] * len(sent)
     doubt_arrived = [cut] * len(arrived)
-    if not cut and len(likely) > 1:
-        _doubts(likely, total, doubt_sent, doubt_arrived)
-    first = tuple(who >= 0 and who not in best[:index] for index, who in enumerate(best))
+    if not cut and len(states) > 1:
+        _doubts(states, weights, RULED_OUT * total, doubt_sent, doubt_arrived)
+    first = tuple([who >= 0 and who not in best[:index] for index, who in enumerate(best)])
     return Reading(best, first, tuple(doubt_sent), tuple(doubt_arrived))
 
 
 def _extended(
-    states: dict[_State, float],
+    states: list[_State],
+    weights: list[float],
     time_ns: int,
     sent: Sequence[int],
     arrived: Sequence[int],
     chances: Chances,
-) -> dict[_State, float]:
-    """Return the readings with one more arrival."""
-    found: dict[_State, float] = {}
+) -> tuple[list[_State], list[float]]:
+    """Return the readings with one more arrival, and their weights, the heaviest being 1; without
+    those that are hopeless.
+    """
     kept, copied = 1 - chances.lost, chances.copied
-    first = [
-        kept * (1 - copied) * chances.delays.density(time_ns - then)
-        if time_ns - then >= -chances.slack_ns
-        else 0.0
-        for then in sent
+    first: list[float] = []
+    for then in sent:
+        if time_ns - then < -chances.slack_ns:
+            break
+        first.append(kept * (1 - copied) * chances.delays.density(time_ns - then))
+        if not first[-1]:
+            first.pop()
+            break
+    again = [
+        copied / (1 - copied) * chances.lags.density(time_ns - then)
+        for then in (arrived[: len(states[0])] if first else ())
     ]
-    for state, weight in states.items():
-        found[*state, -1] = weight * _APPEARED
+    # Most readings are hopeless: they are weighed before they are made.
+    found: list[float] = []
+    for place, state in enumerate(states):
+        weight: float = weights[place]
+        found.append(weight * _APPEARED)
         for index, chance in enumerate(first):
-            if not chance:
-                break
             if index in state:
-                lag = time_ns - arrived[state.index(index)]
-                chance = copied / (1 - copied) * chances.lags.density(lag)  # noqa: PLW2901 - the other way to arrive
-            found[*state, index] = weight * chance
-    return found
+                found.append(weight * again[state.index(index)])
+            else:
+                found.append(weight * chance)
+    top: float = max(found)
+    least: float = _HOPELESS * top
+    width = len(first) + 1
+    going: list[_State] = []
+    going_weights: list[float] = []
+    for place, weight in enumerate(found):
+        if weight > least:
+            going.append((*states[place // width], place % width - 1))
+            going_weights.append(weight / top)
+    return going, going_weights
 
 
-def _chosen(states: dict[_State, float]) -> _State:
+def _chosen(states: list[_State], weights: list[float]) -> _State:
     """Return the heaviest reading; of those that weigh about as much, one that supposes the least
     reordering.
     """
-    top = max(states.values())
-    alike = [state for state, weight in states.items() if weight >= _ALIKE * top]
-    return min(alike, key=lambda state: (_inversions(state), -states[state]))
+    least: float = _ALIKE * max(weights)
+    alike = [
+        (_inversions(state), -weight, state)
+        for state, weight in zip(states, weights, strict=True)
+        if weight >= least
+    ]
+    return min(alike, key=_rank)[2]
+
+
+def _rank(alike: tuple[int, float, _State]) -> tuple[int, float]:
+    return alike[0], alike[1]
 
 
 def _inversions(state: _State) -> int:
@@ -182,26 +212,32 @@ def _inversions(state: _State) -> int:
 
 
 def _doubts(
-    states: dict[_State, float],
-    total: float,
+    states: list[_State],
+    weights: list[float],
+    least: float,
     doubt_sent: list[bool],
     doubt_arrived: list[bool],
 ) -> None:
     """Mark what more than one possible reading says differently."""
-    for which, doubts in ((0, doubt_sent), (1, doubt_arrived)):
-        for index in range(len(doubts)):
-            sums: dict[object, float] = {}
-            for state, weight in states.items():
-                says = _says(state, index) if which else _of_sender(state, index)
-                sums[says] = sums.get(says, 0.0) + weight
-            doubts[index] = sum(weight >= RULED_OUT * total for weight in sums.values()) > 1
-
-
-def _says(state: _State, index: int) -> tuple[int, bool]:
-    """Return whose an arrival is in a reading, and whether it is the first."""
-    return state[index], state[index] in state[:index]
-
-
-def _of_sender(state: _State, sender: int) -> tuple[int, ...]:
-    """Return the arrivals of what was sent, in a reading."""
-    return tuple(index for index, who in enumerate(state) if who == sender)
+    theirs: list[dict[int, float]] = [{} for _ in doubt_sent]
+    """Of each datagram sent: the set of its arrivals as bits -> weight."""
+    whose: list[dict[int, float]] = [{} for _ in doubt_arrived]
+    """Of each arrival: whose it is, and whether it is the first of that -> weight."""
+    for place, state in enumerate(states):
+        weight: float = weights[place]
+        arrivals = [0] * len(doubt_sent)
+        earlier = 0
+        for index, who in enumerate(state):
+            bit = 2 << who if who >= 0 else 1
+            says = 2 * who + (1 if earlier & bit else 0)
+            earlier |= bit
+            if who >= 0:
+                arrivals[who] |= 1 << index
+            sums = whose[index]
+            sums[says] = sums.get(says, 0.0) + weight
+        for index, bits in enumerate(arrivals):
+            sums = theirs[index]
+            sums[bits] = sums.get(bits, 0.0) + weight
+    for doubts, told in ((doubt_sent, theirs), (doubt_arrived, whose)):
+        for index, sums in enumerate(told):
+            doubts[index] = sum([weight >= least for weight in sums.values()]) > 1
