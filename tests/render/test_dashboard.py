@@ -73,7 +73,7 @@ def test_a_narrow_window_drops_columns_and_cuts_none(width: int) -> None:
     head, row = drawn(replace(view(1), connections=[glimpse(diagnosis=found)]), width)[2:4]
     titles = [title for title in ("#", "client", "state", "loss →", "late", "RTT", "alerts")
               if title in head]  # fmt: skip
-    assert titles[:3] == ["#", "client", "loss →" if width < 108 else "state"]
+    assert titles[:3] == ["#", "client", "loss →" if width < 96 else "state"]
     assert "…" not in head
     assert "0.1:50654" in row
     said = row[head.index("verdict") :].removesuffix("…").split()

@@ -24,7 +24,7 @@ from netdissect.pipeline.table import KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
 
-__all__ = ["Recogniser", "Stranger"]
+__all__ = ["Recogniser", "Stranger", "turned"]
 
 MAX_SAMPLED = 20_000
 """Flows held for recognition at once; beyond, those idle longest are judged and let go."""
@@ -99,7 +99,7 @@ class Recogniser:
         begin: Callable[[Flow, str], None],
         alone: Callable[[str, int], None],
         other: Callable[[Packet], None] | None,
-        hit: Callable[[str], None],
+        hit: Callable[[str, int], None],
         unable: Callable[[Protocol, Exception], None],
         shares: int = 1,
     ) -> None:
@@ -108,11 +108,13 @@ class Recogniser:
         self.servers = servers
         self._options = options
         self._protocols = protocols
-        self._speaking = {
-            transport: tuple(each for each in protocols if transport in each.transports)
+        self._speaking: dict[str, list[tuple[Protocol, Callable[[bytes], bool]]]] = {
+            transport: [
+                (each, each.may_stand_alone) for each in protocols if transport in each.transports
+            ]
             for transport in ("udp", "tcp")
         }
-        """Transport -> the protocols over it."""
+        """Transport -> the protocols over it, with what asks each about a flow of one packet."""
         self._table = table
         self._takers = table.takers
         """A stranger's place is there from its second packet on; a sampled flow has none."""
@@ -154,33 +156,41 @@ class Recogniser:
         flow = next(iter(self._sampled.values()), None)
         return flow.packets[0][1][1] if flow is not None and flow.packets else None
 
-    def sampled(self, name: Name) -> Flow | None:
-        """Return the flow of this name, in either direction, that waits for recognition."""
-        way = _turned(name)
+    def sampled(self, name: Name, way: Name | None = None) -> Flow | None:
+        """Return the flow of this name, in either direction, that waits for recognition.
+
+        Args:
+            name: of the flow.
+            way: name of the other direction, where it is known.
+
+        """
+        way = way or turned(name)
         if self._sampled:
             flow = self._sampled.get(name) or self._sampled.get(way)
             if flow is not None:
                 return flow
-        lone = self._lone
-        first = name if name in lone else way
-        if first not in lone:
+        first = name
+        packet = self._lone.pop(name, None)
+        if packet is None:
+            first = way
+            packet = self._lone.pop(way, None)
+        if packet is None:
             return None
-        packet = lone.pop(first)
         self._known_alone.pop(first, None)
         flow = self._sampled[first] = self._made(first, packet)
         return flow
 
     def is_other(self, name: Name) -> bool:
         """Return whether a flow was judged and belongs to nobody."""
-        return name in self._others or _turned(name) in self._others
+        return name in self._others or turned(name) in self._others
 
-    def stranger(self, name: Name) -> Taker | None:
+    def stranger(self, name: Name, way: Name) -> Taker | None:
         """Return what takes this direction of a UDP flow that belongs to nobody, and from now on
-        both; None for any other flow. Of a flow of one packet nothing is made before.
+        both (`way` is the other); None for any other flow. Of a flow of one packet nothing is made
+        before.
         """
         others, key = self._others, name[1]
         if name not in others:
-            way = _turned(name)
             if way not in others:
                 return None
             key = way[1]
@@ -219,7 +229,7 @@ class Recogniser:
         if self._other is not None or self._options.decode_as or len(pieces) > 1:
             return False
         transport, key = name
-        able = self._able(self._speaking[transport], transport, pieces[0]) if pieces else ()
+        able = self._able(transport, pieces[0]) if pieces else ()
         if able:
             sample, ports = [(0, packet[2], pieces[0])], flow_ports(key)
             if transport == "tcp":
@@ -342,7 +352,8 @@ class Recogniser:
             likely = None if final else self.servers.likely(flow)
             asked = self._protocols if likely is None else (likely,)
             if len(flow.sample) == 1:
-                asked = self._able(asked, flow.transport, flow.sample[0][2])
+                able = self._able(flow.transport, flow.sample[0][2])
+                asked = tuple(each for each in asked if each in able)
                 flow.alone = 1 if likely is None and not asked else 0
             done = flow.alone == len(flow.sample)
             claim = None
@@ -359,16 +370,14 @@ class Recogniser:
         fault = self._unable
         return best_claim(protocols, sample, transport, ports, final=final, on_fault=fault)
 
-    def _able(
-        self, protocols: tuple[Protocol, ...], transport: str, payload: bytes
-    ) -> tuple[Protocol, ...]:
+    def _able(self, transport: str, payload: bytes) -> tuple[Protocol, ...]:
         """Return those that a datagram or a piece of stream may prove alone, and those that cannot
         tell.
         """
         found = []
-        for protocol in protocols:
+        for protocol, may_stand_alone in self._speaking[transport]:
             try:
-                if transport not in protocol.transports or not protocol.may_stand_alone(payload):
+                if not may_stand_alone(payload):
                     continue
             except Exception as bug:  # noqa: BLE001 - the others may still know the flow
                 self._unable(protocol, bug)
@@ -390,7 +399,7 @@ class Recogniser:
         for way in (flow.key, reverse_key(flow.key)):
             self._others.pop((flow.transport, way), None)
         if self.servers.learn(flow, roles_from):
-            self._hit("MAX_SERVERS")
+            self._hit("MAX_SERVERS", 1)
         return roles_from
 
     # -- letting go --------------------------------------------------------------------------------
@@ -438,7 +447,7 @@ class Recogniser:
         others = self._others
         others[name] = True
         while len(others) > 2 * MAX_OTHER:
-            self._hit("MAX_OTHER")
+            self._hit("MAX_OTHER", 1)
             (transport, key), _ = others.popitem(last=False)
             if transport == "udp" and key in self._takers:
                 del self._takers[key]
@@ -486,8 +495,8 @@ class Recogniser:
         names = []
         flows = sorted(self._sampled.values(), key=_last_ns)
         at = 0
+        self._hit(limit, count)
         for _ in range(count):
-            self._hit(limit)
             if at < len(flows):
                 packet = next(iter(self._lone.values()), None)
                 if packet is None or flows[at].last_ns < packet[2]:
@@ -506,7 +515,7 @@ class Recogniser:
 _last_ns: Final = attrgetter("last_ns")
 
 
-def _turned(name: Name) -> Name:
+def turned(name: Name) -> Name:
     """Return the name of the other direction."""
     return name[0], reverse_key(name[1])
 

@@ -24,7 +24,7 @@ from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import NOT_KNOWN, Analysis, Near, Options
 from netdissect.pipeline.ports import Flow, Intake, Name
-from netdissect.pipeline.recogniser import Recogniser
+from netdissect.pipeline.recogniser import Recogniser, turned
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.streams import StreamPort
@@ -248,8 +248,9 @@ class Pipeline(Packets):
         flow = self._table.get(name)
         taker = self._table.takers.get(key)
         if flow is None and taker is None:
-            held = self.recogniser.sampled(name)
-            taker = self.recogniser.stranger(name) if held is None else None
+            way = turned(name)
+            held = self.recogniser.sampled(name, way)
+            taker = self.recogniser.stranger(name, way) if held is None else None
             if taker is None:
                 self._hold(held, name, packet, [payload])
                 return
@@ -467,8 +468,8 @@ class Pipeline(Packets):
             self._end(flow, now_ns)
         self.recogniser.forget_quiet(frame)
 
-    def _hit(self, limit: str) -> None:
-        self.limits_hit[limit] = self.limits_hit.get(limit, 0) + 1
+    def _hit(self, limit: str, times: int = 1) -> None:
+        self.limits_hit[limit] = self.limits_hit.get(limit, 0) + times
 
 
 def _first_frame(flow: Flow) -> int:

@@ -382,20 +382,20 @@ _COLUMNS = (
     _Column("#", 4, 0, lambda one, _r, _s: (str(one.connection), "frame")),
     _Column("dialect", -15, 6, lambda one, _r, _s: (dialect_text(one.dialects), "protocol")),
     _CLIENT,
-    _Column("server", -_NAME_COLUMNS, 9, lambda one, _r, s: (
+    _Column("server", -_NAME_COLUMNS, 11, lambda one, _r, s: (
         fit_end(safe(s.name(one.server)), _NAME_COLUMNS), "s2c")),
     _Column("state", -9, 5, lambda one, _r, _s: (one.state, _STATES.get(one.state, "note"))),
-    _Column("dgrams →", 9, 8, lambda one, _r, _s: (f"{one.datagrams[0]:,}", "")),
-    _Column("←", 9, 8, lambda one, _r, _s: (f"{one.datagrams[1]:,}", "")),
-    _Column("/s", 6, 7, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
-    _Column("resent", 6, 6, lambda one, _r, _s: (
+    _Column("dgrams →", 9, 10, lambda one, _r, _s: (f"{one.datagrams[0]:,}", "")),
+    _Column("←", 9, 10, lambda one, _r, _s: (f"{one.datagrams[1]:,}", "")),
+    _Column("/s", 6, 9, lambda one, r, _s: (f"{r.of.get(one.connection, 0.0):,.0f}", "")),
+    _Column("resent", 6, 8, lambda one, _r, _s: (
         f"{one.retransmissions:,}", "resend" if one.retransmissions else "dim")),
     _Column("loss →", 7, 1, lambda one, _r, _s: _loss(one, 0)),
     _Column("←", 7, 1, lambda one, _r, _s: _loss(one, 1)),
     _Column("late", 8, 3, lambda one, _r, _s: _late(one)),
-    _Column("RTT", 8, 5, lambda one, _r, _s: (
+    _Column("RTT", 8, 7, lambda one, _r, _s: (
         "-" if one.rtt_ms is None else duration(one.rtt_ms), "")),
-    _Column("bytes", 8, 9, lambda one, _r, _s: (octets(sum(one.octets)), "")),
+    _Column("bytes", 8, 11, lambda one, _r, _s: (octets(sum(one.octets)), "")),
     _Column("alerts", 11, 2, lambda one, _r, _s: _alerts(one)),
 )  # fmt: skip
 

@@ -30,6 +30,7 @@ _LENGTHS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
 }
 """Dialect -> control id -> bytes of the body with the id. Close is looked at by `_close`."""
 _CONNLESS_07: Final = bytes([tw.CONNLESS_FLAG | tw.CONNLESS_VERSION])
+_CONNLESS_06: Final = (tw.NO_TOKEN[:2] + tw.NO_TOKEN, b"xe")
 _SENDERS: Final = {
     tw.CONNECT: frozenset({0}), tw.ACCEPTED: frozenset({1}), tw.ACCEPT: frozenset({0})
 }  # fmt: skip
@@ -217,9 +218,9 @@ def declines(payload: bytes, offered: str) -> bool:
 
 def connless(payload: bytes) -> tuple[str, int | None, str] | None:
     """Return (dialect, sending side, type name) of a connectionless packet, else None."""
-    if payload[:1] == _CONNLESS_07:
+    if payload.startswith(_CONNLESS_07):
         dialect = tw.D07
-    elif payload.startswith((tw.NO_TOKEN[:2] + tw.NO_TOKEN, b"xe")):
+    elif payload.startswith(_CONNLESS_06):
         dialect = tw.D06
     else:
         return None
