@@ -17,11 +17,13 @@ from netdissect.join import (
     join_all,
     matching,
     pairing,
+    rows,
     sample,
     tokens,
     weigh,
     write_joined,
 )
+from netdissect.join.clock import Clock
 from netdissect.join.joined import Joined
 from netdissect.model.joined import Fate
 from packetbuild import A4, B4, ipv4, udp
@@ -435,3 +437,19 @@ def test_a_part_of_a_conversation_is_counted_alone() -> None:
             assert getattr(before, name) + getattr(after, name) == getattr(both, name), name
         assert 0 < before.sent < both.sent
         assert before.resends.needed + after.resends.needed == both.resends.needed
+
+
+def test_rows_beyond_what_stays_in_memory_come_back_as_they_were() -> None:
+    kept = rows.Rows()
+    count = 2 * rows.MAX_IN_MEMORY // 32 + 5
+    for n in range(count):
+        kept.add(n * S, -n, n + 1, n % 50_000, (1 << 32) - 1 if n % 2 else -1, 65_535)
+    cursor = rows.Cursor(0, kept, Clock(()))
+    for n in range(count):
+        assert cursor.going
+        assert (cursor.common_ns, cursor.name, cursor.frame) == (n * S, -n, n + 1)
+        assert cursor.flow == n % 50_000
+        assert cursor.extent() == (((1 << 32) - 1, 65_535) if n % 2 else None)
+        cursor.step()
+    assert not cursor.going
+    kept.close()

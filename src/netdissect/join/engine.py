@@ -1,16 +1,14 @@
-"""Joins two captures: reads both for a sample, fits their clocks, reads both again side by side."""
+"""Joins two captures: reads both, fits their clocks by a sample, matches what they hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from netdissect.capture import open_capture
-from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock
-from netdissect.join.matching import Matcher, Sighting, sighted
+from netdissect.join.matching import Matcher
 from netdissect.join.pairing import (
     MAX_DELAY_NS,
     MAX_SLACK_NS,
@@ -27,7 +25,6 @@ from netdissect.join.table import APPEARED, LOST, FateTable
 from netdissect.join.tokens import NO_LIMIT, Tokens
 from netdissect.join.weigh import Chances, Delays
 from netdissect.model.joined import Fate
-from netdissect.model.packets import Frame
 
 __all__ = ["Matched", "match"]
 
@@ -64,59 +61,54 @@ def match(path_a: str, path_b: str) -> Matched:
         NotJoinedError: the captures are not of one conversation.
 
     """
-    paths = (path_a, path_b)
-    tokens, samples = _sampled(paths)
-    tokens, samples, pairing = _paired(paths, tokens, samples)
-    chances = {toward: _chances(samples, pairing, toward) for toward in (1, -1)}
-    tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
-    matcher = Matcher(pairing, chances, tables)
-    sides = [_sights(path, capture, tokens, pairing.clock) for capture, path in enumerate(paths)]
-    _side_by_side(sides, matcher)
-    matcher.finish()
+    with ExitStack() as files:
+        samples, pairing = _paired((path_a, path_b), files)
+        chances = {toward: _chances(samples, pairing, toward) for toward in (1, -1)}
+        tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
+        matcher = Matcher(pairing, chances, tables, samples)
+        matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
     _outside(samples, pairing.clock, chances, tables)
     return Matched(samples, pairing, tables, chances, matcher, _streams(samples, pairing))
 
 
-def _sampled(paths: tuple[str, str]) -> tuple[Tokens, tuple[Sample, Sample]]:
-    tokens = Tokens()
-    samples = (take_sample(paths[0], tokens), take_sample(paths[1], tokens))
-    if tokens.shortest < NO_LIMIT:
-        tokens = Tokens(tokens.shortest)
-        samples = (take_sample(paths[0], tokens), take_sample(paths[1], tokens))
-    return tokens, _alike(samples)
-
-
-def _alike(samples: tuple[Sample, Sample]) -> tuple[Sample, Sample]:
-    """Leave the same names out of both: those that only one keeps would seem to be lost."""
-    mask = max(sample.mask for sample in samples)
-    for sample in samples:
+def _sampled(paths: tuple[str, str], tokens: Tokens, files: ExitStack) -> tuple[Sample, Sample]:
+    """Return samples of both; what they keep in files is closed with `files`."""
+    found: list[Sample] = []
+    for path in paths:
+        found.append(take_sample(path, tokens))
+        files.callback(found[-1].rows.close)
+    # Leave the same names out of both: those that only one keeps would seem to be lost.
+    mask = max(sample.mask for sample in found)
+    for sample in found:
         if sample.mask < mask:
             sample.thin(mask)
-    return samples
+    return found[0], found[1]
 
 
-def _paired(
-    paths: tuple[str, str], tokens: Tokens, samples: tuple[Sample, Sample]
-) -> tuple[Tokens, tuple[Sample, Sample], Pairing]:
+def _paired(paths: tuple[str, str], files: ExitStack) -> tuple[tuple[Sample, Sample], Pairing]:
     """Return how the captures fit, by whole packets; TCP also by what no firewall or translator
     rewrites, or by its streams.
     """
+    tokens = Tokens()
+    samples = _sampled(paths, tokens, files)
+    if tokens.shortest < NO_LIMIT:
+        tokens = Tokens(tokens.shortest)
+        samples = _sampled(paths, tokens, files)
     resolution = _resolution(samples)
     try:
-        return tokens, samples, pair(*samples, resolution_ns=resolution)
+        return samples, pair(*samples, resolution_ns=resolution)
     except NotJoinedError as error:
         if not all(any(flow.tcp for flow in sample.flows.values()) for sample in samples):
             raise
         why = error
-    loose = Tokens(tokens.limit, loose=True)
-    resampled = _alike((take_sample(paths[0], loose), take_sample(paths[1], loose)))
+    resampled = _sampled(paths, Tokens(tokens.limit, loose=True), files)
     try:
-        return loose, resampled, pair(*resampled, resolution_ns=resolution)
+        return resampled, pair(*resampled, resolution_ns=resolution)
     except NotJoinedError:
         anchors = stream_anchors(stream_pairs(*samples, set()))
         if not anchors:
             raise why from None
-    return tokens, samples, pair_streams(*samples, anchors, resolution_ns=resolution)
+    return samples, pair_streams(*samples, anchors, resolution_ns=resolution)
 
 
 def _streams(samples: tuple[Sample, Sample], pairing: Pairing) -> list[tuple[Streams, int]]:
@@ -190,44 +182,6 @@ def _chances(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> C
         copied=(copied + 1) / (sent + 100),
         slack_ns=max(slack, MAX_SLACK_NS),
     )
-
-
-def _sights(path: str, capture: int, tokens: Tokens, clock: Clock) -> Iterator[list[Sighting]]:
-    """Yield what travels in one capture, in lists."""
-    plain = capture == 0 and not clock.steps[0]
-    with open_capture(path) as reader:
-        batch: list[Frame] = []
-
-        def watched() -> Iterator[list[Frame]]:
-            nonlocal batch
-            for frames in reader.batches():
-                batch = frames
-                yield frames
-
-        for packets in Decapsulator().batches(watched()):
-            found = sighted(packets, batch, tokens)
-            if not plain:
-                common = clock.common
-                found = [(common(capture, each[2], each[0]), *each[1:]) for each in found]
-            if found:
-                yield found
-
-
-def _side_by_side(sides: list[Iterator[list[Sighting]]], matcher: Matcher) -> None:
-    """Give the datagrams of both captures to the matcher, in order of common time."""
-    lists = [next(side, None) for side in sides]
-    at = (0, 0)
-    while lists[0] is not None and lists[1] is not None:
-        at = matcher.side_by_side(lists[0], lists[1], at)
-        if at[0] == len(lists[0]):
-            lists[0], at = next(sides[0], None), (0, at[1])
-        if at[1] == len(lists[1]):
-            lists[1], at = next(sides[1], None), (at[0], 0)
-    for side in (0, 1):
-        rest = lists[side]
-        while rest is not None:
-            matcher.rest(side, rest[at[side] :])
-            rest, at = next(sides[side], None), (0, 0)
 
 
 def _outside(

@@ -79,14 +79,14 @@ class Evidence:
         if unit.outcome != "acked":
             return
         if arrived:
-            self.answered += 1
+            self.answered += unit.extra.get("run", 1)
         elif _MISSING.issuperset(fates):
             before = [
                 copy.frame for copy in unit.copies if copy.time_ns <= (unit.acked_time_ns or 0)
             ]
             row = self._table.row(before[0]) if len(before) == 1 else None
             if row is not None and row[0] == Fate.LOST and not row[1] & (AMBIGUOUS | SENT_AGAIN):
-                self.unseen += 1
+                self.unseen += unit.extra.get("run", 1)
                 self._table.flag(before[0], ANSWERED)
 
     def _received(self, unit: UnitRecord, fates: list[int]) -> None:

@@ -153,7 +153,7 @@ class Joined(Closing):
 
     def _track(self, capture: int, options: Options | None, limits: dict[str, int]) -> None:
         """Let the tracker say what the units of a capture were, beside what became of them."""
-        recorder = Recorder(units_only=True)
+        recorder = Recorder(counted=True)
         pipeline = Pipeline(options, recorder=recorder)
         evidence = Evidence(self.tables[capture], self.window)
         with open_capture(self.paths[capture]) as reader:
@@ -407,7 +407,7 @@ def join(
     """Return two captures of one conversation, joined.
 
     Args:
-        first: path of a capture. Each is read three times, so neither can be a pipe.
+        first: path of a capture. Each is read twice, so neither can be a pipe.
         second: path of the other.
         options: decode-as rules and the like.
         span: (from, to), ns since the first frame of the first capture: only what was sent then is

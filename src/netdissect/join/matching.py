@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from netdissect.join.clock import Clock
 from netdissect.join.pairing import MAX_DELAY_NS, Pairing
-from netdissect.join.ranges import Extent, Ranges, Sight
-from netdissect.join.sample import FlowName
+from netdissect.join.ranges import Ranges, Sight
+from netdissect.join.rows import Cursor, Rows
+from netdissect.join.sample import FlowName, Sample
 from netdissect.join.table import (
     AMBIGUOUS,
     APPEARED,
@@ -24,11 +26,12 @@ from netdissect.join.table import (
     LOST,
     FateTable,
 )
-from netdissect.join.tokens import Tokens
 from netdissect.join.weigh import Chances, weigh
-from netdissect.model.packets import Frame, Packet
 
-__all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher", "Sighting", "sighted"]
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+__all__ = ["MAX_GROUP", "MAX_WAITING", "Lane", "Matcher"]
 
 MAX_WAITING = 200_000
 """Datagrams that wait at once; beyond, the oldest are settled early."""
@@ -37,6 +40,17 @@ MAX_GROUP = 64
 MAX_WEIGHED = 16
 """Equal datagrams of one side that are weighed against each other; of more within one delay, all
 are ambiguous, and the first is told of the first."""
+
+
+class _Place:
+    """Where the datagrams of a flow go: its channel, whether it sends there, its lane."""
+
+    __slots__ = ("channel", "lane", "sends")
+
+    def __init__(self, channel: Channel, sends: bool, lane: int) -> None:  # noqa: FBT001 - private
+        self.channel = channel
+        self.sends = sends
+        self.lane = lane
 
 
 class _Equal:
@@ -53,14 +67,8 @@ class _Equal:
         """When they were last looked at for some that can be settled early."""
 
 
-Sighting = tuple[int, FlowName, int, int, Extent | None]
-"""(common time, flow, frame, name, sequence numbers of a TCP segment with data)."""
-
 _TRIES_NS: Final = 500_000_000
 """Many equal datagrams are looked through no more often than this."""
-
-_Place = tuple["Channel", bool, int]
-"""(channel of a flow, whether it sends there, its lane)."""
 
 
 class Channel:
@@ -91,28 +99,6 @@ class Lane:
     """+1: from A to B; -1: from B to A."""
 
 
-def sighted(packets: list[Packet], batch: list[Frame], tokens: Tokens) -> list[Sighting]:
-    """Return what travels among packets, at the times of their own capture.
-
-    Args:
-        packets: what `flow` found.
-        batch: the frames it was found in.
-        tokens: names them.
-
-    """
-    found: list[Sighting] = []
-    for packet in packets:
-        name = tokens.of(packet, batch)
-        if name is None:
-            continue
-        segment = packet[5]
-        extent = None
-        if segment is not None and segment.payload_length:
-            extent = segment.seq, segment.payload_length
-        found.append((packet[2], (segment is not None, packet[3]), packet[1], name, extent))
-    return found
-
-
 class Matcher:
     """Writes what became of every datagram into the tables of both captures."""
 
@@ -121,6 +107,7 @@ class Matcher:
         pairing: Pairing,
         chances: dict[int, Chances],
         tables: tuple[FateTable, FateTable],
+        samples: tuple[Sample, Sample],
     ) -> None:
         self.tables = tables
         self.settled_early = 0
@@ -128,88 +115,62 @@ class Matcher:
         self.too_many_equal = 0
         """Datagrams in clusters too large to weigh."""
         self._queue: deque[tuple[int, Channel, int]] = deque()
+        self._oldest_ns: i64 = 0
+        """When the first in the queue came."""
         self.lanes: list[Lane] = []
-        self._lookup: tuple[dict[FlowName, _Place], dict[FlowName, _Place]] = ({}, {})
+        self._places: list[list[_Place | None]] = [[None] * len(sample.flows) for sample in samples]
+        """Of each capture, by the number of a flow."""
         self._channels: list[Channel] = []
         for number, group in enumerate(pairing.groups):
             channels = {toward: Channel(toward, chances[toward], tables) for toward in (1, -1)}
             self._channels += channels.values()
             for capture in (0, 1):
+                flows = samples[capture].flows
                 for name, toward in group.ways[capture].items():
                     sends = (toward > 0) == (capture == 0)
-                    self._lookup[capture][name] = (channels[toward], sends, len(self.lanes))
+                    if name in flows:
+                        place = _Place(channels[toward], sends, len(self.lanes))
+                        self._places[capture][flows[name].number] = place
                     self.lanes.append(Lane(capture, name, number, toward))
 
-    def take(
-        self,
-        capture: int,
-        flow: FlowName,
-        frame: int,
-        common_ns: int,
-        name: int,
-        extent: Extent | None,
-    ) -> None:
-        """Take one datagram; both captures' come nearly in order of common time.
+    def run(self, rows: tuple[Rows, Rows], clock: Clock) -> None:
+        """Take what both captures saw, in order of common time."""
+        first, second = Cursor(0, rows[0], clock), Cursor(1, rows[1], clock)
+        ours, theirs = self._places
+        while first.going or second.going:
+            if first.going and (not second.going or first.common_ns <= second.common_ns):
+                self._take(first, ours[first.flow])
+                first.step()
+            else:
+                self._take(second, theirs[second.flow])
+                second.step()
+        self._finish()
 
-        Args:
-            capture: 0 for A, 1 for B.
-            flow: its flow.
-            frame: its frame.
-            common_ns: its time.
-            name: what it carries.
-            extent: of a TCP segment with data.
-
-        """
-        place = self._lookup[capture].get(flow)
+    def _take(self, row: Cursor, place: _Place | None) -> None:
+        """Take one datagram; both captures' come nearly in order of common time."""
         if place is None:
             return
-        channel, sends, lane = place
+        common_ns = row.common_ns
+        name: int = row.name
+        channel = place.channel
         equal = channel.equals.get(name)
         if equal is None:
             equal = channel.equals[name] = _Equal([], [], common_ns)
-        (equal.sent if sends else equal.arrived).append((common_ns, frame, lane, extent))
+        sight: Sight = (common_ns, row.frame, place.lane, row.extent())
+        (equal.sent if place.sends else equal.arrived).append(sight)
         if common_ns > equal.last_ns:  # noqa: PLR1730 - the builtin would cost more
             equal.last_ns = common_ns
         queue = self._queue
+        if not queue:
+            self._oldest_ns = common_ns
         queue.append((common_ns, channel, name))
-        while queue[0][0] < common_ns - MAX_DELAY_NS:
+        while self._oldest_ns < common_ns - MAX_DELAY_NS:
             self._expire()
         if len(queue) > MAX_WAITING:
             self.settled_early += 1
             self._expire(early=True)
 
-    def side_by_side(
-        self, first: list[Sighting], second: list[Sighting], at: tuple[int, int]
-    ) -> tuple[int, int]:
-        """Take what both captures saw, in order of common time, until one list has no more.
-
-        Args:
-            first: of A.
-            second: of B.
-            at: where to begin in each.
-
-        Returns:
-            Where to go on.
-
-        """
-        i, j = at
-        while i < len(first) and j < len(second):
-            if first[i][0] <= second[j][0]:
-                common, flow, frame, name, extent = first[i]
-                i += 1
-                self.take(0, flow, frame, common, name, extent)
-            else:
-                common, flow, frame, name, extent = second[j]
-                j += 1
-                self.take(1, flow, frame, common, name, extent)
-        return i, j
-
-    def rest(self, capture: int, sights: list[Sighting]) -> None:
-        """Take what one capture saw when the other has ended."""
-        for common, flow, frame, name, extent in sights:
-            self.take(capture, flow, frame, common, name, extent)
-
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Settle what still waits."""
         while self._queue:
             self._expire()
@@ -219,6 +180,8 @@ class Matcher:
     def _expire(self, *, early: bool = False) -> None:
         """Settle the datagrams of a name when the last of them has waited long enough."""
         since_ns, channel, name = self._queue.popleft()
+        if self._queue:
+            self._oldest_ns = self._queue[0][0]
         equal = channel.equals.get(name)
         if equal is None:
             return

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
 from netdissect.join.clock import Clock
+from netdissect.join.rows import Rows
 from netdissect.join.tokens import NO_LIMIT, Tokens, choice
-from netdissect.model.packets import FlowKey, Frame, Packet, PacketKind
+from netdissect.model.intake import Frames, Packets
+from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment
 from netdissect.model.reports import CaptureInfo
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 __all__ = ["MAX_SAMPLED", "MAX_SIGHTS", "Flow", "FlowName", "Sample", "Sight", "take_sample"]
 
@@ -78,6 +83,8 @@ class Sample:
     """What is remembered of one capture."""
 
     info: CaptureInfo
+    rows: Rows = field(default_factory=Rows)
+    """All packets that were named."""
     flows: dict[FlowName, Flow] = field(default_factory=dict)
     """In order of first packet."""
     sights: dict[int, list[Sight]] = field(default_factory=dict)
@@ -137,7 +144,7 @@ class Sample:
 
 
 def take_sample(path: str, tokens: Tokens) -> Sample:
-    """Return the sample of a capture.
+    """Return the sample of a capture; its rows are to be closed.
 
     Raises:
         CaptureError: the file is missing, unreadable or no capture.
@@ -145,36 +152,64 @@ def take_sample(path: str, tokens: Tokens) -> Sample:
     """
     with open_capture(path) as reader:
         sample = Sample(reader.info)
-        sampler = _Sampler(sample, tokens)
-        for packets in Decapsulator().batches(sampler.watched(reader)):
-            sampler.take(packets)
+        sampler = _Sampler(sample, tokens, reader)
+        Decapsulator().hand_over(sampler, sampler)
+        sampler.finish()
         sample.shortest = tokens.shortest
     return sample
 
 
-class _Sampler:
+class _Watch(Frames):
+    """Hands on frames, and notes where the clock may have been set."""
+
+    __slots__ = ("_into", "_sampler")
+
+    def __init__(self, into: Frames, sampler: _Sampler) -> None:
+        self._into = into
+        self._sampler = sampler
+
+    def frame(
+        self, number: i64, time_ns: i64, link: i64, data: bytes, start: i64, stop: i64, wire: i64
+    ) -> None:
+        """Take one."""
+        self._sampler.frame(number, time_ns, data, start, stop)
+        self._into.frame(number, time_ns, link, data, start, stop, wire)
+
+
+class _Sampler(Packets):
     """Fills a sample."""
 
-    def __init__(self, sample: Sample, tokens: Tokens) -> None:
+    def __init__(self, sample: Sample, tokens: Tokens, reader: CaptureReader) -> None:
         self._sample = sample
         self._tokens = tokens
-        self._batch: list[Frame] = []
+        self._reader = reader
+        self._data = b""
+        self._start: i64 = 0
+        self._stop: i64 = 0
+        self._first = (0, 0)
+        self._number: i64 = 0
+        self._last_ns: i64 = 0
+        self._udp: dict[FlowKey, Flow] = {}
 
-    def watched(self, reader: CaptureReader) -> Iterator[list[Frame]]:
-        """Yield the batches of frames, and note where the clock may have been set."""
-        last_ns: int | None = None
-        sample = self._sample
-        for batch in reader.batches():
-            self._batch = batch
-            if batch:
-                first = sample.ends[0] if sample.ends[0][0] else batch[0][:2]
-                sample.ends = (first, batch[-1][:2])
-            for frame in batch:
-                time_ns = frame[1]
-                if last_ns is not None and not 0 <= time_ns - last_ns < JUMP_NS:
-                    self._jump(frame[0], time_ns - last_ns)
-                last_ns = time_ns
-            yield batch
+    def feed(self, taker: Frames, after: Callable[[], None] | None = None) -> None:
+        """Hand all frames to the taker, as the capture does."""
+        self._reader.feed(_Watch(taker, self), after)
+
+    def frame(self, number: i64, time_ns: i64, data: bytes, start: i64, stop: i64) -> None:
+        """Take note of a frame."""
+        if self._number == 0:
+            self._first = (number, time_ns)
+        else:
+            span = time_ns - self._last_ns
+            if span < 0 or span >= JUMP_NS:
+                self._jump(number, span)
+        self._number = number
+        self._last_ns = time_ns
+        self._data, self._start, self._stop = data, start, stop
+
+    def finish(self) -> None:
+        """Take note of the last frame."""
+        self._sample.ends = (self._first, (self._number, self._last_ns))
 
     def _jump(self, frame: int, span_ns: int) -> None:
         jumps = self._sample.jumps
@@ -184,46 +219,64 @@ class _Sampler:
             self._sample.jumps_left_out += len(jumps) - len(kept)
             jumps[:] = sorted(kept)
 
-    def take(self, packets: list[Packet]) -> None:
-        """Take the packets of one batch."""
-        sample, of = self._sample, self._tokens.of
-        flows, counts = sample.flows, sample.counts
-        for packet in packets:
-            tcp = packet[0] in _TCP_KINDS
-            key = (tcp, packet[3])
-            flow = flows.get(key)
+    def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
+        """Take a UDP datagram in which nothing is odd."""
+        flow = self._udp.get(key)
+        if flow is None:
+            flow = self._new_flow((False, key), time_ns)
             if flow is None:
-                flow = self._new_flow(key, packet[2])
-                if flow is None:
-                    continue
-            segment = packet[5]
-            if segment is not None and segment.stream:
-                _mark(flow, packet)
-            name = of(packet, self._batch)
-            if name is None:
-                continue
-            flow.packets += 1
-            flow.last_ns = packet[2]
-            sample.datagrams += 1
-            count = counts.get(name)
-            if count is not None:
-                counts[name] = count + 1
-                if (count < MAX_SIGHTS or flow.packets <= EARLY) and sample.kept < MAX_ALL_SIGHTS:
-                    sample.kept += 1
-                    sample.sights[name].append((packet[1], packet[2], flow.number))
-                continue
-            self._first(name, flow, packet)
+                return
+        name = self._tokens.datagram(payload)
+        self._sample.rows.add(time_ns, name, frame, flow.number)
+        self._named(name, flow, frame, time_ns, None, payload)
 
-    def _first(self, name: int, flow: Flow, packet: Packet) -> None:
+    def packet(self, packet: Packet) -> None:
+        """Take a packet of any kind."""
+        kind, frame, time_ns, key, payload, segment, faults = packet
+        found = (kind in _TCP_KINDS, key)
+        flow = self._sample.flows.get(found)
+        if flow is None:
+            flow = self._new_flow(found, time_ns)
+            if flow is None:
+                return
+        if segment is not None and segment.stream:
+            _mark(flow, packet)
+        data = self._data[self._start : self._stop] if faults else b""
+        name = self._tokens.of(packet, data)
+        if name is None:
+            return
+        if segment is not None and segment.payload_length:
+            octets = segment.payload_length
+            self._sample.rows.add(time_ns, name, frame, flow.number, segment.seq, octets)
+        else:
+            self._sample.rows.add(time_ns, name, frame, flow.number)
+        self._named(name, flow, frame, time_ns, segment, payload)
+
+    def _named(
+        self, name: int, flow: Flow, frame: int, time_ns: int,
+        segment: TcpSegment | None, payload: bytes,
+    ) -> None:  # fmt: skip
+        """Take a packet that has a name."""
         sample = self._sample
-        number = -1 if flow.packets <= EARLY else choice(packet)
+        flow.packets += 1
+        flow.last_ns = time_ns
+        sample.datagrams += 1
+        counts = sample.counts
+        count = counts.get(name)
+        if count is not None:
+            counts[name] = count + 1
+            if (count < MAX_SIGHTS or flow.packets <= EARLY) and sample.kept < MAX_ALL_SIGHTS:
+                sample.kept += 1
+                sample.sights[name].append((frame, time_ns, flow.number))
+            return
+        number = -1 if flow.packets <= EARLY else choice(segment, payload)
         if number >= 0 and number & sample.mask:
             return
-        sample.counts[name] = 1
+        counts[name] = 1
         sample.choices[name] = number
-        sample.sights[name] = [(packet[1], packet[2], flow.number)]
+        sample.sights[name] = [(frame, time_ns, flow.number)]
         sample.chosen += number >= 0
-        if len(sample.counts) > MAX_SAMPLED or sample.chosen > MAX_CHOSEN:
+        if len(counts) > MAX_SAMPLED or sample.chosen > MAX_CHOSEN:
             sample.halve()
 
     def _new_flow(self, key: FlowName, time_ns: int) -> Flow | None:
@@ -232,6 +285,8 @@ class _Sampler:
             sample.flows_left_out += 1
             return None
         flow = sample.flows[key] = Flow(len(sample.flows), key[1], key[0], first_ns=time_ns)
+        if not key[0]:
+            self._udp[key[1]] = flow
         return flow
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from zlib import crc32
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
-from netdissect.model.packets import Frame, Packet, PacketKind, TcpSegment
+from netdissect.model.packets import Packet, PacketKind, TcpSegment
 
 __all__ = ["NO_LIMIT", "Tokens"]
 
@@ -39,26 +39,34 @@ class Tokens:
         self.shortest = NO_LIMIT
         """Captured bytes of the most severely cut payload so far."""
 
-    def of(self, packet: Packet, batch: list[Frame]) -> int | None:
+    def datagram(self, payload: bytes) -> int:
+        """Return the name of a UDP datagram in which nothing is odd."""
+        if self.limit == NO_LIMIT:
+            return hash(payload)
+        return hash((len(payload), payload[: self.limit]))
+
+    def of(self, packet: Packet, data: bytes) -> int | None:
         """Return the name of a packet; None where it is none that travels: an ICMP error, bytes
         released later, a second sight on another interface.
 
         Args:
             packet: what `flow` found.
-            batch: the frames it was found in, for the length of a payload that was cut.
+            data: of one with faults the frame it was found in, for the length on the wire.
 
         """
-        kind, number, _, _, payload, segment, faults = packet
+        kind, _, _, _, payload, segment, faults = packet
         if kind == _UDP:
-            if not faults and self.limit == NO_LIMIT:
-                return hash(payload)
             if CAPTURE_DUPLICATE in faults:
                 return None
-            length = len(payload)
-            if SNAPPED in faults:
-                self.shortest = min(self.shortest, length)
-                length = _stated_length(number, length, batch)
-            return hash((length, payload[: self.limit]))
+            if SNAPPED not in faults:
+                # What was joined from fragments or has another fault is named by its length, too.
+                return (
+                    hash((len(payload), payload[: self.limit]))
+                    if faults
+                    else self.datagram(payload)
+                )
+            self.shortest = min(self.shortest, len(payload))
+            return hash((_stated_length(len(payload), data), payload[: self.limit]))
         if kind != _TCP or segment is None or CAPTURE_DUPLICATE in faults:
             return None
         if SNAPPED in faults:
@@ -78,19 +86,14 @@ class Tokens:
         return hash((facts, segment.window, segment.ip_id, segment.timestamps))
 
 
-def choice(packet: Packet) -> int:
+def choice(segment: TcpSegment | None, payload: bytes) -> int:
     """Return a number by which both captures sample the same packets, the same in every run."""
-    segment = packet[5]
     if segment is None:
-        return crc32(packet[4][:64])
+        return crc32(payload[:64])
     return crc32(b"%d %d" % (segment.seq, segment.ack))
 
 
-def _stated_length(number: int, captured: int, batch: list[Frame]) -> int:
+def _stated_length(captured: int, data: bytes) -> int:
     """Return the payload length that the UDP header of a cut datagram states."""
-    index = number - batch[0][0]
-    if not 0 <= index < len(batch):
-        return captured
-    data = batch[index][3]
     start = len(data) - captured - 4
     return int.from_bytes(data[start : start + 2], "big") - 8 if start >= 0 else captured

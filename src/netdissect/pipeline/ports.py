@@ -120,8 +120,8 @@ class Port(Taker):
         self.direction = direction
         self.protocol = protocol
         recorder = connection.recorder
-        # Who wants units alone looks at no events either.
-        watched = observer is not None if recorder is None else not recorder.units_only
+        # Who has units counted looks at no events either.
+        watched = observer is not None if recorder is None else recorder.events
         plain = flow.transport == "udp" and not watched
         self.scan = (protocol.brief if plain else None) or protocol.scan
 

@@ -47,11 +47,11 @@ HOLD_NS: Final = 60_000_000_000
 class Recorder:
     """Records of all connections, in order of time."""
 
-    def __init__(self, *, units_only: bool = False, counted: bool = False) -> None:
-        self.units_only = units_only or counted
-        """True where neither events nor the types of units are wanted: that costs less."""
-        self.events = not self.units_only
-        """False where nobody looks at a timeline: nothing is recorded that only that shows."""
+    def __init__(self, *, counted: bool = False) -> None:
+        self.events = not counted
+        """False where nobody looks at a timeline: nothing is recorded that only that shows, neither
+        events nor the types of units.
+        """
         self.counted = counted
         """True where units and gaps are but counted: consecutive messages of a datagram share one
         record, with `run` in `extra`: how many. It is split where one of them comes again.
@@ -122,15 +122,14 @@ class Scribe:
     """Records one connection."""
 
     __slots__ = (
-        "_findings", "connection", "counted", "events", "pending", "touched", "units_only",
+        "_findings", "connection", "counted", "events", "pending", "touched",
     )  # fmt: skip
 
     def __init__(self, connection: int, recorder: Recorder) -> None:
         self._findings = recorder.findings
-        self.units_only = recorder.units_only
         self.events = recorder.events
         self.counted = recorder.counted
-        """As in `Recorder`, all three."""
+        """As in `Recorder`, both."""
         self.connection = connection
         self.pending = recorder.pending
         """Where records wait, with those of all connections."""
