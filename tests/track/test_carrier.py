@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
 from netdissect.track import carried, carrier, ranges
@@ -81,6 +83,31 @@ def test_a_stray_base_turns_nothing_else_bad() -> None:
     assert "jumps ahead by 5001; it stands alone unless" in findings[0].message
     assert (report.units, report.acked, report.out_of_order, report.last_seq) == (6, 6, 0, 3)
     assert report.extra == {"disordered": 0, "strays": 2}
+
+
+@pytest.mark.parametrize("ahead", [65, 100, 127])
+def test_a_stray_datagram_turns_nothing_else_bad(ahead: int) -> None:
+    lane, _ = lanes()
+    for number in range(1, 9):
+        send(lane, number, number, 1, number)
+        if number == 4:
+            send(lane, number + ahead, 0, 0, number, b"forged")
+    lane.spaces["outer"].ack(1, 0x7F, 20, 20 * MS)
+    lane.spaces["outer"].ack(4 + ahead, 0, 20, 20 * MS)
+    outer, inner = finish(lane, 30)
+    assert (outer.units, outer.acked, outer.never_seen, outer.out_of_order) == (9, 9, 0, 0)
+    assert (outer.last_seq, outer.extra["strays"], inner.acked) == (8, 1, 8)
+
+
+def test_a_datagram_behind_a_gap_counts_once_the_next_one_confirms_it() -> None:
+    lane, _ = lanes()
+    for number in (1, 2, 90, 91):
+        send(lane, number, number, 1, number)
+    lane.spaces["outer"].ack(90, 1, 200, 200 * MS)
+    outer, inner = finish(lane, 210)
+    assert (outer.units, outer.acked, outer.never_seen, outer.last_seq) == (4, 2, 87, 91)
+    assert inner.acked == 2
+    assert "strays" not in outer.extra
 
 
 def test_a_jump_is_confirmed_by_another_datagram() -> None:

@@ -162,6 +162,25 @@ def test_deliberate_doubles_are_transmissions() -> None:
     assert (made.retransmissions, made.duplicates) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "duplicates"),
+    [
+        # Twins leave back to back: what comes behind later numbers is a copy of the only one left.
+        ([(1, 0), (2, 1), (2, 1), (1, 3)], 1),
+        ([(1, 0), (1, 3), (2, 4)], 0),
+        ([(2, 0), (1, 1), (1, 1)], 0),
+        # A network that holds datagrams back makes no order that tells.
+        ([(1, 0), (2, 1), (2, 1), (1, 40)], 0),
+        ([*((number, 12 - number) for number in range(12, 1, -1)), (20, 11), (21, 12), (20, 13)], 0),
+    ],
+)
+def test_a_copy_of_a_lone_twin(rows: list[tuple[int, int]], duplicates: int) -> None:
+    made, _ = space(burst=2, resend=replace(RESEND, guard_ms=60_000.0))
+    for number, at in rows:
+        send(made, number, at)
+    assert made.duplicates == duplicates
+
+
 def test_the_same_number_with_other_content_is_reported() -> None:
     made, anomalies = space(remarks={"number-reused": "known defect"})
     send(made, 1, 0, b"one")

@@ -20,7 +20,7 @@ CAPTURES = Path(__file__).resolve().parents[2] / "captures/teeworlds"
 def strided(reach=100, **changes):
     ticks = rule(
         bits=32, ack=AckRule.EXACT, ack_bits=0, resend=None, first_seq=None, consecutive=False,
-        stride_reach=reach, **changes,
+        reach=128, stride_reach=reach, **changes,
     )  # fmt: skip
     return StridedSpace(ticks, 1, Findings(1, {}, None), None)
 

@@ -147,7 +147,7 @@ class SpaceRule:
     """
     consecutive: bool = True
     """False: numbers are skipped in normal operation; nothing is `never_seen`, no gap reported."""
-    reach: int = 128
+    reach: int = 64
     """A number further from those before it than this is damaged, forged or behind a gap, until the
     next one confirms it; it stands alone until then.
     """

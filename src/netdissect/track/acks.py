@@ -130,7 +130,7 @@ class Acknowledged(Ledger):
             for covered in [other for other in outstanding if other <= seq]:
                 self._settle(covered, outstanding.pop(covered), frame, time_ns)
 
-    def _settle(  # noqa: C901, PLR0912 - once per unit: calls would cost as much as the work
+    def _settle(  # noqa: C901 - once per unit: calls would cost as much as the work
         self, seq: int, unit: Unit, frame: int, time_ns: int
     ) -> None:
         """Take the first acknowledgement of a unit."""
@@ -166,9 +166,7 @@ class Acknowledged(Ledger):
             note_acked(unit.record, frame, time_ns, ambiguous=copies > 1)
         if telling:
             self._sight()  # it may turn a copy of this very unit
-        if unit.carried is not None:
-            for space, first, count in unit.carried:
-                space.delivered(first, count, frame, time_ns)
+        self._deliver(unit, frame, time_ns)
 
     def came_late(self, seq: int, unit: Unit, copies: int, time_ns: int) -> None:
         """Take the acknowledgement of a unit that was sent more than once."""
@@ -270,6 +268,12 @@ class Acknowledged(Ledger):
             quality.outcomes.append(0)
         elif quality.outcome(0 if delivered else 1, time_ns):
             self._poor(frame, time_ns)
+
+    def _deliver(self, unit: Unit, frame: int, time_ns: int) -> None:
+        """Take the acknowledgement of a unit as one of all that it carried."""
+        if unit.carried is not None:
+            for space, first, count in unit.carried:
+                space.delivered(first, count, frame, time_ns)
 
     # -- findings ----------------------------------------------------------------------------------
 

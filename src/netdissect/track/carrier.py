@@ -13,20 +13,20 @@ from typing import Any, Final
 
 from netdissect.model.policy import SpaceRule
 from netdissect.track.findings import Findings
-from netdissect.track.ledger import PAUSE_NS, Unit
+from netdissect.track.ledger import PAUSE_NS, Stray, Unit
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import Scribe, note_acked, note_dropped
 from netdissect.track.space import Space, jump_text
 from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
 
-__all__ = ["MAX_EPOCHS", "MAX_MARKS", "MAX_STEP", "CarrierSpace"]
+__all__ = ["MAX_EPOCHS", "MAX_MARKS", "CarrierSpace"]
 
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
 MAX_MARKS = 4096
 """Datagrams whose content is remembered, to tell a copy from another one of the same number."""
-MAX_STEP = 1024
-"""A number further away is damaged, forged or behind a gap, until the next one confirms it."""
+LATEST: Final = 1024
+"""So many skipped numbers before a newer one are looked for among the missing ones."""
 MAX_SKIPS = 256
 """Spans of skipped numbers remembered, to know what of the other direction did not come."""
 PATIENCE_NS: Final = 200_000_000
@@ -44,7 +44,6 @@ class CarrierSpace(Space):
 
     __slots__ = (
         "_acked_ns",
-        "_alien",
         "_before",
         "_began_ns",
         "_busiest",
@@ -54,6 +53,7 @@ class CarrierSpace(Space):
         "_in_window",
         "_latest_ns",
         "_marks",
+        "_quiet_ns",
         "_reached",
         "_timeout_ns",
         "_window_ns",
@@ -96,8 +96,8 @@ class CarrierSpace(Space):
         """Datagrams whose number nothing else confirms."""
         self.wanted = 0
         """Datagrams, copies included, that their sender wants acknowledged."""
-        self._alien: int | None = None
-        """Number of the last of them, while no usual number has followed."""
+        self._quiet_ns = 0
+        """Time of the datagram before the last of them."""
         self._marks: dict[int, int] = {}
         """Number -> what tells its datagram from others."""
         self._timeout_ns = int(rule.timeout_ms * _MS)
@@ -156,6 +156,8 @@ class CarrierSpace(Space):
         """Take one datagram that nobody acknowledges."""
         seq = self._take(wire_seq, hash(content), frame, time_ns)
         if seq is None:
+            if self._stray is not None and self._stray.frame == frame:
+                self._stray.plain = True
             return
         self.plain += 1
         self.current = None
@@ -180,10 +182,11 @@ class CarrierSpace(Space):
         self.copied = self.stale = False
         if ahead == 1:
             seq = self.last = last + 1
-            self._alien = None
         else:
-            if self._is_alien(wire_seq, ahead, mark, frame, time_ns):
+            if self._is_single(wire_seq, ahead, mark, frame, time_ns, before_ns):
                 return None
+            last = self.last or 0
+            ahead = (wire_seq - last) & self._mask
             if 0 < ahead <= self._half:
                 seq = last + ahead
                 self._holes.append((before_ns, time_ns, last + 1, seq))
@@ -230,24 +233,51 @@ class CarrierSpace(Space):
 
     # -- numbers -----------------------------------------------------------------------------------
 
-    def _is_alien(self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int) -> bool:
-        """Return True for a number far from all before, which nothing confirms yet."""
+    def _is_single(
+        self, wire_seq: int, ahead: int, mark: int, frame: int, time_ns: int, before_ns: int
+    ) -> bool:
+        """Return True for a number far from all before, which nothing confirms yet; one that
+        follows such a number confirms it.
+        """
         last = self.last or 0
-        back = self._modulus - ahead
-        if ahead <= MAX_STEP or back <= MAX_STEP + last - self.first:
-            self._alien = None
+        if not self.reach < ahead < self._modulus - self.reach - last + self.first:
             return False
-        before, self._alien = self._alien, wire_seq
-        if before is not None and 0 < (wire_seq - before) & self._mask <= MAX_STEP:
-            return False
+        stray = self._stray
+        if stray is not None and stray.last == last:
+            step = (wire_seq - stray.wire_seq) & self._mask
+            if 0 < step <= self.reach:
+                if stray.seq > last:
+                    self._take_back(stray)
+                return False
         self.strays += 1
-        self.number_at_hand = self.extend(wire_seq)
-        self._lone(self.number_at_hand, mark, frame, time_ns)
+        seq = self.number_at_hand = self.extend(wire_seq)
+        # What it carries is acknowledged with it, should the next number confirm it.
+        unit = self._apart(seq, mark, None, frame, time_ns)
+        self._stands(Stray(wire_seq & self._mask, seq, last, unit, frame, time_ns))
+        self._quiet_ns = before_ns
         self.find(
             "sequence-jump", frame, time_ns, self.direction,
-            jump_text(self.number_at_hand - last), seq=self.number_at_hand, before=last,
+            jump_text(seq - last), seq=seq, before=last,
         )  # fmt: skip
         return True
+
+    def _take_back(self, stray: Stray) -> None:
+        """Count a datagram that stood alone with the others, now that the next one follows it."""
+        self._stray = None
+        self._strays.pop(stray.wire_seq, None)
+        self.strays -= 1
+        self.apart -= 1
+        seq, unit = stray.seq, stray.unit
+        self._holes.append((self._quiet_ns, stray.time_ns, stray.last + 1, seq))
+        self._advance(stray.last, seq, stray.frame, stray.time_ns)
+        if unit is None:
+            return
+        self._marks[seq] = unit.content
+        if unit.record is not None and self.recorder is not None:
+            self.recorder.adopt(unit.record, seq)
+        self.plain += stray.plain
+        if not (stray.plain or stray.acked):
+            self.outstanding[seq] = unit
 
     def _lone(self, seq: int, mark: int, frame: int, time_ns: int) -> None:
         """Take a datagram that no acknowledgement and no copy can be told to belong to."""
@@ -337,9 +367,7 @@ class CarrierSpace(Space):
                 self._sight()
         if unit.record is not None:
             note_acked(unit.record, frame, time_ns, ambiguous=False)
-        if unit.carried is not None:
-            for space, first, count in unit.carried:
-                space.delivered(first, count, frame, time_ns)
+        self._deliver(unit, frame, time_ns)
 
     def time_out(self, seq: int, unit: Unit) -> None:
         """Settle a datagram that its sender has given up."""
@@ -386,7 +414,7 @@ class CarrierSpace(Space):
             return False
         for before_ns, after_ns, low, high in holes:
             within = before_ns <= end_ns and after_ns >= start_ns
-            if within and missing.touches(low, min(high, low + MAX_STEP)):
+            if within and missing.touches(low, min(high, low + LATEST)):
                 return False
         return True
 

@@ -9,8 +9,11 @@ from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.acks import Acknowledged
 from netdissect.track.ledger import CONTENT, COPIES, TIME, Unit
 from netdissect.track.recorder import note_dropped, note_turned
+from netdissect.track.vantage import MIN_DISORDER
 
-__all__ = ["LATE_COPIES", "MAX_BESIDE", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "Repeated"]
+__all__ = [
+    "LATE_COPIES", "MAX_BESIDE", "MAX_DOUBTFUL", "MAX_HELD", "MAX_LATE", "OVERTAKEN_BY", "Repeated",
+]  # fmt: skip
 
 MAX_BESIDE = 256
 """Findings per space that wait until it is known where the capture was taken."""
@@ -21,6 +24,12 @@ LATE_COPIES: Final = 3
 MUCH_SOONER: Final = 3
 """A copy this many times as soon as its sender may send again is the network's. In captures of real
 programs those came within a quarter of that time, resends in order after two fifths of it."""
+COPIED_NS: Final = 10_000_000
+"""Networks copied datagrams within this time in captures of real programs; those that they held
+back came later.
+"""
+OVERTAKEN_BY: Final = 32
+"""Later numbers that are looked at to tell how late a unit is."""
 MAX_HELD = 256
 """Units per space remembered of which the network has held the newest copy back."""
 MAX_LATE = 256
@@ -48,7 +57,7 @@ class Repeated(Acknowledged):
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(seq, labelled, same, gap_ns, unit.copies)
+        copied = self._is_copy(seq, labelled, same, gap_ns, unit.copies, time_ns)
         copy, record = None, unit.record
         if self.recorder is not None and record is not None:
             due = unit.due_ns
@@ -82,7 +91,7 @@ class Repeated(Acknowledged):
         if not same and self._repeats_nothing():
             self._reused(seq, content, type_, frame, time_ns)
             return
-        copied = self._is_copy(seq, labelled, same, gap_ns, ring[slot + COPIES])
+        copied = self._is_copy(seq, labelled, same, gap_ns, ring[slot + COPIES], time_ns)
         copy = None
         if self.recorder is not None:
             due = ring[slot + TIME] + self.delay_ns
@@ -126,12 +135,15 @@ class Repeated(Acknowledged):
         same: bool,  # noqa: FBT001 - private
         gap_ns: int,
         copies: int,
+        time_ns: int,
     ) -> bool:
         """Return True where a further copy was made by the network, not by the sender.
 
         The network copies a datagram as it is: other bytes are never its work. A copy that the
         network held back comes just before the one that its sender has made since. Next to the
         receiver, what else comes much sooner than its sender could make it is the network's, too.
+        So is a second copy of what is sent twice back to back, where later numbers came between:
+        its twin is lost.
         """
         self._by_place = False
         if self.in_stream or not same:
@@ -139,7 +151,7 @@ class Repeated(Acknowledged):
         if self.rule.resend is None or labelled is False:
             return True  # its sender sends nothing again, or marks what it does
         self._beside_only = gap_ns >= self.guard_ns
-        if copies < self.rule.burst or (
+        if (copies < self.rule.burst and not self._overtaken(seq, gap_ns, time_ns)) or (
             self._beside_only and gap_ns >= -(-self.soonest_ns // MUCH_SOONER)
         ):
             return False
@@ -148,6 +160,19 @@ class Repeated(Acknowledged):
             return False
         self._by_place = True
         return self._copied_here(beside_only=self._beside_only)
+
+    def _overtaken(self, seq: int, gap_ns: int, time_ns: int) -> bool:
+        """Return whether later numbers came since the copy before this one, in a capture in which
+        the network keeps the order, and holds nothing back for so long.
+        """
+        if gap_ns >= COPIED_NS or self.out_of_order >= MIN_DISORDER:
+            return False
+        for later in range(seq + 1, min(seq + OVERTAKEN_BY, self.last or 0) + 1):
+            unit, slot = self.outstanding.get(later), self.slot_of(later)
+            since_ns = 0 if slot < 0 else int(self._ring[slot + TIME])
+            if time_ns - gap_ns < (since_ns if unit is None else unit.first_ns):
+                return True
+        return False
 
     def _copied_here(self, *, beside_only: bool) -> bool:
         """Return whether a copy that came so soon is the network's where the capture was taken."""

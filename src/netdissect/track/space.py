@@ -14,15 +14,13 @@ from netdissect.track.ledger import (
     Unit,
 )
 from netdissect.track.recorder import note_acked
-from netdissect.track.repeats import Repeated
+from netdissect.track.repeats import OVERTAKEN_BY, Repeated
 from netdissect.track.vantage import MIN_DISORDER
 
 __all__ = ["MAX_BURSTS", "MAX_MISSING", "MAX_STRAYS", "Space", "jump_text"]
 
 MAX_MISSING = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a repeated one."""
-OVERTAKEN_BY: Final = 32
-"""Later numbers that are looked at to tell how late a unit is."""
 MAX_STRAYS = 64
 """Numbers per space that stand alone, remembered for their acknowledgements."""
 LEAST_BURST: Final = 2
@@ -192,7 +190,9 @@ class Space(Repeated):
     def _is_far(self, ahead: int, last: int) -> bool:
         """Return whether a number `ahead` of the newest one is far from all that were seen."""
         if ahead <= self._half:
-            return ahead > self.reach
+            # Where copies take numbers, those seen since the newest one have taken some.
+            used = 0 if self._counted is None else len(self._counted.copies)
+            return ahead > self.reach + used
         seq = last + ahead - self._modulus
         if self.rule.restarts_at_will and last - seq > self.rule.stride_reach:
             return True  # What says that the numbers begin anew may not be in the capture.
@@ -240,14 +240,18 @@ class Space(Repeated):
                 jump_text(seq - last), seq=seq, before=last,
             )  # fmt: skip
         unit = None if mark is None else self._apart(seq, mark, type_, frame, time_ns)
-        stray = self._stray = Stray(wire_seq, seq, last, unit, frame, time_ns)
+        self._stands(Stray(wire_seq, seq, last, unit, frame, time_ns))
+        return True
+
+    def _stands(self, stray: Stray) -> None:
+        """Remember a number that stands alone, for the next one and for its acknowledgement."""
+        self._stray = stray
         strays = self._strays
-        strays.pop(wire_seq, None)
-        strays[wire_seq] = stray
+        strays.pop(stray.wire_seq, None)
+        strays[stray.wire_seq] = stray
         if len(strays) > MAX_STRAYS:
             self.hit("MAX_STRAYS")
             del strays[next(iter(strays))]
-        return True
 
     def _confirm(self, stray: Stray) -> None:
         """Count a number with the others, now that the next one follows it."""
@@ -287,6 +291,7 @@ class Space(Repeated):
             if stray.unit.record is not None:
                 ambiguous = stray.unit.copies > 1
                 note_acked(stray.unit.record, frame, time_ns, ambiguous=ambiguous)
+            self._deliver(stray.unit, frame, time_ns)
 
     def _begins_anew(
         self,

@@ -71,14 +71,13 @@ VITAL: Final = SpaceRule(
     # Of resends, which are marked, an equal datagram so soon is a copy: requests are answered once
     # in a tick of 20 ms, and real copies follow within 10.
     duplicate_window_ms=10.0,
-    # A sender keeps 32 KiB of chunks: it never is further ahead of what is acknowledged.
-    reach=256,
 )
 SNAPSHOT: Final = SpaceRule(
     name="snapshot",
     bits=32,
     ack=AckRule.EXACT,
     consecutive=False,
+    reach=128,
     stride_reach=150,
     slow_step=50,
     restarts_at_will=True,
