@@ -10,7 +10,7 @@ from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol, Reading
 from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
-from netdissect.protocols.netplay.recognition import recognise
+from netdissect.protocols.netplay.recognition import may_stand_alone, recognise
 from netdissect.protocols.netplay.rules import POLICIES
 from netdissect.protocols.netplay.scan import SCANNERS, scan_frame
 from netdissect.wire.inflate import Bounds
@@ -46,6 +46,7 @@ class Netplay(Protocol):
     servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
     codes = code_rows("netplay")
 
+    may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
 
     def policy(self, dialect: str) -> Policy:

@@ -22,7 +22,7 @@ from netdissect.wire.netplay_text import could_be_class, of_class
 from netdissect.wire.netplay_values import NULLABLE_VALUES, PLAIN_VALUES
 from netdissect.wire.strictjson import read_json
 
-__all__ = ["recognise"]
+__all__ = ["may_stand_alone", "recognise"]
 
 BIN1: Final = "netplay-bin1"
 BIN2: Final = "netplay-bin2"
@@ -54,6 +54,13 @@ class _Verdict:
     dialect: str
     score: int
     reason: str
+
+
+def may_stand_alone(payload: bytes) -> bool:
+    """Return whether a piece of stream has what any claim needs: the options of a binary message,
+    or a line of text that follows another.
+    """
+    return _OPTIONS.search(payload) is not None or payload.count(b"\n") > 1
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
