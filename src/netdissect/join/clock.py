@@ -118,6 +118,8 @@ class Clock:
     def later(self, time_ns: int) -> int:
         """Return the common time of a time of B without its steps."""
         common = self.pieces[0].common(time_ns)
+        if not self.starts_ns:
+            return common
         for start, later in zip(self.starts_ns, self.pieces[1:], strict=True):
             if common < start:
                 break

@@ -54,6 +54,8 @@ TableRow: TypeAlias = tuple[int, int, int, int, int, int]
 """(`Fate`, flags, 0, lane, frame of the same datagram in the other capture or 0, common time)."""
 
 _RECORD: Final = Struct("<BBHIIq")
+_AT_ONCE: Final = 4096
+"""Rows that are read together."""
 
 
 class FateTable:
@@ -96,12 +98,17 @@ class FateTable:
 
     def rows(self) -> Iterator[tuple[int, TableRow]]:
         """Yield (frame, row) of all compared frames, in order."""
+        for first, part in self._parts():
+            for frame, row in enumerate(_RECORD.iter_unpack(part), first):
+                if row[0]:
+                    yield frame, row
+
+    def _parts(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (first frame, rows) of all frames, many at a time."""
         size = _RECORD.size
-        unpack = _RECORD.unpack_from
-        for frame in range(1, self.frames + 1):
-            row: TableRow = unpack(self._octets, frame * size)
-            if row[0]:
-                yield frame, row
+        for first in range(1, self.frames + 1, _AT_ONCE):
+            end = min(first + _AT_ONCE, self.frames + 1)
+            yield first, bytes(self._octets[first * size : end * size])
 
     def of(self, fates: Container[int]) -> Iterator[tuple[int, TableRow]]:
         """Yield (frame, row) of those of which one of these became, in order."""
