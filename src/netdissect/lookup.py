@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import cache, partial
 from importlib import resources
 from importlib.util import find_spec
@@ -287,12 +286,10 @@ def decode_payload(
         dialect = None
     likely = _likeliest(known, payload, transport) if dialect is None else dialect
     chosen = full_dialect(protocol, likely)
-    request = Request(chosen, direction, transport, schema=schema)
-    if bounds is not None:
-        request = replace(request, bounds=bounds)
+    hints = None
     if byte_order is not None:
-        hints = known.informed(Hints((chosen, chosen)), Reading(byte_order=byte_order))
-        request = replace(request, hints=hints.extra)
+        hints = known.informed(Hints((chosen, chosen)), Reading(byte_order=byte_order)).extra
+    request = Request(chosen, direction, transport, schema=schema, hints=hints, bounds=bounds)
     tree = dissect(protocol, payload, request, module=known.layer_module, strict=strict)
     found = known.fragment(payload, packet=likely is not None)
     if found is not None:

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from netdissect.dissect import dissect, engine
-from netdissect.dissect.engine import Request
+from netdissect.dissect import dissect
+from netdissect.dissect.engine import Request, layer_module
 
 
 def test_a_bug_of_a_layer_is_reported_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_args: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr(engine, "_read", broken)
+    monkeypatch.setattr(layer_module("riptide"), "root", broken)
     out = dissect("riptide", b"\x02", Request("riptide-2.2"))
     assert [note.code for note in out.annotations] == ["dissector-bug"]
     assert "boom" in out.annotations[0].message

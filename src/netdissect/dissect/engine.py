@@ -9,11 +9,10 @@ layer for a payload, and `CODES`, its rows of the catalogue. What needs the whol
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.foreign import (
@@ -30,29 +29,46 @@ from netdissect.model.dissection import Buffer, Dissection, FieldNode
 from netdissect.wire.inflate import Bounds
 from netdissect.wire.values import Values
 
+if TYPE_CHECKING:
+    from netdissect.dissect.scope import Scope
+    from netdissect.dissect.walker import Walker
+
 __all__ = ["Request", "dissect", "layer_module", "schema_values"]
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class Request:
     """What a layer module may use to read a payload."""
 
-    dialect: str
-    """Full dialect name, such as `riptide-2.1`."""
-    direction: int | None = None
-    """`Direction`, or None where it does not matter."""
-    transport: str = "udp"
-    """`udp` or `tcp`."""
-    unframed: bool = False
-    """True where a TCP message has already been taken out of its framing."""
-    schema: Any = None
-    """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
-    hints: Any = None
-    """`Hints.extra` of the connection, or None."""
-    bounds: Bounds = field(default_factory=Bounds)
-    """How far compressed bodies are inflated."""
+    __slots__ = ("bounds", "dialect", "direction", "hints", "schema", "transport", "unframed")
+
+    # No dataclass: there is one of these in a datagram, and its `__init__` is not compiled.
+    def __init__(
+        self,
+        dialect: str,
+        direction: int | None = None,
+        transport: str = "udp",
+        *,
+        unframed: bool = False,
+        schema: Any = None,
+        hints: Any = None,
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.dialect = dialect
+        """Full dialect name, such as `riptide-2.1`."""
+        self.direction = direction
+        """`Direction`, or None where it does not matter."""
+        self.transport = transport
+        """`udp` or `tcp`."""
+        self.unframed = unframed
+        """True where a TCP message has already been taken out of its framing."""
+        self.schema = schema
+        """A `netdissect.dissect.schema.Schema` for user payloads, or None."""
+        self.hints = hints
+        """`Hints.extra` of the connection, or None."""
+        self.bounds = bounds or Bounds()
+        """How far compressed bodies are inflated."""
 
 
 @cache
@@ -141,7 +157,7 @@ def dissect(
 
 
 @cache
-def _tools() -> tuple[Any, Any]:
+def _tools() -> tuple[type[Scope], type[Walker]]:
     """Return what walks: it imports Scapy, so only where something is dissected."""
     from netdissect.dissect.scope import Scope  # noqa: PLC0415
     from netdissect.dissect.walker import Walker  # noqa: PLC0415
@@ -153,7 +169,7 @@ def _read(
     dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
 ) -> None:
     scope_of, walker_of = _tools()
-    walker = walker_of(rows)
+    walker: Walker = walker_of(rows)
     dissection.annotations = walker.annotations
     dissection.messages = walker.messages
     layer = layer_module(where).root(payload, request)

@@ -25,7 +25,7 @@ from netdissect.layers.fields import (
     Varint,
     innermost,
 )
-from netdissect.wire.varint import VarintError
+from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = [
     "EMBEDDED", "HIGH_FIRST", "ITEMS", "LEAF", "PACKET", "PADDING", "USUAL", "Plan", "Step",
@@ -67,9 +67,9 @@ _Rule: TypeAlias = Callable[[Any], Any]
 class Step:
     """One field of a layer, ready to be read."""
 
-    __slots__ = ("condition", "display", "field", "findings", "how", "kind", "late", "name",
-                 "plain", "private", "read", "short", "shown", "signed", "size", "usual",
-                 "whole")  # fmt: skip
+    __slots__ = ("codec", "condition", "display", "field", "findings", "highest", "how", "kind",
+                 "late", "lowest", "name", "plain", "private", "read", "shown", "signed", "size",
+                 "usual", "whole")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -95,8 +95,13 @@ class Step:
         )
         """Says what is wrong with a value and its bytes."""
         usual = isinstance(inner, Varint) and type(inner).findings is Varint.findings
-        self.short: bool = usual or getattr(inner, "one_octet_is_fine", False)
-        """Whether nothing is where it takes one byte."""
+        quiet: Any = (None, None) if usual else getattr(inner, "quiet", None)
+        self.codec: VarintCodec | None = None if quiet is None else inner.codec
+        """Says what is the shortest form of a number, of which nothing is found in that form from
+        `lowest` to `highest`; None: only `findings` tells.
+        """
+        self.lowest: int | None = None if quiet is None else quiet[0]
+        self.highest: int | None = None if quiet is None else quiet[1]
         self.how, self.size, self.whole = _how(inner)
         """Whether the walker reads it by itself where it is not cut short: how, how many bits of
         it, and the bits of a position that must be 0 for that.
@@ -111,7 +116,7 @@ class Step:
 class Plan:
     """A layer, ready to be read."""
 
-    __slots__ = ("checks", "generated", "kind", "steps", "title")
+    __slots__ = ("checks", "generated", "kind", "late", "steps", "title")
 
     def __init__(self, layer: Any) -> None:
         self.title = str(layer._name or layer.__name__)  # noqa: SLF001 - `name` is Scapy's slot
@@ -120,6 +125,7 @@ class Plan:
             (gen.name, _rule(gen.value), gen.keeps_none) for gen in layer.generated
         ]
         """(name, value, whether None is shown) of what is concluded."""
+        self.late: bool = bool(self.generated) and layer.concludes_late
         self.checks: list[tuple[_Rule, Check]] = [
             (_rule(check.when), check) for check in layer.checks
         ]

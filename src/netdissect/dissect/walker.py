@@ -25,7 +25,7 @@ from netdissect.dissect.steps import (
 from netdissect.layers.base import READ_FAULTS, Check, Layer
 from netdissect.layers.fields import Embedded, FieldFault, Items
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import OCTETS, Dissection, FieldNode, MessageView
+from netdissect.model.dissection import OCTETS, Dissection, FieldNode, MessageView, concluded
 from netdissect.model.native import i64
 
 __all__ = ["Walker", "node_fields", "node_value", "own_value"]
@@ -221,7 +221,7 @@ class Walker:
     def _remarks(self, step: Step, value: Any, raw: bytes, offset: int, length: int) -> None:
         """Note what is found on a value and its bytes."""
         fine = True
-        if step.findings is not None and not (step.short and length == _OCTET):
+        if step.findings is not None and not _is_quiet(step, value, raw):
             for code, message in step.findings(value, raw):
                 self.note(code, message, offset, length)
                 fine = False
@@ -331,12 +331,12 @@ class Walker:
 
     def _conclude(self, plan: Plan, node: FieldNode, scope: Scope) -> None:
         """Add generated values, apply the soft rules, record the message."""
-        for name, value_of, keeps_none in plan.generated:
-            value = _try(value_of, scope)
-            if value is None and not keeps_none:
-                continue
-            scope[name] = value
-            node.conclude(name, value)
+        if plan.generated:
+            concluding = _Concluding(plan, scope, node)
+            if plan.late:
+                node.later = concluding
+            else:
+                concluding()
         for when, check in plan.checks:
             if _try(when, scope):
                 self._report(check, node, scope)
@@ -362,6 +362,38 @@ class Walker:
             at.bit_length,
             severity=check.severity,
         )
+
+
+class _Concluding:
+    """Makes what is concluded from the fields of a layer, beside those in the tree."""
+
+    __slots__ = ("_buffer", "_nodes", "_offset", "_plan", "_scope")
+
+    # It holds no node: that holds it, and both would be freed by a search for cyclic garbage alone.
+    def __init__(self, plan: Plan, scope: Scope, node: FieldNode) -> None:
+        self._plan = plan
+        self._scope = scope
+        self._nodes = node.children
+        self._offset = node.bit_offset
+        self._buffer = node.buffer
+
+    def __call__(self) -> list[FieldNode]:
+        """Return the fields and what is concluded."""
+        scope, nodes = self._scope, self._nodes
+        for name, value_of, keeps_none in self._plan.generated:
+            value = _try(value_of, scope)
+            if value is not None or keeps_none:
+                scope[name] = value
+                nodes.append(concluded(name, value, self._offset, self._buffer))
+        return nodes
+
+
+def _is_quiet(step: Step, value: Any, raw: bytes) -> bool:
+    """Return whether nothing is found on a number, as far as its step tells."""
+    codec, lowest, highest = step.codec, step.lowest, step.highest
+    if codec is None or (lowest is not None and value < lowest):
+        return False
+    return (highest is None or value <= highest) and codec.is_minimal(raw, value)
 
 
 def own_value(step: Step, data: bytes, position: int) -> Any:

@@ -139,6 +139,10 @@ class Layer(_Base):  # type: ignore[misc]
     """Soft rules that the walker applies after the fields."""
     generated: ClassVar[tuple[Gen, ...]] = ()
     """Concluded values that the walker adds after the fields."""
+    concludes_late: ClassVar[bool] = False
+    """True where the concluded values are few people's concern and follow from the layer's own
+    fields: the walker makes them when the tree is asked for, and after the soft rules.
+    """
     is_item: ClassVar[bool] = False
     """True for classes used inside a list: what follows belongs to the next item."""
     shows: ClassVar[str | None] = None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from netdissect.model.annotations import Annotation
 
@@ -112,7 +111,16 @@ class FieldNode:
     @property
     def nested(self) -> bool:
         """Return whether there are fields below it."""
-        return bool(self._children if self.later is None else self.children)
+        return bool(self._children or (self.later is not None and self.children))
+
+    def field(self, name: str) -> FieldNode | None:
+        """Return the first child of a name that was read, as `child`, which makes all that are made
+        `later`.
+        """
+        for child in self._children or ():
+            if child.name == name:
+                return child
+        return None
 
     def child(self, name: str) -> FieldNode | None:
         """Return the first child of a name; None without one."""
@@ -142,8 +150,7 @@ def concluded(name: str, value: Any, bit_offset: int, buffer: int) -> FieldNode:
     return FieldNode(name, value, bit_offset, 0, buffer=buffer, generated=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Bytes that offsets refer to."""
 
     name: str

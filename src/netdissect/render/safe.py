@@ -45,8 +45,11 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
     cut = len(text) - limit
     if cut > 0:
         text = text[:limit]
-    if not ((text.isascii() and text.isprintable()) or _PLAIN(text)):
-        text = _often(text) if len(text) <= _OFTEN else _escaped(text)
+    if not (text.isascii() and text.isprintable()):
+        if len(text) <= _OFTEN:
+            text = _often(text)
+        elif not _PLAIN(text):
+            text = _escaped(text)
     return f"{text}… (+{cut} characters)" if cut > 0 else text
 
 

@@ -79,7 +79,8 @@ def seconds(nanoseconds: int) -> str:
     """Return a span in seconds with six decimals, cut and not rounded, so that order is kept."""
     sign = "-" if nanoseconds < 0 else ""
     whole, rest = divmod(abs(nanoseconds), NS_PER_S)
-    return f"{sign}{whole}.{rest // _KILO:06d}"
+    # One a line: a format is ten times the instructions.
+    return sign + str(whole) + "." + str(rest // _KILO).zfill(6)
 
 
 def _wall(time_ns: int, *, utc: bool) -> str:

@@ -98,13 +98,13 @@ def _write_teeworlds(value: int) -> bytes:
     value = ((value + 0x80000000) & _U32) - 0x80000000
     sign = 0x40 if value < 0 else 0
     rest = ~value if value < 0 else value
-    out = bytearray([sign | (rest & 0x3F)])
-    rest >>= 6
+    last, rest = sign | (rest & 0x3F), rest >> 6
+    octets = []
     while rest:
-        out[-1] |= 0x80
-        out.append(rest & 0x7F)
-        rest >>= 7
-    return bytes(out)
+        octets.append(last | 0x80)
+        last, rest = rest & 0x7F, rest >> 7
+    octets.append(last)
+    return bytes(octets)
 
 
 # --- kNet: VLE-1.7/8, VLE-1.7/1.7/16, VLE-1.15/16 ------------------------------------------------

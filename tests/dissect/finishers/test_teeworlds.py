@@ -201,3 +201,13 @@ def test_chunks_cost_what_they_are_many(chunk: bytes) -> None:
     )
     assert len(dissect("teeworlds", chunked(240, chunk), request).messages) == 240
     assert many < 4.2 * few
+
+
+def test_what_few_ask_for_is_concluded_with_the_tree() -> None:
+    vector = next(each for each in PACKETS if each["name"] == "0.7 input")
+    chunk = decode(vector).root.child("chunks").children[0]
+    assert not chunk.field("vital").value
+    assert chunk.field("sequence") is None
+    concluded = [node.name for node in chunk.children if node.generated]
+    assert concluded == ["size", "sequence", "kind", "id", "message"]
+    assert chunk.field("kind").value == "sys"

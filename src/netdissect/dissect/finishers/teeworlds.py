@@ -118,7 +118,7 @@ def _open(dissection: Dissection, request: Any, walker: Walker, start: int) -> b
 def _lines(dissection: Dissection) -> list[str]:
     """Return one line per message; also kept with each of them."""
     lists = (child.children for child in dissection.root.children if child.name == "chunks")
-    chunks = {id(node): chunk for listed in lists for chunk in listed for node in chunk.children}
+    chunks = {id(chunk.field("fields")): chunk for listed in lists for chunk in listed}
     for message in dissection.messages:
         message.summary = message_line(message, chunks.get(id(message.node)))
     return [message.summary for message in dissection.messages] or [_bare(dissection)]

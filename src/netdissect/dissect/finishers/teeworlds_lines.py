@@ -230,7 +230,8 @@ def _marks(chunk: FieldNode | None) -> str:
     """Return the sequence number of a vital chunk, and that it was sent again."""
     if chunk is None:
         return ""
-    facts = {child.name: child.value for child in chunk.children}
-    if not facts.get("vital"):
+    vital = chunk.field("vital")
+    if vital is None or not vital.value:
         return ""
+    facts = {child.name: child.value for child in chunk.children}
     return f" [vital {facts.get('sequence')}{', resent' if facts.get('resend') else ''}]"

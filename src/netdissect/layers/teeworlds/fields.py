@@ -6,6 +6,7 @@ A field's value is what stands on the wire (bytes for strings); `plain` is what 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,9 @@ __all__ = [
 _SPACE = 32
 KEPT_CONTROLS = frozenset(b"\r\n\t")
 """Controls that the ordinary sanitiser leaves. Source: docs/protocols/teeworlds.md."""
+_CONTROL = re.compile(b"[%b]" % bytes(range(_SPACE))).search
+_REPLACED = re.compile(b"[%b]" % bytes(set(range(_SPACE)) - KEPT_CONTROLS)).search
+"""Finds a control that the ordinary sanitiser replaces."""
 
 
 def text(octets: bytes) -> str:
@@ -127,9 +131,9 @@ class Number(Varint):
         return f"{'|'.join(set_bits)} ({x:#x})" if set_bits else repr(x)
 
     @property
-    def one_octet_is_fine(self) -> bool:
-        """Return whether the table states no range."""
-        return self.lowest is None and self.highest is None
+    def quiet(self) -> tuple[int | None, int | None]:
+        """Return from where to where nothing is found on a number in its shortest form."""
+        return self.lowest, self.highest
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:
         """Return the soft findings: overlong, or outside the range of the table."""
@@ -190,8 +194,7 @@ class Text(NulString):
 
     def findings(self, value: bytes, _raw: bytes) -> list[tuple[str, str]]:
         """Return a finding for characters that receivers replace by spaces."""
-        kept: frozenset[int] | tuple[()] = () if self.strict else KEPT_CONTROLS
-        if any(octet < _SPACE and octet not in kept for octet in value):
+        if (_CONTROL if self.strict else _REPLACED)(value):
             return [("teeworlds-sanitised", f"{self.shown} holds control characters")]
         return []
 

@@ -61,12 +61,14 @@ class TwMessage(Layer):
 
     row: ClassVar[MessageRow | None] = None
     """Its row in the table."""
+    counted: ClassVar[str | None] = None
+    """Type of the row."""
 
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
         """Return kind and name, such as `sys.input`."""
         del fields
-        return None if cls.row is None else cls.row.type
+        return cls.counted
 
     def mysummary(self) -> str:
         """Return the one-line form of Scapy's `summary()`."""
@@ -380,6 +382,7 @@ def _make(row: MessageRow, family: str, prefix: str, head: list[Any]) -> type[Tw
         "__module__": __name__,
         "name": f"Teeworlds {row.type}",
         "row": row,
+        "counted": row.type,
         "fields_desc": [*head, *_fields(row, family), OptionalTail()],
         "checks": _BASE_CHECKS if row.kind == "connless" else _checks(row),
         "generated": _gens(row, family),

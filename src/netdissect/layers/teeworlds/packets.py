@@ -68,6 +68,7 @@ class _Chunk(Layer):
     """A chunk: a message with its size and, where it is vital, its sequence number."""
 
     is_item = True
+    concludes_late = True
     form: ClassVar[Form]
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from netdissect.wire.teeworlds_snapshots import (
     Delta,
@@ -26,8 +26,7 @@ MAX_PARTIAL = 8
 MAX_PARTS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """One snapshot message as it stands on the wire."""
 
     tick: int
@@ -40,8 +39,7 @@ class Part:
     parts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What became of a snapshot message."""
 
     tick: int
