@@ -121,7 +121,7 @@ class Port(Taker):
         self.protocol = protocol
         recorder = connection.recorder
         # Who has units counted looks at no events either.
-        watched = observer is not None if recorder is None else recorder.events
+        watched = observer is not None if recorder is None else not recorder.counted
         plain = flow.transport == "udp" and not watched
         self.scan = (protocol.brief if plain else None) or protocol.scan
 
