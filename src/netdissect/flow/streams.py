@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_TCP_CONNECTIONS", "TcpStreams"]
 
-MAX_TCP_CONNECTIONS = 50_000
+MAX_TCP_CONNECTIONS = 30_000
 """Connections kept; the longest idle is forgotten for one more."""
 
 _WRAP: Final = 1 << 32

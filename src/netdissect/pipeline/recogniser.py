@@ -180,9 +180,9 @@ class Recogniser:
         flow = self._sampled[first] = self._made(first, packet)
         return flow
 
-    def is_other(self, name: Name) -> bool:
-        """Return whether a flow was judged and belongs to nobody."""
-        return name in self._others or turned(name) in self._others
+    def is_other(self, name: Name, way: Name | None = None) -> bool:
+        """Return whether a flow was judged and belongs to nobody; `way` as for `sampled`."""
+        return name in self._others or (way or turned(name)) in self._others
 
     def stranger(self, name: Name, way: Name) -> Taker | None:
         """Return what takes this direction of a UDP flow that belongs to nobody, and from now on

@@ -277,11 +277,14 @@ class Pipeline(Packets):
 
     def _tcp(self, packet: Packet, segment: TcpSegment) -> None:
         name = ("tcp", packet[3])
-        flow = self._table.get(name) or self.recogniser.sampled(name)
+        flow, way = self._table.get(name), None
+        if flow is None:
+            way = turned(name)
+            flow = self.recogniser.sampled(name, way)
         if flow is not None and segment.connection != flow.ordinal:
             self._leave(flow)
             flow = None
-        if flow is None and segment.connection == 1 and self.recogniser.is_other(name):
+        if flow is None and segment.connection == 1 and self.recogniser.is_other(name, way):
             return
         if flow is not None and flow.connection is not None:
             self._streams[packet[3]].segment(packet, segment)
