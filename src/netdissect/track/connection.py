@@ -238,6 +238,8 @@ class Connection:
         """
         lane, later = self.lanes[0], other.lanes[0]
         begun_ns, frame = other.life.first_ns, other.life.first_frame
+        if not (self.life.open_ns and other.life.open_ns):
+            return  # a question about a server, say
         if other.started or lane.silent or lane.last_ns >= begun_ns:
             return
         for name, space in later.spaces.items():
