@@ -226,16 +226,6 @@ def test_numbers_far_below_are_another_epoch_when_the_next_one_confirms_it() -> 
     holds(report)
 
 
-def test_numbers_that_go_on_in_another_connection() -> None:
-    before, _ = space()
-    for number, fits in ((9, True), (65_530, True), (40, True), (900, False), (40_000, False)):
-        later, _ = space()
-        assert later.follows(before)
-        send(before, 3, 0)
-        send(later, number, 0)
-        assert later.follows(before) is fits
-
-
 def test_a_stray_number_of_no_unit() -> None:
     made, _ = space()
     send(made, 1, 0)

@@ -34,7 +34,7 @@ def cause_of(
         confidence = words.whose(report, span)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
-            confidence, words.span_text(report, span, confidence),
+            confidence, words.span_text(span, confidence),
         )  # fmt: skip
     if ending.how == "quality":
         return _plain(report, ending, "quality", ending.confidence)

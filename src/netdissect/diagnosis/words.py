@@ -115,7 +115,7 @@ def _spell(report: ConnectionReport, cause: Cause) -> str:
     return f"nothing came from the {side} for {lasted}, from {at} on"
 
 
-def span_text(report: ConnectionReport, span: QuietSpan, confidence: str) -> str:
+def span_text(span: QuietSpan, confidence: str) -> str:
     """Return what a quiet span says of whose fault it is."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
@@ -127,12 +127,6 @@ def span_text(report: ConnectionReport, span: QuietSpan, confidence: str) -> str
         return (
             f"The {other} went on speaking and answered nothing the {side} sent: either it did not"
             " arrive, or the program did not take it."
-        )
-    sign = report.parting
-    if sign is not None and _moved(report, span):
-        return (
-            f"From #{sign.frame} on, the host of the {side} speaks to this {other} from another"
-            f" port, in the middle of a session: the {side} may have gone on there."
         )
     if confidence == "certain":
         return f"The capture is next to the {side}, which sent nothing: its program stopped."
@@ -160,20 +154,10 @@ def whose(report: ConnectionReport, span: QuietSpan) -> str:
     if span.kind == "one-way":
         sure = report.vantage == side and span.asked >= MANY_ASKED and not _renewed(report, span)
         return "likely" if sure else "cannot tell"
-    if _moved(report, span):
-        return "cannot tell"
     if report.vantage == side:
         unseen = span.to_ns is None and report.last_time_ns - span.from_ns < _SEEN_ON_NS
         return "cannot tell" if report.misses_frames or unseen else "certain"
     return "likely" if report.vantage == other and _went_on(report, span) else "cannot tell"
-
-
-def _moved(report: ConnectionReport, span: QuietSpan) -> bool:
-    """Return whether a side that fell silent for good may go on from another port."""
-    sign = report.parting
-    if sign is None or sign.kind != "moved" or sign.direction != span.direction:
-        return False
-    return span.to_ns is None and sign.time_ns >= span.from_ns
 
 
 def _renewed(report: ConnectionReport, span: QuietSpan) -> bool:

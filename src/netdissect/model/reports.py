@@ -164,8 +164,7 @@ class Parting:
 
     kind: str
     """`renewed`: a side that had forgotten the connection numbers from the start; `superseded`: the
-    client begins another one at the same endpoints; `moved`: its client may go on from another
-    port, in a connection that was joined in the middle; `answered`: a goodbye that is not in the
+    client begins another one at the same endpoints; `answered`: a goodbye that is not in the
     capture was answered; `notice`: the last word of a side may have
     been its goodbye.
     """

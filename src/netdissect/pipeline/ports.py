@@ -64,8 +64,6 @@ class Flow:
         self.claim: Claim | None = None
         self.client = 0
         """Endpoint that is the client."""
-        self.host = b""
-        """What the table knows it by beside its key."""
         self.assembler: Assembler | None = None
         self.ordinal = 0
         """TCP: ordinal of the connection at hand on this 4-tuple."""

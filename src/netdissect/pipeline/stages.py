@@ -313,11 +313,6 @@ class Pipeline(Packets):
         packets, flow.packets, flow.sample = flow.packets, [], []
         for _, packet in packets:
             self.feed(packet)
-        connection = flow.connection
-        if connection is not None and flow.transport == "udp" and not connection.started:
-            for other in self._table.beside(flow):
-                if other.connection is not None:
-                    other.connection.goes_on_in(connection)
 
     def _unable(self, protocol: Protocol, bug: Exception) -> None:
         """Report a fault in the recognition of a protocol."""

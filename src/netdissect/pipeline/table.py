@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Final
 
-from netdissect.model.keys import flow_sides
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.ports import Flow, Name, Taker
 
@@ -31,8 +29,6 @@ counted only.
 """
 ADDED_A_LOOK = 1024
 """Flows added after which those of one packet are counted, as they are in housekeeping."""
-MAX_BESIDE = 16
-"""Newest flows of one host to one server that are looked at for one that another may go on from."""
 MAX_QUIET = 128
 """Quiet connections on the table; beyond, those quiet longest are reported as they stand."""
 
@@ -56,8 +52,6 @@ class FlowTable:
         self.looked_at = 0
         """Frame of the last look: flows leave only then."""
         self._flows: dict[Name, Flow] = {}
-        self._hosts: dict[bytes, dict[int, Flow]] = {}
-        """Address of a UDP client and endpoint of its server -> flows, under their ids."""
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._hit = hit
@@ -71,9 +65,6 @@ class FlowTable:
         """Put a flow on the table, under the keys of both directions."""
         for key in (flow.key, reverse_key(flow.key)):
             self._flows[flow.transport, key] = flow
-        if flow.transport == "udp":
-            flow.host = _host(flow)
-            self._hosts.setdefault(flow.host, {})[id(flow)] = flow
         self._added += 1
         if not self._added % max(1, ADDED_A_LOOK // self._shares):
             self._count_lone(self.flows())
@@ -84,16 +75,6 @@ class FlowTable:
             self._flows.pop((flow.transport, key), None)
             if flow.transport == "udp":
                 self.takers.pop(key, None)
-        beside = self._hosts.get(flow.host)
-        if beside is not None:
-            beside.pop(id(flow), None)
-            if not beside:
-                del self._hosts[flow.host]
-
-    def beside(self, flow: Flow) -> list[Flow]:
-        """Return the newest other flows of a UDP client's host to the same server."""
-        found = islice(reversed(self._hosts.get(_host(flow), {}).values()), MAX_BESIDE)
-        return [other for other in found if other is not flow]
 
     def flows(self) -> list[Flow]:
         """Return every flow once."""
@@ -155,9 +136,3 @@ class FlowTable:
 def _last_ns(flow: Flow, now_ns: int) -> int:
     """Return when a connection was last heard; one that has just begun counts as heard now."""
     return (flow.connection.last_ns if flow.connection else 0) or now_ns
-
-
-def _host(flow: Flow) -> bytes:
-    """Return the address of a client with the endpoint of its server, as bytes."""
-    sides = flow_sides(flow.key)
-    return sides[flow.client][:-2] + sides[1 - flow.client]

@@ -232,22 +232,6 @@ class Connection:
             f"nobody listens at {self.endpoints[1 - direction]}",
         )  # fmt: skip
 
-    def goes_on_in(self, other: Connection) -> None:
-        """Take a connection of the same host to the same server that was joined in the middle: this
-        client may go on there, from another port.
-        """
-        lane, later = self.lanes[0], other.lanes[0]
-        begun_ns, frame = other.life.first_ns, other.life.first_frame
-        if not (self.life.open_ns and other.life.open_ns):
-            return  # a question about a server, say
-        if other.started or lane.silent or lane.last_ns >= begun_ns:
-            return
-        for name, space in later.spaces.items():
-            before = lane.spaces.get(name)
-            if before is not None and not space.follows(before):
-                return
-        self.parting = Parting("moved", 0, frame, begun_ns)
-
     def _first(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
         """Take the first datagram of a direction."""
         other = self.lanes[1 - direction]

@@ -185,13 +185,6 @@ class Space(Repeated):
             self.hit("MAX_MISSING")
             self.missing.keep(MAX_MISSING // 2)
 
-    def follows(self, before: Space) -> bool:
-        """Return whether the numbers go on near those of another space, or there are none."""
-        if self.last is None or before.last is None:
-            return True
-        step = (self.first - before.last) & self._mask
-        return step <= self.reach or step >= self._modulus - self.reach
-
     # -- numbers that stand alone ------------------------------------------------------------------
 
     def _is_far(self, ahead: int, last: int) -> bool:
