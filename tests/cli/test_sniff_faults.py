@@ -270,6 +270,25 @@ def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_pa
 
 @needs_capture
 @in_tmux
+def test_the_dashboard_ends_with_its_terminal(tmp_path: Path) -> None:
+    """Also where the shell keeps the hang-up to itself, as this one does."""
+    with (
+        Pair() as pair,
+        Terminal(tmp_path, "-i", "lo", "--live", "-f", f"'{pair.filter}'") as terminal,
+    ):
+        terminal.shows("no connection of a known protocol yet")
+        child = terminal.child()
+    limit = time.monotonic() + LIMIT_SECONDS
+    while (
+        Path(f"/proc/{child}").exists()
+        and "State:\tZ" not in Path(f"/proc/{child}/status").read_text()
+    ):
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+@needs_capture
+@in_tmux
 @pytest.mark.parametrize("late", [False, True])
 def test_the_dashboard_shows_what_matches(late: bool, tmp_path: Path) -> None:
     """With a filter on what comes later, records wait for it."""
@@ -400,9 +419,12 @@ class Terminal:
         if isinstance(how, str):
             self._run("send-keys", "-t", "t", how)
             return
+        os.kill(self.child(), how)
+
+    def child(self) -> int:
+        """Return the process that the shell runs."""
         shell = (self._folder / "shell").read_text().strip()
-        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
-        os.kill(int(children[0]), how)
+        return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
 
     def is_clean(self, status: int) -> None:
         """Check that the shell is back, on the normal screen, with a cursor and its echo."""

@@ -37,6 +37,8 @@ class Keyboard:
             with suppress(OSError):
                 self._file = self._own = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
         self._before: list[Any] = []
+        self.gone = False
+        """Whether the terminal was closed under the program."""
 
     @property
     def there(self) -> bool:
@@ -63,8 +65,10 @@ class Keyboard:
         """
         if self._file is None or not select.select([self._file], [], [], 0)[0]:
             return []
-        octets = os.read(self._file, _READ_OCTETS)
+        octets = b""
+        with suppress(OSError):
+            octets = os.read(self._file, _READ_OCTETS)
         if not octets:
-            self._file = None  # the terminal has gone
+            self._file, self.gone = None, True
         keys = _KEY.findall(octets.decode(errors="replace"))
         return [_NAMES.get(key, key) for key in keys if key in _NAMES or len(key) == 1]
