@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import pty
@@ -35,6 +36,8 @@ LIMIT_S = 60
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER: whoever a command leaves becomes our child. Source: prctl(2)."""
 _CAUGHT = 1 << (signal.SIGTERM - 1)
+_PIPE_OCTETS = 1 << 16
+"""What a pipe holds. Source: pipe(7)."""
 
 
 def grown(path: Path, datagrams: int) -> Path:
@@ -253,6 +256,28 @@ def test_workers_end_with_their_command(number: int, large: Path) -> None:
     for _ in range(10):
         status, _, said = interrupted(words, chance.uniform(0.2, 3), number)
         assert status == (-number if number == signal.SIGKILL else 128 + number), said
+
+
+def test_what_is_unbuffered_is_not_cut_by_a_signal() -> None:
+    """Python loses the rest of a text whose write a signal cut off, where it has no buffer."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "netdissect", "schema"], env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        limit = time.monotonic() + LIMIT_S
+        while unread(process.stdout.fileno()) < _PIPE_OCTETS:
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=LIMIT_S)
+    assert len(out) > _PIPE_OCTETS
+    assert out.endswith(b"}\n")
+
+
+def unread(descriptor: int) -> int:
+    """Return how many bytes wait in a pipe."""
+    return struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))[0]
 
 
 def test_a_command_that_waits_for_its_input_ends_at_once() -> None:

@@ -14,6 +14,7 @@ import types
 from dataclasses import is_dataclass
 from enum import IntEnum
 from functools import cache
+from itertools import chain
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from netdissect.export.json import SCHEMA
@@ -130,17 +131,31 @@ WAY = also_null(DIRECTION)
 
 @cache
 def _meanings(cls: type) -> dict[str, str]:
-    """What the docstrings of a class's attributes say."""
+    """What the docstrings of a class's attributes say, in its body or where `__init__` sets them."""
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     assert isinstance(body, ast.ClassDef)
+    made = [each.body for each in body.body
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__"]  # fmt: skip
     found: dict[str, str] = {}
     name = ""
-    for each in body.body:
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-            name = each.target.id
+    for each in chain(*made, body.body):
+        target = each.targets[0] if isinstance(each, ast.Assign) else getattr(each, "target", None)
+        if isinstance(target, ast.Name):
+            name = target.id
+        elif isinstance(target, ast.Attribute):
+            name = target.attr
         elif isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) and name:
-            found[name] = " ".join(str(each.value.value).split())
+            found.setdefault(name, " ".join(str(each.value.value).split()))
     return found
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    """The attributes of a class with their types: those that it declares, else what it is made of."""
+    if is_dataclass(cls) or issubclass(cls, tuple):
+        return get_type_hints(cls)
+    taken = get_type_hints(cls.__init__)
+    del taken["return"]
+    return taken
 
 
 def _said(meaning: str) -> str:
@@ -177,8 +192,7 @@ def of(
     **other: Shape,
 ) -> Shape:
     """The closed shape of a class: its attributes but for `drop`, or those of `keep`."""
-    assert is_dataclass(cls) or hasattr(cls, "_fields")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     meanings = _meanings(cls)
     assert set(drop.split()) <= set(hints), set(drop.split()) - set(hints)
     assert set(keep.split()) <= set(hints), set(keep.split()) - set(hints)

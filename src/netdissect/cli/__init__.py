@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import errno
 import gc
+import io
 import logging
 import os
 import sys
@@ -264,5 +265,11 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole run
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+            if isinstance(stream.buffer, io.RawIOBase):
+                # PYTHONUNBUFFERED: text written at once loses what a signal cuts off.
+                whole = io.BufferedWriter(stream.detach())
+                setattr(sys, name, io.TextIOWrapper(
+                    whole, stream.encoding, "backslashreplace", line_buffering=True,
+                ))  # fmt: skip
     interrupt.install()
     cli.main(prog_name="netdissect")

@@ -69,6 +69,7 @@ def report(error: BaseException, *, debug: bool, live: bool = False) -> int:
     if isinstance(error, (ClosedOutputError, BrokenPipeError)):
         _discard_stdout()
         return EXIT.DONE
+    _flush_stdout()
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         if not live:
             _say("interrupted")
@@ -123,6 +124,14 @@ def _point(error: FilterError) -> None:
     marked = safe(error.text[error.start : min(error.end, start + 100)])
     click.echo(f"    {shown}", err=True)
     click.echo(f"    {' ' * len(before)}{'^' * max(1, len(marked))}", err=True)
+
+
+def _flush_stdout() -> None:
+    """Write what waits; what cannot be written now could not be at the interpreter's exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_stdout()
 
 
 def _discard_stdout() -> None:

@@ -189,7 +189,6 @@ class Dashboard(Closing):
         keys = self._keyboard.pressed()
         for key in keys:
             self._wanted = press(self._wanted, key, self._listed)
-        # Not every shell passes on that its terminal was closed.
         if self._wanted.quits or self._keyboard.gone:
             self._end()
         now = time.monotonic()

@@ -38,7 +38,7 @@ class Keyboard:
                 self._file = self._own = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
         self._before: list[Any] = []
         self.gone = False
-        """Whether the terminal was closed under the program."""
+        """Whether the terminal was closed under the program: not every shell passes that on."""
 
     @property
     def there(self) -> bool:
