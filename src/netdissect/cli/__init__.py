@@ -266,10 +266,10 @@ def main() -> None:
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
             if isinstance(stream.buffer, io.RawIOBase):
-                # PYTHONUNBUFFERED: text written at once loses what a signal cuts off.
-                whole = io.BufferedWriter(stream.detach())
-                setattr(sys, name, io.TextIOWrapper(
-                    whole, stream.encoding, "backslashreplace", line_buffering=True,
+                # PYTHONUNBUFFERED: text written at once loses what a signal cuts off. The old
+                # stream stays: it is `sys.__stdout__`, which is asked for the size of the terminal.
+                setattr(sys, name, open(  # noqa: SIM115 - for the whole run
+                    stream.fileno(), "w", 1, stream.encoding, "backslashreplace", closefd=False,
                 ))  # fmt: skip
     interrupt.install()
     cli.main(prog_name="netdissect")
