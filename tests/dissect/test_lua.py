@@ -96,38 +96,23 @@ def test_a_check_that_no_expression_says_is_left_out() -> None:
     assert _check(Check(lambda _f: False, "code", "a", "")) is None
 
 
+def told(path: Path, scripts: Path, *words: str) -> str:
+    """Return what tshark says of a capture with our scripts, its protocol looked for anywhere."""
+    anywhere = f"{path.parent.name}.anywhere:TRUE"
+    command = ["tshark", "-X", f"lua_script:{scripts}", "-r", str(path), "-o", anywhere, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 @TSHARK
 @pytest.mark.tshark
 def test_what_is_malformed_is_expert_info(scripts: Path) -> None:
     path = CAPTURES / "riptide" / "udp_2.2.1_malformed.pcap"
-    words = [
-        "tshark",
-        "-X",
-        f"lua_script:{scripts}",
-        "-r",
-        str(path),
-        "-o",
-        "riptide.anywhere:TRUE",
-    ]
-    words += ["-d", "udp.port==1-65535,riptide", "-T", "fields", "-e", "_ws.expert.message"]
-    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    assert "truncated: " in told
+    words = ["-d", "udp.port==1-65535,riptide", "-T", "fields", "-e", "_ws.expert.message"]
+    assert "truncated: " in told(path, scripts, *words)
 
 
 @TSHARK
 @pytest.mark.tshark
-def test_a_usual_port_is_enough_to_be_found(scripts: Path, tmp_path: Path) -> None:
+def test_a_usual_port_is_enough_to_be_found(scripts: Path) -> None:
     path = CAPTURES / "teeworlds" / "tw07_clean.pcap"
-    words = [
-        "tshark",
-        "-X",
-        f"lua_script:{scripts}",
-        "-r",
-        str(path),
-        "-o",
-        "teeworlds.anywhere:TRUE",
-    ]
-    told = subprocess.run(
-        [*words, "-Y", "teeworlds.ack"], capture_output=True, text=True, check=True
-    ).stdout
-    assert told.count("\n") > 10
+    assert told(path, scripts, "-Y", "teeworlds.ack").count("\n") > 10

@@ -233,13 +233,16 @@ class DatagramRecord:
         self.decode: Callable[[DatagramRecord], None] | None = None
         """Sets tree and messages when one of them is first asked for."""
 
-    @property
-    def dissection(self) -> Dissection | None:
-        """Return the tree; None for an unknown protocol."""
+    def _decoded(self) -> None:
         decode = self.decode
         if decode is not None:
             decode(self)
             self.decode = None
+
+    @property
+    def dissection(self) -> Dissection | None:
+        """Return the tree; None for an unknown protocol."""
+        self._decoded()
         return self._dissection
 
     @dissection.setter
@@ -249,10 +252,7 @@ class DatagramRecord:
     @property
     def messages(self) -> list[MessageRecord]:
         """Return the messages: at least one for a known protocol."""
-        decode = self.decode
-        if decode is not None:
-            decode(self)
-            self.decode = None
+        self._decoded()
         return self._messages
 
     @messages.setter
