@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from netdissect.model.annotations import Annotation
 
 __all__ = [
-    "ADDRESS", "JSON", "MASK", "OCTETS", "TEXT", "Buffer", "Dissection", "FieldNode", "MessageView",
-    "concluded",
+    "ADDRESS", "JSON", "MASK", "OCTETS", "TEXT", "Buffer", "Dissection", "FieldNode",
+    "LateFields", "MessageView", "concluded",
 ]  # fmt: skip
 
 MASK = "********"
@@ -197,11 +197,36 @@ class MessageView:
         """Adds to `fields` what is dear, and returns them: for who asks for values, once."""
 
 
-class Dissection:
+class LateFields:
+    """What has values by name that are made when they are first asked for."""
+
+    __slots__ = ("_fields", "later")
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+        self.later: Callable[[], dict[str, Any]] | None = None
+        """Makes `fields`; None once they are made."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return typed values by name, the `fields` object of the JSON."""
+        later = self.later
+        if later is not None:
+            self.later = None
+            self._fields = later()
+        return self._fields
+
+    @fields.setter
+    def fields(self, fields: dict[str, Any]) -> None:
+        self.later = None
+        self._fields = fields
+
+
+class Dissection(LateFields):
     """Everything that the walker read from one payload."""
 
-    __slots__ = ("_fields", "annotations", "buffers", "dialect", "direction", "later", "messages",
-                 "protocol", "root", "summary", "transport")  # fmt: skip
+    __slots__ = ("annotations", "buffers", "dialect", "direction", "messages", "protocol", "root",
+                 "summary", "transport")  # fmt: skip
 
     def __init__(
         self,
@@ -216,6 +241,7 @@ class Dissection:
         fields: dict[str, Any] | None = None,
         summary: str = "",
     ) -> None:
+        super().__init__({} if fields is None else fields)
         self.protocol = protocol
         """Protocol name."""
         self.dialect = dialect
@@ -232,22 +258,5 @@ class Dissection:
         """Findings, in order of discovery."""
         self.messages: list[MessageView] = [] if messages is None else messages
         """The messages of the payload, in wire order; empty where it has none."""
-        self._fields: dict[str, Any] = {} if fields is None else fields
         self.summary = summary
         """One line for people. Not yet made safe for a terminal."""
-        self.later: Callable[[], dict[str, Any]] | None = None
-        """Makes `fields` when they are first asked for."""
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Return the tree as plain values, the `fields` object of `decode --json`."""
-        later = self.later
-        if later is not None:
-            self.later = None
-            self._fields = later()
-        return self._fields
-
-    @fields.setter
-    def fields(self, fields: dict[str, Any]) -> None:
-        self.later = None
-        self._fields = fields

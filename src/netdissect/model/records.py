@@ -9,7 +9,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from netdissect.model.annotations import Annotation, Severity
-from netdissect.model.dissection import Dissection
+from netdissect.model.dissection import Dissection, LateFields
 from netdissect.model.packets import FlowKey
 
 __all__ = [
@@ -106,11 +106,11 @@ class Reliability:
         return f"Reliability{self.told()}"
 
 
-class MessageRecord:
+class MessageRecord(LateFields):
     """One message: a row of `read --json`."""
 
-    __slots__ = ("_fields", "annotations", "buffer", "index", "later", "length", "offset",
-                 "reliability", "summary", "type")  # fmt: skip
+    __slots__ = ("annotations", "buffer", "index", "length", "offset", "reliability", "summary",
+                 "type")  # fmt: skip
 
     def __init__(
         self,
@@ -124,6 +124,7 @@ class MessageRecord:
         buffer: int = 0,
         summary: str = "",
     ) -> None:
+        super().__init__(fields)
         self.index = index
         """Position in its datagram, from 0."""
         self.type = type
@@ -132,7 +133,6 @@ class MessageRecord:
         """First byte in its buffer."""
         self.length = length
         """Length in bytes."""
-        self._fields = fields
         self.reliability = reliability
         """None for a message without a sequence number."""
         self.annotations: list[Annotation] = [] if annotations is None else annotations
@@ -141,22 +141,6 @@ class MessageRecord:
         """Index into the dissection's buffers."""
         self.summary = summary
         """One line for people. Not yet made safe for a terminal."""
-        self.later: Callable[[], dict[str, Any]] | None = None
-        """Makes `fields` when they are first asked for."""
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """Return typed values by name."""
-        later = self.later
-        if later is not None:
-            self.later = None
-            self._fields = later()
-        return self._fields
-
-    @fields.setter
-    def fields(self, fields: dict[str, Any]) -> None:
-        self.later = None
-        self._fields = fields
 
     def with_fields(self, fields: dict[str, Any], summary: str | None = None) -> MessageRecord:
         """Return the message with other fields, and another line where one is given."""
