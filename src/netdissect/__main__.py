@@ -18,7 +18,8 @@ import signal
 def run() -> None:
     """Run the command; until it looks for signals itself, one ends it without a word."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: os._exit(128 + number))
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
+            signal.signal(number, lambda number, _: os._exit(128 + number))
     from netdissect.cli import main  # noqa: PLC0415 - takes a tenth of a second
     from netdissect.system.sandbox import permit  # noqa: PLC0415
 

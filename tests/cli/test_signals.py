@@ -395,6 +395,38 @@ def test_two_hundred_signals_to_browse(capture: Path) -> None:
     browse_signalled(capture, 200)
 
 
+def test_browse_ends_with_its_terminal_whoever_hears_the_hang_up(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    # A shell that leads the session: it alone hears that the terminal was closed.
+    status = tmp_path / "status"
+    line = f"exec <{os.ttyname(theirs)}; trap : HUP; '{sys.executable}' -m netdissect browse '{LOSSY}'; echo $? >'{status}'"
+    with subprocess.Popen(
+        ["sh", "-c", line], stdin=theirs, stdout=theirs, stderr=theirs,
+        cwd=ROOT, start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"},
+    ) as shell:  # fmt: skip
+        os.close(theirs)
+        seen = b""
+        while b"\x1b[?1049h" not in seen:
+            seen += os.read(ours, 65_536)
+        os.close(ours)
+        shell.wait(LIMIT_S)
+    assert status.read_text() == "129\n"
+
+
+def test_nohup_is_obeyed() -> None:
+    with subprocess.Popen(
+        ["nohup", sys.executable, "-m", "netdissect", "connections", "-", "--json"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+    ) as process:  # fmt: skip
+        ready(process)
+        time.sleep(0.3)
+        process.send_signal(signal.SIGHUP)
+        out, said = process.communicate(LOSSY.read_bytes(), timeout=LIMIT_S)
+    assert process.returncode == 0, said
+    assert json.loads(out)["connection"] == 1
+
+
 def test_what_python_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     """Before 3.12, what is raised while a class gets its names comes as the cause of another."""
     made = RuntimeError("Error calling __set_name__ on 'Field' instance")

@@ -270,14 +270,42 @@ def test_the_dashboard_gives_the_terminal_back(end: str | signal.Signals, tmp_pa
 
 @needs_capture
 @in_tmux
-def test_the_dashboard_ends_with_its_terminal(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["--live"], [], ["-w"]], ids=" ".join)
+def test_a_capture_ends_with_its_terminal(words: list[str], tmp_path: Path) -> None:
     """Also where the shell keeps the hang-up to itself, as this one does."""
+    path = tmp_path / "out.pcapng"
     with (
         Pair() as pair,
-        Terminal(tmp_path, "-i", "lo", "--live", "-f", f"'{pair.filter}'") as terminal,
-    ):
-        terminal.shows("no connection of a known protocol yet")
+        Terminal(tmp_path, "-i", "lo", *words, *([str(path)] * ("-w" in words)), "-f", f"'{pair.filter}'")
+        as terminal,
+    ):  # fmt: skip
+        terminal.shows("no connection of a known protocol yet" if "--live" in words else "capturing")
+        pair.send(payloads(LOSSY)[:9])
+        terminal.shows("riptide" if "--live" in words else "Welcome")
         child = terminal.child()
+    gone(child)
+    assert "-w" not in words or frames(path) == 9
+
+
+@needs_capture
+@in_tmux
+@pytest.mark.parametrize("prefix", ["", "nohup"])
+def test_a_capture_that_is_only_written_survives_its_terminal(prefix: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair:
+        words = ("-i", "lo", "-q", "-w", str(path), "-f", f"'{pair.filter}'")
+        with Terminal(tmp_path, *words, before=f"cd {tmp_path}", prefix=prefix) as terminal:
+            terminal.until(lambda: path.exists() and path.stat().st_size > 0)
+            child = terminal.child()
+        pair.send(payloads(LOSSY)[:9])
+        time.sleep(0.5)
+        os.kill(child, signal.SIGTERM)
+        gone(child)
+    assert frames(path) == 9
+
+
+def gone(child: int) -> None:
+    """Wait until a process has ended."""
     limit = time.monotonic() + LIMIT_SECONDS
     while (
         Path(f"/proc/{child}").exists()
@@ -407,13 +435,13 @@ class Terminal:
         return self._run("capture-pane", "-p", *words, "-t", "t")
 
     def shows(self, text: str) -> None:
-        self._waits(lambda: text in self.picture("-J"))
+        self.until(lambda: text in self.picture("-J"))
 
     def resize(self, columns: int, rows: int) -> None:
         self._run("resize-window", "-t", "t", "-x", str(columns), "-y", str(rows))
         terminal = self._run("display-message", "-p", "-t", "t", "#{pane_tty}").strip()
         with open(terminal, "rb") as opened:  # noqa: PTH123
-            self._waits(lambda: os.get_terminal_size(opened.fileno()) == (columns, rows))
+            self.until(lambda: os.get_terminal_size(opened.fileno()) == (columns, rows))
 
     def end(self, how: str | signal.Signals) -> None:
         if isinstance(how, str):
@@ -428,14 +456,14 @@ class Terminal:
 
     def is_clean(self, status: int) -> None:
         """Check that the shell is back, on the normal screen, with a cursor and its echo."""
-        self._waits((self._folder / "status").exists)
-        self._waits(lambda: (self._folder / "status").read_text().strip() == str(status))
+        self.until((self._folder / "status").exists)
+        self.until(lambda: (self._folder / "status").read_text().strip() == str(status))
         flags = ("display-message", "-p", "-t", "t", "#{alternate_on} #{cursor_flag}")
-        self._waits(lambda: self._run(*flags).split() == ["0", "1"])
+        self.until(lambda: self._run(*flags).split() == ["0", "1"])
         self._run("send-keys", "-t", "t", "typed", "Enter")
         self.shows("typed\ntyped")
 
-    def _waits(self, holds: Callable[[], bool]) -> None:
+    def until(self, holds: Callable[[], bool]) -> None:
         limit = time.monotonic() + LIMIT_SECONDS
         while not holds():
             assert time.monotonic() < limit, self.picture()

@@ -497,6 +497,17 @@ def test_standard_input_may_be_closed(words: list[str]) -> None:
     assert "unexpected" not in ended.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="takes /dev/full")
+def test_what_nobody_can_be_told_changes_no_status() -> None:
+    for words, status in ((["nosuch"], 2), (["info", "nosuch.pcap"], 3), (["info", LOSSY], 0)):
+        with open("/dev/full", "wb") as full:  # noqa: PTH123
+            run = subprocess.run(
+                [sys.executable, "-m", "netdissect", *words],
+                stdout=subprocess.DEVNULL, stderr=full, check=False,
+            )  # fmt: skip
+        assert run.returncode == status
+
+
 @pytest.mark.parametrize("case", STDIN, ids=lambda case: str(case[1])[:30])
 def test_wrong_standard_input(case: tuple[list[str], str | bytes, str]) -> None:
     words, given, said = case

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -89,3 +91,45 @@ def test_a_caller_can_take_the_signal_for_itself() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
     assert interrupt.take()
     interrupt.check()
+
+
+LEAVES = """
+import atexit, os, signal, sys, time
+from netdissect.system import interrupt
+
+class Torn:
+    def __del__(self):
+        os.write(1, b"taken apart")
+
+kept, interrupt.LAST_S = Torn(), 0.2
+if "hangs" in sys.argv:
+    atexit.register(time.sleep, 60)
+atexit.register(print, "folders deleted", flush=True)
+interrupt.install()
+signal.raise_signal(signal.SIGINT)
+print("the last line")
+interrupt.ending()
+interrupt.ended(130)
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["hangs"]])
+def test_an_interrupted_program_is_not_taken_apart(words: list[str]) -> None:
+    """Modules that were half imported crash there; what is to be done at the exit is done."""
+    run = subprocess.run(
+        [sys.executable, "-c", LEAVES, *words], capture_output=True, check=False, timeout=30
+    )
+    assert (run.returncode, run.stderr) == (130, b"")
+    assert run.stdout == b"the last line\nfolders deleted\n"
+
+
+def test_a_pipe_that_nobody_reads_is_a_hang_up() -> None:
+    reader, writer = os.pipe()
+    try:
+        assert not interrupt.hang_up(writer)
+        os.close(reader)
+        assert interrupt.hang_up(writer)
+    finally:
+        os.close(writer)
+    assert interrupt.pending()
+    assert interrupt.status() == 129

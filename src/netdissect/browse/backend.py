@@ -75,7 +75,7 @@ class Backend(Protocol):
         """Read the capture once: fills `index` and `loaded`."""
 
     def told_to_end(self) -> bool:
-        """Return whether a signal asks the program to end."""
+        """Return whether a signal asks the program to end, or its terminal has gone."""
 
     def stop(self) -> None:
         """Have what runs end soon."""

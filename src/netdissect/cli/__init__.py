@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from netdissect._version import __version__
-from netdissect.cli.errors import ClosedOutputError
+from netdissect.cli.errors import ClosedOutputError, Unseen
 from netdissect.cli.errors import report as told  # `report` is a command's module, too
 from netdissect.model.errors import did_you_mean
 from netdissect.model.text import quoted
@@ -182,8 +182,9 @@ class Group(click.Group):
         except KeyboardInterrupt:
             interrupt.ending()
             status = told(KeyboardInterrupt(), debug=False, live="-" in words)
-        interrupt.ended()
-        sys.exit(status if isinstance(status, int) else 0)
+        code = status if isinstance(status, int) else 0
+        interrupt.ended(code)
+        sys.exit(code)
 
 
 def _print_warnings() -> None:
@@ -259,17 +260,18 @@ def main() -> None:
     atexit.register(gc.freeze)
     if sys.stdin is None:  # closed by the caller (`<&-`): there is nothing to read
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
-    for name in ("stdout", "stderr"):
+    for name, kind in (("stdout", io.TextIOWrapper), ("stderr", Unseen)):
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller (`>&-`): nobody reads, which is no failure
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole run
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-            if isinstance(stream.buffer, io.RawIOBase):
+            if kind is Unseen or isinstance(stream.buffer, io.RawIOBase):
                 # PYTHONUNBUFFERED: text written at once loses what a signal cuts off. The old
                 # stream stays: it is `sys.__stdout__`, which is asked for the size of the terminal.
-                setattr(sys, name, open(  # noqa: SIM115 - for the whole run
-                    stream.fileno(), "w", 1, stream.encoding, "backslashreplace", closefd=False,
+                setattr(sys, name, kind(
+                    open(stream.fileno(), "wb", closefd=False),  # noqa: SIM115 - for the whole run
+                    stream.encoding, "backslashreplace", line_buffering=True,
                 ))  # fmt: skip
     interrupt.install()
     cli.main(prog_name="netdissect")

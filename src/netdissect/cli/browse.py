@@ -6,13 +6,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from io import TextIOWrapper
+from contextlib import ExitStack, contextmanager
 
 import click
 
 from netdissect.cli import options
 from netdissect.cli.complete import FILE, INTERFACE
+from netdissect.cli.errors import Unseen
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.model.errors import UsageError
@@ -103,34 +103,14 @@ def command(
     return backend.status()
 
 
-class _Screen(TextIOWrapper):
-    """A terminal that may go at any time: what is then drawn is seen by nobody.
-
-    Textual draws in a thread that an error would end; who draws would then wait for it for ever.
-    """
-
-    def write(self, text: str, /) -> int:
-        """Write as far as there is a terminal."""
-        with suppress(OSError):
-            super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        """Write what is kept as far as there is a terminal."""
-        with suppress(OSError):
-            super().flush()
-
-    def close(self) -> None:
-        """Close it, written or not."""
-        with suppress(OSError):
-            super().close()
-
-
 @contextmanager
 def _screen() -> Iterator[None]:
-    """Have Textual draw on the terminal of standard output, also after `2>FILE`."""
+    """Have Textual draw on the terminal of standard output, also after `2>FILE`.
+
+    It draws in a thread that an error would end; who draws would then wait for it for ever.
+    """
     before = sys.__stderr__
-    with _Screen(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as screen:
+    with Unseen(os.fdopen(os.dup(1), "wb"), encoding="utf-8") as screen:
         sys.__stderr__ = screen  # type: ignore[misc] # what Textual takes
         try:
             yield

@@ -76,8 +76,8 @@ class Browsed:
         self._ended.set()
 
     def told_to_end(self) -> bool:
-        """Return whether a signal asks the program to end."""
-        return interrupt.pending()
+        """Return whether a signal asks the program to end, or its terminal has gone."""
+        return interrupt.pending() or interrupt.hang_up()
 
     def read(self) -> None:
         """Read the capture once: fills `index` and `loaded`."""

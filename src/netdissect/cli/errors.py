@@ -9,6 +9,7 @@ import os
 import re
 import sys
 import traceback
+from contextlib import suppress
 
 import click
 
@@ -22,7 +23,7 @@ from netdissect.model.errors import (
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
 
-__all__ = ["EXIT", "ClosedOutputError", "report"]
+__all__ = ["EXIT", "ClosedOutputError", "Unseen", "report"]
 
 
 _LONGEST_WORD = 200
@@ -31,6 +32,28 @@ _LONGEST_WORD = 200
 
 class ClosedOutputError(Exception):
     """Nobody reads standard output any more."""
+
+
+class Unseen(io.TextIOWrapper):
+    """Text for a person who may not see it: a terminal may go at any time, a disk be full. That
+    changes nothing of what the command does, nor its exit status.
+    """
+
+    def write(self, text: str, /) -> int:
+        """Write as far as that is possible."""
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Write what is kept as far as that is possible."""
+        with suppress(OSError):
+            super().flush()
+
+    def close(self) -> None:
+        """Close it, written or not."""
+        with suppress(OSError):
+            super().close()
 
 
 class EXIT:

@@ -32,7 +32,6 @@ _LATE = (
     "unicodedata",
 )
 """Modules that every view of a capture needs only once it runs."""
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class LiveSession(Session):
@@ -66,7 +65,7 @@ class LiveSession(Session):
 
     def __enter__(self) -> Self:
         """Let Ctrl-C and its kin end the capture, and the second one its output as well."""
-        for number in _SIGNALS:
+        for number in interrupt.heard():
             self._before[number] = signal.signal(number, self._signalled)
         if interrupt.take():  # while the capture was opened
             self._signalled(signal.SIGINT, None)
@@ -87,7 +86,7 @@ class LiveSession(Session):
     ) -> bool | None:
         """Finish the file and say what was lost. What a user ends is no failure."""
         self._ended = False
-        for number in _SIGNALS:
+        for number in self._before:
             signal.signal(number, signal.SIG_IGN)
         try:
             self.feed.close()
@@ -102,6 +101,11 @@ class LiveSession(Session):
     def ended(self) -> bool:
         """Return whether a signal has ended the capture."""
         return self._ended
+
+    def while_seen(self) -> None:
+        """End the capture where nobody is left to see its lines."""
+        if not self._ended:
+            interrupt.hang_up()
 
     def say(self, text: str) -> None:
         """Print a line on standard error, unless there is nobody to read it."""

@@ -239,6 +239,7 @@ def _print(
     from netdissect.cli.read import print_lines, print_messages, shown, wanted  # noqa: PLC0415
 
     session.hold = rest["hold"] or ((as_json or match.waits) and not rest["flush"])
+    session.feed.on_tick = session.while_seen
     visible = shown(rest["secrets"], as_json)
     rows = wanted(session, match, everything=rest["everything"], shown=visible)
     if as_json:
@@ -268,8 +269,12 @@ def _dashboard(session: LiveSession, match: Match, names: dict[str, str]) -> Non
     def seen(wish: Wish) -> LiveView:
         return look(session.feed, pipeline, wish, chosen)
 
+    def refresh() -> None:
+        session.while_seen()
+        dashboard.refresh(seen)
+
     with Dashboard(names=names, end=session.feed.stop) as dashboard:
-        session.feed.on_tick = lambda: dashboard.refresh(seen)
+        session.feed.on_tick = refresh
         watch(session.feed, pipeline, chosen, lambda: dashboard.keep(seen))
 
 

@@ -81,7 +81,8 @@ class Watched(Browsed):
         self.feed.stop()
 
     def told_to_end(self) -> bool:
-        """Return whether a signal asks the program to end."""
+        """Return whether a signal asks the program to end, or its terminal has gone."""
+        self._live.while_seen()
         return self._live.ended
 
     def status(self) -> int:

@@ -189,7 +189,7 @@ class Dashboard(Closing):
         keys = self._keyboard.pressed()
         for key in keys:
             self._wanted = press(self._wanted, key, self._listed)
-        if self._wanted.quits or self._keyboard.gone:
+        if self._wanted.quits:
             self._end()
         now = time.monotonic()
         if now < self._due and not keys:

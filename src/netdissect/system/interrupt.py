@@ -10,13 +10,15 @@ Library users who never call `install` keep their own handlers, and nothing here
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 __all__ = [
     "SIGNALS",
@@ -25,6 +27,8 @@ __all__ = [
     "check",
     "ended",
     "ending",
+    "hang_up",
+    "heard",
     "install",
     "pending",
     "resting",
@@ -70,13 +74,32 @@ class _State:
 _state = _State()
 
 
+def heard() -> tuple[signal.Signals, ...]:
+    """Return the signals that end a command: not a hang-up that `nohup` keeps from it."""
+    ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return SIGNALS[:2] if ignored else SIGNALS
+
+
+def hang_up(descriptor: int = 1) -> bool:
+    """Give this process the hang-up that it did not get where nobody is left at the other end of
+    its output: a shell may keep to itself that its terminal was closed, and a pipe tells only who
+    writes. Returns whether it has gone.
+    """
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    gone = any(found & (select.POLLHUP | select.POLLERR) for _, found in poll.poll(0))
+    if gone:
+        signal.raise_signal(signal.SIGHUP)
+    return gone
+
+
 def install() -> None:
     """Let signals set the flag from now on. Only in the main thread of a program of ours."""
     if _state.before is None:
         _state.woken, _state.wake = os.pipe()
         for end in (_state.woken, _state.wake):
             os.set_blocking(end, False)
-        _state.before = {each: signal.signal(each, _noted) for each in SIGNALS}
+        _state.before = {each: signal.signal(each, _noted) for each in heard()}
         _state.before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _unheard)
 
 
@@ -173,14 +196,35 @@ def resting() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def ended() -> None:
+def ended(code: int) -> None:
     """Say that all output is out: a signal that comes while the interpreter goes changes nothing.
 
     The interpreter puts the system's handlers back before it ends, which would end it otherwise.
+    Where a signal has come, this process ends here, with an exit status.
     """
-    if _state.before is not None:
+    if _state.before is None:
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    if _state.number is None:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {*SIGNALS, signal.SIGALRM})
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    else:
+        _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End this process as the interpreter does, but without taking modules apart.
+
+    The signal may have come while one was imported, and extension modules that are half there
+    crash when they are taken apart. What was registered for the exit is done (temporary files,
+    processes of others), as long as that does not take LAST_S.
+    """
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(BaseException):
+            stream.flush()
+    os._exit(code)
 
 
 def status() -> int:

@@ -37,8 +37,6 @@ class Keyboard:
             with suppress(OSError):
                 self._file = self._own = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
         self._before: list[Any] = []
-        self.gone = False
-        """Whether the terminal was closed under the program: not every shell passes that on."""
 
     @property
     def there(self) -> bool:
@@ -69,6 +67,6 @@ class Keyboard:
         with suppress(OSError):
             octets = os.read(self._file, _READ_OCTETS)
         if not octets:
-            self._file, self.gone = None, True
+            self._file = None  # the terminal has gone
         keys = _KEY.findall(octets.decode(errors="replace"))
         return [_NAMES.get(key, key) for key in keys if key in _NAMES or len(key) == 1]
