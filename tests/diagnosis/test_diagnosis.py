@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -368,3 +369,39 @@ def test_who_is_not_seen_any_more_did_not_stop_for_certain(tmp_path: Path) -> No
     for report in together[: len(list(analyze(first).connections))]:
         assert report.diagnosis is not None
         assert report.diagnosis.cause.confidence != "certain"
+
+
+def goes_on(found: list[Record], *, from_another_port: bool) -> list[Record]:
+    """Have a client whose way to the server breaks in the middle stop then, or change its port."""
+    port, begun = found[0][1][34:36], found[0][0]
+    other = (int.from_bytes(port, "big") + 1).to_bytes(2, "big")
+    broken = begun + 4_660_000_000
+    return [
+        (time, data[:34] + other + data[36:] if late else data, wire)
+        for time, data, wire in found
+        for late in [time > broken and data[34:36] == port]
+        if from_another_port or not late
+    ]
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["kept", "packed"])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_a_client_that_may_go_on_from_another_port_did_not_stop_for_certain(
+    processes: int, plain: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other port is a flow that another process may have; the answer is one."""
+    monkeypatch.setattr("netdissect.pipeline.reports.MAX_PLAIN", 256 if plain else 0)
+    first = CAPTURES / "riptide" / "udp_2.2.1_poorconnection_attempts_clientleg.pcap"
+    causes = []
+    for moved in (False, True):
+        change = partial(goes_on, from_another_port=moved)
+        path = rewritten(first, tmp_path / f"{moved}.pcap", change)
+        reports = analyze(path, processes=processes).connections
+        assert len(reports) == 1 + moved
+        assert reports[0].vantage == "client"
+        assert reports[0].diagnosis is not None
+        causes.append(reports[0].diagnosis.cause)
+    stopped, moved_on = causes
+    assert (stopped.what, stopped.direction, stopped.confidence) == ("silence", 0, "certain")
+    assert (moved_on.what, moved_on.direction, moved_on.confidence) == ("silence", 0, "likely")
+    assert f"another connection to this server in #{reports[1].first_frame}" in moved_on.text

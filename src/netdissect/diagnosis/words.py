@@ -11,6 +11,7 @@ from netdissect.model.reports import ConnectionReport, QuietSpan
 
 __all__ = [
     "NO_SILENCE",
+    "gone_on_text",
     "loss_text",
     "no_loss",
     "not_the_network",
@@ -138,6 +139,14 @@ def span_text(span: QuietSpan, confidence: str) -> str:
     return (
         f"Whether the {side} stopped, or the way from it was broken, cannot be told from here; nor"
         f" whether it still got what the {other} sent."
+    )
+
+
+def gone_on_text(text: str, frame: int) -> str:
+    """Return what is said of a client whose address begins another connection meanwhile."""
+    return (
+        f"{text.removesuffix('.')}, or went on from another port: its address begins another"
+        f" connection to this server in #{frame}."
     )
 
 

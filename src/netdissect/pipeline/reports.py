@@ -9,13 +9,15 @@ import pickle
 import shutil
 import weakref
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from io import BytesIO
 from operator import attrgetter, eq
 from typing import IO, Any, overload
+from zlib import crc32
 
+from netdissect.diagnosis import doubted
 from netdissect.model import diagnosis, reports
 from netdissect.model.closing import Closing
 from netdissect.model.reports import ConnectionReport
@@ -58,6 +60,51 @@ def _packed(report: ConnectionReport) -> bytes:
     return out.getvalue()
 
 
+def _way(report: ConnectionReport) -> int:
+    """Return what the connections of a protocol from one address to one server have in common, the
+    same in every process; 0 for questions that are no connection.
+    """
+    found = report.diagnosis
+    if found is not None and found.ending.how == "info-only":
+        return 0
+    host = report.client.rpartition(":")[0]
+    text = f"{report.protocol} {report.transport} {host} {report.server}".encode()
+    return crc32(text) << 31 | crc32(text[::-1]) >> 1
+
+
+class _Begins:
+    """At which frames connections begin, by their ways; those of other processes, too."""
+
+    __slots__ = ("_order", "frames", "ways")
+
+    def __init__(self) -> None:
+        self.frames = array("q")
+        self.ways = array("q")
+        self._order = array("q")
+        """Places in order of way and frame, made when it is asked for."""
+
+    def add(self, frame: int, way: int) -> None:
+        self.frames.append(frame)
+        self.ways.append(way)
+
+    def extend(self, frames: array[int], ways: array[int]) -> None:
+        self.frames.extend(frames)
+        self.ways.extend(ways)
+
+    def within(self, way: int, after: int, before: int | None) -> int | None:
+        """Return the first frame of a way in a span; None where none begins there."""
+        frames, ways = self.frames, self.ways
+        if len(self._order) != len(ways):
+            pairs = sorted(range(len(ways)), key=lambda place: (ways[place], frames[place]))
+            self._order = array("q", pairs)
+        order = self._order
+        at = bisect_right(order, (way, after), key=lambda place: (ways[place], frames[place]))
+        if at == len(order) or ways[order[at]] != way:
+            return None
+        frame = frames[order[at]]
+        return frame if before is None or frame < before else None
+
+
 class _Store:
     """Reports in the order in which they came; a place is an index into that order."""
 
@@ -69,6 +116,7 @@ class _Store:
         "_places",
         "_plain",
         "_starts",
+        "begins",
         "frames",
         "numbers",
     )
@@ -81,6 +129,7 @@ class _Store:
         """First frame of each."""
         self.numbers = array("q")
         """Connection of each: what counts, whatever it was when the report was packed."""
+        self.begins = _Begins()
         self._plain: list[ConnectionReport] | None = []
         """The reports themselves; None when they are packed."""
         self._places = array("q")
@@ -94,6 +143,7 @@ class _Store:
         """Take one report."""
         self.frames.append(report.first_frame)
         self.numbers.append(report.connection)
+        self.begins.add(report.first_frame, _way(report))
         if self._plain is None:
             self._write(_packed(report))
             return
@@ -102,15 +152,29 @@ class _Store:
             self.pack()
 
     def load(self, place: int) -> ConnectionReport:
-        """Return the report at a place."""
+        """Return the report at a place, as all that is known by now has it."""
         if self._plain is not None:
-            return self._plain[place]
+            return self._judged(self._plain[place])
         start = self._starts[place]
         end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
         self._file.seek(start)
         # The bytes are our own: nobody else has the file, or the pipe over which they came.
         report: ConnectionReport = pickle.loads(self._file.read(end - start))  # noqa: S301
         report.connection = self.numbers[place]
+        return self._judged(report)
+
+    def _judged(self, report: ConnectionReport) -> ConnectionReport:
+        """Return a report with the doubt that others leave: a client that fell silent may have gone
+        on from another port. Only all reports together show that.
+        """
+        found = report.diagnosis
+        if found is None:
+            return report
+        cause = found.cause
+        if (cause.what, cause.direction, cause.confidence) == ("silence", 0, "certain"):
+            other = self.begins.within(_way(report), cause.from_frame or 0, cause.to_frame)
+            if other is not None:
+                report.diagnosis = doubted(found, other)
         return report
 
     def place(self, connection: int) -> int | None:
@@ -141,7 +205,7 @@ class _Store:
     def send(self, out: IO[bytes]) -> None:
         """Write everything to a stream, packed."""
         self.pack()
-        head = (self.frames, self.numbers, self._starts, self._end)
+        head = (self.frames, self.numbers, self.begins.ways, self._starts, self._end)
         pickle.dump(head, out, pickle.HIGHEST_PROTOCOL)
         self._file.seek(0)
         shutil.copyfileobj(self._file, out)
@@ -155,7 +219,8 @@ class _Store:
 
         """
         self.pack()
-        frames, theirs, starts, left = pickle.load(stream)  # noqa: S301 - a process of our own
+        frames, theirs, ways, starts, left = pickle.load(stream)  # noqa: S301 - a process of our own
+        self.begins.extend(frames, ways)
         self.frames.extend(frames)
         self.numbers.extend(numbers[number - 1] for number in theirs)
         base = self._end
@@ -166,6 +231,11 @@ class _Store:
                 raise EOFError
             left -= len(piece)
             self._add(piece)
+
+    def learn(self, stream: IO[bytes]) -> None:
+        """Take from what another store sent only where its connections begin."""
+        frames, _, ways, *_ = pickle.load(stream)  # noqa: S301 - a process of our own
+        self.begins.extend(frames, ways)
 
     def close(self) -> None:
         """Forget all reports and free their file."""
@@ -296,6 +366,10 @@ class Reports(Sequence[ConnectionReport], Closing):
 
         """
         self._store.receive(stream, numbers)
+
+    def learn(self, stream: IO[bytes]) -> None:
+        """Take from what was sent only where the connections begin: others are judged by that."""
+        self._store.learn(stream)
 
     def _chosen(self, places: array[int]) -> Reports:
         chosen = Reports()

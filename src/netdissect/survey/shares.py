@@ -185,6 +185,11 @@ def _rows(work: _Work | Outcome, _agreement: None, index: int) -> _Told:
     reports = Reports()
     with file, reports, Staged(Dataset(plan.dataset), work.key, index, work.folder) as staged:
         reports.receive(file, numbers)
+        for other in range(len(agreed.numbers)):
+            if other != index:
+                theirs, _ = _opened(work, other)
+                with theirs:
+                    reports.learn(theirs)
         places = connection_rows(reports, staged)
         mine = frozenset(numbers)
         told_of_mine = (each for each in agreed.found.anomalies if each.connection in mine)
