@@ -13,13 +13,14 @@ from typing import IO, Protocol, cast
 
 from netdissect.capture import CaptureReader, open_capture
 from netdissect.flow import Decapsulator
+from netdissect.model.byconnection import ByConnection
 from netdissect.model.keys import FlowKey
 from netdissect.model.packets import Frame, Packet, flow_endpoints
 from netdissect.model.reports import CaptureInfo, ConnectionEvent, ConnectionReport, UnitRecord
 from netdissect.pipeline import parallel
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
-from netdissect.pipeline.options import Analysis, Nears, Options, Reading, decode_as, reading
+from netdissect.pipeline.options import Analysis, Near, Options, Reading, decode_as, reading
 from netdissect.pipeline.parallel import processes_for
 from netdissect.pipeline.stages import Pipeline
 from netdissect.protocols.claiming import DecodeAs
@@ -191,7 +192,7 @@ def informed(
     those of the connections that are wanted, None = all.
     """
     reports = found.connections if reports is None else reports
-    known = Nears()
+    known = ByConnection[Near]()
     for report in reports:
         known.put(report.connection, (*report.near, report.misses_frames))
     return replace(options, near=known, begins=found.begins)

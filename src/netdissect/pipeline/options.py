@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Final, TypeAlias
@@ -26,7 +26,6 @@ __all__ = [
     "PLACES",
     "Analysis",
     "Near",
-    "Nears",
     "Options",
     "Reading",
     "decode_as",
@@ -44,35 +43,6 @@ PLACES: Final[tuple[Near, ...]] = tuple(
     product((None, False, True), (None, False, True), (False, True))
 )
 """All there are, the one that is not known first."""
-_CODES: Final = {place: code for code, place in enumerate(PLACES)}
-
-
-class Nears(Mapping[int, Near]):
-    """Connection -> where the capture was taken: a byte for each, as a capture may have millions.
-    Those of which it is not known are not in it.
-    """
-
-    def __init__(self) -> None:
-        self._codes = bytearray()
-
-    def put(self, number: int, place: Near) -> None:
-        """Take the place of a connection; they are numbered from 1."""
-        codes = self._codes
-        if number >= len(codes):
-            codes.extend(bytes(number + 1 - len(codes)))
-        codes[number] = _CODES[place]
-
-    def __getitem__(self, number: int) -> Near:
-        code = self._codes[number] if 0 <= number < len(self._codes) else 0
-        if not code:
-            raise KeyError(number)
-        return PLACES[code]
-
-    def __iter__(self) -> Iterator[int]:
-        return (number for number, code in enumerate(self._codes) if code)
-
-    def __len__(self) -> int:
-        return len(self._codes) - self._codes.count(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 from netdissect._version import __version__
 from netdissect.export import json
+from netdissect.model.byconnection import ByConnection
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.reports import Anomaly, ConnectionEvent, UnitRecord
 from netdissect.model.survey import Outcome
@@ -51,28 +52,8 @@ class Plan:
     """Whether units get rows of their own."""
 
 
-class Places:
-    """Day and protocol of each connection: a few bytes for each, as a capture may have millions."""
-
-    def __init__(self) -> None:
-        self._kinds: dict[tuple[str | None, str], int] = {}
-        self._known: list[tuple[str | None, str]] = []
-        self._of = array("I")
-        """Number of a connection -> 1 + index of what is known."""
-
-    def put(self, number: int, day: str | None, protocol: str) -> None:
-        """Take a connection; they are numbered from 1."""
-        kind = self._kinds.setdefault((day, protocol), len(self._kinds) + 1)
-        if kind > len(self._known):
-            self._known.append((day, protocol))
-        if number >= len(self._of):
-            self._of.frombytes(bytes(self._of.itemsize * (number + 1 - len(self._of))))
-        self._of[number] = kind
-
-    def of(self, number: int | None) -> tuple[str | None, str] | None:
-        """Return (day, protocol) of a connection; None where it has no report."""
-        kind = 0 if number is None or number >= len(self._of) else self._of[number]
-        return self._known[kind - 1] if kind else None
+Places: TypeAlias = ByConnection[tuple[str | None, str]]
+"""Connection -> its day and protocol: where its rows go."""
 
 
 def survey_one(source: Source, plan: Plan) -> Outcome:
@@ -150,7 +131,7 @@ def connection_rows(reports: Reports, staged: Staged) -> Places:
     places = Places()
     for report in reports:
         day = day_of(report.first_time_ns)
-        places.put(report.connection, day, report.protocol)
+        places.put(report.connection, (day, report.protocol))
         for table, item in connection_items(report):
             row = {"capture": staged.key, **item}
             staged.add(table, row, day=day, protocol=report.protocol)
@@ -161,7 +142,7 @@ def findings(anomalies: Iterable[Anomaly], staged: Staged, places: Places) -> No
     """Write findings."""
     for anomaly in anomalies:
         nowhere = day_of(anomaly.time_ns), None
-        day, protocol = places.of(anomaly.connection) or nowhere
+        day, protocol = places.get(anomaly.connection or 0, nowhere)
         item = {"capture": staged.key, **json.anomaly(anomaly)}
         staged.add("findings", item, day=day, protocol=protocol)
 
@@ -172,7 +153,7 @@ def teller(
     """Return what takes units and events as they settle, in the second pass over a capture."""
 
     def told(item: UnitRecord | ConnectionEvent) -> None:
-        place = places.of(item.connection)
+        place = places.get(item.connection or 0)
         if place is None:
             return
         day, protocol = place
