@@ -64,15 +64,18 @@ class Annotation:
     """Which buffer of the dissection the offset refers to; 0 = the payload on the wire."""
 
 
+_FOLDER = Path(__file__).parents[1] / "data/findings"
+
+
 @cache
-def code_rows(part: str) -> tuple[CodeRow, ...]:
-    """Return the rows of one part of the catalogue, in the order of `data/findings/<part>.txt`.
+def code_rows(part: str, folder: Path = _FOLDER) -> tuple[CodeRow, ...]:
+    """Return the rows of one part of the catalogue, in the order of `<folder>/<part>.txt`.
 
     The parts: `common`, what any layer may say; `flow`, `track`, `tcp` and `diagnosis`; and one for
-    each protocol of the package. Between empty lines stand code, severity and group, the title, and
-    the lines of the meaning.
+    each protocol of the package; a plug-in names its own folder. Between empty lines stand code,
+    severity and group, the title, and the lines of the meaning.
     """
-    text = (Path(__file__).parents[1] / "data/findings" / f"{part}.txt").read_text("utf-8")
+    text = (folder / f"{part}.txt").read_text("utf-8")
     return tuple(_row(*block.splitlines()) for block in text.split("\n\n"))
 
 

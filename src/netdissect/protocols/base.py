@@ -139,6 +139,8 @@ class Protocol(ABC):
     """Ports that the programs use unless told otherwise. A weak hint: they add to a claim."""
     codes: tuple[CodeRow, ...] = ()
     """Rows of the catalogue for the NOTE events of `scan` and of the assembler."""
+    policies: Mapping[str, Policy]
+    """Full name of a dialect -> its rules."""
     lives: int = 1
     """Connections of one address pair that may go on side by side, told apart by what is on the
     wire (RESTART "<"); 1 = the old one ends where the new one begins."""
@@ -170,9 +172,9 @@ class Protocol(ABC):
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Return the claim on a flow from its first datagrams, or None. Pure.
 
-        Called at sample sizes 1, 2, 3, 4, 6, 8, 12 and 16, and once more with `final` where the
-        flow ends before; only a STRONG claim (or a decode-as rule) takes the flow. For TCP a sample
-        is one piece of stream as it became readable.
+        `transport` is one of `transports`. Called at sample sizes 1, 2, 3, 4, 6, 8, 12 and 16, and
+        once more with `final` where the flow ends before; only a STRONG claim (or a decode-as rule)
+        takes the flow. For TCP a sample is one piece of stream as it became readable.
         """
 
     def may_stand_alone(self, payload: bytes) -> bool:
@@ -183,9 +185,10 @@ class Protocol(ABC):
         del payload
         return True
 
-    @abstractmethod
     def policy(self, dialect: str) -> Policy:
         """Return the rules of one dialect. For an unknown name: those of the first dialect."""
+        row = self.dialect_row(dialect) or self.dialects[0]
+        return self.policies[row.name]
 
     brief: Callable[[bytes, int, Hints], list[Event]] | None = None
     """`scan` in fewer events, for flows that nobody watches: the same conclusions follow."""

@@ -123,10 +123,6 @@ def test_dns_and_noise_are_not_claimed() -> None:
         assert dialect((0, numbers)) is None
 
 
-def test_udp_is_none_of_it() -> None:
-    assert PROTOCOL.recognise([(0, 0, TEXT)], "udp", final=True) is None
-
-
 def test_a_claim_says_why() -> None:
     found = claim((0, TEXT))
     assert found.reasons == ("1 class lines with a line of JSON each",)

@@ -56,11 +56,6 @@ def test_a_token_answer_alone_is_too_weak_without_a_port() -> None:
     assert claim((0, answer), final=False) is None
 
 
-def test_tcp_is_never_teeworlds() -> None:
-    assert PROTOCOL.recognise([(0, 0, CONNECT + b"TKEN\xff\xff\xff\xff")], "tcp", final=True) is None
-    assert PROTOCOL.recognise([], "udp", final=True) is None
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_two_packets_in_the_middle_are_enough(dialect: str) -> None:
     chance = random.Random(5)

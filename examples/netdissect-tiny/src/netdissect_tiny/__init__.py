@@ -48,6 +48,7 @@ class Tiny(Protocol):
     name = "tiny"
     title = "Tiny"
     dialects = (DialectRow("tiny-1", "the only version", ("data", "ack")),)
+    policies = MappingProxyType({"tiny-1": POLICY})
     transports = ("udp",)
     layer_module = "netdissect_tiny.layers"
     drivers = MappingProxyType({"udp": "netdissect_tiny.driver:TinyDriver"})
@@ -56,17 +57,12 @@ class Tiny(Protocol):
 
     def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
         """Claim a flow whose datagrams all begin with the magic number."""
-        del final
-        if transport != "udp" or not all(octets.startswith(MAGIC) for _, _, octets in sample):
+        del transport, final
+        if not all(octets.startswith(MAGIC) for _, _, octets in sample):
             return None
         return Claim(
             "tiny", 70, ("tiny-1", "tiny-1"), 0, "protocol", ("all begin with the magic number",)
         )
-
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of a dialect."""
-        del dialect
-        return POLICY
 
 
 PROTOCOL = Tiny()

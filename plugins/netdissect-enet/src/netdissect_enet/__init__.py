@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
-from netdissect.model.claims import Claim, Hints, Sample
-from netdissect.model.policy import Policy
+from netdissect.model.claims import Hints
 from netdissect.protocols.base import DialectRow, Protocol
 from netdissect_enet.recognise import recognise
 from netdissect_enet.rules import ALL_CODES, CRC, NAMES, PLAIN, POLICIES
@@ -26,19 +24,13 @@ class Enet(Protocol):
     )
     transports = ("udp",)
     codes = ALL_CODES
+    policies = POLICIES
     lives = 2
     layer_module = "netdissect_enet.layers"
     carrier = "netdissect_enet.carrier"
     drivers = MappingProxyType({"udp": "netdissect_enet.driver:EnetDriver"})
     scan = staticmethod(scan)
-
-    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow."""
-        return recognise(sample, final=final) if transport == "udp" else None
-
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of a dialect."""
-        return POLICIES.get(dialect, POLICIES[PLAIN])
+    recognise = staticmethod(recognise)
 
     def next_hints(self, hints: Hints) -> Hints:
         """Return the hints of the next connection, which remembers what the one before sends as."""

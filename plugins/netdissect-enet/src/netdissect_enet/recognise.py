@@ -17,9 +17,9 @@ _ENOUGH = 2
 """Acknowledgements that name channel, number and sent time of what went the other way."""
 
 
-def recognise(sample: Sequence[Sample], *, final: bool) -> Claim | None:
+def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the claim on a flow."""
-    del final  # proof may come with any datagram, and nothing else is enough
+    del transport, final  # proof may come with any datagram, and nothing else is enough
     return next(
         (claim for dialect in (PLAIN, CRC) if (claim := _as(dialect, sample)) is not None), None
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
-from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.annotations import code_rows
 from netdissect.model.policy import (
+    BOTH,
     AckRule,
     Exhausted,
     Policy,
@@ -13,6 +15,8 @@ from netdissect.model.policy import (
     SpaceRule,
     StateMachine,
     TimeoutRule,
+    by_word,
+    moves,
 )  # fmt: skip
 
 __all__ = ["ALL_CODES", "CRC", "MAX_COMMANDS", "NAMES", "NOBODY", "PLAIN", "POLICIES"]
@@ -31,27 +35,7 @@ NAMES: Final = {
 """Command -> name."""
 
 
-def _row(code: str, severity: Severity, title: str, meaning: str) -> CodeRow:
-    return CodeRow(code, severity, "malformed", title, meaning)
-
-
-ALL_CODES: Final = (
-    _row("enet-bad-command", Severity.ERROR, "number of no command",
-         "Numbers 0 and 13 to 15 end the parse: the receiver ignores everything behind them."),
-    _row("enet-commands", Severity.WARN, "more commands than a receiver reads",
-         "A datagram holds 32 commands at most unless the library was compiled for more."),
-    _row("enet-sent-time", Severity.ERROR, "acknowledgement wanted without a sent time",
-         "An acknowledgement repeats the sent time of its datagram; without one the receiver ends"
-         " the parse at the command."),
-    _row("enet-compression", Severity.ERROR, "commands cannot be decompressed",
-         "The bytes are no output of ENet's range coder, or of more than 4096 bytes."),
-    _row("enet-checksum", Severity.ERROR, "checksum is wrong",
-         "The receiver drops the datagram. It covers the connectID: a datagram of another"
-         " connection has a wrong one, too."),
-    _row("enet-wrong-peer", Severity.WARN, "peer number or session of nobody",
-         "The datagram names another peer, or another life of it, than this connection has:"
-         " its receiver ignores it."),
-)  # fmt: skip
+ALL_CODES: Final = code_rows("findings", Path(__file__).parent)
 
 _RESEND = ResendRule(
     # Timer at the first sending: RTT + 4 variances, 500 ms before any; doubled at each expiry.
@@ -69,24 +53,16 @@ def _unreliable(name: str, bits: int, key: str = "") -> SpaceRule:
     return SpaceRule(name=name, bits=bits, ack=AckRule.NONE, consecutive=False, key=key)
 
 
+_OPEN: Final = ("connected", "connected before")
 _MACHINE: Final = StateMachine(
     initial="not connected",
-    states={
-        "not connected": "unknown", "connecting": "unknown", "connected": "open",
-        "connected before": "open", "disconnected": "closed",
-    },
-    transitions={
-        ("not connected", "connect", 0): "connecting",
-        ("not connected", "verify", 1): "connected",
-        ("connecting", "verify", 1): "connected",
-        ("not connected", "alive", 0): "connected before",
-        ("not connected", "alive", 1): "connected before",
-        **{
-            (state, "disconnect", side): "disconnected"
-            for state in ("not connected", "connecting", "connected", "connected before")
-            for side in (0, 1)
-        },
-    },
+    states=by_word(unknown=("not connected", "connecting"), open=_OPEN, closed="disconnected"),
+    transitions=moves(
+        ("not connected", "connect", 0, "connecting"),
+        (("not connected", "connecting"), "verify", 1, "connected"),
+        ("not connected", "alive", BOTH, "connected before"),
+        (("not connected", "connecting", *_OPEN), "disconnect", BOTH, "disconnected"),
+    ),
     handshake={"connecting": "unanswered", "connected": "accepted"},
     begins=frozenset({"connect"}),
 )  # fmt: skip

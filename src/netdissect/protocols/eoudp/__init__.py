@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.claims import Claim, Hints, Sample
-from netdissect.model.policy import Policy
+from netdissect.model.claims import Claim, Hints
 from netdissect.protocols.base import DialectRow, Protocol, Reading
-from netdissect.protocols.eoudp.recognise import candidates, claim
+from netdissect.protocols.eoudp.recognise import candidates, recognise
 from netdissect.protocols.eoudp.rows import DIALECT_TITLES, REAL_COMMANDS, Learnt, row_of
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
@@ -34,6 +32,7 @@ class Eoudp(Protocol):
     transports = ("udp",)
     default_ports = (8082, 8083)
     codes = code_rows("eoudp")
+    policies = POLICIES
     carrier = "netdissect.craft.carriers.eoudp"
     drivers = MappingProxyType({"udp": "netdissect.fuzz.drivers.eoudp:EoudpDriver"})
     servers = MappingProxyType({"udp": "netdissect.fuzz.servers.eoudp:EoudpServer"})
@@ -42,13 +41,7 @@ class Eoudp(Protocol):
         """Return whether it fits any dialect."""
         return bool(candidates(payload))
 
-    def recognise(self, sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
-        """Return the claim on a flow; only UDP carries EOUDP."""
-        return claim(sample, final=final) if transport == "udp" else None
-
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of one dialect."""
-        return POLICIES[row_of(dialect).name]
+    recognise = staticmethod(recognise)
 
     # No method around it: that would cost a tenth of what it does.
     scan = staticmethod(scan)

@@ -16,7 +16,7 @@ from netdissect.protocols.eoudp.rows import REAL_COMMANDS, ROWS, Row
 from netdissect.wire.eoudp import legal
 from netdissect.wire.eoudp_names import COMMANDS, FOREIGN, command_name, plausible_timestamp
 
-__all__ = ["candidates", "claim", "decided"]
+__all__ = ["candidates", "decided", "recognise"]
 
 _LAST_SAMPLE: Final = 16
 """Size of the largest sample that recognition is asked about."""
@@ -151,12 +151,13 @@ def _client(sides: Sequence[_Side]) -> tuple[int | None, str]:
     return None, "first_frame"
 
 
-def claim(sample: Sequence[Sample], *, final: bool) -> Claim | None:
+def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the claim on a flow, None where not one datagram fits a dialect.
 
     A claim that leaves the client or a dialect open waits while more may tell, so that what was
     undecided is read again with what is then known.
     """
+    del transport
     sides = (_Side(), _Side())
     for endpoint, _time, payload in sample:
         sides[endpoint].take(payload)

@@ -46,6 +46,7 @@ class Knet(Protocol):
     transports = ("udp", "tcp")
     default_ports = (2345,)
     codes = code_rows("knet")
+    policies = POLICIES
     carrier = "netdissect.craft.carriers.knet"
     schema_formats = MappingProxyType({".xml": "netdissect.dissect.finishers.knet_xml:xml_schema"})
     wireshark = "netdissect.protocols.knet.wireshark"
@@ -72,10 +73,6 @@ class Knet(Protocol):
         return b"\x01" in payload[3:] and b"\x02" in payload[3:]
 
     recognise = staticmethod(recognise)
-
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of a dialect."""
-        return POLICIES.get(dialect, POLICIES["knet-2.x"])
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of one datagram, or of one TCP message where it is said to be one."""

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Hints
 from netdissect.model.events import Event
-from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Framer, Protocol, Reading
 from netdissect.protocols.netplay.framers import BinaryFramer, TextFramer
 from netdissect.protocols.netplay.recognition import may_stand_alone, recognise
@@ -45,13 +44,10 @@ class Netplay(Protocol):
     drivers = MappingProxyType({"tcp": "netdissect.fuzz.drivers.netplay:NetplayDriver"})
     servers = MappingProxyType({"tcp": "netdissect.fuzz.servers.netplay:NetplayServer"})
     codes = code_rows("netplay")
+    policies = POLICIES
 
     may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
-
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of a dialect: they are the same for all."""
-        return POLICIES.get(dialect, POLICIES[DIALECTS[0]])
 
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:
         """Return the events of one message. See `scan`."""

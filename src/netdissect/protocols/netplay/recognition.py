@@ -65,8 +65,7 @@ def may_stand_alone(payload: bytes) -> bool:
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the claim on a TCP flow from the start of both its directions, or None."""
-    if transport != "tcp":
-        return None
+    del transport
     streams = [b"".join(item[2] for item in sample if item[0] == side) for side in (0, 1)]
     thorough = final or len(sample) >= MAX_JUDGED
     verdicts = [_judge(stream, thorough=thorough) for stream in streams]

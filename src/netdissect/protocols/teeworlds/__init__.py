@@ -5,7 +5,6 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.policy import Policy
 from netdissect.protocols.base import DialectRow, Protocol
 from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
@@ -32,6 +31,7 @@ class Teeworlds(Protocol):
     transports = ("udp",)
     default_ports = (8303, 8304, 8305, 8306, 8307, 8308, 8309, 8310, 8300, 8301, 8283, 8284)
     codes = code_rows("teeworlds")
+    policies = POLICIES
     field_aliases = MappingProxyType(
         {
             "tw.packet.ack": "teeworlds.ack",
@@ -51,10 +51,6 @@ class Teeworlds(Protocol):
 
     may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
-
-    def policy(self, dialect: str) -> Policy:
-        """Return the rules of a dialect."""
-        return POLICIES.get(dialect, POLICIES[D07])
 
     scan = staticmethod(scan)  # a method would cost a call a datagram
 
