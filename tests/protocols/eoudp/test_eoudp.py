@@ -22,6 +22,7 @@ from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline
 from netdissect.protocols.eoudp import PROTOCOL
+from netdissect.protocols.eoudp.brief import brief
 from netdissect.protocols.eoudp.recognise import candidates, decided
 from netdissect.protocols.eoudp.rows import ROWS
 from netdissect.protocols.eoudp.scan import Learnt
@@ -96,6 +97,24 @@ def test_every_capture_is_found_and_counted_as_its_truth_says(path: Path) -> Non
     assert told["dialect"] in dialects
     assert counts[0] == told["expect"]["messages"].get("c2s", {})
     assert counts[1] == told["expect"]["messages"].get("s2c", {})
+
+
+def test_brief_says_the_same_as_scan() -> None:
+    """On every datagram of every capture, and on some with a byte changed, cut or added."""
+    chance = random.Random(11)
+    usual = 0
+    for path in captures("eoudp"):
+        for direction, payload, known, events in scanned(path):
+            assert brief(payload, direction, known) == events
+            usual += len(events) < 3
+            if chance.random() < 0.8:
+                continue
+            at = chance.randrange(len(payload) or 1)
+            changed = bytearray(payload or b"\0")
+            changed[at] = chance.choice((0, 1, changed[at] ^ 1, chance.randrange(256)))
+            for other in (bytes(changed), payload[:at], payload + b"\0"):
+                assert brief(other, direction, known) == PROTOCOL.scan(other, direction, known)
+    assert usual > 1000
 
 
 def foreign() -> list[Path]:
