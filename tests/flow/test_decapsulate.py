@@ -48,6 +48,14 @@ def test_every_link_layer_gives_the_same_packet(link, packet, key):
     assert one(packet, link=link) == (PacketKind.UDP, 1, 1_000_000, key, GAME, None, ())
 
 
+def told(found):
+    """Return packets with what is compared of their segments."""
+    return [
+        (*packet[:5], packet[5] and (packet[5].seq, packet[5].stream_start), packet[6])
+        for packet in found
+    ]
+
+
 def test_a_whole_session_is_the_same_in_every_link_layer():
     session = [ipv4(udp(bytes([i]) * i, sport=4000 + i % 3)) for i in range(40)]
     session += [*fragments4(udp(b"f" * 3000), [1480, 1000]), ipv4(tcp(b"stream", seq=9), 6)]
@@ -55,7 +63,8 @@ def test_a_whole_session_is_the_same_in_every_link_layer():
     reference, _ = run(*(frame(i, p) for i, p in enumerate(session, 1)))
     assert len(reference) == 44
     for link in LINK_WRAPPERS:
-        assert run(*(frame(i, p, link=link) for i, p in enumerate(session, 1)))[0] == reference
+        found, _ = run(*(frame(i, p, link=link) for i, p in enumerate(session, 1)))
+        assert told(found) == told(reference)
 
 
 def test_padding_behind_the_packet_is_no_payload():
@@ -326,4 +335,4 @@ def test_every_code_is_in_the_catalogue():
 
 def test_the_short_form_gives_the_same_packets():
     frames = [frame(1, ipv4(udp(GAME))), frame(2, ipv4(tcp(b"x"), 6))]
-    assert list(packets(frames)) == run(*frames)[0]
+    assert told(packets(frames)) == told(run(*frames)[0])

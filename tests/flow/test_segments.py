@@ -30,7 +30,7 @@ def read(data):
 
 
 def named(found):
-    return None if found is None else Header(*found)
+    return Header(*found) if found[5] >= 0 else None
 
 
 def test_the_header_is_read():

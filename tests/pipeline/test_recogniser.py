@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netdissect.model.packets import PacketKind, TcpSegment, reverse_key
+from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.model.segments import TcpSegment
 from netdissect.pipeline import Options, Pipeline, recogniser, servers
 from netdissect.pipeline.servers import SERVER_SCORE
 

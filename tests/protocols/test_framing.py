@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 from netdissect.protocols.framing import LengthPrefixed, Prefix
 
 
@@ -93,6 +93,6 @@ def test_behind_a_gap_messages_in_a_row_are_looked_for() -> None:
     stream = b"".join(len(text).to_bytes(2, "little") + text for text in texts)
     made = framer(telling=3, fits=lambda octets: octets[:1] == b"m")
     pieces = cut(b"rest" + stream, [1] * 400)
-    pieces[0] = pieces[0]._replace(gap_octets=1)
+    pieces[0].gap_octets = 1
     assert [octets for octets, _, _, _ in messages(made, pieces)] == texts
     assert made.skipped == 4

@@ -17,7 +17,7 @@ from netdissect.dissect.schema import Schema, parse_schema
 from netdissect.layers.expr import E
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 from netdissect.protocols import registry
 from netdissect.protocols.eoudp.rows import ROWS, Learnt
 from netdissect.protocols.knet.phases import Phase, Progress

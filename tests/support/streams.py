@@ -9,7 +9,8 @@ from functools import cache
 from agreement import captures
 from netdissect.capture import open_capture
 from netdissect.flow import packets
-from netdissect.model.packets import PacketKind, StreamPiece
+from netdissect.model.packets import PacketKind
+from netdissect.model.segments import StreamPiece
 
 __all__ = ["cut", "damaged", "streams"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from netdissect.model.annotations import code_rows
-from netdissect.model.packets import StreamPiece, TcpSegment
 from netdissect.model.reports import Anomaly, SpaceReport, UnitRecord
+from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track import stream, tcp
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder

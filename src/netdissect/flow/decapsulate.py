@@ -159,7 +159,7 @@ class Decapsulator(Frames):
                 self._into.tick(number, time_ns)
                 return
             segment = read_segment(data, start + 34, end)
-            if segment is not None:
+            if segment[5] >= 0:
                 into = self._into
                 for packet in self._streams.take(
                     key, segment, number, time_ns, first & 0xFFFF, faults=()
@@ -305,7 +305,7 @@ class Decapsulator(Frames):
 
     def _tcp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
         segment = read_segment(data, header.start, header.end)
-        if segment is None:
+        if segment[5] < 0:
             self.stats.malformed += 1
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import TCP_OUT_OF_WINDOW, TCP_OVERLAP
 from netdissect.flow.pieces import PieceBuffer
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 
 if TYPE_CHECKING:
     from netdissect.flow.stats import FlowStats

@@ -7,6 +7,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final, TypeAlias
 
+from netdissect.model.native import i64, read_i64_be
+
 __all__ = ["SegmentHeader", "read_segment"]
 
 _MIN_HEADER: Final = 20
@@ -17,10 +19,11 @@ _OPTION_TIMESTAMPS: Final = 8
 _TIMESTAMPS_LENGTH: Final = 10
 _USUAL_HEADER: Final = 32
 _OPTION_HEADER: Final = 2
-_USUAL_OPTIONS: Final = b"\x01\x01\x08\x0a"
+_USUAL_OPTIONS: Final = 0x0101_080A
 """How almost every segment's 12 bytes of options begin: two NOPs, then time stamps."""
 
-_header: Final = Struct(">IIBBH").unpack_from
+_U32: Final = 0xFFFF_FFFF
+
 _pair: Final = Struct(">II").unpack_from
 
 _Sack: TypeAlias = tuple[tuple[int, int], ...]
@@ -29,13 +32,14 @@ SegmentHeader: TypeAlias = tuple[int, int, int, int, bytes, int, tuple[int, int]
 """What one segment says. A plain tuple, which costs nothing where this is compiled:
 
 sequence number on the wire, acknowledgement number, flags (low 8 bits), window (unscaled), captured
-bytes of data, bytes of data on the wire, time stamp option (value, echo), SACK blocks.
+bytes of data, bytes of data on the wire (-1 where the header is broken or not captured), time stamp
+option (value, echo), SACK blocks.
 """
-_Fixed: TypeAlias = tuple[int, int, int, int, int]
+_BROKEN: Final[SegmentHeader] = (0, 0, 0, 0, b"", -1, None, ())
 
 
-def read_segment(data: bytes, start: int, end: int) -> SegmentHeader | None:
-    """Return the segment at `start`, or None where its header is broken or not captured.
+def read_segment(data: bytes, start: i64, end: i64) -> SegmentHeader:
+    """Return the segment at `start`.
 
     Args:
         data: a buffer that holds it.
@@ -43,22 +47,28 @@ def read_segment(data: bytes, start: int, end: int) -> SegmentHeader | None:
         end: offset behind the segment by its IP length; may lie behind the captured bytes.
 
     """
-    if len(data) < start + _MIN_HEADER:
-        return None
-    fixed: _Fixed = _header(data, start + 4)
-    seq, ack, size, flags, window = fixed
-    body = start + (size >> 4) * 4
-    if body < start + _MIN_HEADER or body > end:
-        return None
+    captured: i64 = len(data)
+    options = start + _MIN_HEADER
+    if captured < options:
+        return _BROKEN
+    # Both numbers; header length, flags, window, checksum.
+    first, second = read_i64_be(data, start + 4), read_i64_be(data, start + 12)
+    body = start + (second >> 60 & 0xF) * 4
+    if body < options or body > end:
+        return _BROKEN
     timestamps: tuple[int, int] | None = None
     sack: _Sack = ()
-    options = start + _MIN_HEADER
-    if body == start + _USUAL_HEADER and data[options : options + 4] == _USUAL_OPTIONS:
-        if len(data) >= body:
-            timestamps = _pair(data, options + 4)
+    if body == start + _USUAL_HEADER and captured >= body and (
+        read_i64_be(data, options - 4) & _U32 == _USUAL_OPTIONS
+    ):  # fmt: skip
+        stamps = read_i64_be(data, options + 4)
+        timestamps = int(stamps >> 32 & _U32), int(stamps & _U32)
     elif body > options:
         timestamps, sack = _options(data[options:body])
-    return (seq, ack, flags, window, data[body:end], end - body, timestamps, sack)
+    return (
+        int(first >> 32 & _U32), int(first & _U32), int(second >> 48 & 0xFF),
+        int(second >> 32 & 0xFFFF), data[body:end], int(end - body), timestamps, sack,
+    )  # fmt: skip
 
 
 def _options(data: bytes) -> tuple[tuple[int, int] | None, _Sack]:

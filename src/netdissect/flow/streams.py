@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from netdissect.flow.codes import SNAPPED, joined
 from netdissect.flow.ordering import MAX_AHEAD, Pool, Side
-from netdissect.model.packets import ACK, FIN, RST, SYN, PacketKind, TcpSegment, reverse_key
+from netdissect.model.packets import ACK, FIN, RST, SYN, PacketKind, reverse_key
+from netdissect.model.segments import TcpSegment
 
 if TYPE_CHECKING:
     from netdissect.flow.segments import SegmentHeader
     from netdissect.flow.stats import FlowStats
-    from netdissect.model.packets import FlowKey, Packet, StreamPiece
+    from netdissect.model.packets import FlowKey, Packet
+    from netdissect.model.segments import StreamPiece
 
 __all__ = ["MAX_TCP_CONNECTIONS", "TcpStreams"]
 
@@ -20,7 +22,8 @@ MAX_TCP_CONNECTIONS = 30_000
 """Connections kept; the longest idle is forgotten for one more."""
 
 _WRAP: Final = 1 << 32
-_new: Final = tuple.__new__
+_TCP: Final = PacketKind.TCP
+_TCP_STREAM: Final = PacketKind.TCP_STREAM
 
 
 class _Connection:
@@ -88,25 +91,11 @@ class TcpStreams:
         if side.buffer:
             pieces += side.release_acked(time_ns)
         self._stats.tcp += 1
-        # What the generated constructor does, without its call: it costs half as much.
-        segment = _new(
-            TcpSegment,
-            (
-                seq,
-                ack,
-                flags,
-                window,
-                length,
-                ip_id,
-                timestamps,
-                sack,
-                offset,
-                connection.ordinal,
-                tuple(pieces),
-                connection.mid_stream,
-            ),
-        )
-        out.append((PacketKind.TCP, frame, time_ns, key, payload, segment, faults))
+        segment = TcpSegment(
+            seq, ack, flags, window, length, ip_id, timestamps, sack, offset, connection.ordinal,
+            tuple(pieces), connection.mid_stream,
+        )  # fmt: skip
+        out.append((_TCP, frame, time_ns, key, payload, segment, faults))
         return out
 
     def finish(self) -> list[Packet]:
@@ -200,5 +189,4 @@ def _release(
         stream=tuple(pieces),
         mid_stream=connection.mid_stream,
     )
-    kind = PacketKind.TCP_STREAM
-    out.append((kind, connection.frame, connection.time_ns, side.key, b"", segment, ()))
+    out.append((_TCP_STREAM, connection.frame, connection.time_ns, side.key, b"", segment, ()))

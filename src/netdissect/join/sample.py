@@ -12,8 +12,9 @@ from netdissect.join.clock import Clock
 from netdissect.join.rows import Rows
 from netdissect.join.tokens import NO_LIMIT, Tokens, choice
 from netdissect.model.intake import Frames, Packets
-from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment
+from netdissect.model.packets import FlowKey, Packet, PacketKind
 from netdissect.model.reports import CaptureInfo
+from netdissect.model.segments import TcpSegment
 
 if TYPE_CHECKING:
     from mypy_extensions import i64

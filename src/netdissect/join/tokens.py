@@ -9,7 +9,8 @@ from typing import Final
 from zlib import crc32
 
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
-from netdissect.model.packets import Packet, PacketKind, TcpSegment
+from netdissect.model.packets import Packet, PacketKind
+from netdissect.model.segments import TcpSegment
 
 __all__ = ["NO_LIMIT", "Tokens"]
 

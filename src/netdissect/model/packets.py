@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from netdissect.model.keys import (
     FlowKey,
@@ -20,6 +20,9 @@ from netdissect.model.keys import (
     flow_texts,
     reverse_key,
 )
+
+if TYPE_CHECKING:
+    from netdissect.model.segments import TcpSegment
 
 __all__ = [
     "ACK",
@@ -36,8 +39,6 @@ __all__ = [
     "Frame",
     "Packet",
     "PacketKind",
-    "StreamPiece",
-    "TcpSegment",
     "endpoint_text",
     "flow_endpoints",
     "flow_ports",
@@ -111,56 +112,6 @@ class Direction(IntEnum):
 
 SIDES: Final = ("client", "server")
 """Names of the sides; each sends the direction of its index."""
-
-
-class StreamPiece(NamedTuple):
-    """Consecutive bytes of a TCP direction that have just become readable in order."""
-
-    offset: int
-    """Offset in the direction's stream, 0 = the byte after the SYN (or the first byte seen, mid-
-    stream).
-    """
-    data: bytes
-    """The bytes."""
-    frames: tuple[int, ...]
-    """Frame numbers that the bytes came from, ascending."""
-    gap_octets: int = 0
-    """Bytes missing right before this piece because the capture does not have them; 0 where the
-    stream is whole.
-    """
-
-
-class TcpSegment(NamedTuple):
-    """One TCP segment, and what it meant for the stream of its direction."""
-
-    seq: int
-    """Sequence number on the wire, 32 bits."""
-    ack: int
-    """Acknowledgement number on the wire, 32 bits; meaningless unless `flags` has ACK (0x10)."""
-    flags: int
-    """TCP flags, low 8 bits: FIN 1, SYN 2, RST 4, PSH 8, ACK 16."""
-    window: int
-    """Receive window as on the wire, unscaled."""
-    payload_length: int
-    """Bytes of data on the wire (may be more than captured)."""
-    ip_id: int | None
-    """IPv4 identification; None for IPv6."""
-    timestamps: tuple[int, int] | None
-    """TCP timestamp option (value, echo), or None."""
-    sack: tuple[tuple[int, int], ...]
-    """SACK blocks as (left edge, right edge), wire sequence numbers."""
-    stream_start: int
-    """Extended (unwrapped) offset of the first data byte in this direction's stream; may be
-    negative before the base.
-    """
-    connection: int
-    """Ordinal of the TCP connection on this 4-tuple, from 1: a new SYN with another ISN starts the
-    next.
-    """
-    stream: tuple[StreamPiece, ...]
-    """What became readable in order because of this segment."""
-    mid_stream: bool
-    """True where the connection's SYN is not in the capture."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -17,8 +17,9 @@ from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
 from netdissect.model.claims import Hints
 from netdissect.model.intake import Packets
-from netdissect.model.packets import FlowKey, Packet, PacketKind, TcpSegment, flow_texts
+from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_texts
 from netdissect.model.reports import CaptureInfo
+from netdissect.model.segments import TcpSegment
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.numbering import Begun, common_numbers
 from netdissect.pipeline.observer import Observer
@@ -118,10 +119,10 @@ class Pipeline(Packets):
         """Take a packet as `feed` does, the usual ones by the shortest way."""
         kind, frame, time_ns, key, payload, segment, faults = packet
         if not faults:
-            if kind is PacketKind.UDP:
+            if kind == _UDP:
                 self.datagram(frame, time_ns, key, payload)
                 return
-            if kind is PacketKind.TCP and segment is not None:
+            if kind == _TCP and segment is not None:
                 if time_ns > self._table.due_ns:
                     self._tidy(frame, time_ns)
                 self.now_ns = max(self.now_ns, time_ns)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from netdissect.model.packets import FIN, RST, SYN, Packet, PacketKind, StreamPiece, TcpSegment
+from netdissect.model.packets import FIN, RST, SYN, Packet, PacketKind
+from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.pipeline.ports import Port
 from netdissect.protocols.base import Framed, Framer, in_full
 
 __all__ = ["StreamPort"]
 
 _SPECIAL: Final = FIN | SYN | RST
+_TCP: Final = int(PacketKind.TCP)
 
 
 class StreamPort:
@@ -60,7 +62,7 @@ class StreamPort:
         connection, direction = self._connection, self._direction
         kind, frame, time_ns, _, _, _, faults = packet
         connection.mid_stream |= segment.mid_stream
-        if kind == PacketKind.TCP:
+        if kind == _TCP:
             if segment.payload_length:
                 # Segments count as sent, repeats included; bytes once, as the stream has them.
                 octets = sum(len(piece.data) for piece in segment.stream)

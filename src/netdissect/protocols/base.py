@@ -18,8 +18,8 @@ from netdissect.model.annotations import CodeRow
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.dissection import Dissection
 from netdissect.model.events import Event
-from netdissect.model.packets import StreamPiece
 from netdissect.model.policy import Policy
+from netdissect.model.segments import StreamPiece
 from netdissect.wire.inflate import Bounds
 
 __all__ = [

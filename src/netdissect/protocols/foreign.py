@@ -18,8 +18,8 @@ from netdissect.dissect.foreign import (
 )
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Event
-from netdissect.model.packets import StreamPiece
 from netdissect.model.policy import Policy
+from netdissect.model.segments import StreamPiece
 from netdissect.model.text import quoted
 from netdissect.protocols.base import (
     Assembler,

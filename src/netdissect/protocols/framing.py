@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from re import Pattern
 from typing import Final
 
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Framed
 
 __all__ = ["LengthPrefixed", "Prefix", "chain_start"]

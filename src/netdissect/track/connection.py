@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
-from netdissect.model.packets import TcpSegment
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import Parting, TimeoutVerdict
+from netdissect.model.segments import TcpSegment
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.declared import Declared

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from netdissect.model.packets import SIDES, StreamPiece, TcpSegment
+from netdissect.model.packets import SIDES
 from netdissect.model.reports import Copy, SpaceReport
+from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track.findings import Findings
 from netdissect.track.ledger import SETTLED_NS
 from netdissect.track.recorder import Scribe, note_acked, note_dropped

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from netdissect.model.packets import TcpSegment
 from netdissect.model.reports import Copy, SpaceReport
+from netdissect.model.segments import TcpSegment
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
 from netdissect.track.ledger import PAUSE_NS

@@ -10,7 +10,7 @@ import pytest
 from agreement import assert_sound
 from netdissect.dissect.engine import Request, dissect
 from netdissect.model.claims import Hints
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 from netdissect.protocols.netplay import PROTOCOL
 from netdissect.protocols.netplay.framers import MAX_TEXT_OCTETS
 from netdissect.wire.netplay import split_frame

@@ -6,7 +6,7 @@ from re import DOTALL
 from re import compile as compile_
 from typing import Final
 
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Framed
 from netdissect.wire.knet import TCP_LIMIT
 from netdissect.wire.varint import KNET_7_7_16, VarintError

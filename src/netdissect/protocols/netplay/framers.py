@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from netdissect.model.packets import StreamPiece
+from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Fault, Framed
 from netdissect.protocols.netplay.shape import Shape, find_pair
 from netdissect.wire.netplay import (
@@ -209,7 +209,7 @@ class BinaryFramer(_Framer):
 
     def _whole(self, piece: StreamPiece) -> list[Framed] | None:
         """Return the messages of a piece of whole ones with nothing odd: the usual case."""
-        offset, data, frames, _ = piece
+        offset, data, frames = piece.offset, piece.data, piece.frames
         size = len(data)
         if self._skipped or self._missing or size < self._head + 3:
             return None
