@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 from netdissect.model.claims import Hints
 from netdissect.protocols.knet.phases import Phase, Progress
-from netdissect.wire.varint import KNET_7_7_16
 
-__all__ = ["DATAGRAMS_LOOKED_AT", "STRANGERS", "learn"]
+__all__ = ["DATAGRAMS_LOOKED_AT", "STRANGERS", "Heard", "learn"]
 
 DATAGRAMS_LOOKED_AT: Final = 24
 """Datagrams with application messages after which nothing more is looked for."""
@@ -31,23 +30,23 @@ _TUNDRA_LAST: Final = 124
 """Urho3D uses IDs below the first, Tundra those from the second to the third. Section 10."""
 
 
-def learn(values: tuple[Any, ...], direction: int, hints: Hints) -> Hints:
+Heard: TypeAlias = tuple[int, bool, bytes]
+"""A message that is no later fragment: its ID, whether it is reliable, what follows the ID."""
+
+
+def learn(messages: list[Heard], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object where nothing was learnt."""
     progress: Progress = hints.extra
     if hints.dialects[0] not in _UNDECIDED or hints.dialects[1] not in _UNDECIDED:
         return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
     evidence, others, strangers = progress.evidence, 0, progress.strangers
-    for message in values[5]:
-        start, fragment, _, is_reliable, *_, content, _ = message
-        if fragment and not start:
-            continue
-        number, after = KNET_7_7_16.read(content, 0, len(content))
+    for number, is_reliable, content in messages:
         if number > 4 and number < 0x3FFFFFFB:  # noqa: PLR2004 - an application's own
             others += 1
             if _foreign(number, direction):
                 return Hints(hints.dialects, progress._replace(phase=Phase.OPEN))
             strangers += not (number < _ENGINES_END or _TUNDRA_FIRST <= number <= _TUNDRA_LAST)
-            evidence |= _hint(number, content[after:], direction, is_reliable=bool(is_reliable))
+            evidence |= _hint(number, content, direction, is_reliable=is_reliable)
     if not others:
         return hints
     if any(evidence & wanted == wanted for wanted in _URHO3D):

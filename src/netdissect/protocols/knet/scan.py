@@ -137,10 +137,21 @@ def _learning(values: Values | None, payload: bytes, direction: int, hints: Hint
     if not direction and hints.extra.opener is None and _is_first(values, hints):
         hints = learnt = Hints(hints.dialects, hints.extra._replace(opener=crc32(payload)))
         events.append((Ev.HINTS, hints))
-    learnt = learning.learn(values, direction, hints)
+    learnt = learning.learn(_heard(values), direction, hints)
     if learnt is hints:
         return events
     return parts_last([*events, (Ev.HINTS, learnt)])
+
+
+def _heard(values: Values) -> list[learning.Heard]:
+    """Return the messages of a datagram that are no later fragments."""
+    found: list[learning.Heard] = []
+    for message in values[5]:
+        start, fragment, _, is_reliable, *_, content, _ = message
+        if start or not fragment:
+            number, after = KNET_7_7_16.read(content, 0, len(content))
+            found.append((number, bool(is_reliable), content[after:]))
+    return found
 
 
 def _knocking(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
