@@ -45,7 +45,7 @@ class TcpSegment:
         self.seq = seq
         """Sequence number on the wire, 32 bits."""
         self.ack = ack
-        """Acknowledgement number on the wire, 32 bits; means nothing unless `flags` has ACK (0x10)."""
+        """Acknowledgement number on the wire, 32 bits; only with ACK (0x10) in `flags`."""
         self.flags = flags
         """TCP flags, low 8 bits: FIN 1, SYN 2, RST 4, PSH 8, ACK 16."""
         self.window = window
