@@ -107,7 +107,10 @@ class Port(Taker):
     tracked, assembled and shown here, whether somebody watches or not.
     """
 
-    __slots__ = ("_intake", "connection", "direction", "flow", "observer", "protocol", "scan")
+    __slots__ = (
+        "_intake", "_lane", "_other", "connection", "direction", "flow", "observer", "protocol",
+        "scan", "scanner",
+    )  # fmt: skip
 
     def __init__(
         self, intake: Intake, flow: Flow, protocol: Protocol, connection: Connection,
@@ -118,23 +121,37 @@ class Port(Taker):
         self.flow = flow
         self.connection = connection
         self.direction = direction
+        self._lane, self._other = connection.lanes[direction], connection.lanes[1 - direction]
         self.protocol = protocol
         recorder = connection.recorder
         # Who has units counted looks at no events either.
         watched = observer is not None if recorder is None else not recorder.counted
         plain = flow.transport == "udp" and not watched
         self.scan = (protocol.brief if plain else None) or protocol.scan
+        unseen = plain and observer is None and recorder is None
+        self.scanner = protocol.scanner(direction) if unseen else None
+        """What tells the connection of each datagram by calls; None: its events are looked at."""
+        if self.scanner is not None:
+            connection.speak(self.scanner.types, self.scanner.spaces)
 
     def take(self, frame: int, time_ns: int, payload: bytes) -> None:
         """Take one datagram."""
+        connection, scanner = self.connection, self.scanner
         try:
-            events = self.scan(payload, self.direction, self.connection.hints)
+            if scanner is None or self.flow.held:
+                events = self.scan(payload, self.direction, connection.hints)
+            else:
+                connection.at(self._lane, self._other, frame, time_ns, len(payload))
+                told = scanner.scan(connection, payload, connection.hints)
+                if told is None:
+                    return
+                events = told
             if events and events[0][0] == _RESTART:
                 self._intake.restart(self, frame, time_ns, payload, events)
                 return
             if self.flow.held:
                 self._intake.release(self.flow, self.direction)
-            self.track(self.connection, frame, time_ns, payload, events)
+            self.track(connection, frame, time_ns, payload, events)
         except Exception as bug:  # noqa: BLE001 - the one place that catches a fault of a protocol
             self.bug(frame, time_ns, bug)
 

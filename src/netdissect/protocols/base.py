@@ -20,6 +20,7 @@ from netdissect.model.dissection import Dissection
 from netdissect.model.events import Event
 from netdissect.model.policy import Policy
 from netdissect.model.segments import StreamPiece
+from netdissect.protocols.scanner import Scanner
 from netdissect.wire.inflate import Bounds
 
 __all__ = [
@@ -192,6 +193,13 @@ class Protocol(ABC):
 
     brief: Callable[[bytes, int, Hints], list[Event]] | None = None
     """`scan` in fewer events, for flows that nobody watches: the same conclusions follow."""
+
+    def scanner(self, direction: int) -> Scanner | None:
+        """Return a new one for what one side of a connection sends; it tells what `scan` returns.
+        None where there is none.
+        """
+        del direction
+        return None
 
     @abstractmethod
     def scan(self, payload: bytes, direction: int, hints: Hints) -> list[Event]:

@@ -10,6 +10,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import Parting, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
+from netdissect.track.called import Called
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.declared import Declared
@@ -40,8 +41,10 @@ _COUNTER: Final = Ev.COUNTER
 _TIMING: Final = Ev.TIMING
 
 
-class Connection:
-    """State of one connection; `datagram` takes what was captured, `conclude` reports."""
+class Connection(Called):
+    """State of one connection. It takes what was captured by `datagram`, or by `at` and the calls
+    of a scanner; `conclude` reports.
+    """
 
     def __init__(
         self,
@@ -69,7 +72,6 @@ class Connection:
         """(client, server) as "address:port"."""
         self.roles_from = roles_from
         self.findings = findings
-        self.recorder = recorder
         self.explain = explain
         self.evicted = False
         self.released = False
@@ -79,7 +81,7 @@ class Connection:
         """Set by the pipeline where the transport shows that the start is missing."""
         self._policy_of = policy_of
         policies = [policy_of(dialect) for dialect in hints.dialects]
-        self.lanes = [Lane(policies[d], d, findings, recorder) for d in (0, 1)]
+        super().__init__([Lane(policies[d], d, findings, recorder) for d in (0, 1)], recorder)
         self.lanes[0].pair(self.lanes[1])
         self.machine = StateRunner(policies[0].machine or policies[1].machine)
         self.vantage = Vantage(policies[0].answer_ms)
@@ -124,59 +126,73 @@ class Connection:
 
     # -- input -------------------------------------------------------------------------------------
 
-    def datagram(  # noqa: C901, PLR0912 - hot path: calls by name are compiled to plain calls
+    def datagram(
         self, direction: int, frame: int, time_ns: int, payload: bytes, events: list[Event]
     ) -> None:
         """Take one datagram, or one framed message of a stream, with its events."""
-        lane = self.lanes[direction]
+        lane, other = self.lanes[direction], self.lanes[1 - direction]
+        self.at(lane, other, frame, time_ns, len(payload))
+        if lane.silent and other.silent and self.stream is None:
+            machine = self.machine.machine
+            begins = machine.begins if machine else frozenset()
+            self.started = any(event[0] == Ev.STATE and event[1] in begins for event in events)
+        self.begin()
+        for event in events:
+            self.event(event)
+
+    def begin(self) -> None:
+        """Count the datagram at hand."""
+        lane, frame, time_ns = self._lane, self._frame, self._time_ns
         if lane.silent:
             lane.silent = False
-            self._first(direction, frame, time_ns, events)
+            self._first(lane.direction, frame, time_ns)
         elif time_ns - lane.last_ns > PAUSE_NS and self.stream is None:
-            self.quiet.resumed(direction, frame, time_ns, (lane.last_ns, lane.last_frame))
+            self.quiet.resumed(lane.direction, frame, time_ns, (lane.last_ns, lane.last_frame))
         if time_ns >= lane.due_ns:
             self._second(lane, frame, time_ns)
         lane.datagrams += 1
-        lane.octets += len(payload)
+        lane.octets += self._octets
         lane.last_ns = time_ns
         lane.last_frame = frame
-        messages = lane.messages
-        for event in events:
-            kind: int = event[0]
-            if kind <= _UNIT:
-                type_ = event[1]
-                cell = messages.get(type_)
-                if cell is not None:
-                    cell.add(1, time_ns, frame)
-                elif type_ is not None:
-                    lane.count(type_, time_ns, frame)
-                if kind:
-                    _, _, space, wire_seq, labelled, content = event
-                    target = lane.spaces.get(space)
-                    if target is None:
-                        target = lane.open(space)
-                    if target is not None:
-                        target.unit(wire_seq, labelled, content, type_, frame, time_ns)
-            elif kind == _ACK:
-                acked = self.lanes[1 - direction].spaces.get(event[1])
-                if acked is not None:
-                    acked.ack(event[2], event[3], frame, time_ns)
-                else:
-                    lane.template(event[1])
-            elif kind == _NACK:
-                self.lanes[1 - direction].spaces[event[1]].nack(event[2], event[3], frame, time_ns)
-            elif kind == _PLAIN_UNIT:
-                self._plain_unit(event, lane, frame, time_ns)
-            elif kind == _RUN:
-                self._run(event, lane, frame, time_ns)
-            elif kind == _NUMBERED:
-                self._numbered(event, lane, frame, time_ns)
-            elif kind == _COUNTER:
-                lane.add(event[1], event[2])
-            elif kind == _TIMING:
-                lane.timing(event[1], event[2])
+
+    def event(self, event: Event) -> None:  # noqa: C901, PLR0912 - hot path: compiled to jumps
+        """Take any event of the datagram at hand."""
+        lane, frame, time_ns = self._lane, self._frame, self._time_ns
+        kind: int = event[0]
+        if kind <= _UNIT:
+            type_ = event[1]
+            cell = lane.messages.get(type_)
+            if cell is not None:
+                cell.add(1, time_ns, frame)
+            elif type_ is not None:
+                lane.count(type_, time_ns, frame)
+            if kind:
+                _, _, space, wire_seq, labelled, content = event
+                target = lane.spaces.get(space)
+                if target is None:
+                    target = lane.open(space)
+                if target is not None:
+                    target.unit(wire_seq, labelled, content, type_, frame, time_ns)
+        elif kind == _ACK:
+            acked = self._other.spaces.get(event[1])
+            if acked is not None:
+                acked.ack(event[2], event[3], frame, time_ns)
             else:
-                _HANDLERS[kind](self, event, lane, frame, time_ns)
+                lane.template(event[1])
+        elif kind == _NACK:
+            self._other.spaces[event[1]].nack(event[2], event[3], frame, time_ns)
+        elif kind == _PLAIN_UNIT:
+            self._plain_unit(event, lane, frame, time_ns)
+        elif kind == _RUN:
+            self._run(event, lane, frame, time_ns)
+        elif kind == _NUMBERED:
+            self._numbered(event, lane, frame, time_ns)
+        elif kind == _COUNTER:
+            lane.add(event[1], event[2])
+        elif kind == _TIMING:
+            lane.timing(event[1], event[2])
+        else:
+            _HANDLERS[kind](self, event, lane, frame, time_ns)
 
     def _second(self, lane: Lane, frame: int, time_ns: int) -> None:
         """Begin another second of a direction's load; TCP chooses its rate itself."""
@@ -232,9 +248,9 @@ class Connection:
             f"nobody listens at {self.endpoints[1 - direction]}",
         )  # fmt: skip
 
-    def _first(self, direction: int, frame: int, time_ns: int, events: list[Event]) -> None:
+    def _first(self, direction: int, frame: int, time_ns: int) -> None:
         """Take the first datagram of a direction."""
-        other = self.lanes[1 - direction]
+        other = self._other
         for space in other.spaces.values():
             space.peer_seen = True
         if not other.silent:
@@ -242,10 +258,6 @@ class Connection:
             self.quiet.resumed(direction, frame, time_ns, begun)
             return
         self.life.begin(frame, time_ns)
-        machine = self.machine.machine
-        begins = machine.begins if machine else frozenset()
-        if self.stream is None:
-            self.started = any(event[0] == Ev.STATE and event[1] in begins for event in events)
         for lane in self.lanes:
             for space in lane.spaces.values():
                 space.started = self.started

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from netdissect.model.native import i64
 from netdissect.model.policy import AckRule, Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -72,9 +73,10 @@ class Seen:
 class Lane:
     """Counts, spaces and probes of one direction, and the round trip its sender works with."""
 
-    __slots__ = ("_findings", "_here", "_numbered", "_recorder", "_stated", "carrier", "counters",
-                 "datagrams", "direction", "due_ns", "last_frame", "last_ns", "load", "messages",
-                 "octets", "policy", "probes", "silent", "spaces", "timings", "trip")  # fmt: skip
+    __slots__ = ("_findings", "_here", "_numbered", "_recorder", "_stated", "carrier", "cells",
+                 "counters", "datagrams", "direction", "due_ns", "last_frame", "last_ns", "load",
+                 "messages", "octets", "placed", "policy", "probes", "silent", "spaces", "timings",
+                 "trip")  # fmt: skip
 
     def __init__(
         self, policy: Policy, direction: int, findings: Findings, recorder: Scribe | None
@@ -90,6 +92,11 @@ class Lane:
         self.last_frame = 0
         self.messages: dict[str, Seen] = {}
         """By type."""
+        self.cells: list[Seen | None] = []
+        """The same by the place of a type in the list of a scanner (`speak`); None = none came yet.
+        """
+        self.placed: list[Space] = []
+        """Spaces by their place in such a list."""
         self.counters: dict[str, int] = {}
         self.timings: dict[str, RttReservoir] = {}
         """Times that its sender states, by name."""
@@ -114,6 +121,11 @@ class Lane:
         self.load = Load()
         self.due_ns = 0 if self._numbered is not None else NEVER
         """When its next second begins."""
+
+    def speak(self, types: int, spaces: tuple[str, ...]) -> None:
+        """Take how many types scanners know by their place, and the spaces that they do."""
+        self.cells = [None] * types
+        self.placed = [self.spaces[name] for name in spaces if name in self.spaces]
 
     def _once(self) -> Space | None:
         """Return the space that shows what was lost: of datagrams, else of units never resent."""
@@ -228,6 +240,10 @@ class Lane:
                 type_ = "other"
             cell = self.messages.setdefault(type_, Seen())
         cell.add(1, time_ns, frame)
+
+    def begin_cell(self, place: i64, type_: str) -> None:
+        """Make the cell of a type known by its place too, once it has one of its own."""
+        self.cells[place] = self.messages.get(type_)
 
     def add(self, name: str, amount: int) -> None:
         """Add to one of the protocol's own counters."""

@@ -149,10 +149,21 @@ class _Tables:
         self.longer: vec[i64] = vec[i64](longer)
 
 
-@cache
+class _Made:
+    """The tables, made when they are first asked for."""
+
+    def __init__(self) -> None:
+        self.tables: _Tables | None = None
+
+
+_MADE: Final = _Made()
+
+
 def _tables() -> _Tables:
-    """Return the tables, made when they are first asked for."""
-    return _Tables()
+    tables = _MADE.tables
+    if tables is None:
+        tables = _MADE.tables = _Tables()
+    return tables
 
 
 @cache
@@ -161,8 +172,8 @@ def bit_lengths() -> tuple[int, ...]:
     return tuple(count for _, count in _codes()[:_EOF])
 
 
-def decompress(data: bytes, limit: int) -> bytes:
-    """Return the bytes that `data` stands for.
+def decompress(data: bytes, limit: i64, start: i64 = 0) -> bytes:
+    """Return the bytes that `data`, from `start` on, stands for.
 
     Decoding stops as soon as the limit is passed, whatever `data` holds.
 
@@ -173,14 +184,14 @@ def decompress(data: bytes, limit: int) -> bytes:
     tables = _tables()
     windows, longer = tables.windows, tables.longer
     # No code is longer than two bytes: what is behind stands for bytes beyond the limit.
-    padded = data[: 2 * (limit + _BEHIND)] + _PADDING
+    padded = data[: start + 2 * (limit + _BEHIND)] + _PADDING
     out = BytesWriter()
-    most: i64 = limit
     bits: i64 = 8 * len(data)
-    at: i64 = 0
+    at: i64 = 8 * start
+    at = min(at, bits)
     size: i64 = 0
     entry: i64 = 0
-    while size <= most:
+    while size <= limit:
         word: i64 = read_i64_le(padded, at >> 3) >> (at & 7)
         entry = windows[word & _WINDOWS - 1]
         if not entry & _USED:

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _U32: Final = 0xFFFFFFFF
+_MODULUS: Final = 0x100000000
 _IN_A_WORD: Final = 7
 """Bytes that a machine integer holds without its sign."""
 VARULONG_GROUPS_MAX: Final = 10
@@ -63,7 +64,7 @@ class VarintCodec:
 # --- Teeworlds: sign in the first byte, 6 + 7 + 7 + 7 + 4 bits ----------------------------------
 
 
-def read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
+def read_teeworlds(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
     """Return (value, next position) of what `TEEWORLDS` reads.
 
     Raises:
@@ -72,17 +73,17 @@ def read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
     """
     if position >= end:
         raise VarintError("no byte for a variable-length integer")
-    first = data[position]
+    first: i64 = data[position]
     position += 1
     if first < 0x80:  # noqa: PLR2004 - no byte follows
         return (first if first < 0x40 else ~(first & 0x3F)), position  # noqa: PLR2004 - sign
     value = first & 0x3F
     # After five bytes the reference stops, whatever bit 7 says.
-    shift = 6
+    shift: i64 = 6
     while shift < 28:  # noqa: PLR2004 - four bytes of seven bits
         if position >= end:
             raise VarintError("variable-length integer runs past the end")
-        octet = data[position]
+        octet: i64 = data[position]
         position += 1
         value |= (octet & 0x7F) << shift
         if octet < 0x80:  # noqa: PLR2004 - no byte follows
@@ -91,7 +92,7 @@ def read_teeworlds(data: bytes, position: int, end: int) -> tuple[int, int]:
     value &= _U32  # surplus bits of the fifth byte fall out of 32-bit arithmetic
     if first & 0x40:
         value ^= _U32
-    return (value - (1 << 32) if value & 0x80000000 else value), position
+    return (value - _MODULUS if value & 0x80000000 else value), position
 
 
 def _write_teeworlds(value: int) -> bytes:

@@ -11,7 +11,7 @@ from netdissect.protocols.base import DialectRow, Framer, Protocol
 from netdissect.protocols.framing import LengthPrefixed
 from netdissect.protocols.riptide.recognition import PREFIXES, recognise
 from netdissect.protocols.riptide.rules import POLICIES
-from netdissect.protocols.riptide.scan import scan
+from netdissect.protocols.riptide.scan import RiptideScanner, scan
 from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
@@ -57,6 +57,7 @@ class Riptide(Protocol):
         }
     )
     scan = staticmethod(scan)
+    scanner = staticmethod(RiptideScanner)
 
     def may_stand_alone(self, payload: bytes) -> bool:
         """Return False: every rule of `recognition` wants an answer or a repetition."""

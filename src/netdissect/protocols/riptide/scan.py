@@ -1,4 +1,8 @@
-"""`scan` of Riptide: one message to its events. Layout comes from the derived readers alone."""
+"""`scan` of Riptide: one message to its events. Layout comes from the derived readers alone.
+
+Messages that come all the time are told by calls; the others, of handshakes and ends, and what is
+of no release, come as lists.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from netdissect.dissect.readers import riptide as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
+from netdissect.model.sink import Sink
+from netdissect.protocols.scanner import Scanner
 from netdissect.wire.riptide import (
     BITS,
     BYTES_20,
@@ -25,17 +32,14 @@ from netdissect.wire.riptide import (
     misfit,
 )
 
-__all__ = ["CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "scan"]
+__all__ = [
+    "CLOSED", "CONNECTED", "CONNECTING", "KNOCKING", "UNKNOWN", "Progress", "RiptideScanner",
+    "scan",
+]  # fmt: skip
 
 
 _Reader: TypeAlias = Callable[[bytes, int, int], Any]
 _Odd: TypeAlias = Callable[[Any, int, list[Event]], None]
-_READ_RELIABLE: _Reader = read.read_RiptideReliable
-_READ_ACK: _Reader = read.read_RiptideAck
-_READ_NOTIFY: _Reader = read.read_RiptideNotify
-_READ_UNRELIABLE: _Reader = read.read_RiptideUnreliable
-_READ_NUMBER: _Reader = read.read_RiptideInvalid
-"""Reads type and number of any reliable-class message: an invalid type has them there as well."""
 
 UNKNOWN, CONNECTING, CONNECTED, CLOSED, KNOCKING = range(5)
 """Phases: nothing known (mid-stream), Connect seen, Welcome seen, ended, Connect seen while
@@ -52,10 +56,23 @@ _TELLING: Final = {
     (5, 0, 4): BYTES_20, (5, 0, 1): BYTES_21DEV, (6, 0, 1): BYTES_20,
 }  # fmt: skip
 """(Type, direction, bytes) of messages that only one of the byte packings has. Section 1.2."""
+_LONG_ACK: Final = 7
+"""Bytes of an Ack of 2.1; one of 2.2 has them only where it names a message."""
 _NOTIFY_21DEV: Final = 6
 _MIN_NOTIFY: Final = 6
 
-Scanner: TypeAlias = Callable[[bytes, int, Hints], list[Event]]
+_TYPES: Final = ("Unreliable", "Ack", "AckExtra", "Notify", "Reliable")
+_UNRELIABLE: Final = 0
+_ACK: Final = 1
+_ACK_EXTRA: Final = 2
+_NOTIFY: Final = 3
+_RELIABLE: Final = 4
+_SPACES: Final = ("reliable", "notify")
+_IN_RELIABLE: Final = 0
+_IN_NOTIFY: Final = 1
+"""Types and spaces by which sinks are called, and their places."""
+
+_Listed: TypeAlias = Callable[[bytes, int, Hints], list[Event]]
 
 
 class Progress(NamedTuple):
@@ -66,25 +83,168 @@ class Progress(NamedTuple):
     """Client id of the last Welcome from the server."""
 
 
-def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Return the events of one message."""
-    if not payload:
-        return [(Ev.MESSAGE, "Empty"), *_misfit(0, SIZE_LIMIT_21)]
-    return _TABLES[hints.dialects[direction]][payload[0]](payload, direction, hints)
+class RiptideScanner(Scanner):
+    """Reads what one side sends."""
+
+    __slots__ = ("_bits", "_dialect", "_direction", "_hints", "_limit", "_listed", "_places")
+
+    def __init__(self, direction: int) -> None:
+        super().__init__(_TYPES, _SPACES)
+        self._direction = direction
+        self._hints: Hints | None = None
+        self._dialect = ""
+        self._bits = True
+        self._limit: i64 = 0
+        self._places: list[int] = []
+        """By the first byte: place of the type in `_TYPES`, -1 for others."""
+        self._listed: tuple[_Listed, ...] = ()
+        """By the first byte: what lists the events of those others."""
+
+    def _learn(self, hints: Hints) -> None:
+        """Take what is known of the connection now."""
+        self._hints = hints
+        dialect = hints.dialects[1] if self._direction else hints.dialects[0]
+        if dialect != self._dialect:
+            self._places, self._listed = _TABLES[dialect]
+            self._dialect = dialect
+            self._bits = dialect not in _BYTE_DIALECTS
+            self._limit = SIZE_LIMIT_21 if self._bits else SIZE_LIMIT_20
+
+    def scan(  # noqa: C901 - hot path
+        self, sink: Sink, payload: bytes, hints: Hints
+    ) -> list[Event] | None:
+        """Tell the events of a usual message, return those of others."""
+        size: i64 = len(payload)
+        if not size:
+            return [(Ev.MESSAGE, "Empty"), *_misfit(0, SIZE_LIMIT_21)]
+        if hints is not self._hints:
+            self._learn(hints)
+        first = payload[0]
+        if self._dialect == UNDECIDED_BYTES:
+            # Its type may show of which of the two releases it is.
+            dialect = _TELLING.get((first, self._direction, len(payload)))
+            if dialect is None and first == _NOTIFY_21DEV and size >= _MIN_NOTIFY:
+                dialect = BYTES_21DEV
+            if dialect is not None:
+                learnt = Hints((dialect, dialect), hints.extra)
+                # The rules of the dialect must be in force before its units are counted.
+                return [(Ev.HINTS, learnt), *self.events(payload, learnt)]
+        place = self._places[first]
+        if place < 0:
+            return self._listed[first](payload, self._direction, hints)
+        if place == _RELIABLE:
+            return self._reliable(sink, payload, size, hints)
+        if place == _NOTIFY:
+            return self._notify(sink, payload, size)
+        sink.begin()
+        if place == _UNRELIABLE:
+            self._unreliable(sink, payload, size)
+        elif self._bits:
+            self._ack(sink, payload, size, hints)
+        else:
+            self._byte_ack(sink, payload, size, place)
+        return None
+
+    def _reliable(
+        self, sink: Sink, payload: bytes, size: i64, hints: Hints
+    ) -> list[Event] | None:
+        if size > self._limit:
+            return _odd_reliable(payload, "Reliable", self._direction, hints)
+        if not self._bits:
+            values = read.read_Riptide20Reliable(payload, 0, size)
+        elif size >= _WHOLE_ID:
+            # The longest message id fits: only the number matters here. It stands where one of an
+            # invalid type does.
+            values = read.read_RiptideInvalid(payload, 0, size)
+        else:
+            values = read.read_RiptideReliable(payload, 0, size)
+        if values is None or values[2] is None:
+            return _odd_reliable(payload, "Reliable", self._direction, hints)
+        sink.begin()
+        sink.unit(_RELIABLE, _IN_RELIABLE, values[1], None, payload)
+        return None
+
+    def _notify(self, sink: Sink, payload: bytes, size: i64) -> list[Event] | None:
+        if self._bits:
+            values = read.read_RiptideNotify(payload, 0, size)
+        else:
+            values = read.read_Riptide21devNotify(payload, 0, size)
+        if values is None:
+            return [(Ev.MESSAGE, "Notify"), _truncated("Notify")]
+        sink.begin()
+        sink.unit(_NOTIFY, _IN_NOTIFY, values[3], None, payload)
+        sink.nack(_IN_NOTIFY, values[1], values[2])
+        if self._bits and size > SIZE_LIMIT_21:
+            _tell(sink, _misfit(int(size), SIZE_LIMIT_21))
+        return None
+
+    def _unreliable(self, sink: Sink, payload: bytes, size: i64) -> None:
+        sink.message(_UNRELIABLE)
+        if _WHOLE_ID <= size <= self._limit:
+            return
+        odd: list[Event] = []
+        if self._bits:
+            values = read.read_RiptideUnreliable(payload, 0, size)
+            odd += _misfit(int(size), SIZE_LIMIT_21)
+            if values is None:
+                odd.append(_truncated("message id"))
+        else:
+            values = read.read_Riptide20Unreliable(payload, 0, size)
+        if values is not None:
+            read.odd_RiptideUnreliable(values, self._direction, odd)
+        if not self._bits and size > SIZE_LIMIT_20:
+            odd += _misfit(int(size), SIZE_LIMIT_20)
+        _tell(sink, odd)
+
+    def _ack(self, sink: Sink, payload: bytes, size: i64, hints: Hints) -> None:
+        sink.message(_ACK)
+        values = read.read_RiptideAck(payload, 0, size)
+        if values is None:
+            sink.event(_truncated("Ack"))
+            return
+        _, newest, bits, extra, named, end = values
+        if extra and named is not None:
+            sink.ack(_IN_RELIABLE, named, 0)
+        sink.ack(_IN_RELIABLE, newest, bits)
+        if extra and named is None:
+            odd: list[Event] = []
+            read.odd_RiptideAck(values, self._direction, odd)
+            _tell(sink, odd)
+        if end < size:
+            sink.event(_trailing("Ack"))
+        if self._dialect == UNDECIDED and not (extra and size == _LONG_ACK):  # both write it so
+            # Its length tells which release sent it. Source: section 1.2.
+            dialect = BITS[0] if size == _LONG_ACK else BITS[1]
+            first, second = hints.dialects
+            told = (first, dialect) if self._direction else (dialect, second)
+            sink.event((Ev.HINTS, Hints(told, hints.extra)))
+
+    def _byte_ack(self, sink: Sink, payload: bytes, size: i64, place: i64) -> None:
+        """Read an Ack of 2.0 (5 bytes) or 2.1dev (5 or 7), or an AckExtra."""
+        sink.message(place)
+        if place == _ACK_EXTRA:
+            values = read.read_Riptide20AckExtra(payload, 0, size)
+        elif self._dialect == BYTES_20:
+            values = read.read_Riptide20Ack(payload, 0, size)
+        else:
+            values = read.read_Riptide21devAck(payload, 0, size)
+        if values is None:
+            sink.event(_truncated(_TYPES[place]))
+            return
+        named = values[3] if len(values) > 4 else None  # noqa: PLR2004 - type, ack, bits, id, end
+        if named is not None:
+            sink.ack(_IN_RELIABLE, named, 0)
+        sink.ack(_IN_RELIABLE, values[1], values[2])
+        if values[-1] < size:
+            sink.event(_trailing(_TYPES[place]))
+
+
+def _tell(sink: Sink, odd: list[Event]) -> None:
+    for event in odd:
+        sink.event(event)
 
 
 # -- bit packing -----------------------------------------------------------------------------------
-
-
-def _reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    size = len(payload)
-    if _WHOLE_ID <= size <= SIZE_LIMIT_21:
-        # The longest message id fits: only the number matters here.
-        return [(Ev.UNIT, "Reliable", "reliable", _READ_NUMBER(payload, 0, size)[1], None, payload)]
-    values = _READ_RELIABLE(payload, 0, size)
-    if values is not None and values[2] is not None and size <= SIZE_LIMIT_21:
-        return [(Ev.UNIT, "Reliable", "reliable", values[1], None, payload)]
-    return _odd_reliable(payload, "Reliable", direction, hints)
 
 
 def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> list[Event]:
@@ -104,68 +264,6 @@ def _odd_reliable(payload: bytes, type_: str, direction: int, hints: Hints) -> l
         else:
             read.odd_RiptideReliable(full, direction, events)
     return events + _misfit(size, SIZE_LIMIT_21 if bits else SIZE_LIMIT_20)
-
-
-def _ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del hints
-    values = _READ_ACK(payload, 0, len(payload))
-    if values is None:
-        return [(Ev.MESSAGE, "Ack"), _truncated("Ack")]
-    _, newest, bits, extra, named, end = values
-    if not extra:
-        events: list[Event] = [(Ev.MESSAGE, "Ack"), (Ev.ACK, "reliable", newest, bits)]
-    elif named is None:
-        events = [(Ev.MESSAGE, "Ack"), (Ev.ACK, "reliable", newest, bits)]
-        read.odd_RiptideAck(values, direction, events)
-    else:
-        events = [
-            (Ev.MESSAGE, "Ack"), (Ev.ACK, "reliable", named, 0), (Ev.ACK, "reliable", newest, bits),
-        ]  # fmt: skip
-    if end < len(payload):
-        events.append(_trailing("Ack"))
-    return events
-
-
-def _undecided_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Read an Ack and learn from its length which release sent it. Source: section 1.2."""
-    events = _ack(payload, direction, hints)
-    size = len(payload)
-    values = _READ_ACK(payload, 0, size)
-    if values is None or (values[3] and size == 7):  # noqa: PLR2004 - both write it so
-        return events
-    dialects = list(hints.dialects)
-    dialects[direction] = BITS[0] if size == 7 else BITS[1]  # noqa: PLR2004
-    events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), hints.extra)))
-    return events
-
-
-def _notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del direction, hints
-    size = len(payload)
-    values = _READ_NOTIFY(payload, 0, size)
-    if values is None:
-        return [(Ev.MESSAGE, "Notify"), _truncated("Notify")]
-    events: list[Event] = [
-        (Ev.UNIT, "Notify", "notify", values[3], None, payload),
-        (Ev.NACK, "notify", values[1], values[2]),
-    ]
-    return events + _misfit(size, SIZE_LIMIT_21) if size > SIZE_LIMIT_21 else events
-
-
-def _unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del hints
-    size = len(payload)
-    if _WHOLE_ID <= size <= SIZE_LIMIT_21:
-        return [(Ev.MESSAGE, "Unreliable")]
-    values = _READ_UNRELIABLE(payload, 0, size)
-    if values is not None and values[1] is not None and size <= SIZE_LIMIT_21:
-        return [(Ev.MESSAGE, "Unreliable")]
-    events: list[Event] = [(Ev.MESSAGE, "Unreliable"), *_misfit(size, SIZE_LIMIT_21)]
-    if values is None:
-        events.append(_truncated("message id"))
-    else:
-        read.odd_RiptideUnreliable(values, direction, events)
-    return events
 
 
 def _bits_invalid(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -316,85 +414,11 @@ def _byte_invalid(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     return _invalid(payload, payload[0], direction, hints)
 
 
-def _byte_reliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    size = len(payload)
-    values = read.read_Riptide20Reliable(payload, 0, size)
-    if values is not None and values[2] is not None and size <= SIZE_LIMIT_20:
-        return [(Ev.UNIT, "Reliable", "reliable", values[1], None, payload)]
-    return _odd_reliable(payload, "Reliable", direction, hints)
-
-
-def _byte_unreliable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del hints
-    size = len(payload)
-    values = read.read_Riptide20Unreliable(payload, 0, size)
-    events: list[Event] = [(Ev.MESSAGE, "Unreliable")]
-    if values is not None and values[1] is None:
-        read.odd_RiptideUnreliable(values, direction, events)
-    return events + _misfit(size, SIZE_LIMIT_20) if size > SIZE_LIMIT_20 else events
-
-
-def _byte_ack(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Read an Ack of 2.0 (5 bytes) or 2.1dev (5 or 7)."""
-    size = len(payload)
-    if hints.dialects[direction] == BYTES_20:
-        values = read.read_Riptide20Ack(payload, 0, size)
-        return _acked("Ack", values and (values[1], values[2], None, values[3]), size)
-    values = read.read_Riptide21devAck(payload, 0, size)
-    return _acked("Ack", values and values[1:], size)
-
-
-def _byte_ack_extra(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del direction, hints
-    size = len(payload)
-    values = read.read_Riptide20AckExtra(payload, 0, size)
-    return _acked("AckExtra", values and values[1:], size)
-
-
-def _acked(type_: str, values: tuple[Any, ...] | None, size: int) -> list[Event]:
-    """Return the events of an acknowledgement from (newest, bits, named or None, end)."""
-    if not values:
-        return [(Ev.MESSAGE, type_), _truncated(type_)]
-    newest, bits, named, end = values
-    events: list[Event] = [(Ev.MESSAGE, type_)]
-    if named is not None:
-        events.append((Ev.ACK, "reliable", named, 0))
-    events.append((Ev.ACK, "reliable", newest, bits))
-    if end < size:
-        events.append(_trailing(type_))
-    return events
-
-
-def _byte_notify(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    del direction, hints
-    values = read.read_Riptide21devNotify(payload, 0, len(payload))
-    if values is None:
-        return [(Ev.MESSAGE, "Notify"), _truncated("Notify")]
-    return [
-        (Ev.UNIT, "Notify", "notify", values[3], None, payload),
-        (Ev.NACK, "notify", values[1], values[2]),
-    ]
-
-
-def _undecided_bytes(payload: bytes, direction: int, hints: Hints) -> list[Event]:
-    """Read a message of 2.0 or 2.1dev, and learn from its type which of them it is."""
-    size = len(payload)
-    dialect = _TELLING.get((payload[0], direction, size))
-    if dialect is None and payload[0] == _NOTIFY_21DEV and size >= _MIN_NOTIFY:
-        dialect = BYTES_21DEV
-    if dialect is None:
-        return _TABLES[BYTES_20][payload[0]](payload, direction, hints)
-    learnt = Hints((dialect, dialect), hints.extra)
-    events = _TABLES[dialect][payload[0]](payload, direction, learnt)
-    # The rules of the dialect must be in force before its units are counted.
-    return [(Ev.HINTS, learnt), *events]
-
-
 # -- tables ----------------------------------------------------------------------------------------
 
 
-def _with(name: str, kind: str, names: tuple[str, ...]) -> Scanner:
-    """Return the scanner of a message whose meaning does not depend on the packing."""
+def _with(name: str, kind: str, names: tuple[str, ...]) -> _Listed:
+    """Return what lists the events of a message whose meaning does not depend on the packing."""
     reader: _Reader = getattr(read, f"read_{name}")
     rules: _Odd | None = getattr(read, f"odd_{name}", None)
 
@@ -420,41 +444,49 @@ def _with(name: str, kind: str, names: tuple[str, ...]) -> Scanner:
 
 
 def _table(
-    types: tuple[str, ...], prefix: str, reasons: tuple[str, ...], own: dict[str, Scanner]
-) -> tuple[Scanner, ...]:
-    return tuple(own.get(name) or _with(f"{prefix}{name}", name, reasons) for name in types)
+    types: tuple[str, ...], prefix: str, reasons: tuple[str, ...], invalid: _Listed
+) -> tuple[list[int], tuple[_Listed, ...]]:
+    """Return places and lists by type number."""
+    places = [_TYPES.index(name) if name in _TYPES else -1 for name in types]
+    listed = [
+        invalid if name in _TYPES
+        else _connect if name == "Connect"
+        else _with(f"{prefix}{name}", name, reasons)
+        for name in types
+    ]  # fmt: skip
+    return places, tuple(listed)
 
 
-_BITS_OWN: dict[str, Scanner] = {
-    "Unreliable": _unreliable, "Ack": _ack, "Connect": _connect, "Notify": _notify,
-    "Reliable": _reliable,
-}  # fmt: skip
-_BYTES_OWN: dict[str, Scanner] = {
-    "Unreliable": _byte_unreliable, "Ack": _byte_ack, "AckExtra": _byte_ack_extra,
-    "Connect": _connect, "Notify": _byte_notify, "Reliable": _byte_reliable,
-}  # fmt: skip
+def _by_nibble() -> tuple[list[int], tuple[_Listed, ...]]:
+    """Return them by the first byte: the type is its low nibble."""
+    places, listed = _table(TYPES_21, "Riptide", REJECT_REASONS, _bits_invalid)
+    left = 16 - len(places)
+    return (places + [-1] * left) * 16, (*listed, *(_bits_invalid,) * left) * 16
 
 
-def _by_nibble(own: dict[str, Scanner]) -> tuple[Scanner, ...]:
-    """Return a table for every first byte: the type is its low nibble."""
-    nibbles = _table(TYPES_21, "Riptide", REJECT_REASONS, own)
-    nibbles += (_bits_invalid,) * (16 - len(nibbles))
-    return nibbles * 16
+def _by_octet(
+    types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]
+) -> tuple[list[int], tuple[_Listed, ...]]:
+    """Return them by the first byte: the type is the byte."""
+    places, listed = _table(types, prefix, reasons, _byte_invalid)
+    left = 256 - len(places)
+    return places + [-1] * left, (*listed, *(_byte_invalid,) * left)
 
 
-def _by_octet(types: tuple[str, ...], prefix: str, reasons: tuple[str, ...]) -> tuple[Scanner, ...]:
-    """Return a table for every first byte: the type is the byte."""
-    known = _table(types, prefix, reasons, _BYTES_OWN)
-    return known + (_byte_invalid,) * (256 - len(known))
-
-
-_BITS_TABLE: Final = _by_nibble(_BITS_OWN)
-_TABLES: dict[str, tuple[Scanner, ...]] = {
-    BYTES_20: _by_octet(TYPES_20, "Riptide20", REJECT_REASONS_20),
+_BITS_TABLE: Final = _by_nibble()
+_BYTES_20_TABLE: Final = _by_octet(TYPES_20, "Riptide20", REJECT_REASONS_20)
+_TABLES: dict[str, tuple[list[int], tuple[_Listed, ...]]] = {
+    BYTES_20: _BYTES_20_TABLE,
+    # What does not tell is of a type that both have.
+    UNDECIDED_BYTES: _BYTES_20_TABLE,
     BYTES_21DEV: _by_octet(TYPES_21, "Riptide21dev", REJECT_REASONS),
-    **dict.fromkeys(BITS, _BITS_TABLE),
-    UNDECIDED: _by_nibble({**_BITS_OWN, "Ack": _undecided_ack}),
-    UNDECIDED_BYTES: (_undecided_bytes,) * 256,
+    **dict.fromkeys((*BITS, UNDECIDED), _BITS_TABLE),
 }
-"""Dialect -> scanner by the first byte."""
+"""Dialect -> by the first byte: place of the type, or -1 and what lists the events."""
 _BYTE_DIALECTS: Final = frozenset({BYTES_20, BYTES_21DEV, UNDECIDED_BYTES})
+_SCANNERS: Final = (RiptideScanner(0), RiptideScanner(1))
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one message."""
+    return _SCANNERS[direction].events(payload, hints)

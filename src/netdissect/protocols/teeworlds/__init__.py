@@ -10,7 +10,7 @@ from netdissect.protocols.teeworlds.fragments import fragment
 from netdissect.protocols.teeworlds.inspector import SnapshotInspector
 from netdissect.protocols.teeworlds.recognition import may_stand_alone, recognise
 from netdissect.protocols.teeworlds.rules import POLICIES
-from netdissect.protocols.teeworlds.scan import scan
+from netdissect.protocols.teeworlds.scan import TeeworldsScanner, scan
 from netdissect.wire.teeworlds import secrets, type_names
 from netdissect.wire.teeworlds_forms import D06, D065, D07, DDNET
 
@@ -52,7 +52,8 @@ class Teeworlds(Protocol):
     may_stand_alone = staticmethod(may_stand_alone)
     recognise = staticmethod(recognise)
 
-    scan = staticmethod(scan)  # a method would cost a call a datagram
+    scan = staticmethod(scan)
+    scanner = staticmethod(TeeworldsScanner)
 
     fragment = staticmethod(fragment)
     inspector = staticmethod(SnapshotInspector)

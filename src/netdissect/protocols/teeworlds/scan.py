@@ -7,12 +7,15 @@ packets, which are rare, go through `control`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from functools import cache
+from typing import Final
 
 from netdissect.dissect.readers import teeworlds as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
+from netdissect.model.sink import Sink
+from netdissect.protocols.scanner import Events, Scanner
 from netdissect.protocols.teeworlds import control, facts
 from netdissect.protocols.teeworlds.learnt import (
     ASKED,
@@ -27,18 +30,19 @@ from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds_forms import (
     CONNLESS_FLAG,
     D06,
+    FAMILIES,
     HEADER,
     NO_TOKEN,
     RESEND,
+    SIZE_HIGH,
     TOKEN_OCTETS,
     UUID_OCTETS,
     VITAL,
-    Form,
     form_of,
 )
 from netdissect.wire.varint import VarintError, read_teeworlds
 
-__all__ = ["scan"]
+__all__ = ["TeeworldsScanner", "scan"]
 
 
 _ASKS: Final[Event] = (Ev.RESEND_REQUEST, "vital")
@@ -47,297 +51,379 @@ _MARKED: Final[Event] = (Ev.COUNTER, "resend_marked", 1)
 _ONE_OCTET: Final = 0x40
 """Numbers from here on take a sign or a second byte."""
 _NOTHING: Final = Learnt()
+_ONE: Final[i64] = 1
+_SPACES: Final = ("vital", "snapshot")
+_IN_ORDER: Final = 0
+_TICKS: Final = 1
+"""Places of the spaces."""
+_NO_TOKEN: Final = -1
+_CUT_TOKEN: Final = -2
+_ANY_TOKEN: Final = -3
+_ODD_TOKEN: Final = -4
+"""No numbers of four bytes."""
 
-Further: TypeAlias = Callable[[list[Event], Any, bytes, int, int], None]
-"""Adds the events of one message whose fields are data[position:end]; VarintError where they are
-too short."""
-
-
-class _Kind(NamedTuple):
-    """What `scan` needs to know about a message by its first number."""
-
-    event: Event
-    """Its MESSAGE event; shared, as events are never changed."""
-    type: str
-    further: Further | None
-    """Called for a chunk that is not vital, if it is more than counted."""
-    states: bool
-    """True for a message that states facts about the connection."""
-
-
-def _kind(name: str) -> _Kind:
-    return _Kind((Ev.MESSAGE, name), name, _FURTHER.get(name), name in facts.TYPES)
-
-
-# -- messages that are more than counted ----------------------------------------------------------
-
-
-def _input(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add an input, which acknowledges a snapshot."""
-    tick = read_teeworlds(data, position, end)[0]
-    events.append(kind.event)
-    if tick >= 0:
-        events.append((Ev.ACK, "snapshot", tick, 0))
-
-
-def _timing(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add the server's answer to an input: how many milliseconds early it came."""
-    _intended, position = read_teeworlds(data, position, end)
-    left = read_teeworlds(data, position, end)[0]
-    events.append(kind.event)
-    events.append((Ev.TIMING, "input_left", left))
-    if left < 0:
-        events.append(_LATE)
-
-
-def _snapshot(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add a whole snapshot as a unit of its tick."""
-    tick, position = read_teeworlds(data, position, end)
-    if tick < 0:
-        events.append(kind.event)
-    else:
-        events.append((Ev.UNIT, kind.type, "snapshot", tick, None, None))
-
-
-def _snapshot_empty(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add a snapshot without changes.
-
-    Without base it is none: a 0.6.5 server tells an older client its token as such ticks, and the
-    client proves it by acknowledging one.
-    """
-    tick, position = read_teeworlds(data, position, end)
-    delta, position = read_teeworlds(data, position, end)
-    if tick < 0 or delta == tick + 1:
-        events.append(kind.event)
-    else:
-        events.append((Ev.UNIT, kind.type, "snapshot", tick, None, None))
-
-
-def _snapshot_part(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add a part of a snapshot; the first one stands for all."""
-    tick, position = read_teeworlds(data, position, end)
-    _delta, position = read_teeworlds(data, position, end)
-    _parts, position = read_teeworlds(data, position, end)
-    part, position = read_teeworlds(data, position, end)
-    if part or tick < 0:
-        events.append(kind.event)
-    else:
-        events.append((Ev.UNIT, kind.type, "snapshot", tick, None, None))
-
-
-def _ping(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: int) -> None:
-    events.append(kind.event)
-    events.append((Ev.PROBE, "ping", 0))
-
-
-def _pong(events: list[Event], kind: _Kind, _data: bytes, _position: int, _end: int) -> None:
-    events.append(kind.event)
-    events.append((Ev.REPLY, "ping", 0))
-
-
-def _ping_ex(events: list[Event], kind: _Kind, data: bytes, position: int, end: int) -> None:
-    """Add DDNet's ping or its answer, which carry a UUID behind that of the message."""
-    start = position + UUID_OCTETS
-    number = int.from_bytes(data[start : min(end, start + UUID_OCTETS)], "big")
-    events.append(kind.event)
-    events.append((Ev.PROBE if kind.type == "sys.ping_ex" else Ev.REPLY, "ping_ex", number))
-
-
-_FURTHER: Final[dict[str, Further]] = {
-    "sys.input": _input,
-    "sys.input_timing": _timing,
-    "sys.snap_empty": _snapshot_empty,
-    "sys.snap_single": _snapshot,
-    "sys.snap": _snapshot_part,
-    "sys.ping": _ping,
-    "sys.ping_reply": _pong,
-    "sys.ping_ex": _ping_ex,
-    "sys.pong_ex": _ping_ex,
+_COUNTED: Final = 0
+_INPUT: Final = 1
+_TIMING: Final = 2
+_SNAP_EMPTY: Final = 3
+_SNAP_SINGLE: Final = 4
+_SNAP: Final = 5
+_PING: Final = 6
+_PONG: Final = 7
+_PING_EX: Final = 8
+_PONG_EX: Final = 9
+"""What a chunk that is not vital is, beside a message."""
+_FURTHER: Final = {
+    "sys.input": _INPUT,
+    "sys.input_timing": _TIMING,
+    "sys.snap_empty": _SNAP_EMPTY,
+    "sys.snap_single": _SNAP_SINGLE,
+    "sys.snap": _SNAP,
+    "sys.ping": _PING,
+    "sys.ping_reply": _PONG,
+    "sys.ping_ex": _PING_EX,
+    "sys.pong_ex": _PONG_EX,
 }
 
 
-# -- packets --------------------------------------------------------------------------------------
+class _Kind:
+    """What `scan` needs to know about a message by its first number."""
+
+    __slots__ = ("further", "name", "number", "states")
+
+    def __init__(self, number: int, name: str) -> None:
+        self.number: i64 = number
+        """Place of its type."""
+        self.name = name
+        self.further: i64 = _FURTHER.get(name, _COUNTED)
+        self.states = name in facts.TYPES
+        """True for a message that states facts about the connection."""
 
 
-_Kinds: TypeAlias = tuple[dict[int, _Kind], dict[int, _Kind]]
-"""By first number: those that one byte holds, which is their value, and all."""
+class _Kinds:
+    """All kinds of messages."""
+
+    def __init__(self) -> None:
+        uuids = [name for _, name in uuid_types().values()]
+        numbered = [name for family in FAMILIES for name in message_types(family).values()]
+        names = {*uuids, *numbered, "game.unknown", "sys.unknown", "unknown"}
+        self.types = tuple(sorted(names))
+        self.named = {name: _Kind(number, name) for number, name in enumerate(self.types)}
+        self.not_known = (self.named["game.unknown"], self.named["sys.unknown"])
+        self.unreadable = self.named["unknown"]
 
 
-def _kinds(family: str) -> _Kinds:
-    every = {head: _kind(name) for head, name in message_types(family).items()}
-    return {head: kind for head, kind in every.items() if head < _ONE_OCTET}, every
+@cache
+def _kinds() -> _Kinds:
+    return _Kinds()
 
 
-_Read: TypeAlias = tuple[Form, _Kinds]
-_FORMS: dict[str, _Read] = {}
+@cache
+def _by_head(family: str) -> dict[int, _Kind]:
+    """Return the kinds of a family by their first number."""
+    return {head: _kinds().named[name] for head, name in message_types(family).items()}
 
 
-def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:  # noqa: C901 - hot path
-    """Return the events of one datagram."""
-    name = hints.dialects[direction]
-    form, kinds = _FORMS.get(name) or _add_form(name)
-    dialect, start, tail, bits, limit, control_bit, packed_bit, asks, flagged, _, _, _ = form
-    if len(payload) < start or payload[0] & CONNLESS_FLAG:
-        return control.outside(payload, dialect)
-    first = payload[0]
-    learnt: Learnt = hints.extra or _NOTHING
-    if learnt.phase == ASKED and learnt.offered == name and declines(payload, name):
-        known = Hints((D06, D06), learnt._replace(offered=None))
-        told: list[Event] = [(Ev.HINTS, known), *control.declined(name)]
-        return told + scan(payload, direction, known)
-    if first & control_bit:
-        return control.control(payload, direction, hints, compressed=bool(first & packed_bit))
-    token: bytes | None = None
-    if first & flagged:
-        start += TOKEN_OCTETS
-    if start > HEADER:
-        token = payload[HEADER:start]
-    data, position, end = payload, start, len(payload)
-    if first & packed_bit:
-        try:
-            data = decompress(payload[start:], limit)
-        except HuffmanError as fault:
-            return [(Ev.NOTE, "teeworlds-huffman", str(fault))]
-        position, end = 0, len(data)
-    if tail:
-        token = data[end - tail : end] if end - position >= tail else None
-        end = max(position, end - tail)
-    count = payload[2]
-    wanted = learnt.tokens[direction]
-    if wanted is not None and token != wanted:
-        return _stray(data[position:end], count, bits, kinds, token)
-    events: list[Event] = [(Ev.ACK, "vital", (first & 3) << 8 | payload[1], 0)]
-    if first & asks:
-        events.append(_ASKS)
-    if learnt.phase != ONLINE and count:
-        _begin(events, direction, hints, learnt)
-    if count:
-        _chunks(events, data, position, end, count, payload, bits, kinds)
-    return events
+@cache
+def _by_octet(family: str) -> list[_Kind | None]:
+    """Return the same by the first byte, where that holds the whole number."""
+    heads = _by_head(family)
+    return [heads.get(octet) if octet < _ONE_OCTET else None for octet in range(256)]
 
 
-def _add_form(dialect: str) -> _Read:
-    form = form_of(dialect)
-    read = _FORMS[dialect] = (form, _kinds(form.family))
-    return read
+class TeeworldsScanner(Scanner):
+    """Reads what one side sends."""
 
+    __slots__ = (
+        "_asked", "_asks", "_control", "_dialect", "_direction", "_flagged", "_heads", "_hints",
+        "_kinds", "_limit", "_online", "_packed", "_size_bits", "_start", "_tail", "_usual",
+        "_wanted",
+    )  # fmt: skip
 
-def _begin(events: list[Event], direction: int, hints: Hints, learnt: Learnt) -> None:
-    """Note the first data of a connection: the client's after the handshake, then the server's."""
-    if direction == 0 and (learnt.spoken or learnt.phase == CLOSED):
-        return
-    if direction == 1 or learnt.phase == UNKNOWN:
-        learnt = learnt._replace(phase=ONLINE)
-    else:
-        learnt = learnt._replace(spoken=True)
-    events.append((Ev.STATE, "data", None))
-    events.append((Ev.HINTS, Hints(hints.dialects, learnt)))
+    def __init__(self, direction: int) -> None:
+        self._kinds = _kinds()
+        super().__init__(self._kinds.types, _SPACES)
+        self._direction = direction
+        self._hints: Hints | None = None
+        self._dialect = ""
+        self._start: i64 = 0
+        self._tail: i64 = 0
+        self._size_bits: i64 = 0
+        self._limit: i64 = 0
+        self._control: i64 = 0
+        self._packed: i64 = 0
+        self._asks: i64 = 0
+        self._flagged: i64 = 0
+        self._usual: list[_Kind | None] = []
+        self._heads: dict[int, _Kind] = {}
+        self._wanted: i64 = _ANY_TOKEN
+        self._asked = False
+        self._online = False
 
+    def _learn(self, hints: Hints) -> None:
+        """Take what is known of the connection now."""
+        self._hints = hints
+        dialect = hints.dialects[1] if self._direction else hints.dialects[0]
+        if dialect != self._dialect:
+            form = form_of(dialect)
+            self._dialect = dialect
+            self._start, self._tail, self._size_bits = form.head, form.tail, form.size_bits
+            self._limit, self._control, self._packed = form.limit, form.control, form.compressed
+            self._asks, self._flagged = form.resend, form.token_flag
+            self._usual = _by_octet(form.family)
+            self._heads = _by_head(form.family)
+        learnt: Learnt = hints.extra or _NOTHING
+        wanted = learnt.tokens[self._direction]
+        self._wanted = _ANY_TOKEN
+        if wanted is not None:
+            whole = len(wanted) == TOKEN_OCTETS
+            self._wanted = int.from_bytes(wanted, "big") if whole else _ODD_TOKEN
+        self._asked = learnt.phase == ASKED and learnt.offered == dialect
+        self._online = learnt.phase == ONLINE
 
-def _stray(data: bytes, count: int, bits: int, kinds: _Kinds, token: bytes | None) -> list[Event]:
-    """Return the messages of a packet whose token its receiver does not accept: no unit counts."""
-    if token is None:
-        note: Event = (Ev.NOTE, "teeworlds-token-missing", "")
-    elif token == NO_TOKEN:
-        note = (Ev.NOTE, "teeworlds-no-token", "")
-    else:
-        note = (Ev.NOTE, "teeworlds-wrong-token", f"token {token.hex()}")
-    events: list[Event] = []
-    _chunks(events, data, 0, len(data), count, b"", bits, kinds)
-    kept = [(Ev.MESSAGE, event[1]) for event in events if event[0] in (Ev.MESSAGE, Ev.UNIT)]
-    return [note, (Ev.COUNTER, "wrong_token", 1), *kept]
-
-
-def _chunks(  # noqa: C901, PLR0912 - hot path
-    events: list[Event],
-    data: bytes,
-    position: int,
-    end: int,
-    count: int,
-    content: bytes,
-    bits: int,
-    kinds: _Kinds,
-) -> None:
-    """Add the events of `count` chunks of data[position:end]; stop where one passes the end.
-
-    Copies made by the network have the same datagram as `content`. A packet may hold a chunk and
-    its repetition, so those that are marked as sent again never equal the first one.
-    """
-    usual = kinds[0]
-    mask = (1 << bits) - 1
-    while count:
-        count -= 1
-        if position + 2 > end:
-            events.append((Ev.NOTE, "list-short", f"{count + 1} chunks are missing"))
-            return
-        flags = data[position]
-        second = data[position + 1]
-        size = (flags & 0x3F) << bits | second & mask
-        position += 2
-        vital = flags & VITAL
-        if vital:
-            if position >= end:
-                events.append((Ev.NOTE, "truncated", "chunk header"))
-                return
-            third = data[position]
-            position += 1
-            sequence = (second & ~mask) << 2 | third
-        after = position + size
-        if after > end:
-            detail = f"chunk of {size} bytes, {end - position} left"
-            events.append((Ev.NOTE, "length-beyond-end", detail))
-            return
-        kind = usual.get(data[position]) if size else None
-        position += 1
-        if kind is None:
-            kind, position = _rare(events, data, position - 1, after, kinds[1])
-        event, name, further, states = kind
-        if vital:
-            if flags >= RESEND:
-                events.append((Ev.UNIT, name, "vital", sequence, True, (content,)))
-                events.append(_MARKED)
-            else:
-                events.append((Ev.UNIT, name, "vital", sequence, False, content))
-            if states:
-                events.extend(facts.facts(name, data, position, after))
-        elif further is None:
-            events.append(event)
-        else:
+    def scan(  # noqa: C901, PLR0912 - hot path
+        self, sink: Sink, payload: bytes, hints: Hints
+    ) -> list[Event] | None:
+        """Tell the events of a packet with chunks, return those of others."""
+        if hints is not self._hints:
+            self._learn(hints)
+        start = self._start
+        end: i64 = len(payload)
+        if end < start or payload[0] & CONNLESS_FLAG:
+            return control.outside(payload, self._dialect)
+        first: i64 = payload[0]
+        if self._asked and declines(payload, self._dialect):
+            learnt: Learnt = hints.extra
+            known = Hints((D06, D06), learnt._replace(offered=None))
+            told: list[Event] = [(Ev.HINTS, known), *control.declined(self._dialect)]
+            return told + self.events(payload, known)
+        if first & self._control:
+            compressed = first & self._packed != 0
+            return control.control(payload, self._direction, hints, compressed=compressed)
+        if first & self._flagged:
+            start += TOKEN_OCTETS
+        token: i64 = _NO_TOKEN
+        if start > end:
+            token = _CUT_TOKEN
+        elif start > HEADER:
+            token = _token(payload, HEADER)
+        count: i64 = payload[2]
+        data, position = payload, start
+        if first & self._packed:
             try:
-                further(events, kind, data, position, after)
-            except VarintError:
-                events.append(event)
-        position = after
+                data = decompress(payload, self._limit, start)
+            except HuffmanError as fault:
+                return [(Ev.NOTE, "teeworlds-huffman", str(fault))]
+            position = 0
+            end = len(data)
+        if self._tail:
+            token = _NO_TOKEN
+            if end - position >= TOKEN_OCTETS:
+                end -= TOKEN_OCTETS
+                token = _token(data, end)
+            else:
+                end = position
+        if token != self._wanted and self._wanted != _ANY_TOKEN:  # noqa: PLR1714 - no tuple here
+            carried = data[end : end + TOKEN_OCTETS] if self._tail else payload[HEADER:start]
+            where = data, position, end, count
+            return self._stray(None if token == _NO_TOKEN else carried, where)
+        sink.begin()
+        sink.ack(_IN_ORDER, (first & 3) << 8 | payload[1], 0)
+        if first & self._asks:
+            sink.event(_ASKS)
+        if count:
+            if not self._online:
+                self._begin(sink, hints)
+            self._chunks(sink, data, position, end, count, payload)
+        return None
 
-
-_NOT_KNOWN: Final = (_kind("game.unknown"), _kind("sys.unknown"))
-_UNREADABLE: Final = _kind("unknown")
-
-
-def _rare(
-    events: list[Event], data: bytes, position: int, end: int, kinds: dict[int, _Kind]
-) -> tuple[_Kind, int]:
-    """Return the kind of a message with a long id, a UUID or no known id, and where it goes on."""
-    try:
-        head, after = read_teeworlds(data, position, end)
-    except VarintError:
-        if position < end:
-            events.append((Ev.NOTE, "truncated", "message id"))
+    def _begin(self, sink: Sink, hints: Hints) -> None:
+        """Note the first data of a connection: the client's after the handshake, the server's."""
+        learnt: Learnt = hints.extra or _NOTHING
+        if self._direction == 0 and (learnt.spoken or learnt.phase == CLOSED):
+            return
+        if self._direction == 1 or learnt.phase == UNKNOWN:
+            learnt = learnt._replace(phase=ONLINE)
         else:
-            read.odd_TwEmpty((), None, events)
-        return _UNREADABLE, end
-    kind = kinds.get(head)
-    if kind is not None:
-        return kind, after
-    if head >> 1:
-        read.odd_TwUnknown((head,), None, events)
-        return _NOT_KNOWN[head & 1], after
-    uuid = data[after : min(end, after + UUID_OCTETS)]
-    found = uuid_types().get(uuid)
-    if found is not None and found[0] == head:
-        return _kind(found[1]), after
-    if len(uuid) < UUID_OCTETS:
-        events.append((Ev.NOTE, "truncated", "message UUID"))
+            learnt = learnt._replace(spoken=True)
+        sink.event((Ev.STATE, "data", None))
+        sink.event((Ev.HINTS, Hints(hints.dialects, learnt)))
+
+    def _stray(self, token: bytes | None, where: tuple[bytes, i64, i64, i64]) -> list[Event]:
+        """Return the messages of a packet with a token that its receiver does not accept."""
+        if token is None:
+            note: Event = (Ev.NOTE, "teeworlds-token-missing", "")
+        elif token == NO_TOKEN:
+            note = (Ev.NOTE, "teeworlds-no-token", "")
+        else:
+            note = (Ev.NOTE, "teeworlds-wrong-token", f"token {token.hex()}")
+        data, position, end, count = where
+        found = Events(self.types, self.spaces)
+        self._chunks(found, data, position, end, count, b"")
+        kept = [(Ev.MESSAGE, item[1]) for item in found.listed if item[0] in (Ev.MESSAGE, Ev.UNIT)]
+        return [note, (Ev.COUNTER, "wrong_token", 1), *kept]
+
+    def _chunks(  # noqa: C901, PLR0912 - hot path
+        self, sink: Sink, data: bytes, position: i64, end: i64, count: i64, content: bytes
+    ) -> None:
+        """Tell the events of `count` chunks of data[position:end]; stop where one passes the end.
+
+        Copies made by the network have the same datagram as `content`. A packet may hold a chunk
+        and its repetition, so those that are marked as sent again never equal the first one.
+        """
+        usual = self._usual
+        bits = self._size_bits
+        mask = (_ONE << bits) - 1
+        while count:
+            count -= 1
+            if position + 2 > end:
+                sink.event((Ev.NOTE, "list-short", f"{count + 1} chunks are missing"))
+                return
+            flags: i64 = data[position]
+            second: i64 = data[position + 1]
+            size = (flags & SIZE_HIGH) << bits | second & mask
+            position += 2
+            sequence: i64 = -1
+            if flags & VITAL:
+                if position >= end:
+                    sink.event((Ev.NOTE, "truncated", "chunk header"))
+                    return
+                third: i64 = data[position]
+                sequence = (second & ~mask) << 2 | third
+                position += 1
+            after = position + size
+            if after > end:
+                detail = f"chunk of {size} bytes, {end - position} left"
+                sink.event((Ev.NOTE, "length-beyond-end", detail))
+                return
+            kind = usual[data[position]] if size else None
+            if kind is not None:
+                position += 1
+            else:
+                kind, position = self._rare(sink, data, position, after)
+            if sequence >= 0:
+                if flags & RESEND:
+                    sink.unit(kind.number, _IN_ORDER, sequence, True, (content,))
+                    sink.event(_MARKED)
+                else:
+                    sink.unit(kind.number, _IN_ORDER, sequence, False, content)
+                if kind.states:
+                    for event in facts.facts(kind.name, data, int(position), int(after)):
+                        sink.event(event)
+            elif kind.further == _COUNTED:
+                sink.message(kind.number)
+            else:
+                try:
+                    _tell(sink, kind, data, position, after)
+                except VarintError:
+                    sink.message(kind.number)
+            position = after
+
+    def _rare(self, sink: Sink, data: bytes, position: i64, end: i64) -> tuple[_Kind, i64]:
+        """Return the kind of a message with a long id, a UUID or no known id, and what follows."""
+        odd: list[Event] = []
+        try:
+            head, after = read_teeworlds(data, position, end)
+        except VarintError:
+            if position < end:
+                odd.append((Ev.NOTE, "truncated", "message id"))
+            else:
+                read.odd_TwEmpty((), None, odd)
+            return _told(sink, odd, self._kinds.unreadable), end
+        kind = self._heads.get(head)
+        if kind is not None:
+            return kind, after
+        kind = self._kinds.not_known[head & 1]
+        if head >> 1:
+            read.odd_TwUnknown((head,), None, odd)
+            return _told(sink, odd, kind), after
+        uuid = data[after : min(end, after + UUID_OCTETS)]
+        found = uuid_types().get(uuid)
+        if found is not None and found[0] == head:
+            return self._kinds.named[found[1]], after
+        if len(uuid) < UUID_OCTETS:
+            odd.append((Ev.NOTE, "truncated", "message UUID"))
+        else:
+            read.odd_TwUnknownUuid((uuid,), None, odd)
+        return _told(sink, odd, kind), after
+
+
+def _told(sink: Sink, odd: list[Event], kind: _Kind) -> _Kind:
+    """Tell what is odd about a message; return its kind."""
+    for event in odd:
+        sink.event(event)
+    return kind
+
+
+def _token(data: bytes, position: i64) -> i64:
+    """Return a token as a number."""
+    high: i64 = data[position]
+    second: i64 = data[position + 1]
+    third: i64 = data[position + 2]
+    low: i64 = data[position + 3]
+    return high << 24 | second << 16 | third << 8 | low
+
+
+def _tell(sink: Sink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
+    """Tell the events of a message that is more than counted, whose fields are data[position:end].
+
+    Raises:
+        VarintError: they are too short; nothing was told.
+
+    """
+    what = kind.further
+    if what == _INPUT:
+        # It acknowledges a snapshot.
+        tick = read_teeworlds(data, position, end)[0]
+        sink.message(kind.number)
+        if tick >= 0:
+            sink.ack(_TICKS, tick, 0)
+    elif what == _TIMING:
+        # The server's answer to an input: how many milliseconds early it came.
+        position = read_teeworlds(data, position, end)[1]
+        left = read_teeworlds(data, position, end)[0]
+        sink.message(kind.number)
+        sink.event((Ev.TIMING, "input_left", left))
+        if left < 0:
+            sink.event(_LATE)
+    elif what <= _SNAP:
+        _snapshot(sink, kind, data, position, end)
+    elif what <= _PONG:
+        sink.message(kind.number)
+        sink.event((Ev.PROBE if what == _PING else Ev.REPLY, "ping", 0))
     else:
-        read.odd_TwUnknownUuid((uuid,), None, events)
-    return _NOT_KNOWN[head & 1], after
+        # DDNet's ping or its answer, which carry a UUID behind that of the message.
+        start = position + UUID_OCTETS
+        number = int.from_bytes(data[start : max(start, min(end, start + UUID_OCTETS))], "big")
+        sink.message(kind.number)
+        sink.event((Ev.PROBE if what == _PING_EX else Ev.REPLY, "ping_ex", number))
+
+
+def _snapshot(sink: Sink, kind: _Kind, data: bytes, position: i64, end: i64) -> None:
+    """Tell of a snapshot as a unit of its tick; the first part of one stands for all.
+
+    One without changes and without base is none: a 0.6.5 server tells an older client its token as
+    such ticks, and the client proves it by acknowledging one.
+    """
+    tick, position = read_teeworlds(data, position, end)
+    counts = tick >= 0
+    if kind.further != _SNAP_SINGLE:
+        delta, position = read_teeworlds(data, position, end)
+        if kind.further == _SNAP_EMPTY:
+            counts = counts and delta != tick + 1
+        else:
+            position = read_teeworlds(data, position, end)[1]
+            part = read_teeworlds(data, position, end)[0]
+            counts = counts and part == 0
+    if counts:
+        sink.unit(kind.number, _TICKS, tick, None, None)
+    else:
+        sink.message(kind.number)
+
+
+_SCANNERS: Final = (TeeworldsScanner(0), TeeworldsScanner(1))
+
+
+def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of one datagram."""
+    return _SCANNERS[direction].events(payload, hints)

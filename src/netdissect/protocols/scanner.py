@@ -1,0 +1,82 @@
+"""What reads the datagrams of one direction and tells a sink their events by calls."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from netdissect.model.claims import Hints
+from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
+from netdissect.model.sink import Sink
+
+__all__ = ["Events", "Scanner"]
+
+_MESSAGE: Final = Ev.MESSAGE
+_UNIT: Final = Ev.UNIT
+_ACK: Final = Ev.ACK
+_NACK: Final = Ev.NACK
+
+
+class Events(Sink):
+    """Makes a list of what it is told: for whoever looks at events."""
+
+    __slots__ = ("_messages", "_spaces", "_types", "listed")
+
+    def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
+        self._types = types
+        self._spaces = spaces
+        # Shared, as events are never changed.
+        self._messages: list[Event] = [(_MESSAGE, name) for name in types]
+        self.listed: list[Event] = []
+
+    def begin(self) -> None:
+        """Begin a list."""
+        self.listed = []
+
+    def message(self, type_: i64) -> None:
+        """List a MESSAGE."""
+        self.listed.append(self._messages[type_])
+
+    def unit(
+        self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
+    ) -> None:  # fmt: skip
+        """List a UNIT."""
+        self.listed.append(
+            (_UNIT, self._types[type_], self._spaces[space], wire_seq, labelled, content)
+        )
+
+    def ack(self, space: i64, base: i64, bits: i64) -> None:
+        """List an ACK."""
+        self.listed.append((_ACK, self._spaces[space], base, bits))
+
+    def nack(self, space: i64, base: i64, bits: i64) -> None:
+        """List a NACK."""
+        self.listed.append((_NACK, self._spaces[space], base, bits))
+
+    def event(self, event: Event) -> None:
+        """List any other one."""
+        self.listed.append(event)
+
+
+class Scanner:
+    """Reads the datagrams of one direction; what it keeps of their hints saves time alone."""
+
+    __slots__ = ("_events", "spaces", "types")
+
+    def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
+        self.types = types
+        self.spaces = spaces
+        """What the numbers that a sink is told stand for."""
+        self._events = Events(types, spaces)
+
+    def scan(self, sink: Sink, payload: bytes, hints: Hints) -> list[Event] | None:
+        """Tell the events of a usual datagram, and return None. Of others, those that begin a
+        connection (`StateMachine.begins`, RESTART) among them, return the events and tell none.
+        """
+        raise NotImplementedError
+
+    def events(self, payload: bytes, hints: Hints) -> list[Event]:
+        """Return the events of a datagram."""
+        sink = self._events
+        found = self.scan(sink, payload, hints)
+        return sink.listed if found is None else found

@@ -1,0 +1,68 @@
+"""The datagram at hand of a connection, and what its scanner says of it by calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from netdissect.model.native import i64
+from netdissect.model.sink import Sink
+from netdissect.track.lane import Lane
+from netdissect.track.recorder import Scribe
+
+__all__ = ["Called"]
+
+
+class Called(Sink):
+    """Hands on to a direction and its spaces what is told of a datagram."""
+
+    def __init__(self, lanes: list[Lane], recorder: Scribe | None) -> None:
+        self.lanes = lanes
+        self.recorder = recorder
+        self._lane = self._other = lanes[0]
+        """Direction of the datagram at hand, and the other one."""
+        self._frame = self._time_ns = self._octets = 0
+        """Its place and size."""
+        self._types: tuple[str, ...] = ()
+
+    def speak(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
+        """Take the types and spaces that scanners call by their places in these lists."""
+        self._types = types
+        for lane in self.lanes:
+            lane.speak(len(types), spaces)
+
+    def at(self, lane: Lane, other: Lane, frame: int, time_ns: int, octets: int) -> None:
+        """Take which datagram is at hand, for the calls of a scanner; `begin` counts it. `other`:
+        the lane of the other direction.
+        """
+        self._lane = lane
+        self._other = other
+        self._frame = frame
+        self._time_ns = time_ns
+        self._octets = octets
+
+    def message(self, type_: i64) -> None:
+        """Count a message."""
+        lane = self._lane
+        cell = lane.cells[type_]
+        if cell is None:
+            lane.count(self._types[type_], self._time_ns, self._frame)
+            lane.begin_cell(type_, self._types[type_])
+        else:
+            cell.add(1, self._time_ns, self._frame)
+
+    def unit(
+        self, type_: i64, space: i64, wire_seq: i64, labelled: bool | None, content: Any  # noqa: FBT001
+    ) -> None:  # fmt: skip
+        """Take one copy of a unit."""
+        self.message(type_)
+        name = None if self.recorder is None else self._types[type_]
+        target = self._lane.placed[space]
+        target.unit(wire_seq, labelled, content, name, self._frame, self._time_ns)
+
+    def ack(self, space: i64, base: i64, bits: i64) -> None:
+        """Take an acknowledgement of units of the other direction."""
+        self._other.placed[space].ack(base, bits, self._frame, self._time_ns)
+
+    def nack(self, space: i64, base: i64, bits: i64) -> None:
+        """Take feedback on units of the other direction."""
+        self._other.placed[space].nack(base, bits, self._frame, self._time_ns)

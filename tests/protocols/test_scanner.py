@@ -1,0 +1,48 @@
+"""What a connection is told by calls leads to what the events of the same datagrams do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agreement import captures
+from netdissect.capture import open_capture
+from netdissect.export.json import connection
+from netdissect.flow import Decapsulator
+from netdissect.model.claims import Hints
+from netdissect.pipeline import Pipeline
+from netdissect.protocols import registry
+from netdissect.protocols.base import Protocol
+
+CALLED = [protocol for protocol in registry.protocols() if protocol.scanner(0) is not None]
+NAMES = [path for protocol in CALLED for path in captures(protocol.name)]
+
+
+def reports(path: Path) -> list[dict[str, Any]]:
+    pipeline = Pipeline()
+    with open_capture(path) as capture:
+        for packets in Decapsulator().batches(capture.batches()):
+            pipeline.run(packets)
+    pipeline.finish()
+    return [connection(report) for report in pipeline.reports]
+
+
+@pytest.mark.parametrize("path", NAMES, ids=lambda path: path.stem)
+def test_calls_and_events_lead_to_one_report(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_calls = reports(path)
+    for protocol in CALLED:
+        monkeypatch.setattr(type(protocol), "scanner", Protocol.scanner)
+    assert by_calls == reports(path)
+
+
+@pytest.mark.parametrize("protocol", CALLED, ids=lambda protocol: protocol.name)
+def test_a_policy_has_the_spaces_of_its_scanner(protocol: Protocol) -> None:
+    """In the same order, for they are called by their place."""
+    for row in protocol.dialects:
+        names = tuple(rule.name for rule in protocol.policy(row.name).spaces)
+        scanner = protocol.scanner(0)
+        assert scanner is not None
+        assert names == scanner.spaces[: len(names)]
+        assert scanner.events(b"", Hints((row.name, row.name)))
