@@ -115,11 +115,11 @@ def wanted(
 
 def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
     """Yield at most `limit` datagrams, or messages where these are the lines of output."""
+    if limit is None:
+        yield from rows
+        return
     left = limit
     for record, items in rows:
-        if left is None:
-            yield record, items
-            continue
         taken = items[:left] if each_message else items
         yield record, taken
         left -= max(1, len(taken)) if each_message else 1

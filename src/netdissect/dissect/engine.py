@@ -30,7 +30,7 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.values import Values
 
 if TYPE_CHECKING:
-    from netdissect.dissect.scope import Scope
+    from netdissect.dissect.around import Around
     from netdissect.dissect.walker import Walker
 
 __all__ = ["Request", "dissect", "layer_module", "schema_values"]
@@ -157,23 +157,23 @@ def dissect(
 
 
 @cache
-def _tools() -> tuple[type[Scope], type[Walker]]:
+def _tools() -> tuple[type[Around], type[Walker]]:
     """Return what walks: it imports Scapy, so only where something is dissected."""
-    from netdissect.dissect.scope import Scope  # noqa: PLC0415
+    from netdissect.dissect.around import Around  # noqa: PLC0415
     from netdissect.dissect.walker import Walker  # noqa: PLC0415
 
-    return Scope, Walker
+    return Around, Walker
 
 
 def _read(
     dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
 ) -> None:
-    scope_of, walker_of = _tools()
+    around_of, walker_of = _tools()
     walker: Walker = walker_of(rows)
     dissection.annotations = walker.annotations
     dissection.messages = walker.messages
     layer = layer_module(where).root(payload, request)
-    around = scope_of()
+    around = around_of()
     around["_direction"] = request.direction
     node, _scope, used = walker.walk(layer, payload, outer=around)
     walker.used = used

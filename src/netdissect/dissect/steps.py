@@ -29,7 +29,7 @@ from netdissect.wire.varint import VarintCodec, VarintError
 
 __all__ = [
     "EMBEDDED", "HIGH_FIRST", "ITEMS", "LEAF", "PACKET", "PADDING", "USUAL", "Plan", "Step",
-    "plan_of",
+    "hexadecimal", "plan_of",
 ]  # fmt: skip
 
 _OURS: Final = ("netdissect.", "scapy.")
@@ -68,8 +68,8 @@ class Step:
     """One field of a layer, ready to be read."""
 
     __slots__ = ("codec", "condition", "display", "field", "findings", "highest", "how", "kind",
-                 "late", "lowest", "name", "plain", "private", "read", "shown", "signed", "size",
-                 "usual", "whole")  # fmt: skip
+                 "late", "least", "lowest", "name", "plain", "private", "read", "shown", "signed",
+                 "size", "usual", "whole")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -83,12 +83,17 @@ class Step:
         self.kind = _kind(inner)
         self.shown: str = getattr(inner, "shown", inner.name)
         """Its name in the tree."""
-        self.read = _reader(inner)
+        self.least = 0
+        """Bits that must be left, or it is absent."""
+        bare = inner
+        if type(inner).getfield is IfLeft.getfield:
+            self.least, bare = inner.bits, inner.fld
+        self.read = _reader(bare)
         self.plain = int if isinstance(inner, FlagsField) else getattr(inner, "plain", None)
         """Makes a plain value of Python of what was read; None: it is one."""
-        self.display = _display(inner)
-        """Returns what people see where that is more than the value."""
-        self.late = type(inner).i2repr.__module__.startswith(_OURS)
+        self.display = _display(bare)
+        """Returns what people see where that is more than the value; None = hex of bytes."""
+        self.late = type(bare).i2repr.__module__.startswith(_OURS)
         """Whether that may be asked for later: a field of a plug-in is guarded while it is read."""
         self.findings: Callable[[Any, bytes], Iterable[tuple[str, str]]] | None = getattr(
             inner, "findings", None
@@ -102,11 +107,11 @@ class Step:
         """
         self.lowest: int | None = None if quiet is None else quiet[0]
         self.highest: int | None = None if quiet is None else quiet[1]
-        self.how, self.size, self.whole = _how(inner)
+        self.how, self.size, self.whole = _how(bare)
         """Whether the walker reads it by itself where it is not cut short: how, how many bits of
         it, and the bits of a position that must be 0 for that.
         """
-        self.signed = self.how == LOW_FIRST and bool(getattr(inner, "signed", False))
+        self.signed = self.how == LOW_FIRST and bool(getattr(bare, "signed", False))
         self.usual: list[int | None] = [None] * (256 if self.how == USUAL else 0)
         """By its first byte: the number that was all of it, where nothing was found on that."""
         self.private: str = getattr(innermost(inner), "private", "")
@@ -116,10 +121,11 @@ class Step:
 class Plan:
     """A layer, ready to be read."""
 
-    __slots__ = ("checks", "generated", "kind", "late", "steps", "title")
+    __slots__ = ("checks", "generated", "kind", "late", "ours", "steps", "title")
 
     def __init__(self, layer: Any) -> None:
         self.title = str(layer._name or layer.__name__)  # noqa: SLF001 - `name` is Scapy's slot
+        self.ours: bool = layer.__module__.startswith("netdissect.layers.")
         self.steps = [Step(field) for field in layer.fields_desc]
         self.generated: list[tuple[str, _Rule, bool]] = [
             (gen.name, _rule(gen.value), gen.keeps_none) for gen in layer.generated
@@ -165,7 +171,7 @@ def _how(field: Any) -> tuple[int, int, int]:
         return ASKED, 0, 0
     if method is Varint.getfield:
         return USUAL, 8, 7
-    if method is LsbBits.getfield:
+    if isinstance(field, LsbBits) and type(field).read_at is LsbBits.read_at:
         return (LOW_FIRST if field.size <= _WORD else ASKED), field.size, 0
     if method is BitField.getfield and not field.rev and not converts:
         return (HIGH_FIRST if 0 < field.size <= _WORD else ASKED), field.size, 0
@@ -174,19 +180,17 @@ def _how(field: Any) -> tuple[int, int, int]:
     return ASKED, 0, 0
 
 
-def _reader(field: Any) -> _Read:  # noqa: PLR0911 - one a kind
+def _reader(field: Any) -> _Read:
     """Return what reads a field, by the method that its class has for it."""
     if hasattr(field, "reader"):
         return field.reader(_reader)  # type: ignore[no-any-return]
     method = type(field).getfield
     if method is BitField.getfield and not field.rev:
         return _bits(field.size, _converter(field))
-    if method is LsbBits.getfield:
+    if hasattr(field, "read_at"):
         return field.read_at  # type: ignore[no-any-return]
     if method is Varint.getfield:
         return _varint(field)
-    if method is IfLeft.getfield:
-        return _if_left(field.bits, _reader(field.fld))
     if method is Field.getfield and isinstance(field.sz, int):
         return _number(field, _converter(field))
     return _stated(field)
@@ -244,17 +248,6 @@ def _varint(field: Any) -> _Read:
     return read
 
 
-def _if_left(bits: int, inner: _Read) -> _Read:
-    """Read what is there only where so many bits are left."""
-
-    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
-        if 8 * len(data) - position < bits:
-            return None, position
-        return inner(data, position, scope)
-
-    return read
-
-
 def _stated(field: Any) -> _Read:
     """Read as the field itself does."""
     getfield = field.getfield
@@ -273,10 +266,12 @@ def _stated(field: Any) -> _Read:
 # -- showing ---------------------------------------------------------------------------------------
 
 
-def _display(field: Any) -> Callable[[Any], str]:
+def _display(field: Any) -> Callable[[Any], str] | None:
     kind = type(field)
     if kind.i2repr is Field.i2repr and kind.i2h is Field.i2h:
-        return _hexadecimal
+        return None
+    if getattr(field, "is_bare", False) and kind.i2repr.__module__.startswith("netdissect.layers."):
+        return None
 
     def shown(value: Any) -> str:
         if isinstance(value, (bytes, bytearray)):
@@ -287,5 +282,6 @@ def _display(field: Any) -> Callable[[Any], str]:
     return shown
 
 
-def _hexadecimal(value: Any) -> str:
+def hexadecimal(value: Any) -> str:
+    """Return what people see of bytes; nothing of what is not bytes."""
     return value.hex() if isinstance(value, (bytes, bytearray)) else ""

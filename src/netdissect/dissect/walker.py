@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from netdissect.dissect.around import Around
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.scope import Scope
 from netdissect.dissect.steps import (
@@ -20,6 +21,7 @@ from netdissect.dissect.steps import (
     USUAL,
     Plan,
     Step,
+    hexadecimal,
     plan_of,
 )
 from netdissect.layers.base import READ_FAULTS, Check, Layer
@@ -48,7 +50,7 @@ class Walker:
         self.catalogue = catalogue
         """The rows that findings are taken from."""
         self._buffer = buffer
-        self._nested: list[Scope] = []
+        self._nested: list[Around] = []
         """Fields of layers inside others. Each knows the other: together they would be freed by a
         search for cyclic garbage alone.
         """
@@ -86,10 +88,10 @@ class Walker:
         data: bytes,
         *,
         base: int = 0,
-        outer: Scope | None = None,
+        outer: Around | None = None,
         name: str | None = None,
         depth: int = 0,
-    ) -> tuple[FieldNode, Scope, int]:
+    ) -> tuple[FieldNode, Around, int]:
         """Read one layer from the start of `data`, which lies at bit `base` of the buffer.
 
         Returns its node, its scope and the number of bytes that it took.
@@ -97,7 +99,8 @@ class Walker:
         # A class can be hashed, whatever its instances are.
         plan = plan_of(layer)  # type: ignore[arg-type]
         node = FieldNode(name or plan.title, None, base, 0, buffer=self._buffer)
-        scope = Scope(outer, layer)
+        # What others have written may take it for a packet.
+        scope = Around(outer, layer) if plan.ours else Scope(outer, layer)
         if depth:
             self._nested.append(scope)
         total = 8 * len(data)
@@ -127,7 +130,7 @@ class Walker:
         data: bytes,
         *,
         base: int = 0,
-        outer: Scope | None = None,
+        outer: Around | None = None,
     ) -> None:
         """Read the layer that a header carries, whose `shows` says where it stands in the tree."""
         node, _scope, used = self.walk(layer, data, base=base, outer=outer, name=shows or None)
@@ -179,7 +182,7 @@ class Walker:
         data: bytes,
         position: int,
         node: FieldNode,
-        scope: Scope,
+        scope: Around,
         base: int,
         depth: int,
     ) -> int:
@@ -193,6 +196,9 @@ class Walker:
             else:
                 used = self._packet(step.field, rest, node, scope, offset, depth)
             return position + 8 * used
+        if step.least and 8 * len(data) - position < step.least:
+            scope[step.name] = None
+            return position
         value = own_value(step, data, position) if step.how else None
         usual = value is not None and step.how == USUAL
         if value is None:
@@ -209,10 +215,7 @@ class Walker:
         plain = value if step.plain is None else step.plain(value)
         leaf = FieldNode(step.shown, plain, offset, length, buffer=self._buffer)
         leaf.private = step.private
-        if step.late:
-            leaf.shower, leaf.raw = step.display, value
-        else:
-            leaf.display = step.display(value)
+        _show(step, leaf, value)
         node.children.append(leaf)
         if not usual and (step.how == USUAL or step.findings is not None):
             self._remarks(step, value, data[position >> 3 : end >> 3], offset, length)
@@ -233,7 +236,7 @@ class Walker:
         field: Any,
         data: bytes,
         node: FieldNode,
-        scope: Scope,
+        scope: Around,
         base: int,
         depth: int,
     ) -> int:
@@ -246,7 +249,7 @@ class Walker:
         return used
 
     def _embedded(
-        self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
+        self, field: Embedded, data: bytes, node: FieldNode, scope: Around, base: int, depth: int
     ) -> int:
         """Read the layer that stands in the bytes of one field; what it leaves is trailing."""
         octets = field.octets(scope, data)
@@ -274,12 +277,12 @@ class Walker:
             self.note("nonzero-padding", f"padding bits hold {value:#x}, not zero", offset, length)
 
     def _items(
-        self, field: Items, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
+        self, field: Items, data: bytes, node: FieldNode, scope: Around, base: int, depth: int
     ) -> int:
         """Read the items of a list; a short list is reported, not an error of the layer."""
         holder = FieldNode(field.name, None, base, 0, buffer=self._buffer, is_list=True)
         node.children.append(holder)
-        values: list[Scope] = []
+        values: list[Around] = []
         scope[field.name] = values
         data = data[: max(0, len(data) - field.reserve)]
         wanted = None if field.count is None else int(field.count(scope))
@@ -323,20 +326,16 @@ class Walker:
         value = fault.value if isinstance(fault, FieldFault) else None
         if value is not None:
             shown = f"{_text(value)} (incomplete)"
-            node.children.append(
-                FieldNode(name, value, offset, length, shown, buffer=self._buffer)
-            )
+            node.children.append(FieldNode(name, value, offset, length, shown, buffer=self._buffer))
             node.children[-1].private = OCTETS
         self.note(code, text, offset, length)
 
-    def _conclude(self, plan: Plan, node: FieldNode, scope: Scope) -> None:
+    def _conclude(self, plan: Plan, node: FieldNode, scope: Around) -> None:
         """Add generated values, apply the soft rules, record the message."""
-        if plan.generated:
-            concluding = _Concluding(plan, scope, node)
-            if plan.late:
-                node.later = concluding
-            else:
-                concluding()
+        if plan.late:
+            node.later = _Concluding(plan, scope, node)
+        elif plan.generated:
+            _add_concluded(plan, scope, node.children, node.bit_offset, node.buffer)
         for when, check in plan.checks:
             if _try(when, scope):
                 self._report(check, node, scope)
@@ -353,7 +352,7 @@ class Walker:
                 )
             )
 
-    def _report(self, check: Check, node: FieldNode, scope: Scope) -> None:
+    def _report(self, check: Check, node: FieldNode, scope: Around) -> None:
         at = node.child(check.at) or node
         self.note(
             check.code,
@@ -370,7 +369,7 @@ class _Concluding:
     __slots__ = ("_buffer", "_nodes", "_offset", "_plan", "_scope")
 
     # It holds no node: that holds it, and both would be freed by a search for cyclic garbage alone.
-    def __init__(self, plan: Plan, scope: Scope, node: FieldNode) -> None:
+    def __init__(self, plan: Plan, scope: Around, node: FieldNode) -> None:
         self._plan = plan
         self._scope = scope
         self._nodes = node.children
@@ -379,13 +378,38 @@ class _Concluding:
 
     def __call__(self) -> list[FieldNode]:
         """Return the fields and what is concluded."""
-        scope, nodes = self._scope, self._nodes
-        for name, value_of, keeps_none in self._plan.generated:
-            value = _try(value_of, scope)
-            if value is not None or keeps_none:
-                scope[name] = value
-                nodes.append(concluded(name, value, self._offset, self._buffer))
-        return nodes
+        _add_concluded(self._plan, self._scope, self._nodes, self._offset, self._buffer)
+        return self._nodes
+
+    def told(self, name: str) -> Any:
+        """Return one of the values that are concluded."""
+        for known, value_of, _ in self._plan.generated:
+            if known == name:
+                return _try(value_of, self._scope)
+        return None
+
+
+def _add_concluded(
+    plan: Plan, scope: Around, nodes: list[FieldNode], offset: int, buffer: int
+) -> None:
+    """Add what is concluded from the fields of a layer to them and to the tree."""
+    for name, value_of, keeps_none in plan.generated:
+        value = _try(value_of, scope)
+        if value is not None or keeps_none:
+            scope[name] = value
+            nodes.append(concluded(name, value, offset, buffer))
+
+
+def _show(step: Step, leaf: FieldNode, value: Any) -> None:
+    """Say in a field's node what people see of its value."""
+    display = step.display
+    if display is None:
+        if isinstance(value, (bytes, bytearray)):
+            leaf.shower, leaf.raw = hexadecimal, value
+    elif step.late:
+        leaf.shower, leaf.raw = display, value
+    else:
+        leaf.display = display(value)
 
 
 def _is_quiet(step: Step, value: Any, raw: bytes) -> bool:

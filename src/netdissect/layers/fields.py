@@ -84,12 +84,6 @@ def _split(state: Any) -> tuple[bytes, int]:
     return state if isinstance(state, tuple) else (state, 0)
 
 
-def _state(data: bytes, used: int) -> Any:
-    """Return the Scapy dissection state `used` bits into `data`."""
-    rest, bit = data[used >> 3 :], used & 7
-    return (rest, bit) if bit else rest
-
-
 def _append(state: Any, number: int, size: int) -> Any:
     """Append `size` bits to a Scapy build state, least significant bit first."""
     done, pending, held = state if isinstance(state, tuple) else (state, 0, 0)
@@ -106,6 +100,11 @@ class _Enum:
     """Display of a number by name, shared by the fields below."""
 
     names: dict[int, str] | None
+
+    @property
+    def is_bare(self) -> bool:
+        """Return whether people see no more than the number."""
+        return self.names is None
 
     def i2repr(self, pkt: Any, x: Any) -> str:
         """Return the value with its name, for people."""
@@ -136,7 +135,22 @@ class _Octets:
         return RandBin(RandNum(0, 40))
 
 
-class LsbBits(_Enum, Field):  # type: ignore[misc]
+class _Placed:
+    """A field that is read at any bit position; shared by the fields below."""
+
+    __slots__ = ()
+    read_at: Callable[..., tuple[Any, int]]
+    """(bytes, bit) -> (the value that begins there, the bit behind it); raises FieldFault."""
+
+    def getfield(self, pkt: Any, s: Any) -> tuple[Any, Any]:
+        """Read it at the bit that a Scapy dissection state stands at."""
+        data, bit = _split(s)
+        value, end = self.read_at(data, bit)
+        rest, used = data[end >> 3 :], end & 7
+        return (rest, used) if used else rest, value
+
+
+class LsbBits(_Enum, _Placed, Field):  # type: ignore[misc]
     """`size` bits, least significant first, at any bit position (see `netdissect.wire.bits`)."""
 
     __slots__ = ["limits", "names", "signed", "size"]
@@ -157,19 +171,8 @@ class LsbBits(_Enum, Field):  # type: ignore[misc]
         self.limits = (-(1 << size - 1), (1 << size - 1) - 1) if signed else (0, (1 << size) - 1)
         self.sz = size / 8
 
-    def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
-        """Read the bits; FieldFault `truncated` when they are not all there."""
-        data, bit = _split(s)
-        value, end = self.read_at(data, bit)
-        return _state(data, end), value
-
     def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
-        """Return the value that begins at a bit of `data`, and the bit behind it.
-
-        Raises:
-            FieldFault: `truncated`, they are not all there.
-
-        """
+        """Read the bits; FieldFault `truncated` when they are not all there."""
         if bit + self.size > 8 * len(data):
             raise FieldFault("truncated", f"{self.name} needs {self.size} bits")
         value = extract(data, bit, self.size)
@@ -190,7 +193,7 @@ class LsbBits(_Enum, Field):  # type: ignore[misc]
         return RandNum(*self.limits)
 
 
-class LsbVarULong(Field):  # type: ignore[misc]
+class LsbVarULong(_Placed, Field):  # type: ignore[misc]
     """A Riptide varULong at any bit position, cut to `keep` bits by its reader."""
 
     __slots__ = ["keep", "limits"]
@@ -199,20 +202,19 @@ class LsbVarULong(Field):  # type: ignore[misc]
         Field.__init__(self, name, default)
         self.keep, self.limits = keep, (0, (1 << keep) - 1)
 
-    def getfield(self, pkt: Any, s: Any) -> tuple[Any, int]:
+    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int, int]:
         """Read up to ten groups; FieldFault when the data ends first or a tenth group goes on."""
-        data, bit = _split(s)
-        window = data[:11]
+        before, window = bit & ~7, data[bit >> 3 : (bit >> 3) + 11]
         value, after, complete = read_varulong_bits(
-            int.from_bytes(window, "little"), bit, 8 * len(window)
+            int.from_bytes(window, "little"), bit & 7, 8 * len(window)
         )
-        value &= (1 << self.keep) - 1
+        value &= self.limits[1]
         if not complete:
             short = 8 * len(data) < bit + 80
             if short:
                 raise FieldFault("truncated", f"{self.name} is an unterminated varULong", value)
             raise FieldFault("overlong-varint", f"{self.name} has more than ten groups", value)
-        return _state(data, after), value
+        return value, before + after
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> Any:
         """Append the shortest form."""
@@ -227,7 +229,7 @@ class LsbVarULong(Field):  # type: ignore[misc]
         return RandNum(*self.limits)
 
 
-class LsbTail(_Octets, Field):  # type: ignore[misc]
+class LsbTail(_Octets, _Placed, Field):  # type: ignore[misc]
     """All remaining bits as a `BitString`, re-aligned to its own start; closes the last byte with
     zeros.
     """
@@ -239,10 +241,9 @@ class LsbTail(_Octets, Field):  # type: ignore[misc]
     def __init__(self, name: str) -> None:
         Field.__init__(self, name, b"")
 
-    def getfield(self, pkt: Any, s: Any) -> tuple[bytes, BitString]:
+    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[BitString, int]:
         """Take everything."""
-        data, bit = _split(s)
-        return b"", slice_bits(data, bit)
+        return slice_bits(data, bit), 8 * len(data)
 
     def addfield(self, pkt: Any, s: Any, val: bytes | None) -> bytes:
         """Append the bits (8 for each byte of a plain `bytes`), then fill the byte with zeros."""
@@ -264,18 +265,16 @@ def _close(state: Any, padding: int) -> bytes:
     return bytes(done) + bytes([(held | padding << pending) & 0xFF])
 
 
-class LsbPad(Field):  # type: ignore[misc]
+class LsbPad(_Placed, Field):  # type: ignore[misc]
     """The unused high bits of the last byte; zero in every message that a real sender builds."""
 
     def __init__(self) -> None:
         Field.__init__(self, "padding", 0)
 
-    def getfield(self, pkt: Any, s: Any) -> tuple[bytes, int | None]:
+    def read_at(self, data: bytes, bit: int, _pkt: Any = None) -> tuple[int | None, int]:
         """Read up to the byte boundary; None where the message ends on one."""
-        data, bit = _split(s)
-        if not bit:
-            return data, None
-        return data[1:], data[0] >> bit
+        used = bit & 7
+        return (data[bit >> 3] >> used, bit - used + 8) if used else (None, bit)
 
     def addfield(self, pkt: Any, s: Any, val: int | None) -> bytes:
         """Fill the byte."""

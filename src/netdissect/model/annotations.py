@@ -23,7 +23,10 @@ class Severity(IntEnum):
     @property
     def label(self) -> str:
         """Return the word used in output."""
-        return self.name.lower()
+        return _LABELS[self]
+
+
+_LABELS = tuple(name.lower() for name in Severity.__members__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class CodeRow:
     """What it means, what causes it, what to do: the text of `netdissect explain CODE`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # frozen, ten times the instructions to make one
 class Annotation:
     """One finding about one place of one buffer."""
 

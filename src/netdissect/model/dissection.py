@@ -122,6 +122,18 @@ class FieldNode:
                 return child
         return None
 
+    def told(self, name: str) -> Any:
+        """Return the value of a child of a name; of those that are made `later`, no more than that
+        one is made where it can be made alone.
+        """
+        found = self.field(name)
+        if found is None:
+            alone = getattr(self.later, "told", None)
+            if alone is not None:
+                return alone(name)
+            found = self.child(name)
+        return None if found is None else found.value
+
     def child(self, name: str) -> FieldNode | None:
         """Return the first child of a name; None without one."""
         for child in self.children:

@@ -7,6 +7,7 @@ from typing import Final
 
 from netdissect.model.dissection import Dissection, MessageView
 from netdissect.model.events import Ev, Event
+from netdissect.model.native import i64
 from netdissect.model.records import MessageRecord, Reliability, share_notes
 from netdissect.model.units import Copy, UnitRecord
 from netdissect.pipeline.observer import Seen
@@ -14,7 +15,6 @@ from netdissect.pipeline.observer import Seen
 __all__ = ["messages_of", "records_of", "reliability", "whole_message"]
 
 _TYPED: Final = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT})
-_NUMBERED: Final = frozenset({Ev.UNIT, Ev.PLAIN_UNIT})
 
 
 def messages_of(item: Seen, tree: Dissection, reliable: frozenset[str]) -> list[MessageRecord]:
@@ -64,19 +64,24 @@ def _facts(item: Seen, reliable: frozenset[str], count: int) -> list[Reliability
     outer: Reliability | None = None
     facts: list[Reliability | None] = []
     for event in item.events:
-        kind = event[0]
-        unit = _taken(left, event) if kind in _NUMBERED else None
-        known = (
-            None
-            if unit is None
-            else reliability(*unit, reliable=unit[0].space.partition("[")[0] in reliable)
-        )
-        if kind in _NUMBERED and event[1] is None:
+        kind: i64 = event[0]
+        if kind == Ev.MESSAGE:
+            facts.append(None)
+            continue
+        if kind != Ev.UNIT and kind != Ev.PLAIN_UNIT:  # noqa: PLR1714 - compiled, two comparisons
+            continue
+        unit = _taken(left, event)
+        known: Reliability | None = None
+        if unit is not None:
+            record, copy = unit
+            known = reliability(record, copy, reliable=record.space.partition("[")[0] in reliable)
+        if event[1] is None:
             outer = known
-        elif kind in _TYPED:
+        else:
             facts.append(known)
-    facts = facts[:count] + [None] * (count - len(facts))
-    return [outer if known is None else known for known in facts]
+    if len(facts) != count:
+        facts = facts[:count] + [None] * (count - len(facts))
+    return facts if outer is None else [outer if known is None else known for known in facts]
 
 
 def _taken(left: list[tuple[UnitRecord, Copy]], event: Event) -> tuple[UnitRecord, Copy] | None:
@@ -96,6 +101,7 @@ def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliabilit
     if repeated:
         earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
         before = earlier[-1] if earlier else None
+    attempts, latency_ms, added_ms = _waits(record, copy)
     return Reliability(
         record.space,
         record.wire_seq,
@@ -106,7 +112,9 @@ def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliabilit
         record.acked_frame,
         record.rtt_ms,
         None if before is None else (copy.time_ns - before) / 1e6,
-        *_waits(record, copy),
+        attempts,
+        latency_ms,
+        added_ms,
     )
 
 

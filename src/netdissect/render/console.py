@@ -11,10 +11,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from netdissect.render.safe import safe
+from netdissect.render.safe import is_plain, safe
 from netdissect.system.interrupt import check
 
 if TYPE_CHECKING:
@@ -217,14 +217,21 @@ class Screen:
             for row in wrapped(segments, self.width, hang):
                 self.line(*row)
             return
+        self.row(segments, cut=cut)
+
+    def row(self, segments: Sequence[tuple[str, str]], *, cut: bool = False) -> None:
+        """Print one line as `line` does, of segments that stand in a list."""
         check()
-        parts: Iterable[tuple[str, str]] = segments
+        parts = segments
         if cut and (width := self.width) < UNLIMITED:
             parts = narrowed(segments, width)
         if self.color:
             text = "".join(self._painted(part, style) for part, style in parts)
         else:
-            text = "".join([safe(part) for part, _ in parts]).rstrip(" ")
+            text = "".join([part for part, _ in parts])
+            if not is_plain(text):
+                text = "".join([safe(part) for part, _ in parts])
+            text = text.rstrip(" ")
         self.stream.write(text + "\n")
         if self.flush:
             self.stream.flush()

@@ -62,17 +62,19 @@ class ReadView:
 
     def _line(self, record: DatagramRecord, items: list[MessageRecord], index: str) -> None:
         number = f"{record.frame}.{index}" if index else str(record.frame)
-        head: Line = [
-            (f"{number:>6}", "frame"),
-            (f" {self.clock.show(record.time_ns):>11}  ", "time"),
+        line: Line = [
+            (number.rjust(6), "frame"),
+            (f" {self.clock.show(record.time_ns).rjust(11)}  ", "time"),
         ]
-        head += self._ends(record)
-        marks = list(_marks(record, items))
+        line += self._ends(record)
+        marks = _marks(record, items)
         summary = datagram_summary(record, items)
         if not self.screen.wide:
-            used = sum(cells(safe(text)) for text, _ in (*head, *marks))
+            used = sum(cells(safe(text)) for text, _ in (*line, *marks))
             summary = fit(summary, max(12, self.screen.width - used))
-        self.screen.line(*head, (summary, ""), *marks, cut=not self.tree)
+        line.append((summary, ""))
+        line += marks
+        self.screen.row(line, cut=not self.tree)
 
     def _ends(self, record: DatagramRecord) -> Line:
         style = direction_style(record.direction)
@@ -108,24 +110,27 @@ class ReadView:
             yield from hex_rows(record.payload, width=self.screen.width)
 
 
-def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Iterator[tuple[str, str]]:
-    several = len(items) > 1
+def _marks(record: DatagramRecord, items: list[MessageRecord]) -> Line:
+    marks: Line = []
+    notes: list[Annotation | Finding] = []
     for item in items:
         facts = item.reliability
-        if facts and facts.kind in {"retransmission", "duplicate"}:
-            yield (
-                _again(facts, several=several),
-                "resend" if facts.kind == "retransmission" else "duplicate",
-            )
-    notes: list[Annotation | Finding] = [note for item in items for note in item.annotations]
-    notes += (found for found in record.findings if found.code not in record.faults)
-    worst = {note.code: note.severity.label for note in reversed(notes) if note.severity > 0}
-    for code, label in reversed(worst.items()):
-        yield f"  [{SEVERITY_LETTERS[label]} {code}]", label
+        if facts is not None and (
+            facts.kind == "retransmission" or facts.kind == "duplicate"  # noqa: PLR1714 - compiled
+        ):
+            style = "resend" if facts.kind == "retransmission" else "duplicate"
+            marks.append((_again(facts, several=len(items) > 1), style))
+        notes += item.annotations
+    notes += [found for found in record.findings if found.code not in record.faults]
+    if notes:
+        worst = {note.code: note.severity.label for note in reversed(notes) if note.severity > 0}
+        for code, label in reversed(worst.items()):
+            marks.append((f"  [{SEVERITY_LETTERS[label]} {code}]", label))
     for code in record.faults:
-        yield f"  [{code}]", "note"
+        marks.append((f"  [{code}]", "note"))
     if len(record.frames) > 1:
-        yield f"  [{len(record.frames)} frames from #{record.frames[0]}]", "dim"
+        marks.append((f"  [{len(record.frames)} frames from #{record.frames[0]}]", "dim"))
+    return marks
 
 
 def _again(facts: Reliability, *, several: bool) -> str:

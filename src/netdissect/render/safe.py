@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from netdissect.model.text import escape
 
-__all__ = ["LINE_LIMIT", "safe"]
+__all__ = ["LINE_LIMIT", "is_plain", "safe"]
 
 LINE_LIMIT = 4096
 """Characters of one value that are shown at most; the rest is counted, not printed."""
@@ -51,6 +51,15 @@ def safe(text: str, limit: int = LINE_LIMIT) -> str:
         elif not _PLAIN(text):
             text = _escaped(text)
     return f"{text}… (+{cut} characters)" if cut > 0 else text
+
+
+def is_plain(text: str) -> bool:
+    """Return whether it is cheap to tell that `safe` leaves a text as it is, and each part of it;
+    the arrow between two addresses is nothing odd.
+    """
+    if not text.isascii():
+        text = text.replace("→", "-")
+    return len(text) <= LINE_LIMIT and text.isascii() and text.isprintable()
 
 
 def _escaped(text: str) -> str:

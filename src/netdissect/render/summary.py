@@ -26,9 +26,13 @@ def datagram_summary(record: DatagramRecord, items: list[MessageRecord]) -> str:
     """
     if record.protocol is None:
         return f"{record.length} bytes"
-    whole = len(items) == len(record.messages) and all(map(is_, items, record.messages))
-    if record.dissection is not None and record.dissection.summary and whole:
-        return safe(record.dissection.summary)
+    tree, messages = record.dissection, record.messages
+    if (
+        tree is not None
+        and tree.summary
+        and (items is messages or (len(items) == len(messages) and all(map(is_, items, messages))))
+    ):
+        return safe(tree.summary)
     return " | ".join(message_summary(record, item) for item in items)
 
 

@@ -45,8 +45,12 @@ def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
     """Return bits [start, end) re-aligned to a byte boundary; `end` defaults to the last bit."""
     stop = 8 * len(data) if end is None else min(end, 8 * len(data))
     length = max(0, stop - start)
-    number = extract(data, start, length) if length else 0
-    made = bytes.__new__(BitString, number.to_bytes((length + 7) // 8, "little"))
+    if end is None and not start & 7:
+        octets = data[start >> 3 :]
+    else:
+        number = extract(data, start, length) if length else 0
+        octets = number.to_bytes((length + 7) // 8, "little")
+    made = bytes.__new__(BitString, octets)
     made.bits = length
     return made
 

@@ -7,6 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from netdissect.dissect.around import Around
 from netdissect.dissect.schema import (
     Decoder,
     MessageSchema,
@@ -14,7 +15,6 @@ from netdissect.dissect.schema import (
     SchemaMismatch,
     parse_schema,
 )
-from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker, node_value
 from netdissect.layers.netplay import NetplayChunk, NetplayFrame, NetplayShortFrame, NetplayText
 from netdissect.model.dissection import OCTETS, Buffer, Dissection, FieldNode
@@ -99,7 +99,7 @@ class _Reader:
 
     def frames(self, data: bytes, walker: Walker, buffer: int = 0) -> None:
         """Read the frames of bin1 or bin2, or those taken out of bin3's chunks."""
-        around = Scope()
+        around = Around()
         around["_direction"] = self._dissection.direction
         holder = FieldNode("messages", None, 0, 8 * len(data), buffer=buffer, is_list=True)
         self._dissection.root.children.append(holder)
@@ -120,7 +120,7 @@ class _Reader:
             if layer is NetplayFrame and "body" in scope:
                 self._body(node, scope, walker, buffer)
 
-    def _body(self, node: FieldNode, scope: Scope, walker: Walker, buffer: int) -> None:
+    def _body(self, node: FieldNode, scope: Around, walker: Walker, buffer: int) -> None:
         """Inflate the body of a frame and read its values."""
         body = next(child for child in node.children if child.name == "payload_hex")
         options, kind = scope["options"], scope["type"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from netdissect.dissect.around import Around
 from netdissect.dissect.finishers.teeworlds_lines import message_line
-from netdissect.dissect.scope import Scope
 from netdissect.dissect.walker import Walker
 from netdissect.layers.teeworlds.packets import TwPacket, body_layer
 from netdissect.model.dissection import Buffer, Dissection, FieldNode
@@ -69,7 +69,7 @@ def _body(
         data, reader, start = opened, Walker(walker.catalogue, buffer=1), 0
     dialect = form_of(request.dialect).dialect.removeprefix("teeworlds-")
     layer = body_layer(dialect, data, control=control)
-    around = Scope()
+    around = Around()
     around["_direction"] = request.direction
     around["num_chunks"] = fields["num_chunks"].value
     reader.payload(root, TwPacket.shows, layer, data, base=8 * start, outer=around)

@@ -230,8 +230,8 @@ def _marks(chunk: FieldNode | None) -> str:
     """Return the sequence number of a vital chunk, and that it was sent again."""
     if chunk is None:
         return ""
-    vital = chunk.field("vital")
+    vital, resend = chunk.field("vital"), chunk.field("resend")
     if vital is None or not vital.value:
         return ""
-    facts = {child.name: child.value for child in chunk.children}
-    return f" [vital {facts.get('sequence')}{', resent' if facts.get('resend') else ''}]"
+    again = ", resent" if resend is not None and resend.value else ""
+    return f" [vital {chunk.told('sequence')}{again}]"

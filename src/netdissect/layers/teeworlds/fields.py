@@ -131,6 +131,11 @@ class Number(Varint):
         return f"{'|'.join(set_bits)} ({x:#x})" if set_bits else repr(x)
 
     @property
+    def is_bare(self) -> bool:
+        """Return whether people see no more than the number."""
+        return self.flags is None and self.names is None
+
+    @property
     def quiet(self) -> tuple[int | None, int | None]:
         """Return from where to where nothing is found on a number in its shortest form."""
         return self.lowest, self.highest
@@ -202,9 +207,7 @@ class Text(NulString):
 class Decimal(Text):
     """A number as decimal digits and a NUL; anything else stays the text that it is."""
 
-    def __init__(
-        self, name: str, default: bytes = b"", *, shown: str | None = None
-    ) -> None:
+    def __init__(self, name: str, default: bytes = b"", *, shown: str | None = None) -> None:
         Text.__init__(self, name, default, shown=shown, private="")
 
     def any2i(self, pkt: Any, x: Any) -> Any:

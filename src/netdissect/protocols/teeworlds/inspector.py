@@ -50,9 +50,10 @@ class SnapshotInspector:
 
     def wants(self, events: list[Event]) -> bool:
         """Return whether there is a snapshot or a change of the map, or may be behind a fault."""
-        return any(
-            event[0] == _NOTE or (event[0] in _TYPED and event[1] in _MATTER) for event in events
-        )
+        for event in events:
+            if event[0] == _NOTE or (event[0] in _TYPED and event[1] in _MATTER):
+                return True
+        return False
 
     def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
         """Take the snapshots of a datagram without its tree; False where anything is odd, or the
